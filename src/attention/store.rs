@@ -1,0 +1,162 @@
+//! The attention store: one safetensors file a probe, with everything a later analysis needs.
+//!
+//! Written by the runner, read by the lens and by anyone else's tools. Baselines, ratios, densities and groupings are
+//! computed from it later, so that a new definition needs no new run.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array3, Array4};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::prompt::Span;
+
+/// Attention masses of one probe: what the rows of each row span pay to each key span.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionStore {
+    /// f32 `[layers, heads, row spans, key spans]`: mean over the row span's tokens of the sum of post-softmax weights
+    /// over the key span (STALE, appendix E.4). Key spans tile the prompt, so the masses of a row sum to 1, less the
+    /// share of the sinks where a model has attention sinks.
+    pub mass: Array4<f32>,
+    /// f32 `[layers, heads, row spans]`: the sinks' share, for models with attention sinks.
+    pub sink: Option<Array3<f32>>,
+    /// The decoder layer of each entry of the first axis.
+    pub layers: Vec<usize>,
+    /// Row spans, in the order of the third axis.
+    pub rows: Vec<Span>,
+    /// Key spans, in the order of the fourth axis.
+    pub keys: Vec<Span>,
+    /// The prompt's tokens.
+    pub tokens: Vec<u32>,
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The model's name.
+    pub model: String,
+    /// The dtype that the model ran in.
+    pub dtype: String,
+}
+
+/// Why an attention store could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error("attention store {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not an attention store.
+    #[error("attention store {path}: {reason}; delete it and start the run again, which redoes this probe")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl AttentionStore {
+    /// Writes the store beside its final place and renames it there, so that a reader never sees half a file.
+    pub fn save(&self, path: &Path) -> Result<(), StoreError> {
+        let io = |source| StoreError::Io { path: path.to_owned(), source };
+        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
+        let mass: Vec<u8> = self.mass.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let tokens: Vec<u8> = self.tokens.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let sink: Option<Vec<u8>> =
+            self.sink.as_ref().map(|s| s.iter().flat_map(|x| x.to_le_bytes()).collect());
+        let view = |dtype, shape: &[usize], bytes| {
+            TensorView::new(dtype, shape.to_vec(), bytes).map_err(|e| broken(e.to_string()))
+        };
+        let mut tensors = vec![
+            ("mass", view(Dtype::F32, self.mass.shape(), &mass)?),
+            ("tokens", view(Dtype::U32, &[self.tokens.len()], &tokens)?),
+        ];
+        if let (Some(array), Some(bytes)) = (&self.sink, &sink) {
+            tensors.push(("sink", view(Dtype::F32, array.shape(), bytes)?));
+        }
+        let json = |value: serde_json::Value| value.to_string();
+        let metadata = HashMap::from([
+            ("format".to_owned(), "palimpsest attention store 1".to_owned()),
+            ("layers".to_owned(), json(serde_json::json!(self.layers))),
+            ("rows".to_owned(), json(serde_json::json!(self.rows))),
+            ("spans".to_owned(), json(serde_json::json!(self.keys))),
+            ("case".to_owned(), self.case.clone()),
+            ("probe".to_owned(), self.probe.clone()),
+            ("model".to_owned(), self.model.clone()),
+            ("dtype".to_owned(), self.dtype.clone()),
+        ]);
+        let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|e| broken(e.to_string()))?;
+        crate::eval::write_atomically(path, &bytes).map_err(io)
+    }
+
+    /// Reads a store and checks that its shapes and labels agree.
+    pub fn load(path: &Path) -> Result<Self, StoreError> {
+        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
+        let bytes = std::fs::read(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let text = |key: &str| {
+            metadata.get(key).cloned().ok_or_else(|| broken(format!("its metadata has no `{key}`")))
+        };
+        fn parse<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, String> {
+            serde_json::from_str(text).map_err(|e| format!("its metadata `{key}` does not parse: {e}"))
+        }
+        let layers: Vec<usize> = parse("layers", &text("layers")?).map_err(broken)?;
+        let rows: Vec<Span> = parse("rows", &text("rows")?).map_err(broken)?;
+        let keys: Vec<Span> = parse("spans", &text("spans")?).map_err(broken)?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
+        let tensor = |name: &str, dtype: Dtype| -> Result<TensorView<'_>, StoreError> {
+            let view = file.tensor(name).map_err(|e| broken(format!("tensor `{name}`: {e}")))?;
+            if view.dtype() == dtype {
+                Ok(view)
+            } else {
+                Err(broken(format!("tensor `{name}` is {:?}, not {dtype:?}", view.dtype())))
+            }
+        };
+        let floats = |view: &TensorView<'_>| -> Vec<f32> {
+            view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        };
+        let view = tensor("mass", Dtype::F32)?;
+        let &[l, h, r, k] = view.shape() else {
+            return Err(broken(format!(
+                "`mass` has shape {:?}, not [layers, heads, rows, spans]",
+                view.shape()
+            )));
+        };
+        if (l, r, k) != (layers.len(), rows.len(), keys.len()) {
+            return Err(broken(format!(
+                "`mass` has shape {:?} but its metadata names {} layers, {} rows and {} spans",
+                view.shape(),
+                layers.len(),
+                rows.len(),
+                keys.len()
+            )));
+        }
+        let mass = Array4::from_shape_vec((l, h, r, k), floats(&view)).map_err(|e| broken(e.to_string()))?;
+        let sink = match file.names().contains(&"sink") {
+            false => None,
+            true => Some(
+                Array3::from_shape_vec((l, h, r), floats(&tensor("sink", Dtype::F32)?))
+                    .map_err(|e| broken(e.to_string()))?,
+            ),
+        };
+        let tokens =
+            tensor("tokens", Dtype::U32)?.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+        Ok(AttentionStore {
+            mass,
+            sink,
+            layers,
+            rows,
+            keys,
+            tokens: tokens.collect(),
+            case: text("case")?,
+            probe: text("probe")?,
+            model: text("model")?,
+            dtype: text("dtype")?,
+        })
+    }
+}

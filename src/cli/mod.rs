@@ -1,0 +1,76 @@
+//! One file a command: the clap struct (what was typed), its validated form, and the call into the library.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod data;
+mod export;
+mod figures;
+mod import;
+mod judge;
+mod lens;
+mod model;
+mod quickstart;
+mod report;
+mod run;
+mod trace;
+
+/// Which writing does a language model read after a later session has overwritten an earlier one?
+#[derive(Debug, Parser)]
+#[command(name = "palimpsest", version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The main job end to end on a small real model.
+    Quickstart(quickstart::Args),
+    /// Answers and attention of a benchmark file, in one pass.
+    Run(run::Args),
+    /// Verdicts on the answers of a run.
+    Judge(judge::Args),
+    /// Curves and ratios of a run, as CSV.
+    Lens(lens::Args),
+    /// The figures of a run, as SVG and PNG.
+    Figures(figures::Args),
+    /// The one-page report of a run.
+    Report(report::Args),
+    /// The raw instrument: tokens in, logits and masses out.
+    Trace(trace::Args),
+    /// Answers in the exchange format of a benchmark's authors.
+    Export(export::Args),
+    /// Answers from the exchange format of a benchmark's authors.
+    Import(import::Args),
+    /// Check, measure and write benchmark files.
+    Data(data::Args),
+    /// List, fetch and describe models.
+    Model(model::Args),
+}
+
+/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Quickstart(args) => quickstart::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Judge(args) => judge::run(args),
+        Command::Lens(args) => lens::run(args),
+        Command::Figures(args) => figures::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
+        Command::Data(args) => data::run(args),
+        Command::Model(args) => model::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! (this room's paragraph)

@@ -1,0 +1,30 @@
+//! palimpsest: which writing does a language model read after a later session has overwritten an earlier one?
+//!
+//! Data moves one way, and each module knows only the types of its left neighbour:
+//!
+//! ```text
+//! data file -> Case -> Prompt (text + spans) -> tokens + spans -> engine -> answers + attention masses
+//!           -> verdicts -> curves, tables -> figures, report
+//! ```
+//!
+//! - [`data`]: benchmark files become [`data::Case`]s; haystacks are assembled and cut here. Pure: no tensors.
+//! - [`prompt`]: a case and a probe become chat-template text, then tokens, with labelled spans that tile it.
+//! - [`model`]: a config and weights become a decoder.
+//! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
+//! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
+//! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
+//! - [`eval`]: the run store, judging, metrics, statistics.
+//! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
+//! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
+//! - [`cli`]: one file a command.
+
+pub mod attention;
+pub mod chat;
+pub mod cli;
+pub mod data;
+pub mod engine;
+pub mod eval;
+pub mod figures;
+pub mod lens;
+pub mod model;
+pub mod prompt;

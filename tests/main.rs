@@ -1,0 +1,12 @@
+//! The integration tests: one binary, one module a subject.
+#![allow(missing_docs)]
+mod attention;
+mod cli;
+mod data;
+mod eval;
+mod figures;
+mod judge;
+mod lens;
+mod models;
+mod parity;
+mod prompt;
