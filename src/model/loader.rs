@@ -11,7 +11,7 @@ use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Tensor};
 
 use super::ModelError;
-use super::layers::Linear;
+use super::layers::{GroupedInt8, Linear, Quantised};
 use super::weights::{GgufFile, SafetensorsFolder};
 
 /// Where a model's tensors come from.
@@ -130,7 +130,14 @@ impl Loader {
         };
         // On other devices than the CPU the dense weight serves decoding too.
         let for_decode = match quantised {
-            Some(quantised) if self.device.is_cpu() => Some(QMatMul::from_qtensor(quantised)?),
+            Some(quantised) if self.device.is_cpu() => {
+                let grouped =
+                    GroupedInt8::from_blocks(quantised.dtype(), &quantised.data()?, outputs, inputs);
+                Some(match grouped {
+                    Some(grouped) => Quantised::Grouped(grouped),
+                    None => Quantised::Candle(QMatMul::from_qtensor(quantised)?),
+                })
+            }
             _ => None,
         };
         Ok(Linear::new(dense, for_decode, bias))

@@ -3,12 +3,14 @@
 use candle_core::{Result, Tensor};
 
 mod attention;
+mod grouped;
 mod linear;
 mod mlp;
 mod rope;
 
 pub(super) use attention::Attention;
-pub(super) use linear::Linear;
+pub(super) use grouped::GroupedInt8;
+pub(super) use linear::{Linear, Quantised};
 pub(super) use mlp::Mlp;
 pub(super) use rope::Rope;
 
