@@ -71,19 +71,14 @@ fn check(file: &Path) -> anyhow::Result<()> {
         say(&format!("{}: {}, no problems, SHA-256 {digest}{published}\n", file.display(), counts(&report)))?;
         return Ok(());
     }
-    let mut lines = Vec::new();
-    for problem in &report.problems {
-        lines.push(problem.to_string());
-    }
+    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     if report.problem_count > report.problems.len() {
         lines.push(format!("and {} more", report.problem_count - report.problems.len()));
     }
     if let Some(broken) = report.broken {
         lines.push(format!("{:#}", anyhow::Error::from(broken)));
-        lines.push(format!(
-            "nothing behind this place was checked ({} sound rows before it)",
-            sound(&report.splits)
-        ));
+        let sound: usize = report.splits.values().sum();
+        lines.push(format!("nothing behind this place was checked ({sound} sound rows before it)"));
     }
     bail!("{} is not a sound STALE file\n  {}", file.display(), lines.join("\n  "))
 }
@@ -92,10 +87,6 @@ fn check(file: &Path) -> anyhow::Result<()> {
 fn counts(report: &Report) -> String {
     let splits: Vec<String> = report.splits.iter().map(|(split, n)| format!("{split} {n}")).collect();
     format!("{} rows ({})", report.rows, splits.join(", "))
-}
-
-fn sound(splits: &std::collections::BTreeMap<String, usize>) -> usize {
-    splits.values().sum()
 }
 
 fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
@@ -140,7 +131,9 @@ fn new_file_in(folder: &Path) -> io::Result<NamedTempFile> {
 
 fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
     let shown = shown_to(model)?;
-    let dataset = Dataset::open(data, SampleSpec::default(), |_| {})?;
+    let bar = reading_bar(data);
+    let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
+    bar.finish_and_clear();
     let bar = bar_of(dataset.bytes());
     let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
     let cases = cases.map(|case| case.map_err(anyhow::Error::from));
@@ -223,5 +216,29 @@ fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::stats::TokenStats;
+
+    #[test]
+    fn the_table_is_aligned_and_rounds_tokens_to_whole_ones() {
+        let formatted = TokenStats { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
+        let row = |split: &str, instances| SplitStats {
+            split: split.to_owned(),
+            instances,
+            sessions_mean: 50.0,
+            turns_mean: 593.3975,
+            formatted,
+            content_mean: 149_562.0,
+        };
+        let text = table(&[row("T1", 200), row("all", 400)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "split  cases  sessions   turns    mean  median     P95     max  content mean");
+        assert_eq!(lines[2], "all      400     50.00  593.40  151784  151829  158656  164919        149562");
+        assert!(lines[..3].iter().all(|line| line.len() == lines[0].len()), "{text}");
     }
 }

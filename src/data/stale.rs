@@ -1,6 +1,6 @@
 //! The STALE file: a JSON array of rows, read one row at a time, checked in full, and written back.
 //!
-//! Owns the row shape of the benchmark (STALE, arXiv text section 3 and appendix D) and every check that keeps a wrong
+//! Owns the row shape of the benchmark (STALE, section 3 and appendix D) and every check that keeps a wrong
 //! file from becoming a wrong figure. Called by [`crate::data::dataset`] and by `palimpsest data`. Must not know how a
 //! history is shown to a model, nor hold more than one row: the published file is 306 MB.
 //!

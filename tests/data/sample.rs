@@ -125,12 +125,10 @@ fn a_case_does_not_depend_on_the_other_scenarios() {
 }
 
 #[test]
-fn a_default_case_is_as_long_as_a_small_context() {
-    // At about 1.35 tokens a word, 4,096 tokens are 3,000 words: some cases must fit and some must not.
-    let lengths: Vec<usize> = cases(SampleSpec::default())
-        .unwrap()
-        .iter()
-        .map(|case| case.history.sessions.iter().map(|session| words(&session.turns)).sum())
-        .collect();
-    assert!(lengths.iter().all(|n| (2200..=3800).contains(n)), "{lengths:?}");
+fn a_default_history_about_fills_a_context_of_4096_tokens() {
+    // With dates, numbers and roles a word of these texts costs about 1.6 tokens of SmolLM2's tokeniser.
+    for case in cases(SampleSpec::default()).unwrap() {
+        let n: usize = case.history.sessions.iter().map(|session| words(&session.turns)).sum();
+        assert!((2300..=2700).contains(&n), "{}: {n} words", case.id);
+    }
 }

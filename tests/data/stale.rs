@@ -412,7 +412,7 @@ fn a_file_of_20000_rows_is_read_no_further_than_the_row_asked_for() {
     // The longest uid makes the longest row; the comma is the one byte more.
     let longest = row("case-19999").to_string().len() + 1;
     let mut rows = 0;
-    while let Some(item) = reader.next() {
+    for item in reader.by_ref() {
         assert!(item.is_ok());
         rows += 1;
         let most = rows * longest + BUFFER;
@@ -515,7 +515,7 @@ proptest! {
         match &items[0] {
             Ok(_) => {}
             Err(StaleError::Row(RowProblems(problems))) => prop_assert!(!problems.is_empty()),
-            other => prop_assert!(false, "{:?}", other),
+            other => prop_assert!(false, "{other:?}"),
         }
         prop_assert!(items[1].is_ok());
     }

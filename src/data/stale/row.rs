@@ -128,7 +128,10 @@ impl Checker {
 
     /// The fields of an object at `path`, with unknown, repeated and missing ones reported.
     fn object(&mut self, path: &str, node: Node, required: &[&str], optional: &[&str]) -> Option<Fields> {
-        let all = required.join(", ");
+        let mut all = required.join(", ");
+        for name in optional {
+            all += &format!(" and, where wanted, {name}");
+        }
         let found = match node {
             Node::Object(fields) => fields,
             other => {
