@@ -1,15 +1,20 @@
 //! A config and weights become a decoder.
 //!
-//! An architecture ([`arch`]) is a description: how its config maps to a [`DecoderSpec`]. The decoder itself, its layers
-//! and its cache are shared. Weights come from Hugging Face folders or GGUF files through one [`Loader`]. Called by the
-//! engine; knows no prompts, no tokenisers and no cases.
+//! Everything between a name on the command line and a model in memory: which models are known ([`manifest`]), how their
+//! files are fetched, verified and found ([`fetch`]), how the files are read ([`weights`]), what can be said about a model
+//! without loading it ([`info`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
+//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. Called by the engine and by
+//! `palimpsest model`; knows no prompts and no cases.
 
 pub mod arch;
 mod cache;
 mod decoder;
 mod error;
+pub mod fetch;
+pub mod info;
 mod layers;
 mod loader;
+pub mod manifest;
 mod open;
 mod spec;
 pub mod weights;
