@@ -118,10 +118,22 @@ impl PromptBuilder {
 
     /// Tokens that each session of `history` adds to a prompt, in order: what truncation weighs.
     ///
-    /// Sessions begin with a non-space character and end with a blank line, so for usual vocabularies the costs add up
-    /// exactly. Check the truncated prompt's true length all the same, and drop one more session if it does not fit.
+    /// The sessions are tokenised together, each followed by another one, as they will be in a prompt. They begin with a
+    /// non-space character and end with a blank line, so for usual vocabularies the cost of one does not depend on its
+    /// neighbours. Check the truncated prompt's true length all the same, and drop one more session if it does not fit.
     pub fn session_costs(&self, history: &History, tokenizer: &Tokenizer) -> Result<Vec<usize>, PromptError> {
-        self.session_texts(history)?.iter().map(|text| tokenizer.count(text)).collect()
+        let texts = self.session_texts(history)?;
+        let mut joined = texts.concat();
+        // Text follows the last session too; white space at the end of a text can be tokenised differently.
+        joined.push('.');
+        let offsets = tokenizer.encode_with_offsets(&joined)?.offsets;
+        let (mut border, mut before) = (0, 0);
+        let costs = texts.iter().map(|text| {
+            border += text.len();
+            let reached = offsets.partition_point(|&(start, _)| start < border);
+            reached - std::mem::replace(&mut before, reached)
+        });
+        Ok(costs.collect())
     }
 
     /// Upper bound of the tokens of everything but the sessions, over all of `probes`.

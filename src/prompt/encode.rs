@@ -17,6 +17,9 @@ pub struct TokenizedPrompt {
 impl Prompt {
     /// Tokenises the prompt. A token across a border belongs to the span that its first byte is in.
     ///
+    /// With the borders that [`PromptBuilder`](super::PromptBuilder) chooses, decoding the tokens of `session[i]` gives that
+    /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form.
+    ///
     /// A span whose whole text went into its predecessor's last token (a lone newline of a template, say) is left out; for
     /// `query` and `session[i]` that is an error, since the analysis is about them.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, PromptError> {

@@ -75,9 +75,9 @@ pub enum PromptError {
         "template {0} puts the query before the history; put it after, so that its tokens can attend to the sessions"
     )]
     QueryFirst(String),
-    /// A prompt template does not start the history on its own line.
+    /// A prompt template does not start the history on its own line below some text.
     #[error(
-        "template {0} must start {{{{ history }}}} on a line of its own, so that no token straddles the first session's border"
+        "template {0} must start {{{{ history }}}} on a line of its own, below some text, so that no token straddles the first session's border"
     )]
     HistoryNotOnOwnLine(String),
     /// An evidence session is not part of the history.

@@ -11,7 +11,7 @@ use super::{PromptError, Tokenizer};
 pub struct StreamDecoder<'a> {
     tokenizer: &'a Tokenizer,
     skip_special: bool,
-    /// Tokens from `context` on; what lies before is emitted and forgotten.
+    /// The tokens emitted last, and those held since.
     ids: Vec<u32>,
     /// How many of `ids` are already emitted. They are decoded again as left context, because a decoder may treat
     /// the first token of a text differently (SentencePiece drops its leading space).
@@ -42,10 +42,16 @@ impl<'a> StreamDecoder<'a> {
         if now.ends_with(char::REPLACEMENT_CHARACTER) && !at_end {
             return Ok(None);
         }
-        let Some(new) = now.strip_prefix(before.as_str()).filter(|new| !new.is_empty()) else {
-            return Ok(None);
+        let new = match now.strip_prefix(before.as_str()) {
+            Some(new) => new.to_owned(),
+            // Invalid bytes can make a byte-fallback decoder take back what it read; go on with the new tokens alone.
+            None => {
+                self.tokenizer.decode(self.ids.get(self.emitted..).unwrap_or_default(), self.skip_special)?
+            }
         };
-        let new = new.to_owned();
+        if new.is_empty() {
+            return Ok(None);
+        }
         self.ids.drain(..self.emitted);
         self.emitted = self.ids.len();
         Ok(Some(new))

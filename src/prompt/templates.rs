@@ -68,7 +68,7 @@ impl Templates {
         Ok(sandbox::render(&self.env, "system.j2", context! {}, 0)?.trim().to_owned())
     }
 
-    /// One session. Begins with a non-space character (unless it is blank) and ends with a blank line, so that no
+    /// One session. Begins with a non-space character and ends with a blank line, so that no
     /// token of a usual vocabulary straddles the border between two sessions.
     pub(super) fn session(&self, session: &Session) -> Result<String, PromptError> {
         let turns: Vec<Value> = (session.turns.iter())
@@ -84,6 +84,13 @@ impl Templates {
         let date = session.time.strftime("%Y-%m-%d %H:%M").to_string();
         let context = context! { number => session.index + 1, date, turns };
         let mut text = sandbox::render(&self.env, "session.j2", context, bytes)?.trim_start().to_owned();
+        if text.is_empty() {
+            return Err(PromptError::Template {
+                name: "session.j2".to_owned(),
+                line: None,
+                reason: format!("it renders session {} as nothing", session.index),
+            });
+        }
         while !text.ends_with("\n\n") {
             text.push('\n');
         }
