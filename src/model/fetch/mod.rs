@@ -142,6 +142,14 @@ impl ModelFiles {
             ModelKind::Folder(dir) => dir,
         }
     }
+
+    /// All parts of the GGUF file, or the folder.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match &self.kind {
+            ModelKind::Gguf(parts) => parts.clone(),
+            ModelKind::Folder(dir) => vec![dir.clone()],
+        }
+    }
 }
 
 /// One file of a fetched model.

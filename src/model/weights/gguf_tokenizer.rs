@@ -25,7 +25,8 @@ pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
     };
     let token_types: Vec<i32> = file.get("tokenizer.ggml.token_type")?.unwrap_or_default();
     let scores: Option<Vec<f32>> = file.get("tokenizer.ggml.scores")?;
-    for (name, length) in [("token_type", token_types.len()), ("scores", scores.as_ref().map_or(0, Vec::len))] {
+    for (name, length) in [("token_type", token_types.len()), ("scores", scores.as_ref().map_or(0, Vec::len))]
+    {
         if length != 0 && length != tokens.len() {
             let fault = format!("has {length} entries for {} tokens", tokens.len());
             return Err(fault_of(file, &format!("tokenizer.ggml.{name}"), fault));
