@@ -47,12 +47,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             format!("{name} is here and verified: {}\n", files.path().display())
         }
         Command::Info { model } => {
-            let files = match store.locate(&model)? {
-                Ok(files) => files,
-                Err(manifest) => anyhow::bail!(
-                    "{model} ({}) is not here yet; fetch it with `palimpsest model pull {model}`",
-                    manifest.title
-                ),
+            let Some(files) = store.locate(&model)? else {
+                anyhow::bail!(
+                    "{model} is known but not here yet; fetch it with `palimpsest model pull {model}`"
+                );
             };
             let described = info::describe(&files)?;
             info_text(&files, &described)

@@ -57,6 +57,9 @@ pub enum FetchError {
     /// The file system refused.
     #[error("cannot {doing} {path}")]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+    /// The model home cannot be written to.
+    #[error("cannot create {path} in the model home; name a folder that you can write to in PALIMPSEST_HOME")]
+    Home { path: PathBuf, source: io::Error },
     /// A manifest is wrong.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -109,9 +112,9 @@ pub enum FetchError {
     HubToken { repo: String },
     /// The hub failed.
     #[error(
-        "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT"
+        "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT: {cause}"
     )]
-    Hub { repo: String, what: String, source: Box<hf_hub::HFError> },
+    Hub { repo: String, what: String, cause: String },
 }
 
 /// The files of a model, in the form they have.
@@ -205,20 +208,20 @@ impl ModelStore {
     /// # Errors
     /// Any [`FetchError`].
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
-        match self.known_or_path(name_or_path)? {
-            Ok(manifest) => self.fetch(&manifest, false),
-            Err(files) => Ok(files),
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(files),
+            None => self.fetch(&self.manifest(name_or_path)?, false),
         }
     }
 
-    /// Like [`resolve`](Self::resolve), but fetches nothing: `Err(manifest)` for a known model that is not here.
+    /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
     ///
     /// # Errors
     /// Any [`FetchError`] but those of sources.
-    pub fn locate(&self, name_or_path: &str) -> Result<Result<ModelFiles, Box<Manifest>>, FetchError> {
-        match self.known_or_path(name_or_path)? {
-            Ok(manifest) => Ok(self.cached(&manifest)?.ok_or(manifest)),
-            Err(files) => Ok(Ok(files)),
+    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(Some(files)),
+            None => self.cached(&self.manifest(name_or_path)?),
         }
     }
 
@@ -310,18 +313,13 @@ impl ModelStore {
         Err(FetchError::Unknown { name: name.to_string(), suggestion, known })
     }
 
-    /// `Ok` for a known model, `Err` for files at a path.
-    fn known_or_path(&self, name_or_path: &str) -> Result<Result<Box<Manifest>, ModelFiles>, FetchError> {
+    /// The model at a path, or `None` for what must be a model's name.
+    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
         let path = Path::new(name_or_path);
-        let looks_like_path = name_or_path.contains(['/', '\\']) || is_gguf(path);
-        if looks_like_path {
-            return Ok(Err(at_path(path)?));
-        }
-        match self.manifest(name_or_path) {
-            Ok(manifest) => Ok(Ok(Box::new(manifest))),
-            Err(FetchError::Unknown { .. }) if path.is_dir() => Ok(Err(at_path(path)?)),
-            Err(error) => Err(error),
-        }
+        let is_path = name_or_path.contains(['/', '\\'])
+            || is_gguf(path)
+            || (path.is_dir() && !self.manifests()?.iter().any(|manifest| manifest.name == name_or_path));
+        if is_path { at_path(path).map(Some) } else { Ok(None) }
     }
 
     fn model_dir(&self, manifest: &Manifest) -> PathBuf {
@@ -557,18 +555,19 @@ fn folder_files(dir: &Path) -> Result<Vec<PathBuf>, FetchError> {
 }
 
 fn create_dir(path: &Path) -> Result<(), FetchError> {
-    std::fs::create_dir_all(path).map_err(|source| FetchError::Io {
-        doing: "create",
-        path: path.to_path_buf(),
-        source,
-    })
+    std::fs::create_dir_all(path).map_err(|source| FetchError::Home { path: path.to_path_buf(), source })
 }
 
 /// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
 /// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
 fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     let at = |source| FetchError::Io { doing: "lock", path: path.to_path_buf(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(at)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(|source| FetchError::Home { path: path.to_path_buf(), source })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

@@ -506,7 +506,8 @@ impl<'a> Reader<'a> {
         if !row.is_multiple_of(dtype.block_size()) {
             let block = dtype.block_size();
             return Err(bad(format!(
-                "has rows of {row} elements, not a multiple of the {block} in a {dtype:?} block"
+                "has rows of {row} elements, not a multiple of the {block} in a {} block",
+                dtype_name(dtype)
             )));
         }
         let bytes = shape
@@ -520,6 +521,27 @@ impl<'a> Reader<'a> {
 
     fn fault(&self, key: &str, fault: String) -> GgufError {
         GgufError::Metadata { file: self.file.to_path_buf(), key: key.to_string(), fault }
+    }
+}
+
+/// A stored type as GGUF's own tools write it (`Q4_K`).
+pub fn dtype_name(dtype: GgmlDType) -> &'static str {
+    match dtype {
+        GgmlDType::F32 => "F32",
+        GgmlDType::F16 => "F16",
+        GgmlDType::BF16 => "BF16",
+        GgmlDType::Q4_0 => "Q4_0",
+        GgmlDType::Q4_1 => "Q4_1",
+        GgmlDType::Q5_0 => "Q5_0",
+        GgmlDType::Q5_1 => "Q5_1",
+        GgmlDType::Q8_0 => "Q8_0",
+        GgmlDType::Q8_1 => "Q8_1",
+        GgmlDType::Q2K => "Q2_K",
+        GgmlDType::Q3K => "Q3_K",
+        GgmlDType::Q4K => "Q4_K",
+        GgmlDType::Q5K => "Q5_K",
+        GgmlDType::Q6K => "Q6_K",
+        GgmlDType::Q8K => "Q8_K",
     }
 }
 
