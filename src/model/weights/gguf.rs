@@ -15,8 +15,10 @@ use candle_core::quantized::{QTensor, ggml_file::qtensor_from_ggml};
 use memmap2::Mmap;
 
 pub mod header;
+pub mod value;
 
-pub use header::{Array, FromValue, Header, TensorInfo, Value};
+pub use header::{Header, TensorInfo};
+pub use value::{Array, FromValue, Value};
 
 /// What can be wrong with a GGUF file. Every message names the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
