@@ -324,8 +324,8 @@ impl LocalModel {
     }
 }
 
-fn chat_error(name: &str, error: &LocalError) -> ChatError {
-    ChatError(format!("local:{name}: {error}"))
+fn chat_error(name: &str, error: LocalError) -> ChatError {
+    ChatError(format!("local:{name}: {:#}", anyhow::Error::from(error)))
 }
 
 impl ChatModel for LocalModel {
@@ -334,13 +334,13 @@ impl ChatModel for LocalModel {
     }
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
-        self.try_reply(messages, sampling).map_err(|e| chat_error(&self.name, &e))
+        self.try_reply(messages, sampling).map_err(|e| chat_error(&self.name, e))
     }
 }
 
 impl ScoringModel for LocalModel {
     fn score(&mut self, messages: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError> {
-        self.try_score(messages, prefix, choices).map_err(|e| chat_error(&self.name, &e))
+        self.try_score(messages, prefix, choices).map_err(|e| chat_error(&self.name, e))
     }
 
     fn continue_from(
@@ -350,6 +350,6 @@ impl ScoringModel for LocalModel {
         until: &str,
         max_new_tokens: usize,
     ) -> Result<String, ChatError> {
-        self.try_continue(messages, prefix, until, max_new_tokens).map_err(|e| chat_error(&self.name, &e))
+        self.try_continue(messages, prefix, until, max_new_tokens).map_err(|e| chat_error(&self.name, e))
     }
 }

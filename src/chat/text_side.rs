@@ -39,8 +39,8 @@ impl TextSide {
     pub fn open(files: &ModelFiles) -> Result<Self, LocalError> {
         let (tokenizer, template, mut stop) = match &files.kind {
             ModelKind::Gguf(parts) => {
-                let weights = |e: crate::model::weights::GgufError| ModelError::Weights(e.to_string());
-                let fields = tokenizer_fields(&GgufFile::open(parts).map_err(weights)?).map_err(weights)?;
+                let file = GgufFile::open(parts).map_err(ModelError::from)?;
+                let fields = tokenizer_fields(&file).map_err(ModelError::from)?;
                 let stop = [fields.eos, fields.eot].into_iter().flatten().collect();
                 (Tokenizer::from_gguf_metadata(&fields)?, ChatTemplate::from_gguf(&fields)?, stop)
             }
@@ -69,7 +69,7 @@ fn folder_stop_tokens(folder: &Path) -> Result<Vec<u32>, ModelError> {
             Err(source) => return Err(ModelError::Io { place, source }),
         };
         let config: Value = serde_json::from_slice(&text)
-            .map_err(|e| ModelError::Weights(format!("{place} is not valid JSON: {e}")))?;
+            .map_err(|source| ModelError::Json { place: place.clone(), source })?;
         let ids = match &config["eos_token_id"] {
             Value::Null => continue,
             Value::Array(ids) => ids.iter().map(Value::as_u64).collect::<Option<Vec<_>>>(),
