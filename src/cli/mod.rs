@@ -10,6 +10,7 @@ mod figures;
 mod import;
 mod judge;
 mod lens;
+mod merge;
 mod model;
 mod quickstart;
 mod report;
@@ -44,6 +45,8 @@ enum Command {
     Export(export::Args),
     /// Answers from the exchange format of a benchmark's authors.
     Import(import::Args),
+    /// The shards of a run as one run folder.
+    Merge(merge::Args),
     /// Check, measure and write benchmark files.
     Data(data::Args),
     /// List, fetch and describe models.
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
         Command::Model(args) => model::run(args),
     };
