@@ -134,3 +134,34 @@ fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, RunError> {
     }
     Ok(parsed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error_with_a_remedy_and_counts_no_row() {
+        let root = tempfile::tempdir().unwrap();
+        let mut log: RowLog<String> = RowLog::open(root.path().join("rows.jsonl")).unwrap();
+        log.append("kept".to_owned()).unwrap();
+        // A device that takes no byte.
+        log.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = log.append("lost".to_owned()).unwrap_err().to_string();
+        assert!(error.contains("rows.jsonl") && error.contains("free some space"), "{error}");
+        assert_eq!(log.rows, ["kept"]);
+        assert_eq!(read_rows::<String>(&log.path).unwrap(), ["kept"]);
+    }
+
+    #[test]
+    fn a_write_that_stopped_within_a_line_is_taken_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("rows.jsonl");
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("a".to_owned()).unwrap();
+        std::fs::write(&path, "\"a\"\n\"b").unwrap();
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("c".to_owned()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"a\"\n\"c\"\n");
+    }
+}
