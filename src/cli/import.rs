@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use crate::data::Case;
+use crate::data::dataset::Dataset;
+use crate::data::sample::SampleSpec;
 use crate::eval::exchange::{Import, import_stale};
 use crate::eval::header::Named;
 
@@ -40,7 +42,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-// SEAM: the benchmark loader comes in here.
+/// The benchmark file's name and digest, and its cases; the first row that is not sound is an error.
 fn open_dataset(data: &str) -> anyhow::Result<(Named, Vec<Case>)> {
-    anyhow::bail!("the benchmark loader is not connected yet, so `{data}` cannot be read")
+    let dataset = Dataset::open(data, SampleSpec::default(), |_| ())?;
+    let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
+    let cases = dataset
+        .cases()?
+        .collect::<Result<Vec<Case>, _>>()
+        .with_context(|| format!("{data}; `palimpsest data check` lists all problems of a file"))?;
+    Ok((named, cases))
 }
