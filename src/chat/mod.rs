@@ -2,6 +2,8 @@
 //!
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
+pub mod endpoint;
+
 use serde::{Deserialize, Serialize};
 
 mod local;

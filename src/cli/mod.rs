@@ -12,6 +12,7 @@ mod figures;
 mod import;
 mod judge;
 mod lens;
+mod merge;
 mod model;
 mod progress;
 mod quickstart;
@@ -47,6 +48,8 @@ enum Command {
     Export(export::Args),
     /// Answers from the exchange format of a benchmark's authors.
     Import(import::Args),
+    /// The shards of a run as one run folder.
+    Merge(merge::Args),
     /// Check, measure and write benchmark files.
     Data(data::Args),
     /// List, fetch and describe models.
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
         Command::Model(args) => model::run(args),
     };
