@@ -89,7 +89,7 @@ impl From<candle_core::Error> for LocalError {
 pub struct Parts<'a> {
     /// The engine.
     pub engine: &'a Engine,
-    /// Empty, for [`LocalModel::context`] tokens.
+    /// For [`LocalModel::context`] tokens.
     pub cache: &'a mut Cache,
     /// The tokeniser.
     pub tokenizer: &'a Tokenizer,
@@ -185,10 +185,10 @@ impl LocalModel {
         &self.stop
     }
 
-    /// The model's parts with an empty cache, for a caller that manages prefixes itself.
-    pub fn parts(&mut self) -> Parts<'_> {
+    /// The model's parts, for a caller that manages prefixes itself, with the first `keep` tokens still in the cache.
+    pub fn parts(&mut self, keep: usize) -> Parts<'_> {
         self.held = None;
-        self.cache.roll_back(Mark::at(0));
+        self.cache.roll_back(Mark::at(keep));
         Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
     }
 

@@ -8,11 +8,14 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 
+use crate::chat::TextSide;
 use crate::data::Case;
 use crate::data::dataset::{Dataset, check_file};
 use crate::data::sample::{self, SampleSpec};
 use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
 use crate::data::stats::{SplitStats, measure};
+use crate::model::fetch::ModelStore;
+use crate::prompt::{PromptBuilder, Templates};
 
 /// Check, measure and write benchmark files.
 #[derive(Debug, clap::Args)]
@@ -155,9 +158,18 @@ struct Shown {
     count: Box<dyn Fn(&str) -> anyhow::Result<usize>>,
 }
 
-/// SEAM: the model's name becomes its chat template and tokeniser here, and nowhere else in this file.
+/// The case's first prompt by the model's chat template, and the model's tokeniser.
 fn shown_to(model: &str) -> anyhow::Result<Shown> {
-    bail!("the tokeniser of {model:?} cannot be opened yet")
+    let files = ModelStore::open()?.resolve(model)?;
+    let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
+    let builder = PromptBuilder::new(Templates::load(None)?, template);
+    Ok(Shown {
+        format: Box::new(move |case| {
+            let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
+            Ok(builder.build(&case.history, &case.evidence, probe)?.text)
+        }),
+        count: Box::new(move |text| Ok(tokenizer.count(text)?)),
+    })
 }
 
 /// Table 5 as aligned text.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{Sampling, ScoringModel};
+use crate::chat::{LocalModel, LocalOptions, Sampling};
 use crate::eval::judge::{Judge, run as judge_run};
 use crate::eval::runner::{INTERRUPTED, stop_on_interrupt};
 use crate::eval::store::RunStore;
@@ -61,8 +61,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = stop_on_interrupt()?;
     let summary = match named {
         Named::Local(name) => {
-            let mut model = open_local(name).with_context(|| format!("judge `{judge}`"))?;
-            judge_run(&mut store, &mut Judge::Scoring(model.as_mut()), &stop, true)?
+            let mut model = LocalModel::open(name, &LocalOptions::default())
+                .with_context(|| format!("judge `{judge}`"))?;
+            judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
         }
         Named::Endpoint(address) => {
             let patience =
@@ -89,9 +90,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         println!("the same command tries the errors again");
     }
     Ok(())
-}
-
-// SEAM: the local engine behind `ScoringModel` comes in here.
-fn open_local(name: &str) -> anyhow::Result<Box<dyn ScoringModel>> {
-    anyhow::bail!("the local engine is not connected yet, so `{name}` cannot judge; use an endpoint")
 }

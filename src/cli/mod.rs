@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::data::Case;
+use crate::data::dataset::Dataset;
+use crate::data::sample::SampleSpec;
+use crate::eval::header::Named;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
@@ -110,4 +114,13 @@ fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyho
 /// The model files behind a name or path.
 fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(crate::model::fetch::ModelStore::open()?.resolve(name)?.paths())
+}
+
+/// Reads all cases of a file or of the built-in sample; the first problems of a bad file are listed.
+fn read_cases(data: &Path, sample: SampleSpec) -> anyhow::Result<(Named, Vec<Case>)> {
+    let dataset = Dataset::open(data, sample, |_| {})?;
+    let cases = dataset.cases()?.collect::<Result<Vec<_>, _>>().with_context(|| {
+        format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())
+    })?;
+    Ok((Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() }, cases))
 }

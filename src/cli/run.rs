@@ -1,10 +1,306 @@
 //! `palimpsest run`: answers and attention of a benchmark file, in one pass.
 
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::read_cases;
+use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::{ChatModel, LocalModel, LocalOptions, Sampling};
+use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
+use crate::engine;
+use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
+use crate::eval::local::{LocalSubject, SubjectOptions};
+use crate::eval::plan::{Selection, Shard};
+use crate::eval::runner::{self, INTERRUPTED, Subject, Summary, stop_on_interrupt};
+use crate::eval::store::RunStore;
+use crate::eval::subject::{ChatSubject, Shown};
+use crate::model::manifest::DEFAULT_MODEL;
+use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+
 /// Answers and attention of a benchmark file, in one pass.
+///
+/// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown) and
+/// attention/ (one safetensors file a probe). Started again with the same settings it goes on where it was, also after a
+/// kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// A STALE file, or `sample` for the built-in one
+    #[arg(long)]
+    data: PathBuf,
+    /// A manifest's name, a model folder, a .gguf file, or an endpoint as http://host[:port]/v1#model
+    #[arg(long, default_value = DEFAULT_MODEL)]
+    model: String,
+    /// The run folder
+    #[arg(long)]
+    out: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
+    /// Only this part of the cases, for job arrays: 0/4, 1/4, ... (put together with `palimpsest merge`)
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Print answers as they are generated
+    #[arg(long)]
+    stream: bool,
+}
+
+/// What decides the results of a run, other than data, model and shard.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Settings {
+    /// Most tokens of prompt and answer together [default: the model's context length]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    pub context: Option<usize>,
+    /// Only the first N cases (of what --only leaves)
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub limit: Option<usize>,
+    /// Only a type, a probe, or both: T1, SR, T1/SR
+    #[arg(long, value_name = "FILTER")]
+    pub only: Option<String>,
+    /// Seed of the sampler, the sample's histories and truncation's ties
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Most tokens of an answer
+    #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = super::positive)]
+    pub max_new_tokens: usize,
+    /// 0 is greedy
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f64,
+    /// Nucleus mass in (0, 1]; needs a temperature
+    #[arg(long, default_value_t = 1.0)]
+    pub top_p: f64,
+    /// Sessions of each history of the built-in sample [default: 16]
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub sessions: Option<usize>,
+    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md)
+    #[arg(long, value_name = "DIR")]
+    pub prompts: Option<PathBuf>,
+    /// Record no attention
+    #[arg(long)]
+    pub no_attention: bool,
+    /// Allow a context longer than the model's
+    #[arg(long)]
+    pub allow_longer: bool,
+    /// cpu, cuda, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    pub dtype: Option<String>,
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest run` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Args { data, model, out, settings, shard, stream } = args;
+    let job = Job { data, model, out: out.clone(), settings, shard, stream };
+    let summary = job.run()?;
+    println!(
+        "{}: {} of {} answers ({} from before, {} new, {} errors)",
+        out.display(),
+        summary.skipped + summary.answered,
+        summary.planned,
+        summary.skipped,
+        summary.answered,
+        summary.errors
+    );
+    if summary.stopped {
+        println!("stopped; the same command goes on from here");
+        std::process::exit(INTERRUPTED);
+    }
+    if summary.errors > 0 {
+        println!("the reasons are in answers.jsonl; the same command tries the errors again");
+    } else {
+        println!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display());
+    }
+    Ok(())
+}
+
+/// A run to be done.
+pub struct Job {
+    /// A STALE file, or `sample`.
+    pub data: PathBuf,
+    /// Who answers.
+    pub model: String,
+    /// The run folder.
+    pub out: PathBuf,
+    /// What decides the results.
+    pub settings: Settings,
+    /// Which part of the cases.
+    pub shard: Option<Shard>,
+    /// Whether answers are printed as they come.
+    pub stream: bool,
+}
+
+impl Job {
+    /// Does what is not done yet.
+    pub fn run(&self) -> anyhow::Result<Summary> {
+        self.check()?;
+        if self.model.starts_with("http://") || self.model.starts_with("https://") {
+            self.run_endpoint()
+        } else {
+            self.run_local()
+        }
+    }
+
+    /// Refuses flags that make no sense together, before any work.
+    fn check(&self) -> anyhow::Result<()> {
+        let s = &self.settings;
+        ensure!(
+            s.temperature >= 0.0 && s.temperature.is_finite(),
+            "--temperature {} is not 0 or more",
+            s.temperature
+        );
+        ensure!(s.top_p > 0.0 && s.top_p <= 1.0, "--top-p {} is not in (0, 1]", s.top_p);
+        ensure!(
+            s.top_p == 1.0 || s.temperature > 0.0,
+            "--top-p {} has no effect at --temperature 0, which is greedy; give a temperature or drop --top-p",
+            s.top_p
+        );
+        let is_sample = self.data.as_os_str() == "sample";
+        ensure!(
+            is_sample || s.sessions.is_none(),
+            "--sessions is for --data sample; a file has its own histories"
+        );
+        if let Some(context) = s.context {
+            ensure!(
+                context > s.max_new_tokens,
+                "--context {context} leaves no room for a prompt beside --max-new-tokens {}",
+                s.max_new_tokens
+            );
+        }
+        Ok(())
+    }
+
+    fn sampling(&self) -> Sampling {
+        let s = &self.settings;
+        Sampling {
+            temperature: s.temperature,
+            top_p: s.top_p,
+            seed: s.seed,
+            max_new_tokens: s.max_new_tokens,
+        }
+    }
+
+    fn run_local(&self) -> anyhow::Result<Summary> {
+        let s = &self.settings;
+        let templates = Templates::load(s.prompts.as_deref())?;
+        let device = engine::parse_device(&s.device)?;
+        let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+        let (dataset, cases) = self.cases()?;
+        let options = LocalOptions {
+            device,
+            dtype,
+            context: s.context,
+            allow_longer: s.allow_longer,
+            ..LocalOptions::default()
+        };
+        let mut model = LocalModel::open(&self.model, &options)?;
+        ensure!(
+            model.context() > s.max_new_tokens,
+            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}; lower the latter",
+            model.context(),
+            s.max_new_tokens
+        );
+        if model.template().is_plain() {
+            eprintln!(
+                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md",
+                model.model_name()
+            );
+        }
+        let prompts = digest_hex(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
+        let dtype = model.engine().decoder().dtype();
+        let identity = Identity {
+            dataset,
+            model: Named { name: model.model_name().to_owned(), digest: model.digest().to_owned() },
+            dtype: Some(format!("{dtype:?}").to_lowercase()),
+            prompts: Some(prompts),
+            sampling: Some(self.sampling()),
+            context: ContextPolicy {
+                tokens: Some(model.context()),
+                policy: "evidence-preserving truncation".to_owned(),
+            },
+            seed: s.seed,
+            only: s.only.clone(),
+            limit: s.limit,
+            attention: !s.no_attention,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let stop = stop_on_interrupt()?;
+        let builder = PromptBuilder::new(templates, model.template().clone());
+        let options = SubjectOptions {
+            sampling: self.sampling(),
+            seed: s.seed,
+            attention: !s.no_attention,
+            share_prefix: true,
+        };
+        let mut subject = LocalSubject::new(&mut model, builder, options, &stop);
+        if self.stream {
+            subject = subject.streaming(|piece| {
+                // A closed stdout is no reason to stop a run.
+                let mut out = std::io::stdout();
+                let text = if piece.is_empty() { "\n\n" } else { piece };
+                let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            });
+        }
+        self.answer(identity, &s.device, &cases, &mut subject)
+    }
+
+    fn run_endpoint(&self) -> anyhow::Result<Summary> {
+        let s = &self.settings;
+        ensure!(
+            s.context.is_none(),
+            "--context cuts histories by a local model's tokeniser; an endpoint gets them whole, so drop it"
+        );
+        ensure!(s.dtype.is_none(), "--dtype is for local models; drop it");
+        let templates = Templates::load(s.prompts.as_deref())?;
+        let (dataset, cases) = self.cases()?;
+        let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
+        let mut endpoint = Endpoint::from_address(&self.model, patience)?;
+        let name = endpoint.name();
+        let identity = Identity {
+            dataset,
+            model: Named { digest: digest_hex(name.as_bytes()), name },
+            dtype: None,
+            prompts: Some(templates.digest().to_owned()),
+            sampling: Some(self.sampling()),
+            context: ContextPolicy { tokens: None, policy: "full".to_owned() },
+            seed: s.seed,
+            only: s.only.clone(),
+            limit: s.limit,
+            attention: false,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        // The endpoint applies its own chat template; only the messages go out.
+        let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
+        let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
+            let prompt = builder.build(&case.history, &case.evidence, probe).map_err(|e| e.to_string())?;
+            Ok(Shown { messages: prompt.messages, dropped_sessions: Vec::new() })
+        });
+        self.answer(identity, &self.model, &cases, &mut subject)
+    }
+
+    fn cases(&self) -> anyhow::Result<(Named, Vec<crate::data::Case>)> {
+        let sessions = self.settings.sessions.unwrap_or(DEFAULT_SESSIONS);
+        read_cases(&self.data, SampleSpec { sessions, seed: self.settings.seed })
+    }
+
+    fn answer(
+        &self,
+        identity: Identity,
+        device: &str,
+        cases: &[crate::data::Case],
+        subject: &mut dyn Subject,
+    ) -> anyhow::Result<Summary> {
+        let s = &self.settings;
+        let selection = Selection { only: s.only.clone(), limit: s.limit, shard: self.shard };
+        let plan = selection.plan(cases)?;
+        let machine = Machine::here(device, rayon::current_num_threads());
+        let header = RunHeader::new(identity, self.shard, machine);
+        let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
+        let stop = stop_on_interrupt()?;
+        let show = !(self.stream && std::io::stdout().is_terminal());
+        runner::run(&mut store, cases, subject, &stop, show)
+            .with_context(|| format!("{}", self.out.display()))
+    }
 }

@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Reads `tokens` after those in the cache, in chunks that begin at the cache's length, and returns the logits of the
-    /// last `keep` positions, f32 (keep, vocab). Attention is shown to `observer`.
+    /// last `keep` positions (at least one), f32 (keep, vocab). Attention is shown to `observer`.
     pub fn prefill(
         &self,
         cache: &mut Cache,
@@ -99,7 +99,33 @@ impl Engine {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
-        let first_kept = tokens.len() - keep.clamp(1, tokens.len());
+        let kept = self.read_keeping(cache, tokens, keep.clamp(1, tokens.len()), observer, progress)?;
+        let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
+        self.check_finite(&logits, cache.len() - 1)?;
+        Ok(logits)
+    }
+
+    /// [`Engine::prefill`] of tokens after which nothing is to be predicted yet.
+    pub fn read(
+        &self,
+        cache: &mut Cache,
+        tokens: &[u32],
+        observer: &mut dyn Observer,
+        progress: Progress<'_>,
+    ) -> Result<(), EngineError> {
+        self.read_keeping(cache, tokens, 0, observer, progress).map(drop)
+    }
+
+    /// Reads tokens chunk by chunk and returns the last `keep` hidden states in parts, (n, hidden) each.
+    fn read_keeping(
+        &self,
+        cache: &mut Cache,
+        tokens: &[u32],
+        keep: usize,
+        observer: &mut dyn Observer,
+        progress: Progress<'_>,
+    ) -> Result<Vec<Tensor>, EngineError> {
+        let first_kept = tokens.len() - keep;
         let mut kept = Vec::new();
         let mut done = 0;
         for chunk in tokens.chunks(self.chunk) {
@@ -114,9 +140,7 @@ impl Engine {
                 return Err(EngineError::Interrupted);
             }
         }
-        let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
-        self.check_finite(&logits, cache.len() - 1)?;
-        Ok(logits)
+        Ok(kept)
     }
 
     /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or

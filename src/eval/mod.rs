@@ -10,9 +10,11 @@ use std::path::Path;
 
 pub mod agreement;
 pub mod exchange;
+pub mod fit;
 pub mod header;
 mod jsonl;
 pub mod judge;
+pub mod local;
 pub mod merge;
 pub mod metrics;
 pub mod plan;
