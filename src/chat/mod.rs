@@ -6,6 +6,12 @@ pub mod endpoint;
 
 use serde::{Deserialize, Serialize};
 
+mod local;
+mod text_side;
+
+pub use local::{LocalError, LocalModel, LocalOptions, Parts};
+pub use text_side::TextSide;
+
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {

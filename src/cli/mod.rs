@@ -109,5 +109,5 @@ fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyho
 
 /// The model files behind a name or path.
 fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
-    Ok(vec![PathBuf::from(name)])
+    Ok(crate::model::fetch::ModelStore::open()?.resolve(name)?.paths())
 }

@@ -47,12 +47,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             format!("{name} is here and verified: {}\n", files.path().display())
         }
         Command::Info { model } => {
-            let files = match store.locate(&model)? {
-                Ok(files) => files,
-                Err(manifest) => anyhow::bail!(
-                    "{model} ({}) is not here yet; fetch it with `palimpsest model pull {model}`",
-                    manifest.title
-                ),
+            let Some(files) = store.locate(&model)? else {
+                anyhow::bail!(
+                    "{model} is known but not here yet; fetch it with `palimpsest model pull {model}`"
+                );
             };
             let described = info::describe(&files)?;
             info_text(&files, &described)
@@ -139,7 +137,7 @@ fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
     }
     row("path", files.path().display().to_string());
     row("architecture", info.architecture.clone().unwrap_or_else(|| "not stated".to_string()));
-    row("parameters", format!("{} ({})", short(info.parameters), grouped(info.parameters)));
+    row("parameters", parameters(info.parameters));
     row("layers", number(info.layers));
     row("hidden size", number(info.hidden));
     row(
@@ -171,12 +169,13 @@ fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
     table(&rows)
 }
 
-/// `134.5M` for 134,515,008.
-fn short(number: u64) -> String {
+/// `134.5M (134,515,008)`; below a million the number alone.
+fn parameters(number: u64) -> String {
+    let exact = grouped(number);
     match number {
-        0..1_000_000 => grouped(number),
-        1_000_000..1_000_000_000 => format!("{:.1}M", number as f64 / 1e6),
-        _ => format!("{:.2}B", number as f64 / 1e9),
+        0..1_000_000 => exact,
+        1_000_000..1_000_000_000 => format!("{:.1}M ({exact})", number as f64 / 1e6),
+        _ => format!("{:.2}B ({exact})", number as f64 / 1e9),
     }
 }
 

@@ -27,6 +27,13 @@ struct LayerCache {
     v: Tensor,
 }
 
+impl Mark {
+    /// The mark after `tokens` tokens.
+    pub fn at(tokens: usize) -> Self {
+        Mark(tokens)
+    }
+}
+
 impl Cache {
     /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
     /// they are written.

@@ -1,5 +1,7 @@
 //! Why a model could not be described, loaded or run.
 
+use super::weights::{GgufError, SafetensorsError};
+
 /// Why a model could not be described, loaded or run. Every text names the thing, the value and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -55,17 +57,31 @@ pub enum ModelError {
         /// The first few, comma-separated.
         names: String,
     },
+    /// No path was given.
+    #[error("no model file was given; name a model, a folder or a .gguf file")]
+    NoFile,
     /// A file could not be read.
-    #[error("{place}: {source}")]
+    #[error("cannot read {place}")]
     Io {
         /// The file.
         place: String,
         /// What the system said.
         source: std::io::Error,
     },
-    /// A weights file is broken.
-    #[error("{0}")]
-    Weights(String),
+    /// A GGUF file is broken.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A safetensors folder is broken.
+    #[error(transparent)]
+    Safetensors(#[from] SafetensorsError),
+    /// A JSON file is broken.
+    #[error("{place} is not valid JSON; fetch the model again")]
+    Json {
+        /// The file.
+        place: String,
+        /// Where it breaks.
+        source: serde_json::Error,
+    },
     /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use super::fetch::{ModelFiles, ModelKind};
+use super::weights::gguf::FromValue;
+use super::weights::gguf::header::dtype_name;
 use super::weights::{GgufError, GgufFile, SafetensorsError, SafetensorsFolder};
 
 /// Why a model could not be described.
@@ -82,26 +84,30 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
     let file = GgufFile::open(parts)?;
     let architecture = file.get::<&str>("general.architecture")?.map(str::to_string);
     let prefix = architecture.clone().unwrap_or_default();
-    let number = |key: &str| file.get::<u64>(&format!("{prefix}.{key}"));
-    let hidden = number("embedding_length")?;
-    let heads = number("attention.head_count")?;
+    // Some architectures give one number a layer; the largest describes the model.
+    let number = |key: &str| {
+        let value = file.value(&format!("{prefix}.{key}"))?;
+        u64::from_value(value).or_else(|| Vec::<u64>::from_value(value)?.into_iter().max())
+    };
+    let hidden = number("embedding_length");
+    let heads = number("attention.head_count");
     let mut dtypes = Vec::new();
     for info in file.tensors() {
-        count(&mut dtypes, &format!("{:?}", info.dtype), info.elements() as u64);
+        count(&mut dtypes, dtype_name(info.dtype), info.elements() as u64);
     }
     let tokens = file.get::<&[String]>("tokenizer.ggml.tokens")?.map(|tokens| tokens.len() as u64);
     let scaling = file.get::<&str>(&format!("{prefix}.rope.scaling.type"))?.filter(|kind| *kind != "none");
     let factor = file.get::<f64>(&format!("{prefix}.rope.scaling.factor"))?;
     Ok(ModelInfo {
         parameters: dtypes.iter().map(|(_, _, elements)| elements).sum(),
-        layers: number("block_count")?,
+        layers: number("block_count"),
         hidden,
         heads,
-        kv_heads: number("attention.head_count_kv")?.or(heads),
-        head_dim: number("attention.key_length")?.or_else(|| hidden?.checked_div(heads?)),
-        vocab: tokens.or(number("vocab_size")?),
-        context: number("context_length")?,
-        window: number("attention.sliding_window")?,
+        kv_heads: number("attention.head_count_kv").or(heads),
+        head_dim: number("attention.key_length").or_else(|| hidden?.checked_div(heads?)),
+        vocab: tokens.or(number("vocab_size")),
+        context: number("context_length"),
+        window: number("attention.sliding_window"),
         rope_theta: file.get(&format!("{prefix}.rope.freq_base"))?,
         rope_scaling: scaling.map(|kind| scaling_text(kind, factor)),
         dtypes: most_first(dtypes),

@@ -84,14 +84,10 @@ impl Loader {
         let stored = self.stored_name(name);
         self.expect_shape(&stored, shape)?;
         let tensor = match &self.checkpoint {
-            Checkpoint::Safetensors(folder) => folder
-                .tensor(&stored, &self.device, self.dtype)
-                .map_err(|e| ModelError::Weights(e.to_string()))?,
-            Checkpoint::Gguf(file) => file
-                .qtensor(&stored, &self.device)
-                .map_err(|e| ModelError::Weights(e.to_string()))?
-                .dequantize(&self.device)?
-                .to_dtype(self.dtype)?,
+            Checkpoint::Safetensors(folder) => folder.tensor(&stored, &self.device, self.dtype)?,
+            Checkpoint::Gguf(file) => {
+                file.qtensor(&stored, &self.device)?.dequantize(&self.device)?.to_dtype(self.dtype)?
+            }
         };
         self.used.insert(stored);
         Ok(tensor)
@@ -159,11 +155,10 @@ impl Loader {
         });
         let Some(info) = file.tensor_info(&stored) else { return Ok(None) };
         let dtype = info.dtype;
-        let weights = |e: super::weights::GgufError| ModelError::Weights(e.to_string());
         let tensor = match interleaved {
-            None => file.qtensor(&stored, &self.device).map_err(weights)?,
+            None => file.qtensor(&stored, &self.device)?,
             Some(heads) => {
-                let bytes = file.tensor_bytes(&stored).map_err(weights)?;
+                let bytes = file.tensor_bytes(&stored)?;
                 let rows = half_rotation_rows(bytes, shape[0], heads);
                 let start = rows.as_ptr().align_offset(8);
                 qtensor_from_ggml(dtype, &rows[start..start + bytes.len()], shape.to_vec(), &self.device)?

@@ -2,7 +2,7 @@
 //!
 //! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
 //! one of the same name. Parsed and checked here; fetched by [`fetch`](super::fetch). Adding a built-in model is one
-//! file in `models/` and one line in [`BUILT_IN`].
+//! file in `models/` and one line in `BUILT_IN`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -284,7 +284,7 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
     Ok(manifests)
 }
 
-/// The manifests that are compiled in, in the order of [`BUILT_IN`].
+/// The manifests that are compiled in, the default one first.
 ///
 /// # Errors
 /// None in a released build: a test parses every one.

@@ -20,14 +20,14 @@ impl OpenModel {
     /// Opens the parts of a GGUF file, or a Hugging Face folder (config.json and safetensors).
     pub fn open(paths: &[PathBuf]) -> Result<Self, ModelError> {
         let Some(path) = paths.first() else {
-            return Err(ModelError::Weights("no model file was given".to_owned()));
+            return Err(ModelError::NoFile);
         };
         if path.is_dir() { Self::open_folder(path) } else { Self::open_gguf(paths) }
     }
 
     fn open_gguf(paths: &[PathBuf]) -> Result<Self, ModelError> {
         let place = paths[0].display().to_string();
-        let file = GgufFile::open(paths).map_err(|e| ModelError::Weights(e.to_string()))?;
+        let file = GgufFile::open(paths)?;
         let (architecture, spec) = arch::from_gguf(&file, &place)?;
         Ok(OpenModel { checkpoint: Checkpoint::Gguf(file), architecture, spec, place })
     }
@@ -38,9 +38,9 @@ impl OpenModel {
         let text =
             std::fs::read(&config_path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
         let config = serde_json::from_slice(&text)
-            .map_err(|e| ModelError::Weights(format!("{place} is not valid JSON: {e}")))?;
+            .map_err(|source| ModelError::Json { place: place.clone(), source })?;
         let (architecture, spec) = arch::from_config(&config, &place)?;
-        let weights = SafetensorsFolder::open(folder).map_err(|e| ModelError::Weights(e.to_string()))?;
+        let weights = SafetensorsFolder::open(folder)?;
         let place = folder.display().to_string();
         Ok(OpenModel { checkpoint: Checkpoint::Safetensors(weights), architecture, spec, place })
     }

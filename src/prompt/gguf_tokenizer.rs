@@ -19,10 +19,11 @@ use tokenizers::{
 use super::PromptError;
 
 /// The names of `tokenizer.ggml.pre` that are understood.
-pub const KNOWN_PRE_TOKENIZERS: [&str; 5] = ["default", "gpt-2", "llama-bpe", "qwen2", "smollm"];
+pub const KNOWN_PRE_TOKENIZERS: [&str; 6] = ["default", "gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm"];
 
 const LLAMA_BPE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// SentencePiece's visible space.
 const SPACE: &str = "\u{2581}";
@@ -231,8 +232,9 @@ fn pre_tokenizer(name: &str) -> Result<(Option<NormalizerWrapper>, PreTokenizerW
         "llama-bpe" => {
             (None, PreTokenizerSequence::new(vec![split(LLAMA_BPE)?.into(), no_regex.into()]).into())
         }
-        "qwen2" => {
-            let sequence = PreTokenizerSequence::new(vec![split(QWEN2)?.into(), no_regex.into()]);
+        "qwen2" | "qwen35" => {
+            let regex = if name == "qwen2" { QWEN2 } else { QWEN35 };
+            let sequence = PreTokenizerSequence::new(vec![split(regex)?.into(), no_regex.into()]);
             (Some(NFC.into()), sequence.into())
         }
         other => {

@@ -55,6 +55,54 @@ fn blocks_are_trimmed_and_python_methods_work() {
 }
 
 #[test]
+fn constructs_of_published_templates_work() {
+    for (source, expected) in [
+        // newest first, through a namespace (Qwen 3)
+        (
+            "{%- set ns = namespace(last=-1, open=true) %}\
+             {%- for message in messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}\
+             {%- if ns.open and message.role == 'user' and message.content is string \
+             and not (message.content.startswith('<t>') and message.content.endswith('</t>')) %}\
+             {%- set ns.open = false %}{%- set ns.last = index %}{%- endif %}{%- endfor %}\
+             {{- messages[0].content ~ ns.last }}",
+            "Be brief.1",
+        ),
+        (
+            "{{ messages[0].content }}{{ messages[-1].content.split('<b>')[-1].lstrip('\\n').rstrip(' ') }}",
+            "Be brief. & 'you'",
+        ),
+        // the system message taken out of the list, a date only where the host offers one (Llama 3.1)
+        (
+            "{%- if not date_string is defined %}{%- if strftime_now is defined %}{%- set date_string = strftime_now('%d %b %Y') %}\
+             {%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{%- endif %}\
+             {%- if messages[0]['role'] == 'system' %}{%- set system = messages[0]['content']|trim %}{%- set messages = messages[1:] %}\
+             {%- else %}{%- set system = '' %}{%- endif %}\
+             {{- date_string + '|' + system + '|' }}{%- if tools is not none %}{{- 'tools' }}{%- endif %}{{- messages|length }}",
+            "01 Jan 2025|Be brief.|1",
+        ),
+        // alternation checks and content that may be a list of parts (Gemma 3)
+        (
+            "{%- if messages[0]['role'] == 'system' -%}{%- if messages[0]['content'] is string -%}\
+             {%- set prefix = messages[0]['content'] + '\\n\\n' -%}{%- else -%}{%- set prefix = messages[0]['content'][0]['text'] -%}{%- endif -%}\
+             {%- set loop_messages = messages[1:] -%}{%- else -%}{%- set prefix = '' -%}{%- set loop_messages = messages -%}{%- endif -%}\
+             {%- for message in loop_messages -%}{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}\
+             {{ raise_exception('Conversation roles must alternate') }}{%- endif -%}\
+             {{ (prefix if loop.first else '') }}{%- if message['content'] is string -%}{{ message['content'] | trim }}\
+             {%- elif message['content'] is iterable -%}{%- for item in message['content'] -%}{{ item.text }}{%- endfor -%}\
+             {%- else -%}{{ raise_exception('Invalid content type') }}{%- endif -%}{%- endfor -%}",
+            "Be brief.\n\nHi <b> & 'you'",
+        ),
+        // macros
+        (
+            "{%- macro show(text, prefix='') %}{{ prefix ~ text }}{%- endmacro %}{{ show(messages[0].content, prefix='> ') }}",
+            "> Be brief.",
+        ),
+    ] {
+        assert_eq!(render(source).unwrap(), expected, "{source}");
+    }
+}
+
+#[test]
 fn tojson_writes_what_python_writes() {
     let source = r#"{{ messages | last | tojson }}{{ "\\u003c <" | tojson }}{{ [1, {'a': none}] | tojson(indent=2) }}{{ 'ü' | tojson(ensure_ascii=false) }}"#;
     let expected = r#"{"role": "user", "content": " Hi <b> & 'you' "}"\\u003c <"[

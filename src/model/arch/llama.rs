@@ -98,22 +98,21 @@ fn rope(config: &Fields, head_dim: usize) -> Result<RopeSpec, ModelError> {
 
 /// Reads GGUF metadata.
 pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError> {
-    let weights = |e: super::super::weights::GgufError| ModelError::Weights(e.to_string());
     let refuse = |field: &str, problem: String| ModelError::Config {
         place: place.to_owned(),
         field: format!("llama.{field}"),
         problem,
     };
     let optional = |field: &str| -> Result<Option<usize>, ModelError> {
-        match file.get::<u64>(&format!("llama.{field}")).map_err(weights)? {
+        match file.get::<u64>(&format!("llama.{field}"))? {
             None => Ok(None),
             Some(n @ 1..=0x100_0000) => Ok(Some(n as usize)),
             Some(n) => Err(refuse(field, format!("is {n}, not a whole number from 1 to 16777216"))),
         }
     };
     let count = |field: &str| optional(field)?.ok_or_else(|| refuse(field, "is missing".to_owned()));
-    let number = |field: &str| file.get::<f64>(&format!("llama.{field}")).map_err(weights);
-    if let Some(kind) = file.get::<&str>("llama.rope.scaling.type").map_err(weights)?
+    let number = |field: &str| file.get::<f64>(&format!("llama.{field}"));
+    if let Some(kind) = file.get::<&str>("llama.rope.scaling.type")?
         && kind != "none"
     {
         return Err(refuse(
@@ -147,7 +146,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
     let scaling = match file.tensor_info("rope_freqs.weight") {
         None => RopeScaling::None,
         Some(info) if info.elements() == head_dim / 2 => {
-            let divisors = file.qtensor("rope_freqs.weight", &candle_core::Device::Cpu).map_err(weights)?;
+            let divisors = file.qtensor("rope_freqs.weight", &candle_core::Device::Cpu)?;
             RopeScaling::Divisors(divisors.dequantize(&candle_core::Device::Cpu)?.flatten_all()?.to_vec1()?)
         }
         Some(info) => {

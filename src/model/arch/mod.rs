@@ -45,7 +45,7 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
 
 /// The architecture's entry for a GGUF file, and what it describes. `place` is the file's name for errors.
 pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
-    let found = file.architecture().map_err(|e| ModelError::Weights(e.to_string()))?;
+    let found = file.architecture()?;
     let entry = ARCHITECTURES.iter().find(|a| a.gguf == found).ok_or_else(|| unknown(found, |a| a.gguf))?;
     Ok((entry, (entry.from_gguf)(file, place)?))
 }

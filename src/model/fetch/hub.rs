@@ -34,7 +34,7 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
             FetchError::HubToken { repo: source.repo.clone() }
         }
         error => {
-            FetchError::Hub { repo: source.repo.clone(), what: what.to_string(), source: Box::new(error) }
+            FetchError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: innermost(&error) }
         }
     };
     let (owner, name) = hf_hub::split_id(&source.repo);
@@ -75,12 +75,25 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
             std::fs::rename(&fetched, &target).map_err(at)?;
         }
         if file.ends_with(".safetensors.index.json") {
-            waiting.extend(shards(&target)?);
+            waiting.extend(shards(&target)?.into_iter().rev());
         }
     }
     // Only bookkeeping of the download lies there.
     let _ = std::fs::remove_dir_all(&unfinished);
     Ok(Fetched { dir, commit, names: names.into_iter().collect() })
+}
+
+/// What lies at the bottom of an error: the hub library and the HTTP client each repeat the address around it.
+fn innermost(error: &HFError) -> String {
+    let HFError::Request { url, .. } = error else { return error.to_string() };
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match url {
+        Some(url) => format!("{cause} ({url})"),
+        None => cause.to_string(),
+    }
 }
 
 /// The shards that an index names.

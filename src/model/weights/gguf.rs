@@ -11,12 +11,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use candle_core::quantized::{GgmlDType, QTensor, ggml_file::qtensor_from_ggml};
+use candle_core::quantized::{QTensor, ggml_file::qtensor_from_ggml};
 use memmap2::Mmap;
 
 pub mod header;
+pub mod value;
 
-pub use header::{Array, FromValue, Header, TensorInfo, Value};
+pub use header::{Header, TensorInfo};
+pub use value::{Array, FromValue, Value};
 
 /// What can be wrong with a GGUF file. Every message names the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -205,11 +207,6 @@ impl GgufFile {
         self.require("general.architecture")
     }
 
-    /// The metadata keys, in no order.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.metadata.keys().map(String::as_str)
-    }
-
     /// The tensors, in file order. Shapes are row-major (outermost dimension first).
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
         self.tensors.iter().map(|placed| &placed.info)
@@ -253,18 +250,6 @@ impl GgufFile {
     /// Whether the file has this tensor.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
-    }
-
-    /// The type that most parameters are stored in.
-    pub fn main_dtype(&self) -> Option<GgmlDType> {
-        let mut counts: Vec<(GgmlDType, usize)> = Vec::new();
-        for info in self.tensors() {
-            match counts.iter_mut().find(|(dtype, _)| *dtype == info.dtype) {
-                Some((_, count)) => *count += info.elements(),
-                None => counts.push((info.dtype, info.elements())),
-            }
-        }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype)
     }
 
     fn placed(&self, name: &str) -> Result<&Placed, GgufError> {
