@@ -248,9 +248,14 @@ fn a_port_that_refuses_is_one_clear_line() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("http://127.0.0.1:{port}/v1#m");
     let mut endpoint = Endpoint::with_given_key(&address, KEY, patience(1)).unwrap();
-    let error = endpoint.reply(&hello(), &SAMPLING).unwrap_err().to_string();
-    assert!(error.contains("no connection") && error.contains("refused"), "{error}");
-    assert!(error.contains("is the server running") && !error.contains('\n'), "{error}");
+    for error in [endpoint.reply(&hello(), &SAMPLING).map(|_| ()), endpoint.check_reachable()] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("no connection") && error.contains("refused"), "{error}");
+        assert!(error.contains("is the server running") && !error.contains('\n'), "{error}");
+    }
+    // Whatever a server says, it is there.
+    let server = serve(vec![status("404 Not Found", "nothing here")]);
+    assert!(server.endpoint(0).check_reachable().is_ok());
 }
 
 #[test]

@@ -277,23 +277,32 @@ fn missing_answers_cost_no_call_and_become_error_rows() {
     );
 }
 
+fn by_reply(store: &mut RunStore, replies: Vec<Result<String, String>>) -> Result<Summary, RunError> {
+    let mut model = Scripted { replies: replies.into(), ..Scripted::default() };
+    run(store, &mut Judge::Reply { model: &mut model, sampling: GREEDY }, &AtomicBool::new(false), false)
+}
+
 #[test]
-fn a_judge_that_fails_becomes_error_rows_and_one_that_is_gone_ends_the_job() {
+fn a_judge_that_is_gone_ends_the_job_and_leaves_no_rows() {
     let (_root, dir) = finished(5);
     let mut store = RunStore::open(&dir).unwrap();
-    let replies = |n| Scripted { replies: vec![Err("refused".to_owned()); n].into(), ..Scripted::default() };
-    let mut gone = replies(3);
-    let outcome = run(
-        &mut store,
-        &mut Judge::Reply { model: &mut gone, sampling: GREEDY },
-        &AtomicBool::new(false),
-        false,
-    );
-    let error = outcome.unwrap_err().to_string();
+    let error = by_reply(&mut store, vec![Err("refused".to_owned()); 3]).unwrap_err().to_string();
     assert!(error.contains("refused") && error.contains("goes on"), "{error}");
-    assert_eq!(store.verdicts().iter().filter(|row| row.error.is_some()).count(), 9);
-    // Once it is back, the same command mends all of it.
-    assert_eq!(judge(&mut store, &mut agreeable(5)).unwrap().judged, 15);
+    assert!(store.verdicts().is_empty());
+}
+
+#[test]
+fn a_call_that_fails_becomes_error_rows_that_the_same_command_mends() {
+    let (_root, dir) = finished(4);
+    let mut store = RunStore::open(&dir).unwrap();
+    let good = Ok(r#"{"SR": true, "PR": true, "IPA": true}"#.to_owned());
+    let too_long = Err("too long".to_owned());
+    let script = vec![too_long.clone(), too_long.clone(), good, too_long];
+    let summary = by_reply(&mut store, script).unwrap();
+    assert_eq!((summary.judged, summary.errors), (3, 9));
+    assert_eq!(store.verdicts().iter().filter(|row| row.error.as_deref() == Some("too long")).count(), 9);
+    assert_eq!(judge(&mut store, &mut agreeable(3)).unwrap().judged, 9);
+    assert_eq!(store.verdicts().len(), 12);
     assert!(store.verdicts().iter().all(|row| row.error.is_none()));
 }
 

@@ -49,7 +49,7 @@ impl Default for Patience {
     }
 }
 
-/// A model behind an endpoint.
+/// A model behind an endpoint. It brings its own event loop, so it is not for use within another one.
 pub struct Endpoint {
     base: Url,
     url: Url,
@@ -153,6 +153,22 @@ impl Endpoint {
             .map_err(|e| ChatError(format!("no event loop for HTTP: {e}")))?;
         let completion_limit = CompletionLimit::MaxTokens;
         Ok(Endpoint { base, url, model, key, patience, client, runtime, completion_limit })
+    }
+
+    /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
+    /// response will do, and so will a slow one; what it says comes out with the first request.
+    pub fn check_reachable(&self) -> Result<(), ChatError> {
+        let mut request = self.client.get(self.base.clone()).timeout(Duration::from_secs(10));
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.header.clone());
+        }
+        // Sent within the runtime: the timeout needs its clock.
+        match self.runtime.block_on(async { request.send().await }) {
+            Err(error) if error.is_connect() && !error.is_timeout() => {
+                Err(ChatError(self.explain(&Failure::Transport(error))))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn request(&self, messages: &[Message], sampling: &Sampling) -> CreateChatCompletionRequest {

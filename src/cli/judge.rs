@@ -69,6 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let patience =
                 Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
             let mut model = Endpoint::from_address(address, patience)?;
+            model.check_reachable()?;
             let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
             judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
         }

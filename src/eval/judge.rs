@@ -124,61 +124,80 @@ pub fn run(
         .flat_map(|c| c.probes.iter().map(|p| (&c.case, &p.id)))
         .filter(|(c, p)| is_clean(c, p))
         .count();
-    let mut summary = Summary { planned, skipped, judged: 0, errors: 0, stopped: false };
-    let mut progress = Progress::new("verdicts", planned - skipped, show_progress);
+    let summary = Summary { planned, skipped, judged: 0, errors: 0, stopped: false };
+    let progress = Progress::new("verdicts", planned - skipped, show_progress);
+    let mut desk = Desk { store, progress, summary };
+    // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
+    let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failed_in_a_row = 0;
     for case in &plan {
         if case.probes.iter().all(|probe| is_clean(&case.case, &probe.id)) {
             continue;
         }
         if stop.load(Ordering::Relaxed) {
-            summary.stopped = true;
-            progress.finish();
-            return Ok(summary);
+            desk.summary.stopped = true;
+            break;
         }
         let exchanges = exchanges(case, answer);
-        let outcome = if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
-            Ok(exchanges.iter().map(|_| Err(NO_ANSWER.to_owned())).collect())
-        } else {
-            judge_case(judge, case, &exchanges)
+        let rows = |verdicts: Verdicts| {
+            let rows =
+                exchanges.iter().zip(verdicts).map(|(e, verdict)| verdict_row(case, e, &name, verdict));
+            // A case is judged as a whole; what was clean before stays as it is.
+            rows.filter(|row| !is_clean(&row.case, &row.probe)).collect::<Vec<_>>()
         };
-        let given_up = match &outcome {
+        let same_error = |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
+        if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
+            desk.file(rows(same_error(NO_ANSWER.to_owned())))?;
+            continue;
+        }
+        match judge_case(judge, case, &exchanges) {
             Err(JudgeError::Call(error)) => {
                 failed_in_a_row += 1;
-                (failed_in_a_row >= PATIENCE).then(|| error.to_string())
+                if failed_in_a_row >= PATIENCE {
+                    desk.progress.finish();
+                    return Err(RunError::GaveUp(format!(
+                        "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes \
+                         on); the last said: {error}"
+                    )));
+                }
+                waiting.extend(rows(same_error(error.to_string())));
             }
-            _ => {
+            outcome => {
                 failed_in_a_row = 0;
-                None
+                desk.file(std::mem::take(&mut waiting))?;
+                desk.file(rows(outcome.unwrap_or_else(|error| same_error(error.to_string()))))?;
             }
-        };
-        let verdicts = outcome.unwrap_or_else(|e| exchanges.iter().map(|_| Err(e.to_string())).collect());
-        for (exchange, verdict) in exchanges.iter().zip(verdicts) {
-            let row = verdict_row(case, exchange, &name, verdict);
-            let failed = row.error.is_some();
-            // A case is judged as a whole; what was clean before stays as it is.
-            if is_clean(&case.case, &exchange.id) {
-                continue;
-            }
-            store.append_verdict(row)?;
-            progress.step(&case.case, &exchange.id, failed);
-            if failed {
-                summary.errors += 1;
-            } else {
-                summary.judged += 1;
-            }
-        }
-        if let Some(error) = given_up {
-            progress.finish();
-            return Err(RunError::GaveUp(format!(
-                "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the \
-                 last said: {error}"
-            )));
         }
     }
-    progress.finish();
-    store.finish()?;
-    Ok(summary)
+    desk.file(waiting)?;
+    desk.progress.finish();
+    if !desk.summary.stopped {
+        desk.store.finish()?;
+    }
+    Ok(desk.summary)
+}
+
+/// Where verdicts are filed and counted.
+struct Desk<'a> {
+    store: &'a mut RunStore,
+    progress: Progress,
+    summary: Summary,
+}
+
+impl Desk<'_> {
+    fn file(&mut self, rows: Vec<VerdictRow>) -> Result<(), RunError> {
+        for row in rows {
+            let (case, probe, failed) = (row.case.clone(), row.probe.clone(), row.error.is_some());
+            self.store.append_verdict(row)?;
+            self.progress.step(&case, &probe, failed);
+            if failed {
+                self.summary.errors += 1;
+            } else {
+                self.summary.judged += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 const NO_ANSWER: &str = "there is no answer to judge; start the run again to get it, then judge again";

@@ -195,10 +195,10 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
-    /// The judges that gave verdicts, in order of first appearance.
+    /// The judges that gave at least one clean verdict, in order of first appearance.
     pub fn judges(&self) -> Vec<&str> {
         let mut judges: Vec<&str> = Vec::new();
-        for row in &self.verdicts {
+        for row in self.verdicts.iter().filter(|row| row.error.is_none()) {
             if !judges.contains(&row.judge.as_str()) {
                 judges.push(&row.judge);
             }
