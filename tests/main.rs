@@ -10,3 +10,4 @@ mod lens;
 mod models;
 mod parity;
 mod prompt;
+mod synthetic_run;

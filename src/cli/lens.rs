@@ -1,10 +1,82 @@
 //! `palimpsest lens`: curves and ratios of a run, as CSV.
 
+use std::path::PathBuf;
+
+use crate::lens::{Curve, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+
 /// Curves and ratios of a run, as CSV.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The run folder.
+    dir: PathBuf,
+    #[command(flatten)]
+    analysis: Analysis,
+}
+
+/// How a run is analysed: the same flags for `lens`, `figures` and `report`.
+#[derive(Debug, clap::Args)]
+pub struct Analysis {
+    /// Split by this judge's verdicts [default: the judge that judged last].
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// Bootstrap resamples of every confidence band.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    resamples: u32,
+    /// Seed of the bootstrap.
+    #[arg(long, default_value_t = 0)]
+    bootstrap_seed: u64,
+}
+
+impl Analysis {
+    /// The validated form.
+    pub fn options(self) -> Options {
+        Options { judge: self.judge, resamples: self.resamples as usize, seed: self.bootstrap_seed }
+    }
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest lens` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let folder = RunFolder::open(&args.dir)?;
+    let lens = Lens::of(&folder, &args.analysis.options())?;
+    let written = table::write(&lens, &args.dir.join("lens"))?;
+    print_summary(&lens);
+    for path in written {
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets.
+fn print_summary(lens: &Lens) {
+    match &lens.judge {
+        Some(judge) => println!("verdicts: {judge}"),
+        None => println!("verdicts: none, so nothing is split by correctness"),
+    }
+    println!("{} layers, {} examples measured", lens.layers.len(), lens.examples.len());
+    for skipped in &lens.skipped {
+        println!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason);
+    }
+    println!("\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers");
+    let head = Curve::ALL.map(|curve| format!("{:>17}", curve.label()));
+    println!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old");
+    for group in lens.groups() {
+        let n = lens.cases(&group);
+        if n == 0 {
+            continue;
+        }
+        let over_layers = |statistic| {
+            let series = lens.series(&group, statistic, Scale::Mass);
+            let values: Vec<f64> = series.points.iter().filter_map(|point| point.value).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        let percent = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{:.3}", v * 100.0));
+        let cells = Curve::ALL.map(|curve| {
+            let signal = percent(over_layers(Statistic::Mean(curve, Part::Signal)));
+            let noise = percent(over_layers(Statistic::Mean(curve, Part::Noise)));
+            format!("{:>17}", format!("{signal} ({noise})"))
+        });
+        let ratio = over_layers(Statistic::RatioOfMeans).map_or("-".to_owned(), |r| format!("{r:.3}"));
+        println!("{:<26}{n:>5}{}{ratio:>9}", group.label(), cells.concat());
+    }
+    println!();
 }
