@@ -1,5 +1,7 @@
 //! `palimpsest lens`: curves and ratios of a run, as CSV.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::lens::{Curve, Lens, Options, Part, RunFolder, Scale, Statistic, table};
@@ -39,26 +41,32 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let folder = RunFolder::open(&args.dir)?;
     let lens = Lens::of(&folder, &args.analysis.options())?;
     let written = table::write(&lens, &args.dir.join("lens"))?;
-    print_summary(&lens);
+    let mut text = summary(&lens);
     for path in written {
-        println!("wrote {}", path.display());
+        let _ = writeln!(text, "wrote {}", path.display());
     }
-    Ok(())
+    // a reader that has seen enough (`| head`) is no fault
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
 }
 
 /// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets.
-fn print_summary(lens: &Lens) {
+fn summary(lens: &Lens) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| text.push_str(&(line + "\n"));
     match &lens.judge {
-        Some(judge) => println!("verdicts: {judge}"),
-        None => println!("verdicts: none, so nothing is split by correctness"),
+        Some(judge) => line(format!("verdicts: {judge}")),
+        None => line("verdicts: none, so nothing is split by correctness".to_owned()),
     }
-    println!("{} layers, {} examples measured", lens.layers.len(), lens.examples.len());
+    line(format!("{} layers, {} examples measured", lens.layers.len(), lens.examples.len()));
     for skipped in &lens.skipped {
-        println!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason);
+        line(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
-    println!("\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers");
+    line("\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers".to_owned());
     let head = Curve::ALL.map(|curve| format!("{:>17}", curve.label()));
-    println!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old");
+    line(format!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old"));
     for group in lens.groups() {
         let n = lens.cases(&group);
         if n == 0 {
@@ -76,7 +84,8 @@ fn print_summary(lens: &Lens) {
             format!("{:>17}", format!("{signal} ({noise})"))
         });
         let ratio = over_layers(Statistic::RatioOfMeans).map_or("-".to_owned(), |r| format!("{r:.3}"));
-        println!("{:<26}{n:>5}{}{ratio:>9}", group.label(), cells.concat());
+        line(format!("{:<26}{n:>5}{}{ratio:>9}", group.label(), cells.concat()));
     }
-    println!();
+    line(String::new());
+    text
 }

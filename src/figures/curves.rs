@@ -52,6 +52,7 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
                 let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
                 if lens.cases(&group) == 0 {
                     empty.push(group);
+                    row.push(None);
                     continue;
                 }
                 let lines = lines(lens, &group, scale);
@@ -66,7 +67,8 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
         }
         rows.push(row);
     }
-    rows.retain(|row: &Vec<_>| !row.is_empty());
+    let rows = super::sheet::without_empty(rows);
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     let mut legend = Vec::new();
     for curve in Curve::ALL {
         legend.push((stroke(curve), curve.label().to_owned()));
@@ -85,7 +87,7 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
         reference: (scale == Scale::Density).then_some(1.0),
         rows,
         legend,
-        panel: (190, 130),
+        panel: (if columns > 2 { 190 } else { 300 }, 130),
     };
     let caption = format!(
         "{} {NOISE} {BAND} n is the number of cases.{}{}",

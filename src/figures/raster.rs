@@ -1,4 +1,4 @@
-//! PNG from the very same SVG, with the crate's fonts and none of the system's.
+//! PNG from the very same SVG, with the crate's font and none of the system's.
 
 use std::sync::Arc;
 
@@ -16,11 +16,10 @@ pub struct Rasteriser {
 }
 
 impl Rasteriser {
-    /// Loads the fonts: the figures' own, and one that has the arrows it lacks.
+    /// Loads the figures' font, and none of the system's.
     pub fn new() -> Self {
         let mut fonts = usvg::fontdb::Database::new();
         fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
-        fonts.load_font_data(epaint_default_fonts::HACK_REGULAR.to_vec());
         fonts.set_sans_serif_family("Ubuntu");
         let options = usvg::Options {
             fontdb: Arc::new(fonts),

@@ -11,7 +11,7 @@ use crate::lens::{Correctness, Group, Lens, Scale, Statistic};
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn of_means(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let what = "Query → new over query → old: ratio of the groups' means";
+    let what = "Query to new over query to old: ratio of the groups' means";
     let how = "The mean over cases of the query's attention to the new session, over that to the old one.";
     draw(lens, origin, scale, Statistic::RatioOfMeans, "ratio-of-means", what, how)
 }
@@ -21,7 +21,7 @@ pub fn of_means(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn mean_of(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let what = "Query → new over query → old: mean of each example's ratio";
+    let what = "Query to new over query to old: mean of each example's ratio";
     let how = "The mean over cases of the example's own ratio of the query's attention to new and to old.";
     draw(lens, origin, scale, Statistic::MeanOfRatios, "mean-of-ratios", what, how)
 }
@@ -69,7 +69,7 @@ fn draw(
         }
         rows.push(row);
     }
-    rows.retain(|row| row.iter().any(Option::is_some));
+    let rows = super::sheet::without_empty(rows);
     let undefined: usize = all.iter().flat_map(|series| &series.points).map(|point| point.undefined).sum();
     let undefined = match (statistic, undefined) {
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),

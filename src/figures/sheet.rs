@@ -52,6 +52,19 @@ pub struct Panel {
     pub lines: Vec<(Stroke, Series)>,
 }
 
+/// The rows and columns that hold a panel; a place without one stays empty where its row and its column have others.
+pub(super) fn without_empty(mut rows: Vec<Vec<Option<Panel>>>) -> Vec<Vec<Option<Panel>>> {
+    rows.retain(|row| row.iter().any(Option::is_some));
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let kept: Vec<bool> =
+        (0..columns).map(|c| rows.iter().any(|row| matches!(row.get(c), Some(Some(_))))).collect();
+    for row in &mut rows {
+        let mut column = kept.iter();
+        row.retain(|_| column.next().copied().unwrap_or(false));
+    }
+    rows
+}
+
 const MARGIN: i32 = 14;
 const HEAD: i32 = 52;
 const PANEL_HEAD: i32 = 38;

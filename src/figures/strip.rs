@@ -58,7 +58,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let caption = format!(
         "{} Histories are aligned at their evidence: old, new, the sessions just before and after each (−1, +1), and thirds \
          of the stretches before, between and after; a place's value is the mean over the sessions there, then over cases. A \
-         blank column has no session in any case. n is the number of cases.{}",
+         struck-out column has no session in any case. n is the number of cases.{}",
         what_is_shown(scale),
         super::left_out(&empty)
     );
@@ -261,7 +261,11 @@ fn draw_map(
     let columns = map.columns.len();
     for (at, column) in map.columns.iter().enumerate() {
         let (x0, x1) = (left + edge(at, columns, MAP_WIDTH), left + edge(at + 1, columns, MAP_WIDTH));
-        let Some(values) = &column.values else { continue };
+        let Some(values) = &column.values else {
+            let diagonal = [(x0 * UNIT, (top + MAP_HEIGHT) * UNIT), (x1 * UNIT, top * UNIT)];
+            area.draw(&PathElement::new(diagonal, super::style::GRID.stroke_width(UNIT as u32)))?;
+            continue;
+        };
         // layer 0 at the bottom, as a value axis would have it; equal neighbours are one rectangle
         let steps: Vec<i32> = values.iter().map(|v| shades.step(*v)).collect();
         let mut from = 0;

@@ -45,8 +45,18 @@ impl Resampling {
     /// The mean of each column with its band; NaN marks a value that is absent. `values` is (n, layers).
     pub fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {
         let (sums, counts) = split(values);
-        let resampled = self.weights.dot(&sums) / self.weights.dot(&counts);
-        estimates(&sums, &counts, &(sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0))), &resampled)
+        estimates(
+            &sums,
+            &counts,
+            &(sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0))),
+            &self.resampled(values),
+        )
+    }
+
+    /// The mean of each column in each resample, (resamples, layers); NaN where all that was drawn is absent.
+    pub fn resampled(&self, values: &Array2<f64>) -> Array2<f64> {
+        let (sums, counts) = split(values);
+        self.weights.dot(&sums) / self.weights.dot(&counts)
     }
 
     /// The ratio of the columns' means with its band. Both are (n, layers), without absent values.
@@ -95,8 +105,14 @@ fn estimates(
         .collect()
 }
 
+/// The 2.5th and 97.5th percentile of resampled values; `None` without any.
+pub(crate) fn interval(mut draws: Vec<f64>) -> Option<(f64, f64)> {
+    draws.sort_unstable_by(f64::total_cmp);
+    percentile(&draws, 0.025).zip(percentile(&draws, 0.975))
+}
+
 /// The quantile `q` of sorted values, interpolated linearly between order statistics.
-pub(crate) fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let at = q * sorted.len().checked_sub(1)? as f64;
     let (below, above) = (sorted.get(at.floor() as usize)?, sorted.get(at.ceil() as usize)?);
     Some(below + (above - below) * at.fract())

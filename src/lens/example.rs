@@ -38,9 +38,9 @@ impl Curve {
     /// As figures write it.
     pub fn label(self) -> &'static str {
         match self {
-            Curve::NewToOld => "new → old",
-            Curve::QueryToOld => "query → old",
-            Curve::QueryToNew => "query → new",
+            Curve::NewToOld => "new to old",
+            Curve::QueryToOld => "query to old",
+            Curve::QueryToNew => "query to new",
         }
     }
 
