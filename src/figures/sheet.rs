@@ -342,11 +342,14 @@ fn curve(
         } else {
             plane.draw(&PathElement::new(run.clone(), line))?;
         }
-        // of a lone point only a marker can be seen
-        let step = if run.len() == 1 { 1 } else { every };
-        for point in run.iter().step_by(step) {
-            let kind = if run.len() == 1 && noise { Marker::Circle } else { stroke.marker };
-            plane.draw(&(EmptyElement::at(*point) + Mark { kind, colour: stroke.colour }.element()))?;
+        // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
+        if let ([(x, level)], true) = (run.as_slice(), noise) {
+            plane.draw(&PathElement::new([(x - 0.1, *level), (x + 0.1, *level)], line))?;
+        }
+        for point in run.iter().step_by(every) {
+            plane.draw(
+                &(EmptyElement::at(*point) + Mark { kind: stroke.marker, colour: stroke.colour }.element()),
+            )?;
         }
     }
     Ok(())

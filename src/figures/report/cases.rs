@@ -181,24 +181,29 @@ fn sessions(
             EvidenceRole::Old => "old",
             EvidenceRole::New => "new",
         });
-        let shades = measured.iter().filter_map(|example| {
-            let mass = example.sessions.iter().find(|s| s.index == session.index)?.mean();
-            // black text must stay readable on the darkest shade
-            let alpha = if most > 0.0 { 0.62 * mass / most } else { 0.0 };
-            Some(Shade { probe: example.probe.clone(), percent: percent(mass), alpha: format!("{alpha:.2}") })
-        });
+        // a probe without attention keeps its place, so that the columns stay in line
+        let shade = |probe: &folder::ProbeRow| {
+            let example = measured.iter().find(|example| example.probe == probe.id);
+            let found = example.and_then(|e| e.sessions.iter().find(|s| s.index == session.index));
+            let (percent, alpha) = match found.map(|session| session.mean()) {
+                None => ("–".to_owned(), 0.0),
+                // black text must stay readable on the darkest shade
+                Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),
+            };
+            Shade { probe: probe.id.clone(), percent, alpha: format!("{alpha:.2}") }
+        };
+        let shades = if measured.is_empty() { Vec::new() } else { case.probes.iter().map(shade).collect() };
         let limit = excerpt.filter(|_| role.is_none());
         let (turns, cut) = turns(session, limit);
-        SessionPart {
-            index: session.index,
-            time: session.time.replace('T', " "),
-            role,
-            shades: shades.collect(),
-            turns,
-            cut,
-        }
+        SessionPart { index: session.index, time: to_the_minute(&session.time), role, shades, turns, cut }
     };
     Ok(shown.sessions.iter().map(part).collect())
+}
+
+/// A time as a reader wants it; one of another form is left as it is.
+fn to_the_minute(time: &str) -> String {
+    let plain = time.replace('T', " ");
+    plain.strip_suffix(":00").filter(|short| short.len() == 16).unwrap_or(&plain).to_owned()
 }
 
 /// The turns of a session up to a number of characters, and how many were left out.
