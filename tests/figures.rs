@@ -67,37 +67,44 @@ fn every_svg_is_valid_xml_that_refers_to_nothing_outside_itself() {
     }
 }
 
+/// Every text of a figure lies within its picture, by a generous estimate of its width.
+fn assert_within(figure: &Figure) {
+    let document = Document::parse(&figure.svg).unwrap();
+    let view = document.root_element().attribute("viewBox").unwrap();
+    let size: Vec<f64> = view.split(' ').map(|number| number.parse().unwrap()).collect();
+    for node in document.descendants().filter(|node| node.tag_name().name() == "text") {
+        let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
+        let text = node.text().unwrap().trim();
+        let width = text.chars().count() as f64 * number("font-size") * 0.5;
+        let upright = node.attribute("transform").is_none();
+        let (at, room) = if upright { (number("x"), size[2]) } else { (number("y"), size[3]) };
+        let (from, to) = match node.attribute("text-anchor").unwrap() {
+            "start" => (at, at + width),
+            "end" => (at - width, at),
+            _ => (at - width / 2.0, at + width / 2.0),
+        };
+        assert!(from >= 0.0 && to <= room, "{}: `{text}` spans {from}..{to} of {room}", figure.name);
+    }
+}
+
 #[test]
 fn every_text_lies_within_its_picture() {
     for plan in shapes() {
-        for figure in make(&plan).figures {
-            let document = Document::parse(&figure.svg).unwrap();
-            let size: Vec<f64> = document
-                .root_element()
-                .attribute("viewBox")
-                .unwrap()
-                .split(' ')
-                .map(|number| number.parse().unwrap())
-                .collect();
-            let texts = document.descendants().filter(|node| node.tag_name().name() == "text");
-            for node in texts {
-                let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
-                let width = node.text().unwrap().trim().chars().count() as f64 * number("font-size") * 0.5;
-                let upright = node.attribute("transform").is_none();
-                let (at, room) = if upright { (number("x"), size[2]) } else { (number("y"), size[3]) };
-                let (from, to) = match node.attribute("text-anchor").unwrap() {
-                    "start" => (at, at + width),
-                    "end" => (at - width, at),
-                    _ => (at - width / 2.0, at + width / 2.0),
-                };
-                assert!(
-                    from >= 0.0 && to <= room,
-                    "{}: `{}` spans {from}..{to} of {room}",
-                    figure.name,
-                    node.text().unwrap().trim()
-                );
-            }
-        }
+        make(&plan).figures.iter().for_each(assert_within);
+    }
+}
+
+#[test]
+fn long_and_hostile_names_fit_and_stay_valid() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan::small());
+    let header = std::fs::read_to_string(dir.path().join("run.json")).unwrap();
+    let name = format!("/models/{}<&\\u0001>\\\"", "a-very-long-name-".repeat(20));
+    std::fs::write(dir.path().join("run.json"), header.replace("smollm2-135m", &name)).unwrap();
+    let run = RunFolder::open(dir.path()).unwrap();
+    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
+        assert_within(&figure);
     }
 }
 

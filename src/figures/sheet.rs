@@ -93,7 +93,7 @@ impl Sheet {
             + if legend_lines.is_empty() { 6 } else { 12 };
         svg(name, &self.title, (width, height), |area| {
             write(area, &self.title, (MARGIN, 10), 16, INK, HPos::Left)?;
-            write(area, &self.origin, (MARGIN, 32), 11, GREY, HPos::Left)?;
+            write(area, &fitting(&self.origin, width), (MARGIN, 32), 11, GREY, HPos::Left)?;
             let y = Range::of(self);
             let x = self.layers();
             for (row, panels) in self.rows.iter().enumerate() {
@@ -284,7 +284,7 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Ticks of the layer axis: every layer of a shallow model, round numbers of a deep one.
-pub(super) fn layer_ticks(layers: &[usize]) -> Vec<f64> {
+fn layer_ticks(layers: &[usize]) -> Vec<f64> {
     let (Some(&first), Some(&last)) = (layers.first(), layers.last()) else { return Vec::new() };
     let step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 100].into_iter().find(|step| (last - first) / step < 8);
     let step = step.unwrap_or(last - first);
@@ -403,6 +403,11 @@ pub(super) fn text_width(text: &str, size: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) * 0.53).ceil() as i32
 }
 
+/// An origin line, shortened to fit a picture of a width.
+pub(super) fn fitting(line: &str, width: i32) -> String {
+    style::shortened(line, ((width - 2 * MARGIN) / 6).max(20) as usize)
+}
+
 /// Text at a place in pixels, its top there.
 pub(super) fn write(
     area: &Area<'_>,
@@ -434,8 +439,11 @@ pub(super) fn svg(
         area.present().map_err(fail)?;
     }
     // the backend sizes the picture in units; its view box stays in units, its size becomes pixels
+    // no control character of a name may make it invalid XML
+    text.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
     let body = text.split_once('>').map(|(_, body)| body).unwrap_or_default();
-    let label = minijinja::HtmlEscape(title);
+    let title: String = title.chars().filter(|c| !c.is_control()).collect();
+    let label = minijinja::HtmlEscape(&title);
     Ok(format!(
         "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
          role=\"img\" aria-label=\"{label}\">\n<title>{label}</title>{body}",

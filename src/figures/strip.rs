@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::curves::titled;
-use super::sheet::{Area, Refusal, layer_ticks, svg, write};
+use super::sheet::{Area, Refusal, fitting, svg, write};
 use super::style::{GREY, INK, UNIT};
 use super::{Figure, FigureError, Origin};
 use crate::lens::strip::Place;
@@ -229,7 +229,7 @@ fn draw(
     let height = HEAD + MAP_HEAD + MAP_HEIGHT + FOOT;
     svg(name, title, (width, height), |area| {
         write(area, title, (MARGIN, 10), 16, INK, HPos::Left)?;
-        write(area, &origin.line, (MARGIN, 32), 11, GREY, HPos::Left)?;
+        write(area, &fitting(&origin.line, width), (MARGIN, 32), 11, GREY, HPos::Left)?;
         let top = HEAD + MAP_HEAD;
         for (place, map) in maps.iter().enumerate() {
             let left = MARGIN + LEFT + place as i32 * (MAP_WIDTH + 18);
@@ -303,13 +303,14 @@ fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<
 
 fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[usize]) -> Result<(), Refusal> {
     use plotters::style::text_anchor::{Pos, VPos};
-    for tick in layer_ticks(layers) {
-        let Some(at) = layers.iter().position(|layer| *layer as f64 == tick) else { continue };
+    // rows are labelled by the layers they show: a model's measured layers may skip some
+    let every = layers.len().div_ceil(8).max(1);
+    for (at, layer) in layers.iter().enumerate().step_by(every) {
         let y0 = edge(at, layers.len(), MAP_HEIGHT);
         let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);
         let y = top + MAP_HEIGHT - (y0 + y1) / 2;
         let style = super::style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(format!("{tick:.0}"), ((left - 6) * UNIT, y * UNIT), style))?;
+        area.draw(&Text::new(layer.to_string(), ((left - 6) * UNIT, y * UNIT), style))?;
     }
     let style = super::style::text(12, INK)
         .transform(FontTransform::Rotate270)

@@ -228,11 +228,15 @@ fn turns(session: &SessionRow, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
 
 /// A share as a percentage that a reader takes in at a glance.
 fn percent(share: f64) -> String {
-    match share * 100.0 {
-        p if p == 0.0 => "0%".to_owned(),
-        p if p < 0.01 => "<0.01%".to_owned(),
-        p if p < 1.0 => format!("{p:.2}%"),
-        p => format!("{p:.1}%"),
+    let percent = share * 100.0;
+    if percent == 0.0 {
+        "0%".to_owned()
+    } else if percent < 0.01 {
+        "<0.01%".to_owned()
+    } else if percent < 1.0 {
+        format!("{percent:.2}%")
+    } else {
+        format!("{percent:.1}%")
     }
 }
 

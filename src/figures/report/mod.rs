@@ -143,20 +143,17 @@ fn facts(run: &RunFolder, verdicts: &Verdicts) -> Vec<Fact> {
         (Some(value), Some(more)) => Some(format!("{value} ({sign}{more})")),
         (value, _) => value,
     };
+    let most = text("/identity/sampling/max_new_tokens").map(|most| format!("at most {most} new tokens"));
     let sampling = text("/identity/sampling/temperature").map(|temperature| {
-        let mut parts = vec![match temperature.parse::<f64>() {
-            Ok(0.0) => "greedy".to_owned(),
-            _ => format!("temperature {temperature}"),
-        }];
-        let named = [
-            ("top-p", "/identity/sampling/top_p"),
-            ("at most", "/identity/sampling/max_new_tokens"),
-            ("seed", "/identity/sampling/seed"),
-        ];
-        parts.extend(named.iter().filter_map(|(name, pointer)| {
-            let unit = if *name == "at most" { " new tokens" } else { "" };
-            Some(format!("{name} {}{unit}", text(pointer)?))
-        }));
+        let mut parts = Vec::new();
+        if temperature.parse() == Ok(0.0) {
+            parts.push("greedy".to_owned());
+        } else {
+            parts.push(format!("temperature {temperature}"));
+            parts.extend(text("/identity/sampling/top_p").map(|p| format!("top-p {p}")));
+            parts.extend(text("/identity/sampling/seed").map(|seed| format!("seed {seed}")));
+        }
+        parts.extend(most);
         parts.join(", ")
     });
     let machine = ["/machine/device", "/machine/cpu", "/machine/os"].iter().filter_map(|p| text(p));
