@@ -81,7 +81,8 @@ fn summary(lens: &Lens) -> String {
         let cells = Curve::ALL.map(|curve| {
             let signal = percent(over_layers(Statistic::Mean(curve, Part::Signal)));
             let noise = percent(over_layers(Statistic::Mean(curve, Part::Noise)));
-            format!("{:>17}", format!("{signal} ({noise})"))
+            let cell = format!("{signal} ({noise})");
+            format!("{cell:>17}")
         });
         let ratio = over_layers(Statistic::RatioOfMeans).map_or("-".to_owned(), |r| format!("{r:.3}"));
         line(format!("{:<26}{n:>5}{}{ratio:>9}", group.label(), cells.concat()));
