@@ -1,1 +1,41 @@
 //! What must hold for: data.
+
+mod command;
+mod dataset;
+mod haystack;
+mod sample;
+mod stale;
+mod stats;
+mod truncate;
+
+use palimpsest::data::{Case, Evidence, EvidenceRole};
+use serde_json::{Value, json};
+
+/// A sound row of five sessions, old at 1 and new at 3.
+fn row(uid: &str) -> Value {
+    let session = |topic: &str| {
+        json!([
+            {"role": "user", "content": format!("A question about {topic}?")},
+            {"role": "assistant", "content": format!("An answer about {topic}, \u{e9} and \"quotes\".\n")},
+        ])
+    };
+    json!({
+        "uid": uid,
+        "type": "T1",
+        "M_old": "old fact",
+        "M_new": "new fact",
+        "explanation": "why",
+        "relevant_session_index": [1, 3],
+        "haystack_session": [session("tea"), session("old"), session("rain"), session("new"), session("bread")],
+        "timestamps": [
+            "2025-01-01 10:00:00", "2025-01-02 10:00", "2025-01-02 10:00:00", "2025-02-03 08:30", "2025-02-04 10:00:01"
+        ],
+        "probing_queries": {"dim1_query": "state?", "dim2_query": "premise?", "dim3_query": "please plan"},
+    })
+}
+
+/// The session that plays a part in a case.
+fn session_of(case: &Case, role: EvidenceRole) -> usize {
+    let of_role = |evidence: &&Evidence| evidence.role == role;
+    case.evidence.iter().find(of_role).map(|evidence| evidence.session).expect("the case has both")
+}

@@ -1,1 +1,663 @@
 //! What must hold for: eval.
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndarray::Array4;
+use palimpsest::attention::AttentionStore;
+use palimpsest::chat::{Sampling, StopReason};
+use palimpsest::data::{
+    Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Role, Session, Turn,
+};
+use palimpsest::eval::exchange::{ExchangeError, Import, export_stale, import_stale};
+use palimpsest::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::eval::merge::{MergeError, merge};
+use palimpsest::eval::metrics::{accuracy_table, choose_judge};
+use palimpsest::eval::plan::{PlanError, Selection, Shard, attention_file};
+use palimpsest::eval::rows::VerdictRow;
+use palimpsest::eval::runner::{ProbeOutcome, Sink, Subject, Summary, run};
+use palimpsest::eval::store::{RunError, RunFolder, RunStore};
+use palimpsest::prompt::Span;
+
+const PROBES: [(&str, ProbeForm); 3] =
+    [("SR", ProbeForm::Question), ("PR", ProbeForm::Question), ("IPA", ProbeForm::Request)];
+
+/// Cases with six sessions each; even ones are T1, odd ones T2.
+pub fn cases(n: usize) -> Vec<Case> {
+    let session = |index: usize| Session {
+        index,
+        time: jiff::civil::date(2025, 3, 1 + index as i8).at(9, 30, 0, 0),
+        turns: vec![
+            Turn { role: Role::User, content: format!("message {index}") },
+            Turn { role: Role::Assistant, content: "noted".to_owned() },
+        ],
+    };
+    (0..n)
+        .map(|i| Case {
+            id: format!("case-{i}"),
+            labels: BTreeMap::from([("type".to_owned(), format!("T{}", 1 + i % 2))]),
+            history: History { sessions: (0..6).map(session).collect(), query_time: None },
+            evidence: vec![
+                Evidence { role: EvidenceRole::Old, session: 1 },
+                Evidence { role: EvidenceRole::New, session: 4 },
+            ],
+            probes: PROBES
+                .iter()
+                .map(|(id, form)| Probe {
+                    id: (*id).to_owned(),
+                    form: *form,
+                    query: format!("{id} question {i}?"),
+                })
+                .collect(),
+            judge: JudgeOnly {
+                old: format!("old {i}"),
+                new: format!("new {i}"),
+                explanation: format!("because {i}"),
+            },
+        })
+        .collect()
+}
+
+pub fn header(shard: Option<Shard>) -> RunHeader {
+    let identity = Identity {
+        dataset: Named { name: "sample".to_owned(), digest: "d1".to_owned() },
+        model: Named { name: "tiny".to_owned(), digest: "m1".to_owned() },
+        dtype: Some("f32".to_owned()),
+        prompts: Some("p1".to_owned()),
+        sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),
+        context: ContextPolicy { tokens: Some(4096), policy: "evidence-preserving truncation".to_owned() },
+        seed: 1,
+        only: None,
+        limit: None,
+        attention: true,
+        version: "0.1.0".to_owned(),
+    };
+    RunHeader::new(identity, shard, Machine::here("cpu", 2))
+}
+
+/// Answers with a function of the case and the probe alone, as a deterministic model does.
+struct Fake<'a> {
+    /// Which probes fail, by `case/probe`.
+    failing: &'a [&'a str],
+    /// Asks for a stop when so many more answers have been given.
+    stop_after: Option<(usize, &'a AtomicBool)>,
+    asked: Vec<String>,
+}
+
+impl<'a> Fake<'a> {
+    fn new() -> Self {
+        Fake { failing: &[], stop_after: None, asked: Vec::new() }
+    }
+
+    fn failing(failing: &'a [&'a str]) -> Self {
+        Fake { failing, ..Fake::new() }
+    }
+}
+
+fn attention(case: &str, probe: &str) -> AttentionStore {
+    AttentionStore {
+        mass: Array4::from_elem((2, 1, 1, 2), 0.5),
+        sink: None,
+        layers: vec![0, 1],
+        rows: vec![Span::new("query", 3..4)],
+        keys: vec![Span::new("session[0]", 0..3), Span::new("query", 3..4)],
+        tokens: vec![1, 2, 3, 4],
+        case: case.to_owned(),
+        probe: probe.to_owned(),
+        model: "tiny".to_owned(),
+        dtype: "f32".to_owned(),
+    }
+}
+
+impl Subject for Fake<'_> {
+    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+        for probe in probes {
+            let key = format!("{}/{}", case.id, probe.id);
+            self.asked.push(key.clone());
+            if let Some((left, flag)) = &mut self.stop_after {
+                *left -= 1;
+                flag.store(*left == 0, Ordering::Relaxed);
+            }
+            let outcome = if self.failing.contains(&key.as_str()) {
+                Err("the model fell over".to_owned())
+            } else {
+                Ok(ProbeOutcome {
+                    answer: format!("answer to {key}: \"é\"\nsecond line"),
+                    stop: StopReason::EndOfTurn,
+                    prompt_tokens: Some(100),
+                    completion_tokens: Some(7),
+                    dropped_sessions: vec![2],
+                    attention: Some(attention(&case.id, &probe.id)),
+                })
+            };
+            sink(probe, outcome)?;
+        }
+        Ok(())
+    }
+}
+
+fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summary, RunError> {
+    let mut store = open(dir, cases)?;
+    run(&mut store, cases, subject, &AtomicBool::new(false), false)
+}
+
+fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
+    RunStore::open_or_create(dir, &header(None), Selection::default().plan(cases)?)
+}
+
+fn bytes(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join("answers.jsonl")).unwrap()
+}
+
+/// A finished run of `n` cases and its folder.
+pub fn finished(n: usize) -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let summary = answer(&dir, &cases(n), &mut Fake::new()).unwrap();
+    assert_eq!(summary, Summary { planned: 3 * n, skipped: 0, answered: 3 * n, errors: 0, stopped: false });
+    (root, dir)
+}
+
+#[test]
+fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() {
+    let (_root, dir) = finished(2);
+    let folder = RunFolder::read(&dir).unwrap();
+    let keys: Vec<String> = folder.answers.iter().map(|r| format!("{}/{}", r.case, r.probe)).collect();
+    assert_eq!(keys, ["case-0/SR", "case-0/PR", "case-0/IPA", "case-1/SR", "case-1/PR", "case-1/IPA"]);
+    for row in &folder.answers {
+        assert_eq!(row.attention.as_deref(), Some(attention_file(&row.case, &row.probe).as_str()));
+        assert_eq!(folder.attention(row).unwrap().unwrap(), attention(&row.case, &row.probe));
+        assert_eq!(row.dropped_sessions, [2]);
+    }
+    let shown = folder.shown("case-1").unwrap().unwrap();
+    assert_eq!(shown.sessions.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
+    assert_eq!(folder.plan[1].judge.explanation, "because 1");
+    assert_eq!(folder.shown("case-9").unwrap(), None);
+}
+
+#[test]
+fn a_run_cut_off_at_any_byte_ends_with_the_same_bytes() {
+    let cases = cases(2);
+    let (_root, dir) = finished(2);
+    let whole = bytes(&dir);
+    let last = whole.trim_ascii_end().iter().rposition(|b| *b == b'\n').unwrap();
+    // Every byte of the last row, and both sides of every border between rows.
+    let borders = (0..last).filter(|i| whole[*i] == b'\n').flat_map(|i| [i, i + 1, i + 2]);
+    for length in borders.chain([0, 1]).chain(last..=whole.len()) {
+        std::fs::write(dir.join("answers.jsonl"), &whole[..length]).unwrap();
+        let rows = whole[..length].iter().filter(|b| **b == b'\n').count();
+        let mut subject = Fake::new();
+        let summary = answer(&dir, &cases, &mut subject).unwrap();
+        assert_eq!((summary.skipped, subject.asked.len()), (rows, 6 - rows), "cut at byte {length}");
+        assert_eq!(bytes(&dir), whole, "cut at byte {length}");
+    }
+}
+
+#[test]
+fn a_last_line_of_garbage_is_cut_off_and_a_middle_one_refused_by_number() {
+    let cases = cases(1);
+    let (_root, dir) = finished(1);
+    let whole = bytes(&dir);
+    for tail in [&b"\0\0\0\0\0\0"[..], b"{\"case\": 3}\n", b"nonsense\n", b"\n"] {
+        std::fs::write(dir.join("answers.jsonl"), [&whole, tail].concat()).unwrap();
+        let summary = answer(&dir, &cases, &mut Fake::new()).unwrap();
+        assert_eq!((summary.skipped, bytes(&dir)), (3, whole.clone()));
+    }
+    std::fs::write(dir.join("answers.jsonl"), [b"nonsense\n", &whole[..]].concat()).unwrap();
+    let error = answer(&dir, &cases, &mut Fake::new()).unwrap_err().to_string();
+    assert!(error.contains("answers.jsonl line 1"), "{error}");
+    assert!(RunFolder::read(&dir).is_err());
+}
+
+#[test]
+fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
+    let cases = cases(2);
+    let (_root, dir) = finished(2);
+    let whole = bytes(&dir);
+    let shown = std::fs::read(dir.join("cases/case-1.json")).unwrap();
+
+    // An attention store without its row, and a temporary file of a writer that is no more.
+    let lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
+    std::fs::write(dir.join("answers.jsonl"), lines[..5].concat()).unwrap();
+    std::fs::write(dir.join("attention/.tmpAbC"), b"half").unwrap();
+    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().answered, 1);
+    assert_eq!(bytes(&dir), whole);
+    assert!(!dir.join("attention/.tmpAbC").exists());
+
+    // A row whose attention store is gone is done again.
+    std::fs::remove_file(dir.join(attention_file("case-0", "PR"))).unwrap();
+    let mut subject = Fake::new();
+    answer(&dir, &cases, &mut subject).unwrap();
+    assert_eq!(subject.asked, ["case-0/PR"]);
+    assert_eq!(bytes(&dir), whole);
+    assert!(dir.join(attention_file("case-0", "PR")).exists());
+
+    // The last row of a case is there, what was shown of it is not.
+    std::fs::remove_file(dir.join("cases/case-1.json")).unwrap();
+    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().answered, 0);
+    assert_eq!(std::fs::read(dir.join("cases/case-1.json")).unwrap(), shown);
+
+    // The folder, the plan and the lock, but no header yet.
+    let fresh = tempfile::tempdir().unwrap();
+    std::fs::write(fresh.path().join("run.lock"), b"").unwrap();
+    std::fs::write(fresh.path().join("plan.jsonl"), b"{\"posi").unwrap();
+    std::fs::write(fresh.path().join(".tmpXyZ"), b"{").unwrap();
+    answer(fresh.path(), &cases, &mut Fake::new()).unwrap();
+    assert_eq!(bytes(fresh.path()), whole);
+}
+
+#[test]
+fn errors_are_rows_that_a_resumed_run_tries_again_and_puts_in_their_place() {
+    let cases = cases(2);
+    let (_undisturbed, clean) = finished(2);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let failing = ["case-0/PR", "case-1/SR"];
+    let summary = answer(&dir, &cases, &mut Fake::failing(&failing)).unwrap();
+    assert_eq!((summary.answered, summary.errors), (4, 2));
+    let folder = RunFolder::read(&dir).unwrap();
+    assert_eq!(folder.answers.len(), 6);
+    assert_eq!(folder.answers[1].error.as_deref(), Some("the model fell over"));
+    assert_eq!((folder.answers[1].answer.as_ref(), folder.answers[1].attention.as_ref()), (None, None));
+
+    let mut subject = Fake::failing(&failing[..1]);
+    let summary = answer(&dir, &cases, &mut subject).unwrap();
+    assert_eq!((summary.skipped, summary.answered, summary.errors), (4, 1, 1));
+    assert_eq!(subject.asked, failing);
+    answer(&dir, &cases, &mut Fake::new()).unwrap();
+    assert_eq!(bytes(&dir), bytes(&clean));
+}
+
+#[test]
+fn a_run_killed_while_it_retries_errors_ends_with_the_same_bytes() {
+    let cases = cases(2);
+    let (_undisturbed, clean) = finished(2);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    answer(&dir, &cases, &mut Fake::failing(&["case-0/PR", "case-1/SR"])).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut subject = Fake { stop_after: Some((1, &stop)), ..Fake::new() };
+    let summary = run(&mut open(&dir, &cases).unwrap(), &cases, &mut subject, &stop, false).unwrap();
+    assert!(summary.stopped);
+    // The retried row stands at the end of the file for now; readers take it in place of the error.
+    let folder = RunFolder::read(&dir).unwrap();
+    assert_eq!((folder.answers[1].probe.as_str(), folder.answers[1].error.as_ref()), ("PR", None));
+    assert_eq!(bytes(&dir).iter().filter(|b| **b == b'\n').count(), 7);
+    answer(&dir, &cases, &mut Fake::new()).unwrap();
+    assert_eq!(bytes(&dir), bytes(&clean));
+}
+
+#[test]
+fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
+    let cases = cases(2);
+    let (_undisturbed, clean) = finished(2);
+    for after in 1..=6 {
+        let root = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let mut subject = Fake { stop_after: Some((after, &stop)), ..Fake::new() };
+        let mut store = open(root.path(), &cases).unwrap();
+        let summary = run(&mut store, &cases, &mut subject, &stop, false).unwrap();
+        assert_eq!((summary.answered, summary.stopped), (after, true));
+        drop(store);
+        assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().answered, 6 - after);
+        assert_eq!(bytes(root.path()), bytes(&clean));
+        assert!(root.path().join("cases/case-1.json").exists());
+    }
+}
+
+#[test]
+fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
+    struct Careless;
+    impl Subject for Careless {
+        fn answer_case(&mut self, _: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+            for text in ["first", "second"] {
+                let outcome = ProbeOutcome {
+                    answer: text.to_owned(),
+                    stop: StopReason::MaxNewTokens,
+                    prompt_tokens: None,
+                    completion_tokens: None,
+                    dropped_sessions: vec![],
+                    attention: None,
+                };
+                sink(probes[0], Ok(outcome))?;
+            }
+            Ok(())
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let summary = answer(root.path(), &cases(1), &mut Careless).unwrap();
+    assert_eq!((summary.answered, summary.errors), (1, 2));
+    let rows = RunFolder::read(root.path()).unwrap().answers;
+    assert_eq!((rows.len(), rows[0].answer.as_deref()), (3, Some("first")));
+    assert_eq!(rows[2].error.as_deref(), Some("the model gave no answer"));
+}
+
+#[test]
+fn a_different_identity_is_refused_with_every_field_and_both_values() {
+    let cases = cases(1);
+    let (_root, dir) = finished(1);
+    let mut other = header(Some(Shard { index: 0, count: 2 }));
+    other.identity.model.digest = "m2".to_owned();
+    other.identity.sampling.as_mut().unwrap().temperature = 0.7;
+    let other = RunHeader::new(other.identity, other.shard, other.machine);
+    let error =
+        RunStore::open_or_create(&dir, &other, Selection::default().plan(&cases).unwrap()).unwrap_err();
+    let text = error.to_string();
+    for part in
+        ["model.digest: \"m1\"", "\"m2\"", "sampling.temperature: 0.0", "0.7", "shard: none", "0/2", "--out"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains("dataset"), "{text}");
+}
+
+#[test]
+fn machine_facts_do_not_change_the_identity() {
+    let cases = cases(1);
+    let (_root, dir) = finished(1);
+    let mut elsewhere = header(None);
+    elsewhere.machine = Machine::here("cuda:0", 64);
+    let plan = Selection::default().plan(&cases).unwrap();
+    assert!(RunStore::open_or_create(&dir, &elsewhere, plan).is_ok());
+    assert_eq!(elsewhere.identity_sha256, header(None).identity_sha256);
+}
+
+#[test]
+fn an_identity_edited_by_hand_and_an_unknown_format_are_refused() {
+    let (_root, dir) = finished(1);
+    let path = dir.join("run.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (from, to, said) in [
+        ("\"m1\"", "\"m2\"", "hash does not match"),
+        ("palimpsest run 1", "palimpsest run 9", "palimpsest run 9"),
+        ("{", "", "does not parse"),
+    ] {
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let error = RunFolder::read(&dir).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("run.json"), "{error}");
+    }
+}
+
+#[test]
+fn two_writers_of_one_folder_are_refused_and_a_reader_is_not() {
+    let cases = cases(1);
+    let (_root, dir) = finished(1);
+    let held = open(&dir, &cases).unwrap();
+    let error = open(&dir, &cases).unwrap_err();
+    assert!(matches!(error, RunError::Locked { .. }), "{error}");
+    assert!(matches!(RunStore::open(&dir), Err(RunError::Locked { .. })));
+    assert_eq!(RunFolder::read(&dir).unwrap().answers.len(), 3);
+    drop(held);
+    assert!(RunStore::open(&dir).is_ok());
+}
+
+#[test]
+fn a_folder_of_something_else_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("thesis.tex"), b"precious").unwrap();
+    let error = open(root.path(), &cases(1)).unwrap_err().to_string();
+    assert!(error.contains("thesis.tex") && error.contains("--out"), "{error}");
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    let file = root.path().join("thesis.tex");
+    let error = open(&file, &cases(1)).unwrap_err().to_string();
+    assert!(error.contains("thesis.tex"), "{error}");
+    assert!(matches!(RunFolder::read(root.path()), Err(RunError::NotARun { .. })));
+}
+
+#[test]
+fn hostile_case_ids_stay_inside_the_folder() {
+    let mut cases = cases(3);
+    cases[0].id = "../../escape".to_owned();
+    cases[1].id = "a/b".to_owned();
+    cases[2].id = "a\\b".to_owned();
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("deep/run");
+    answer(&dir, &cases, &mut Fake::new()).unwrap();
+    assert_eq!(std::fs::read_dir(dir.join("attention")).unwrap().count(), 9);
+    assert_eq!(std::fs::read_dir(dir.join("cases")).unwrap().count(), 3);
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    cases[1].id = "Same".to_owned();
+    cases[2].id = "same".to_owned();
+    assert!(matches!(Selection::default().plan(&cases), Err(PlanError::Double { .. })));
+}
+
+#[test]
+fn the_filter_takes_types_probes_and_both_and_lists_what_is_valid() {
+    let cases = cases(4);
+    let plan = |only: &str, limit| {
+        Selection { only: Some(only.to_owned()), limit, shard: None }.plan(&cases).map(|plan| {
+            plan.iter()
+                .flat_map(|c| c.probes.iter().map(|p| format!("{}/{}", c.case, p.id)))
+                .collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(plan("T1/SR", None).unwrap(), ["case-0/SR", "case-2/SR"]);
+    assert_eq!(plan("t2", Some(1)).unwrap(), ["case-1/SR", "case-1/PR", "case-1/IPA"]);
+    assert_eq!(plan("ipa", Some(2)).unwrap(), ["case-0/IPA", "case-1/IPA"]);
+    for wrong in ["T3", "SR/T1", "", "T1/", "T1/SR/PR"] {
+        let error = plan(wrong, None).unwrap_err().to_string();
+        for valid in ["T1, T2", "SR, PR, IPA", "T1/SR"] {
+            assert!(error.contains(valid), "{error}");
+        }
+    }
+    assert!(plan("SR", Some(0)).unwrap_err().to_string().contains("limit is 0"));
+}
+
+#[test]
+fn a_shard_is_i_of_n() {
+    assert_eq!("1/4".parse::<Shard>().unwrap(), Shard { index: 1, count: 4 });
+    for wrong in ["4/4", "0/0", "1", "-1/2", "1/2/3", "a/b", ""] {
+        assert!(wrong.parse::<Shard>().unwrap_err().to_string().contains("0/4"), "{wrong}");
+    }
+}
+
+fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
+    (0..count)
+        .map(|index| {
+            let shard = Some(Shard { index, count });
+            let dir = root.join(format!("shard-{index}"));
+            let plan = Selection { shard, ..Selection::default() }.plan(all).unwrap();
+            let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
+            run(&mut store, all, &mut Fake::new(), &AtomicBool::new(false), false).unwrap();
+            dir
+        })
+        .collect()
+}
+
+#[test]
+fn merged_shards_equal_the_unsplit_run_byte_for_byte() {
+    let all = cases(5);
+    let (_whole_root, whole) = finished(5);
+    let root = tempfile::tempdir().unwrap();
+    let mut dirs = shards(root.path(), &all, 3);
+    dirs.reverse();
+    let out = root.path().join("merged");
+    let merged = merge(&out, &dirs).unwrap();
+    assert_eq!((merged.cases, merged.answers, merged.errors, merged.verdicts), (5, 15, 0, 0));
+    for file in ["answers.jsonl", "plan.jsonl", "run.json", "cases/case-3.json"] {
+        assert_eq!(
+            std::fs::read(out.join(file)).unwrap(),
+            std::fs::read(whole.join(file)).unwrap(),
+            "{file}"
+        );
+    }
+    // It is a run like any other: nothing is left to do.
+    let mut subject = Fake::new();
+    answer(&out, &all, &mut subject).unwrap();
+    assert!(subject.asked.is_empty());
+}
+
+#[test]
+fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
+    let all = cases(4);
+    let root = tempfile::tempdir().unwrap();
+    let dirs = shards(root.path(), &all, 2);
+    let out = root.path().join("merged");
+    let error = merge(&out, &dirs[..1]).unwrap_err().to_string();
+    assert!(error.contains("1/2 is missing"), "{error}");
+    let copy = root.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for file in ["run.json", "plan.jsonl", "answers.jsonl"] {
+        std::fs::copy(dirs[0].join(file), copy.join(file)).unwrap();
+    }
+    let error = merge(&out, &[dirs[0].clone(), copy.clone(), dirs[1].clone()]).unwrap_err().to_string();
+    assert!(error.contains("0/2 is given twice"), "{error}");
+    let (_whole_root, whole) = finished(4);
+    assert!(matches!(merge(&out, &[whole, dirs[0].clone()]), Err(MergeError::NotAShard(_))));
+
+    // Another limit gives another identity; the same identity over another file gives other positions.
+    let answers = std::fs::read(dirs[1].join("answers.jsonl")).unwrap();
+    let cut = answers.split_inclusive(|b| *b == b'\n').take(2).collect::<Vec<_>>().concat();
+    std::fs::write(dirs[1].join("answers.jsonl"), cut).unwrap();
+    let error = merge(&out, &dirs).unwrap_err().to_string();
+    assert!(error.contains("lacks 4"), "{error}");
+    let plan = std::fs::read_to_string(dirs[1].join("plan.jsonl")).unwrap();
+    std::fs::write(dirs[1].join("plan.jsonl"), plan.replace("\"position\":3", "\"position\":4")).unwrap();
+    let error = merge(&out, &dirs).unwrap_err().to_string();
+    assert!(error.contains("position 3 is missing"), "{error}");
+    assert!(!out.exists());
+    assert!(matches!(merge(&copy, &dirs), Err(MergeError::Occupied(_))));
+}
+
+fn import(cases: &[Case], partial: bool) -> Import<'_> {
+    let dataset = Named { name: "sample".to_owned(), digest: "d1".to_owned() };
+    Import { dataset, cases, model: "theirs".to_owned(), partial }
+}
+
+#[test]
+fn exported_answers_come_back_the_same() {
+    let all = cases(2);
+    let (root, dir) = finished(2);
+    let exported = export_stale(&RunFolder::read(&dir).unwrap(), false).unwrap();
+    let text = serde_json::to_vec(&exported).unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(value[1]["uid"], "case-1");
+    assert_eq!(
+        value[1]["target_model_responses"]["dim3_response"],
+        "answer to case-1/IPA: \"é\"\nsecond line"
+    );
+    let back = root.path().join("imported");
+    assert_eq!(import_stale(&back, &text, &import(&all, false)).unwrap(), 6);
+    let folder = RunFolder::read(&back).unwrap();
+    assert_eq!(export_stale(&folder, false).unwrap(), exported);
+    assert_eq!(folder.header.identity.model.name, "theirs");
+    assert!(matches!(import_stale(&back, &text, &import(&all, false)), Err(ExchangeError::Occupied(_))));
+}
+
+#[test]
+fn missing_answers_are_listed_and_only_exchanged_when_asked_for() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    answer(&dir, &all, &mut Fake::failing(&["case-1/PR"])).unwrap();
+    let folder = RunFolder::read(&dir).unwrap();
+    let error = export_stale(&folder, false).unwrap_err().to_string();
+    assert!(error.contains("case-1/PR") && error.contains("--partial"), "{error}");
+    let exported = export_stale(&folder, true).unwrap();
+    assert_eq!(exported[1].target_model_responses.dim2_response, "");
+
+    let text = serde_json::to_vec(&exported).unwrap();
+    let back = root.path().join("imported");
+    let error = import_stale(&back, &text, &import(&all, false)).unwrap_err().to_string();
+    assert!(error.contains("case-1/PR"), "{error}");
+    assert!(!back.exists());
+    assert_eq!(import_stale(&back, &text, &import(&all, true)).unwrap(), 5);
+    assert!(RunFolder::read(&back).unwrap().answers[4].error.is_some());
+}
+
+#[test]
+fn foreign_answers_that_do_not_fit_the_dataset_are_refused() {
+    let all = cases(1);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let row = r#"{"uid":"U","target_model_responses":{"dim1_response":"a","dim2_response":"b","dim3_response":null}}"#;
+    let refused = |text: String| {
+        let error = import_stale(&dir, text.as_bytes(), &import(&all, true)).unwrap_err().to_string();
+        assert!(!dir.exists());
+        error
+    };
+    assert!(refused(format!("[{row}]")).contains("not in the dataset (U)"));
+    let known = row.replace('U', "case-0");
+    assert!(refused(format!("[{known},{known}]")).contains("`case-0` occurs twice"));
+    assert!(refused("{}".to_owned()).contains("target_model_responses"));
+    assert!(refused(format!("[{known}")).contains("exchange format"));
+    assert_eq!(import_stale(&dir, format!("[{known}]").as_bytes(), &import(&all, true)).unwrap(), 2);
+}
+
+#[test]
+fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
+    let all = cases(20);
+    let (_root, dir) = finished(20);
+    let mut store = RunStore::open(&dir).unwrap();
+    for row in store.answers() {
+        let i: usize = row.case["case-".len()..].parse().unwrap();
+        // T1/SR all right, T2/SR half of the ten; one T1/PR errs, one T1/IPA was never judged; the rest is wrong.
+        let correct = match (row.probe.as_str(), i % 2) {
+            ("SR", 0) => true,
+            ("SR", _) => i < 10,
+            _ => false,
+        };
+        if i == 0 && row.probe == "IPA" {
+            continue;
+        }
+        let failed = i == 0 && row.probe == "PR";
+        store
+            .append_verdict(VerdictRow {
+                case: row.case,
+                probe: row.probe,
+                judge: "j".to_owned(),
+                correct: (!failed).then_some(correct),
+                probability: None,
+                reason: None,
+                error: failed.then(|| "unreadable".to_owned()),
+            })
+            .unwrap();
+    }
+    drop(store);
+    let folder = RunFolder::read(&dir).unwrap();
+    let judge = choose_judge(&folder, None).unwrap();
+    let table = accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, &judge, 5);
+    assert_eq!(
+        (table.types.clone(), table.probes.clone()),
+        (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
+    );
+    let counts: Vec<_> = table.cells.iter().map(|c| (c.correct, c.judged, c.answered, c.expected)).collect();
+    assert_eq!(
+        counts,
+        [(10, 10, 10, 10), (0, 9, 10, 10), (0, 9, 10, 10), (5, 10, 10, 10), (0, 10, 10, 10), (0, 10, 10, 10)]
+    );
+    let overall = &table.overall;
+    assert_eq!((overall.accuracy, overall.complete, overall.cells), (Some(1.5 / 6.0), true, 6));
+    assert_eq!((overall.correct, overall.judged, overall.expected), (15, 58, 60));
+    // Only T2/SR varies between cases: sd of its mean is sqrt(.25/10), a sixth of which reaches the overall.
+    let interval = overall.interval.unwrap();
+    let half = 1.96 * (0.25_f64 / 10.0).sqrt() / 6.0;
+    assert!(
+        (interval.low - (0.25 - half)).abs() < 0.012 && (interval.high - (0.25 + half)).abs() < 0.012,
+        "{interval:?}"
+    );
+    assert_eq!(table, accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, &judge, 5));
+    assert_eq!(all.len(), 20);
+
+    // Without any verdict everything counts as not correct, and nothing vanishes.
+    let none = accuracy_table(&folder.plan, &folder.answers, &[], "j", 5);
+    assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
+    assert_eq!(accuracy_table(&[], &[], &[], "j", 5).overall.accuracy, None);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_folder_that_may_not_be_written_is_one_clear_line() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = tempfile::tempdir().unwrap();
+    let mode = |mode| std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o555);
+    // Root may write anywhere; then there is nothing to see here.
+    let refused = std::fs::write(root.path().join("probe"), b"").is_err();
+    let outcome = open(&root.path().join("run"), &cases(1)).map(|_| ());
+    mode(0o755);
+    if refused {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("run") && error.contains("choose a folder that you may write"), "{error}");
+    }
+}

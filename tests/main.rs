@@ -3,6 +3,7 @@
 mod attention;
 mod cli;
 mod data;
+mod endpoint;
 mod eval;
 mod figures;
 mod judge;
@@ -10,4 +11,5 @@ mod lens;
 mod models;
 mod parity;
 mod prompt;
+mod statistics;
 mod synthetic_run;

@@ -1,1 +1,109 @@
 //! What must hold for: prompt.
+
+mod chat_template;
+mod spans;
+mod templates;
+mod tokenizer;
+
+use jiff::civil::date;
+use palimpsest::data::{Evidence, EvidenceRole, History, Probe, ProbeForm, Role, Session, Turn};
+use palimpsest::prompt::{ChatTemplate, GgufTokenizer, PromptBuilder, Templates, Tokenizer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+/// The format most instruction models share.
+const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// No system role, trimmed content, a beginning-of-sequence token.
+const TRIMS_AND_RAISES: &str = "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+    {% for message in messages %}{{ '<turn>' + message['role'] + '\\n' + message['content'] | trim + '<end>\\n' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<turn>model\\n' }}{% endif %}";
+
+/// A byte-level vocabulary with merges that would love to cross borders: blank lines, spaces before words, `.` and `:`
+/// with a newline.
+fn metadata(pre: &str) -> GgufTokenizer {
+    let mut tokens: Vec<String> =
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "<turn>", "<end>"].map(str::to_owned).to_vec();
+    let specials = tokens.len();
+    let mut alphabet: Vec<char> = ByteLevel::alphabet().into_iter().collect();
+    alphabet.sort_unstable();
+    tokens.extend(alphabet.iter().map(char::to_string));
+    let pairs = [
+        ("Ċ", "Ċ"),
+        ("ĊĊ", "Ċ"),
+        ("Ċ", "S"),
+        ("Ċ", "Q"),
+        (":", "Ċ"),
+        (".", "Ċ"),
+        ("?", "Ċ"),
+        ("?", "ĊĊ"),
+        ("Ġ", "t"),
+        ("Ġt", "h"),
+        ("Ġth", "e"),
+        ("Ġ", "Ġ"),
+        ("S", "e"),
+        ("Se", "s"),
+        ("u", "s"),
+        ("us", "e"),
+        ("use", "r"),
+        ("1", "2"),
+        // the first three bytes of most emoji
+        ("ð", "Ł"),
+        ("ðŁ", "ĺ"),
+    ];
+    let mut merges = Vec::new();
+    for (left, right) in pairs {
+        tokens.push(format!("{left}{right}"));
+        merges.push(format!("{left} {right}"));
+    }
+    let token_types = (0..tokens.len()).map(|id| if id < specials { 3 } else { 1 }).collect();
+    GgufTokenizer {
+        model: "gpt2".to_owned(),
+        pre: Some(pre.to_owned()),
+        tokens,
+        token_types,
+        merges,
+        bos: Some(3),
+        chat_template: Some(CHATML.to_owned()),
+        ..GgufTokenizer::default()
+    }
+}
+
+fn tokenizer(pre: &str) -> Tokenizer {
+    Tokenizer::from_gguf_metadata(&metadata(pre)).unwrap()
+}
+
+fn builder(chat_template: &str, bos: Option<&str>) -> PromptBuilder {
+    let chat = ChatTemplate::new("test", chat_template, bos, None).unwrap();
+    PromptBuilder::new(Templates::load(None).unwrap(), chat)
+}
+
+/// Sessions that alternate user and assistant, with indices 0, 2, 4, ... as after truncation.
+fn history(contents: &[&[&str]]) -> History {
+    let sessions = contents.iter().enumerate().map(|(place, turns)| Session {
+        index: place * 2,
+        time: date(2024, 5, 1 + i8::try_from(place).unwrap()).at(9, 30, 0, 0),
+        turns: (turns.iter().enumerate())
+            .map(|(turn, content)| Turn {
+                role: if turn % 2 == 0 { Role::User } else { Role::Assistant },
+                content: (*content).to_owned(),
+            })
+            .collect(),
+    });
+    History { sessions: sessions.collect(), query_time: None }
+}
+
+fn cycling() -> History {
+    history(&[
+        &["I cycle to work every day.", "Great! How far is it?"],
+        &["Any tips for tomatoes?", "Water them in the morning."],
+        &["I broke my leg on Sunday.\n", "Oh no. Rest well!  "],
+    ])
+}
+
+fn evidence() -> Vec<Evidence> {
+    vec![Evidence { role: EvidenceRole::Old, session: 0 }, Evidence { role: EvidenceRole::New, session: 4 }]
+}
+
+fn probe(form: ProbeForm, query: &str) -> Probe {
+    Probe { id: "P".to_owned(), form, query: query.to_owned() }
+}

@@ -59,38 +59,65 @@ pub enum StoreError {
     },
 }
 
+/// The elements of a tensor to write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// 32-bit floats.
+    F32(Vec<f32>),
+    /// 32-bit unsigned integers.
+    U32(Vec<u32>),
+}
+
+/// Writes named tensors (row-major, with their shapes) and metadata as one safetensors file, whole or not at all.
+pub fn write_tensors(
+    path: &Path,
+    tensors: &[(&str, Values, Vec<usize>)],
+    metadata: &[(&str, String)],
+) -> Result<(), StoreError> {
+    let broken =
+        |e: safetensors::SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
+    let bytes: Vec<(Dtype, Vec<u8>)> = tensors
+        .iter()
+        .map(|(_, values, _)| match values {
+            Values::F32(v) => (Dtype::F32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+            Values::U32(v) => (Dtype::U32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        })
+        .collect();
+    let views = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, _, shape), (dtype, bytes))| Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?)))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(broken)?;
+    let metadata: HashMap<String, String> =
+        metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
+    crate::eval::write_atomically(path, &file)
+        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
 impl AttentionStore {
     /// Writes the store beside its final place and renames it there, so that a reader never sees half a file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let io = |source| StoreError::Io { path: path.to_owned(), source };
-        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
-        let mass: Vec<u8> = self.mass.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let tokens: Vec<u8> = self.tokens.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let sink: Option<Vec<u8>> =
-            self.sink.as_ref().map(|s| s.iter().flat_map(|x| x.to_le_bytes()).collect());
-        let view = |dtype, shape: &[usize], bytes| {
-            TensorView::new(dtype, shape.to_vec(), bytes).map_err(|e| broken(e.to_string()))
-        };
-        let mut tensors = vec![
-            ("mass", view(Dtype::F32, self.mass.shape(), &mass)?),
-            ("tokens", view(Dtype::U32, &[self.tokens.len()], &tokens)?),
-        ];
-        if let (Some(array), Some(bytes)) = (&self.sink, &sink) {
-            tensors.push(("sink", view(Dtype::F32, array.shape(), bytes)?));
-        }
         let json = |value: serde_json::Value| value.to_string();
-        let metadata = HashMap::from([
-            ("format".to_owned(), "palimpsest attention store 1".to_owned()),
-            ("layers".to_owned(), json(serde_json::json!(self.layers))),
-            ("rows".to_owned(), json(serde_json::json!(self.rows))),
-            ("spans".to_owned(), json(serde_json::json!(self.keys))),
-            ("case".to_owned(), self.case.clone()),
-            ("probe".to_owned(), self.probe.clone()),
-            ("model".to_owned(), self.model.clone()),
-            ("dtype".to_owned(), self.dtype.clone()),
-        ]);
-        let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|e| broken(e.to_string()))?;
-        crate::eval::write_atomically(path, &bytes).map_err(io)
+        let mut tensors = vec![
+            ("mass", Values::F32(self.mass.iter().copied().collect()), self.mass.shape().to_vec()),
+            ("tokens", Values::U32(self.tokens.clone()), vec![self.tokens.len()]),
+        ];
+        if let Some(sink) = &self.sink {
+            tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+        }
+        let metadata = [
+            ("format", "palimpsest attention store 1".to_owned()),
+            ("layers", json(serde_json::json!(self.layers))),
+            ("rows", json(serde_json::json!(self.rows))),
+            ("spans", json(serde_json::json!(self.keys))),
+            ("case", self.case.clone()),
+            ("probe", self.probe.clone()),
+            ("model", self.model.clone()),
+            ("dtype", self.dtype.clone()),
+        ];
+        write_tensors(path, &tensors, &metadata)
     }
 
     /// Reads a store and checks that its shapes and labels agree.

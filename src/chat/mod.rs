@@ -2,7 +2,15 @@
 //!
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
+pub mod endpoint;
+
 use serde::{Deserialize, Serialize};
+
+mod local;
+mod text_side;
+
+pub use local::{LocalError, LocalModel, LocalOptions, Parts};
+pub use text_side::TextSide;
 
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

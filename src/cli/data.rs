@@ -1,10 +1,244 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+use tempfile::NamedTempFile;
+
+use crate::data::Case;
+use crate::data::dataset::{Dataset, check_file};
+use crate::data::sample::{self, SampleSpec};
+use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
+use crate::data::stats::{SplitStats, measure};
+
 /// Check, measure and write benchmark files.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check a STALE file: every problem is counted, the first 20 are listed, and the exit code is 1 if there is one.
+    Check {
+        /// The STALE file.
+        file: PathBuf,
+    },
+    /// Write the built-in sample as a STALE file.
+    Sample {
+        /// Sessions of each case, 2 to 10,000.
+        #[arg(long, default_value_t = 50)]
+        sessions: usize,
+        /// Seed of the assembly: positions, distractors and times follow from it.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Where to write; standard output if left out.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Count sessions, turns and tokens by split (table 5 of the STALE paper).
+    Stats {
+        /// A STALE file, or the word `sample` for the built-in sample.
+        data: PathBuf,
+        /// The model whose tokeniser and chat template to use: a name of `model list`, a folder, or a .gguf file.
+        #[arg(long)]
+        model: String,
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest data` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.action {
+        Action::Check { file } => check(&file),
+        Action::Sample { sessions, seed, out } => write_sample(SampleSpec { sessions, seed }, out.as_deref()),
+        Action::Stats { data, model, json } => stats(&data, &model, json),
+    }
+}
+
+fn check(file: &Path) -> anyhow::Result<()> {
+    let bar = reading_bar(file);
+    let (report, digest) = check_file(file, |piece| bar.inc(piece.len() as u64))?;
+    bar.finish_and_clear();
+    if report.is_sound() {
+        let published = if digest == PUBLISHED_SHA256 { " (the published T1_T2_400_FULL.json)" } else { "" };
+        say(&format!("{}: {}, no problems, SHA-256 {digest}{published}\n", file.display(), counts(&report)))?;
+        return Ok(());
+    }
+    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    if report.problem_count > report.problems.len() {
+        lines.push(format!("and {} more", report.problem_count - report.problems.len()));
+    }
+    if let Some(broken) = report.broken {
+        lines.push(format!("{:#}", anyhow::Error::from(broken)));
+        let sound: usize = report.splits.values().sum();
+        lines.push(format!("nothing behind this place was checked ({sound} sound rows before it)"));
+    }
+    bail!("{} is not a sound STALE file\n  {}", file.display(), lines.join("\n  "))
+}
+
+/// `400 rows (T1 200, T2 200)`.
+fn counts(report: &Report) -> String {
+    let splits: Vec<String> = report.splits.iter().map(|(split, n)| format!("{split} {n}")).collect();
+    format!("{} rows ({})", report.rows, splits.join(", "))
+}
+
+fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
+    let cases = sample::cases(spec)?;
+    let mut text = Vec::new();
+    write_stale(&mut text, &cases)?;
+    let Some(path) = out else {
+        return write_out(&text);
+    };
+    // Written beside its place and renamed, so that a failure leaves no half file behind, nor harms a good one.
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let write = || -> io::Result<()> {
+        let mut file = new_file_in(folder)?;
+        file.write_all(&text)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().with_context(|| {
+        format!("cannot write {}; name a file in a folder that exists and can be written to", path.display())
+    })?;
+    say(&format!(
+        "wrote {}: {} cases of {} sessions, seed {}\n",
+        path.display(),
+        cases.len(),
+        spec.sessions,
+        spec.seed
+    ))
+}
+
+/// A temporary file with the permissions of an ordinary new one; temporary files are private otherwise.
+fn new_file_in(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    // The process's umask is still taken off.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}
+
+fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
+    let shown = shown_to(model)?;
+    let bar = reading_bar(data);
+    let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
+    bar.finish_and_clear();
+    let bar = bar_of(dataset.bytes());
+    let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
+    let cases = cases.map(|case| case.map_err(anyhow::Error::from));
+    let rows = measure(cases, &shown.format, &shown.count).with_context(|| {
+        format!("{}; `palimpsest data check` lists all problems of a file", data.display())
+    })?;
+    bar.finish_and_clear();
+    if json {
+        return say(&(serde_json::to_string_pretty(&rows)? + "\n"));
+    }
+    say(&format!("{} (SHA-256 {}), tokens of {model}\n\n{}", dataset.name(), dataset.digest(), table(&rows)))
+}
+
+/// How a model sees a case and counts its tokens.
+struct Shown {
+    /// The formatted context of a case: history and its first probe.
+    format: Box<dyn Fn(&Case) -> anyhow::Result<String>>,
+    /// Tokens of a text.
+    count: Box<dyn Fn(&str) -> anyhow::Result<usize>>,
+}
+
+/// SEAM: the model's name becomes its chat template and tokeniser here, and nowhere else in this file.
+fn shown_to(model: &str) -> anyhow::Result<Shown> {
+    bail!("the tokeniser of {model:?} cannot be opened yet")
+}
+
+/// Table 5 as aligned text.
+fn table(rows: &[SplitStats]) -> String {
+    let head = ["split", "cases", "sessions", "turns", "mean", "median", "P95", "max", "content mean"]
+        .map(String::from);
+    let lines: Vec<[String; 9]> = std::iter::once(head)
+        .chain(rows.iter().map(|row| {
+            [
+                row.split.clone(),
+                row.instances.to_string(),
+                format!("{:.2}", row.sessions_mean),
+                format!("{:.2}", row.turns_mean),
+                format!("{:.0}", row.formatted.mean),
+                format!("{:.0}", row.formatted.median),
+                format!("{:.0}", row.formatted.p95),
+                row.formatted.max.to_string(),
+                format!("{:.0}", row.content_mean),
+            ]
+        }))
+        .collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for line in &lines {
+        for (column, cell) in line.iter().enumerate() {
+            let width = width(column);
+            text += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+        }
+        text.push('\n');
+    }
+    text + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe).\n"
+}
+
+/// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
+fn reading_bar(file: &Path) -> ProgressBar {
+    bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
+}
+
+/// A bar over `bytes`, on standard error. Indicatif shows none where that is no terminal; small files need none.
+fn bar_of(bytes: u64) -> ProgressBar {
+    const SMALL: u64 = 8 << 20;
+    if bytes < SMALL {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("reading {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    write_out(text.as_bytes())
+}
+
+/// Writes to standard output. A reader that left early, such as `head`, is no error.
+fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::stats::TokenStats;
+
+    #[test]
+    fn the_table_is_aligned_and_rounds_tokens_to_whole_ones() {
+        let formatted = TokenStats { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
+        let row = |split: &str, instances| SplitStats {
+            split: split.to_owned(),
+            instances,
+            sessions_mean: 50.0,
+            turns_mean: 593.3975,
+            formatted,
+            content_mean: 149_562.0,
+        };
+        let text = table(&[row("T1", 200), row("all", 400)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "split  cases  sessions   turns    mean  median     P95     max  content mean");
+        assert_eq!(lines[2], "all      400     50.00  593.40  151784  151829  158656  164919        149562");
+        assert!(lines[..3].iter().all(|line| line.len() == lines[0].len()), "{text}");
+    }
 }

@@ -1,10 +1,97 @@
 //! `palimpsest judge`: verdicts on the answers of a run.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::{Sampling, ScoringModel};
+use crate::eval::judge::{Judge, run as judge_run};
+use crate::eval::runner::{INTERRUPTED, stop_on_interrupt};
+use crate::eval::store::RunStore;
+
+/// Most tokens of an endpoint's verdicts: three short reasons, with room for a model that thinks aloud.
+const REPLY_TOKENS: usize = 2048;
+
 /// Verdicts on the answers of a run.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The run folder.
+    dir: PathBuf,
+    /// `local:NAME` (a model of `palimpsest model list`, a folder or a .gguf file), or `http://host[:port]/v1#model`.
+    ///
+    /// A local judge is read by scoring. An endpoint is asked for JSON; its key comes from PALIMPSEST_API_KEY or
+    /// OPENAI_API_KEY. Verdicts of several judges can stand in one run.
+    #[arg(long)]
+    judge: String,
+    /// Endpoint: most seconds to wait for one reply.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    timeout: u64,
+    /// Endpoint: attempts after a failed first one.
+    #[arg(long, default_value_t = 5)]
+    retries: usize,
+}
+
+/// Who is meant by `--judge`.
+enum Named<'a> {
+    Local(&'a str),
+    Endpoint(&'a str),
+}
+
+impl<'a> Named<'a> {
+    fn parse(text: &'a str) -> anyhow::Result<Self> {
+        match text.strip_prefix("local:") {
+            Some("") => anyhow::bail!(
+                "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
+            ),
+            Some(name) => Ok(Named::Local(name)),
+            None if text.starts_with("http://") || text.starts_with("https://") => Ok(Named::Endpoint(text)),
+            None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
+        }
+    }
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest judge` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Args { dir, judge, timeout, retries } = args;
+    let named = Named::parse(&judge)?;
+    // The folder first: a wrong one should not cost the loading of a model.
+    let mut store = RunStore::open(&dir)?;
+    let stop = stop_on_interrupt()?;
+    let summary = match named {
+        Named::Local(name) => {
+            let mut model = open_local(name).with_context(|| format!("judge `{judge}`"))?;
+            judge_run(&mut store, &mut Judge::Scoring(model.as_mut()), &stop, true)?
+        }
+        Named::Endpoint(address) => {
+            let patience =
+                Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
+            let mut model = Endpoint::from_address(address, patience)?;
+            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
+            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
+        }
+    };
+    println!(
+        "{}: {} of {} verdicts ({} from before, {} new, {} errors)",
+        dir.display(),
+        summary.skipped + summary.judged,
+        summary.planned,
+        summary.skipped,
+        summary.judged,
+        summary.errors
+    );
+    if summary.stopped {
+        println!("stopped; the same command goes on from here");
+        std::process::exit(INTERRUPTED);
+    }
+    if summary.errors > 0 {
+        println!("the same command tries the errors again");
+    }
+    Ok(())
+}
+
+// SEAM: the local engine behind `ScoringModel` comes in here.
+fn open_local(name: &str) -> anyhow::Result<Box<dyn ScoringModel>> {
+    anyhow::bail!("the local engine is not connected yet, so `{name}` cannot judge; use an endpoint")
 }

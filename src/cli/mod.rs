@@ -1,7 +1,9 @@
 //! One file a command: the clap struct (what was typed), its validated form, and the call into the library.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 mod data;
@@ -10,7 +12,9 @@ mod figures;
 mod import;
 mod judge;
 mod lens;
+mod merge;
 mod model;
+mod progress;
 mod quickstart;
 mod report;
 mod run;
@@ -44,6 +48,8 @@ enum Command {
     Export(export::Args),
     /// Answers from the exchange format of a benchmark's authors.
     Import(import::Args),
+    /// The shards of a run as one run folder.
+    Merge(merge::Args),
     /// Check, measure and write benchmark files.
     Data(data::Args),
     /// List, fetch and describe models.
@@ -63,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
         Command::Model(args) => model::run(args),
     };
@@ -73,4 +80,34 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Parses a whole number above 0.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("give a whole number above 0".to_owned()),
+    }
+}
+
+/// Refuses, before any work, an output file whose folder is missing or cannot be written to.
+fn writable(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(folder)
+        .map(drop)
+        .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
+}
+
+/// Refuses a context longer than the model was made for, unless told to go on.
+fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        tokens <= model_limit || allow_longer,
+        "{tokens} tokens are more than the model's context length of {model_limit}; cut the input, use a model with a longer context, or pass --allow-longer to see what it does beyond"
+    );
+    Ok(())
+}
+
+/// The model files behind a name or path.
+fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    Ok(crate::model::fetch::ModelStore::open()?.resolve(name)?.paths())
 }

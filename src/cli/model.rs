@@ -1,10 +1,193 @@
 //! `palimpsest model`: list, fetch and describe models.
 
+use std::io::Write;
+
+use anyhow::Context;
+use clap::Subcommand;
+
+use crate::model::fetch::{ModelFiles, ModelStore};
+use crate::model::info::{self, ModelInfo};
+use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
+
 /// List, fetch and describe models.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The models that can be named with --model, and whether they are here.
+    List,
+    /// Fetch a model into the model home ($PALIMPSEST_HOME, else the user's cache folder) and verify it.
+    Pull {
+        /// A name from `palimpsest model list`.
+        #[arg(default_value = DEFAULT_MODEL)]
+        name: String,
+        /// Fetch it again even if it is here.
+        #[arg(long)]
+        force: bool,
+    },
+    /// What a model's headers say: architecture, sizes, types, template, licence. Fetches nothing.
+    Info {
+        /// A model's name, a .gguf file, or a folder in Hugging Face layout.
+        #[arg(default_value = DEFAULT_MODEL)]
+        model: String,
+    },
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest model` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let store = ModelStore::open()?;
+    let text = match args.command {
+        Command::List => list(&store)?,
+        Command::Pull { name, force } => {
+            let files = store.pull(&name, force)?;
+            format!("{name} is here and verified: {}\n", files.path().display())
+        }
+        Command::Info { model } => {
+            let Some(files) = store.locate(&model)? else {
+                anyhow::bail!(
+                    "{model} is known but not here yet; fetch it with `palimpsest model pull {model}`"
+                );
+            };
+            let described = info::describe(&files)?;
+            info_text(&files, &described)
+        }
+    };
+    // A reader that has seen enough (`| head`) is no error.
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to stdout")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn list(store: &ModelStore) -> anyhow::Result<String> {
+    let manifests = store.manifests()?;
+    let header = ["NAME", "HERE", "ARCHITECTURE", "CONTEXT", "LICENCE", "FROM", "TITLE"].map(str::to_string);
+    let mut rows = vec![header];
+    for manifest in &manifests {
+        // One changed file must not hide the other models.
+        let here = match store.cached(manifest) {
+            Ok(Some(_)) => "yes",
+            Ok(None) => "no",
+            Err(error) => {
+                eprintln!("warning: {error}");
+                "CHANGED"
+            }
+        };
+        rows.push([
+            manifest.name.clone(),
+            here.to_string(),
+            manifest.architecture.clone(),
+            grouped(manifest.context_length as u64),
+            manifest.licence.clone(),
+            kinds(manifest),
+            manifest.title.clone(),
+        ]);
+    }
+    let mut text = table(&rows);
+    text.push_str(&format!("\n{DEFAULT_MODEL} is the default. Model home: {}\n", store.home().display()));
+    Ok(text)
+}
+
+fn kinds(manifest: &Manifest) -> String {
+    let mut kinds: Vec<&str> = manifest
+        .sources
+        .iter()
+        .map(|source| match source {
+            Source::Hub(_) if manifest.gated => "hub (needs HF_TOKEN)",
+            Source::Hub(_) => "hub",
+            Source::Pip(_) => "pip",
+            Source::Path(_) => "path",
+        })
+        .collect();
+    kinds.dedup();
+    kinds.join(", ")
+}
+
+/// Left-aligned columns, two spaces apart.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
+    let number = |value: Option<u64>| value.map_or("not stated".to_string(), grouped);
+    let manifest = files.manifest.as_ref();
+    let mut rows: Vec<[String; 2]> = Vec::new();
+    let mut row = |name: &str, value: String| rows.push([name.to_string(), value]);
+    row("name", files.name.clone());
+    if let Some(manifest) = manifest {
+        row("title", manifest.title.clone());
+    }
+    row("path", files.path().display().to_string());
+    row("architecture", info.architecture.clone().unwrap_or_else(|| "not stated".to_string()));
+    row("parameters", parameters(info.parameters));
+    row("layers", number(info.layers));
+    row("hidden size", number(info.hidden));
+    row(
+        "heads",
+        format!(
+            "{} query, {} key/value, of {}",
+            number(info.heads),
+            number(info.kv_heads),
+            number(info.head_dim)
+        ),
+    );
+    row("vocabulary", number(info.vocab));
+    row("context", format!("{} tokens", number(info.context)));
+    if let Some(window) = info.window {
+        row("sliding window", format!("{} tokens", grouped(window)));
+    }
+    let theta = info.rope_theta.map_or("base not stated".to_string(), |theta| format!("base {theta}"));
+    row("rope", info.rope_scaling.as_ref().map_or(theta.clone(), |scaling| format!("{theta}; {scaling}")));
+    for (place, (dtype, tensors, elements)) in info.dtypes.iter().enumerate() {
+        let share = 100.0 * *elements as f64 / info.parameters.max(1) as f64;
+        let name = if place == 0 { "tensors" } else { "" };
+        row(name, format!("{tensors} {dtype} ({share:.1}% of the parameters)"));
+    }
+    let count = if info.files == 1 { "1 file".to_string() } else { format!("{} files", info.files) };
+    row("weights", format!("{:.1} MB in {count}", info.file_bytes as f64 / 1e6));
+    row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());
+    let licence = manifest.map(|manifest| manifest.licence.clone()).or_else(|| info.licence.clone());
+    row("licence", licence.unwrap_or_else(|| "not stated".to_string()));
+    table(&rows)
+}
+
+/// `134.5M (134,515,008)`; below a million the number alone.
+fn parameters(number: u64) -> String {
+    let exact = grouped(number);
+    match number {
+        0..1_000_000 => exact,
+        1_000_000..1_000_000_000 => format!("{:.1}M ({exact})", number as f64 / 1e6),
+        _ => format!("{:.2}B ({exact})", number as f64 / 1e9),
+    }
+}
+
+/// `8,192` for 8192.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -1,10 +1,154 @@
 //! `palimpsest trace`: the raw instrument: tokens in, logits and masses out.
 
-/// The raw instrument: tokens in, logits and masses out.
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::attention::{MassObserver, Values, write_tensors};
+use crate::engine::{self, Engine};
+use crate::model::OpenModel;
+use crate::prompt::Span;
+
+/// Tokens in, logits and attention masses out, without any tokeniser: to compare with other implementations.
+///
+/// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
+/// Spans are half-open token ranges; they may leave gaps and may overlap. `rows` names the spans whose tokens attend,
+/// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only.
+///
+/// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
+/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// A manifest's name, a model folder, or a .gguf file
+    #[arg(long)]
+    model: String,
+    /// JSON file with tokens, spans and rows
+    #[arg(long)]
+    tokens: PathBuf,
+    /// Safetensors file to write
+    #[arg(long)]
+    out: PathBuf,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    dtype: Option<String>,
+    /// Tokens that the prefill reads at a time
+    #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
+    chunk: usize,
+    /// cpu, cuda, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Also write a JSON file with tokens, seconds, tokens per second, observer seconds and peak memory
+    #[arg(long)]
+    stats: Option<PathBuf>,
+    /// Allow more tokens than the model's context length
+    #[arg(long)]
+    allow_longer: bool,
+}
+
+/// The tokens file. Spans keep their order.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokensFile {
+    tokens: Vec<u32>,
+    spans: serde_json::Map<String, serde_json::Value>,
+    rows: Vec<String>,
+    #[serde(default)]
+    logits: usize,
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest trace` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // 1. Everything that can be refused before work begins.
+    let place = args.tokens.display();
+    let text = std::fs::read(&args.tokens).with_context(|| format!("{place}"))?;
+    let file: TokensFile =
+        serde_json::from_slice(&text).with_context(|| format!("{place} is not a tokens file"))?;
+    ensure!(!file.tokens.is_empty(), "{place}: `tokens` is empty; give at least one token");
+    let keys = spans(&file.spans).with_context(|| format!("{place}"))?;
+    let rows = file
+        .rows
+        .iter()
+        .map(|name| {
+            let span = keys.iter().find(|s| &s.label == name);
+            span.cloned()
+                .with_context(|| format!("{place}: row `{name}` is none of the spans; add it to `spans`"))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let n = file.tokens.len();
+    ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
+    let mut observer = MassObserver::new(rows, keys, n).with_context(|| format!("{place}"))?;
+    super::writable(&args.out)?;
+    let device = engine::parse_device(&args.device)?;
+    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&device)), engine::parse_dtype)?;
+
+    // 2. Load.
+    let model = OpenModel::open(&super::model_paths(&args.model)?)?;
+    super::check_context(n, model.spec().max_positions, args.allow_longer)?;
+    let engine = Engine::new(model.load(&device, dtype)?, args.chunk);
+
+    // 3. Read the tokens.
+    let bar = super::progress::bar(n as u64, "tokens");
+    let start = Instant::now();
+    let mut cache = engine.decoder().cache(n)?;
+    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut observer, &mut |done| {
+        bar.inc(done as u64);
+        true
+    })?;
+    device.synchronize()?;
+    let seconds = start.elapsed().as_secs_f64();
+    bar.finish_and_clear();
+
+    // 4. Write.
+    let (layers, mass, sink) = observer.finish()?;
+    let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
+    let metadata = [
+        ("format", "palimpsest trace 1".to_owned()),
+        ("layers", json!(layers).to_string()),
+        ("rows", names(observer.rows())),
+        ("spans", names(observer.keys())),
+        ("dtype", format!("{dtype:?}").to_lowercase()),
+    ];
+    let logits = logits.narrow(0, 0, file.logits)?.to_device(&candle_core::Device::Cpu)?;
+    let logits_shape = logits.dims().to_vec();
+    let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
+    let mut tensors = vec![
+        ("logits", Values::F32(logits), logits_shape),
+        ("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()),
+    ];
+    if let Some(sink) = sink {
+        tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+    }
+    write_tensors(&args.out, &tensors, &metadata)?;
+    println!(
+        "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
+        args.out.display(),
+        n as f64 / seconds,
+        layers.len()
+    );
+    if let Some(path) = &args.stats {
+        let stats = json!({
+            "tokens": n,
+            "prefill_seconds": seconds,
+            "tokens_per_second": n as f64 / seconds,
+            "observer_seconds": observer.time().as_secs_f64(),
+            "peak_resident_bytes": engine::peak_resident_bytes(),
+        });
+        crate::eval::write_atomically(path, format!("{stats:#}\n").as_bytes())
+            .with_context(|| format!("{}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Spans in file order from `{"name": [start, end], ...}`.
+fn spans(map: &serde_json::Map<String, serde_json::Value>) -> anyhow::Result<Vec<Span>> {
+    map.iter()
+        .map(|(name, value)| {
+            let range: [usize; 2] = serde_json::from_value(value.clone())
+                .with_context(|| format!("span `{name}` is {value}, not [start, end)"))?;
+            Ok(Span::new(name.clone(), range[0]..range[1]))
+        })
+        .collect()
 }

@@ -3,6 +3,20 @@
 //! Owns the shape of a case and the readers of each benchmark's files. Called by the commands and by the runner.
 //! Knows no tensors, no network and no prompt wording. What the model may see ([`History`], [`Probe`]) and what only
 //! a judge may see ([`JudgeOnly`]) are different types; prompts are built from the former alone.
+//!
+//! - [`dataset`]: a file or the built-in sample, opened the same way: name, digest, cases.
+//! - [`stale`]: the STALE file, read with every check, and written.
+//! - [`haystack`]: a scenario and distractors become a history; [`sample`] holds our own texts for it.
+//! - [`truncate`]: whole distractor sessions go until a history fits a budget.
+//! - [`stats`]: how long a data set's contexts are.
+
+pub mod dataset;
+mod draw;
+pub mod haystack;
+pub mod sample;
+pub mod stale;
+pub mod stats;
+pub mod truncate;
 
 use std::collections::BTreeMap;
 

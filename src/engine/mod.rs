@@ -1,1 +1,172 @@
-//! (this room's paragraph)
+//! Runs a decoder: prefill in chunks, decode, sampling.
+//!
+//! Called by the local chat model, the runner's subject and `trace`. Works on tokens; knows no text, no cases and no
+//! files. The cache belongs to the caller, who marks it and rolls it back to share a prefix.
+
+use candle_core::{D, Device, Tensor};
+
+use crate::attention::{NoObserver, Observer};
+use crate::chat::{Sampling, StopReason};
+use crate::model::{Cache, Decoder, Phase};
+
+mod device;
+mod sampler;
+
+pub use device::{DeviceError, default_dtype, parse_device, parse_dtype};
+pub use sampler::Sampler;
+
+/// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.
+pub const DEFAULT_CHUNK: usize = 1024;
+
+/// Why a prompt could not be read or continued.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The model's output is not a number.
+    #[error(
+        "the model's output at position {position} is not finite ({value}): the weights are damaged or overflow {dtype:?}; try --dtype f32 or fetch the model again"
+    )]
+    NotFinite {
+        /// Position in the context.
+        position: usize,
+        /// What was found.
+        value: f32,
+        /// The dtype that the model ran in.
+        dtype: candle_core::DType,
+    },
+    /// Nothing to read.
+    #[error("the prompt has no tokens; a model needs at least one to say anything")]
+    EmptyPrompt,
+    /// The caller asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+}
+
+/// The most memory that this process has held at once, in bytes, where the system tells (Linux).
+pub fn peak_resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// A decoder with its settings.
+#[derive(Debug)]
+pub struct Engine {
+    decoder: Decoder,
+    chunk: usize,
+}
+
+/// What was generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// The tokens, without the stop token.
+    pub tokens: Vec<u32>,
+    /// Why generation ended.
+    pub stop: StopReason,
+}
+
+/// Asked between chunks and tokens; returns whether to go on. Gets the number of tokens done since the last call.
+pub type Progress<'a> = &'a mut dyn FnMut(usize) -> bool;
+
+impl Engine {
+    /// An engine that reads prompts `chunk` tokens at a time.
+    pub fn new(decoder: Decoder, chunk: usize) -> Self {
+        Engine { decoder, chunk: chunk.max(1) }
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        self.decoder.device()
+    }
+
+    /// Reads `tokens` after those in the cache, in chunks that begin at the cache's length, and returns the logits of the
+    /// last `keep` positions, f32 (keep, vocab). Attention is shown to `observer`.
+    pub fn prefill(
+        &self,
+        cache: &mut Cache,
+        tokens: &[u32],
+        keep: usize,
+        observer: &mut dyn Observer,
+        progress: Progress<'_>,
+    ) -> Result<Tensor, EngineError> {
+        if tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let first_kept = tokens.len() - keep.clamp(1, tokens.len());
+        let mut kept = Vec::new();
+        let mut done = 0;
+        for chunk in tokens.chunks(self.chunk) {
+            let end = done + chunk.len();
+            let keep = end.saturating_sub(first_kept.max(done));
+            let hidden = self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?;
+            if keep > 0 {
+                kept.push(hidden);
+            }
+            done = end;
+            if !progress(chunk.len()) {
+                return Err(EngineError::Interrupted);
+            }
+        }
+        let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
+        self.check_finite(&logits, cache.len() - 1)?;
+        Ok(logits)
+    }
+
+    /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or
+    /// `sampling.max_new_tokens` are reached. Every token is shown to `on_token`, which returns whether to go on.
+    pub fn decode(
+        &self,
+        cache: &mut Cache,
+        logits: &Tensor,
+        sampling: &Sampling,
+        stop: &[u32],
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
+        let mut sampler = Sampler::new(sampling);
+        let mut logits = logits.clone();
+        let mut tokens = Vec::new();
+        while tokens.len() < sampling.max_new_tokens {
+            let token = sampler.sample(&logits)?;
+            if stop.contains(&token) {
+                return Ok(Generated { tokens, stop: StopReason::EndOfTurn });
+            }
+            tokens.push(token);
+            if !on_token(token) {
+                return Err(EngineError::Interrupted);
+            }
+            if tokens.len() < sampling.max_new_tokens {
+                logits = self.step(cache, token)?;
+            }
+        }
+        Ok(Generated { tokens, stop: StopReason::MaxNewTokens })
+    }
+
+    /// Reads one generated token and returns the next one's logits, f32 (vocab).
+    fn step(&self, cache: &mut Cache, token: u32) -> Result<Tensor, EngineError> {
+        let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, &mut NoObserver)?;
+        let logits = self.decoder.logits(&hidden, Phase::Decode)?;
+        self.check_finite(&logits, cache.len() - 1)?;
+        Ok(logits.squeeze(0)?)
+    }
+
+    /// Refuses logits (n, vocab) that hold NaN or infinity; `last` is the position of the last row.
+    fn check_finite(&self, logits: &Tensor, last: usize) -> Result<(), EngineError> {
+        // A sum is finite only if all its terms are; one number a row comes back from the device.
+        let sums = logits.abs()?.sum(D::Minus1)?.to_vec1::<f32>()?;
+        match sums.iter().enumerate().find(|(_, s)| !s.is_finite()) {
+            None => Ok(()),
+            Some((row, &value)) => Err(EngineError::NotFinite {
+                position: last + 1 - sums.len() + row,
+                value,
+                dtype: self.decoder.dtype(),
+            }),
+        }
+    }
+}

@@ -1,9 +1,28 @@
-//! The run store, judging, metrics and statistics.
+//! The run store, the runner, judging, metrics and statistics.
+//!
+//! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
+//! [`store`]), and the figures that follow from it ([`metrics`], [`statistics`]). Called by the commands; lens and
+//! figures read what it wrote. It knows no tensors and no HTTP: who answers comes in as a [`runner::Subject`], who
+//! judges as a [`judge::Judge`].
 
 use std::io::Write;
 use std::path::Path;
 
+pub mod agreement;
+pub mod exchange;
+pub mod header;
+mod jsonl;
+pub mod judge;
+pub mod merge;
+pub mod metrics;
+pub mod plan;
+mod progress;
+pub mod reply;
 pub mod rows;
+pub mod runner;
+pub mod statistics;
+pub mod store;
+pub mod subject;
 
 /// Writes `bytes` to a temporary file beside `path`, syncs it and renames it there: a reader sees the old file or the
 /// new one, never half of one.

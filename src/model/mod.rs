@@ -1,1 +1,28 @@
-//! (this room's paragraph)
+//! A config and weights become a decoder.
+//!
+//! Everything between a name on the command line and a model in memory: which models are known ([`manifest`]), how their
+//! files are fetched, verified and found ([`fetch`]), how the files are read ([`weights`]), what can be said about a model
+//! without loading it ([`info`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
+//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. Called by the engine and by
+//! `palimpsest model`; knows no prompts and no cases.
+
+pub mod arch;
+mod cache;
+mod decoder;
+mod error;
+pub mod fetch;
+pub mod info;
+mod layers;
+mod loader;
+pub mod manifest;
+mod open;
+mod spec;
+pub mod weights;
+
+pub use cache::{Cache, Mark};
+pub use decoder::Decoder;
+pub use error::ModelError;
+pub use layers::Phase;
+pub use loader::{Checkpoint, Loader};
+pub use open::OpenModel;
+pub use spec::{AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, RopeScaling, RopeSpec};

@@ -1,5 +1,28 @@
 //! A case and a probe become chat-template text with labelled spans, and then tokens with labelled spans.
+//!
+//! Owns the prompts' wording ([`Templates`]), the model's chat template ([`ChatTemplate`]), the tokeniser
+//! ([`Tokenizer`]) and the exact bookkeeping between them ([`PromptBuilder`], [`Prompt`], [`TokenizedPrompt`]). Called
+//! by the runner, by truncation (for token costs) and by the local engine (to render and decode conversations). It
+//! must not touch tensors, and it never sees a case's judge-only fields: [`PromptBuilder::build`] takes the history, the
+//! evidence's positions and the probe, which is all that a model under test may be shown.
 
+mod build;
+mod chat_template;
+mod encode;
+mod error;
+mod gguf_tokenizer;
+mod sandbox;
 mod span;
+mod stream;
+mod templates;
+mod tokenizer;
 
+pub use build::{CharSpan, Prompt, PromptBuilder};
+pub use chat_template::{ChatTemplate, DEFAULT_DATE};
+pub use encode::TokenizedPrompt;
+pub use error::PromptError;
+pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use span::{Span, SpanRole};
+pub use stream::StreamDecoder;
+pub use templates::{TEMPLATE_FILES, Templates};
+pub use tokenizer::{Encoded, Tokenizer};

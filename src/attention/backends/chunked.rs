@@ -1,0 +1,184 @@
+//! Attention as Candle matrix products over blocks of rows and keys, on any device and dtype.
+//!
+//! The same streaming softmax as the CPU kernel's, written in tensor operations: it serves CUDA and Metal, and is the
+//! reference that the CPU kernel is tested against. Scores of one block of rows and keys are all that is ever held.
+
+use candle_core::{D, DType, Result, Tensor};
+
+use super::super::Site;
+use super::SegmentSums;
+
+/// Query positions of a block.
+const ROW_BLOCK: usize = 512;
+/// Scores of a block: 64 Mi elements, 256 MiB in f32.
+const SCORES: usize = 64 << 20;
+/// Stands for minus infinity: finite, so that a row that sees nothing of a block yields no NaN, and so low that
+/// whatever such a block gathered is wiped out by the first visible key.
+const HIDDEN: f32 = -1e30;
+
+/// See [`super::super::run`].
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
+    let (l, heads, d) = q.dims3()?;
+    let mut blocks = Vec::new();
+    for start in (0..l).step_by(ROW_BLOCK) {
+        let rows = start..(start + ROW_BLOCK).min(l);
+        let r = rows.len();
+        let mut out: Option<Tensor> = None;
+        // Products stay in the model's dtype, as in the reference implementations; the softmax is in f32.
+        let (_, sum, max) = stream(q, k, site, rows, q.dtype(), |weights, keys, factor| {
+            let v = v.narrow(1, keys.start, keys.len())?;
+            let part = weights.to_dtype(v.dtype())?.matmul(&v.contiguous()?)?.to_dtype(DType::F32)?;
+            out = Some(match (&out, factor) {
+                (Some(out), Some(factor)) => (out.broadcast_mul(factor)? + part)?,
+                _ => part,
+            });
+            Ok(())
+        })?;
+        let Some(out) = out else { candle_core::bail!("attention over no keys") };
+        let (total, _) = close_rows(site, heads, r, &max, &sum)?;
+        let out = out.broadcast_div(&total)?.to_dtype(q.dtype())?;
+        // (kv_heads, group * r, d) -> (heads, r, d) -> (r, heads, d)
+        blocks.push(out.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()?);
+    }
+    Tensor::cat(&blocks, 0)
+}
+
+/// See [`super::segment_sums`].
+pub fn segment_sums(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    bounds: &[usize],
+) -> Result<SegmentSums> {
+    let (_, heads, _) = q.dims3()?;
+    let segments = bounds.len().saturating_sub(1);
+    let mut mass = vec![0f64; heads * segments];
+    let mut sink = vec![0f64; heads];
+    for start in rows.clone().step_by(ROW_BLOCK) {
+        let rows = start..(start + ROW_BLOCK).min(rows.end);
+        let r = rows.len();
+        let mut sums: Option<Tensor> = None;
+        let (kv_heads, sum, max) = stream(q, k, site, rows, DType::F32, |weights, keys, factor| {
+            let mut member = vec![0f32; keys.len() * segments];
+            for s in 0..segments {
+                let from = bounds[s].clamp(keys.start, keys.end) - keys.start;
+                let to = bounds[s + 1].clamp(keys.start, keys.end) - keys.start;
+                for j in from..to {
+                    member[j * segments + s] = 1.0;
+                }
+            }
+            let member = Tensor::from_vec(member, (1, keys.len(), segments), q.device())?;
+            let member = member.broadcast_as((weights.dim(0)?, keys.len(), segments))?.contiguous()?;
+            let part = weights.matmul(&member)?;
+            sums = Some(match (&sums, factor) {
+                (Some(sums), Some(factor)) => (sums.broadcast_mul(factor)? + part)?,
+                _ => part,
+            });
+            Ok(())
+        })?;
+        let Some(sums) = sums else { continue };
+        let (total, share) = close_rows(site, heads, r, &max, &sum)?;
+        let group = heads / kv_heads;
+        let per_head = sums.broadcast_div(&total)?.reshape((kv_heads * group, r, segments))?.sum(1)?;
+        for (sum, x) in mass.iter_mut().zip(per_head.flatten_all()?.to_vec1::<f32>()?) {
+            *sum += f64::from(x);
+        }
+        if let Some(share) = share {
+            let per_head = share.reshape((heads, r))?.sum(1)?.to_vec1::<f32>()?;
+            for (sum, x) in sink.iter_mut().zip(per_head) {
+                *sum += f64::from(x);
+            }
+        }
+    }
+    Ok(SegmentSums { mass, sink })
+}
+
+/// Walks the keys that the rows see. `fold` gets the weights e^(s - running max) of a block (kv_heads, group * r, n) f32,
+/// its keys, and, from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before.
+/// Returns (kv_heads, sum, max), the latter two (kv_heads, group * r, 1).
+fn stream(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    product_dtype: DType,
+    mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
+) -> Result<(usize, Tensor, Tensor)> {
+    let (_, heads, d) = q.dims3()?;
+    let kv_heads = k.dim(0)?;
+    let group = heads / kv_heads;
+    let r = rows.len();
+    // (r, heads, d) -> (kv_heads, group * r, d)
+    let q = q.narrow(0, rows.start, r)?.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
+    let q = q.to_dtype(product_dtype)?;
+    let first = site.offset + rows.start;
+    let last = site.offset + rows.end - 1;
+    let keys = site.visible(first).start..site.visible(last).end;
+    let step = (SCORES / (heads * r)).max(1);
+    let mut state: Option<(Tensor, Tensor)> = None;
+    for start in keys.clone().step_by(step) {
+        let block = start..(start + step).min(keys.end);
+        let n = block.len();
+        let k = k.narrow(1, start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?.contiguous()?;
+        let mut scores = (q.matmul(&k)?.to_dtype(DType::F32)? * f64::from(site.scale))?;
+        if let Some(cap) = site.softcap {
+            scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
+        }
+        if site.visible(first).end < block.end || site.visible(last).start > block.start {
+            let mut mask = vec![0f32; r * n];
+            for i in 0..r {
+                let visible = site.visible(first + i);
+                for j in 0..n {
+                    if !visible.contains(&(start + j)) {
+                        mask[i * n + j] = HIDDEN;
+                    }
+                }
+            }
+            let mask = Tensor::from_vec(mask, (1, 1, r, n), q.device())?;
+            scores = scores
+                .reshape((kv_heads, group, r, n))?
+                .broadcast_add(&mask)?
+                .maximum(HIDDEN)?
+                .reshape((kv_heads, group * r, n))?;
+        }
+        let block_max = scores.max_keepdim(D::Minus1)?;
+        let (max, factor) = match &state {
+            None => (block_max, None),
+            Some((_, max)) => {
+                let new = max.maximum(&block_max)?;
+                let factor = (max - &new)?.exp()?;
+                (new, Some(factor))
+            }
+        };
+        let weights = scores.broadcast_sub(&max)?.exp()?;
+        let block_sum = weights.sum_keepdim(D::Minus1)?;
+        let sum = match (&state, &factor) {
+            (Some((sum, _)), Some(factor)) => ((sum * factor)? + block_sum)?,
+            _ => block_sum,
+        };
+        fold(&weights, block, factor.as_ref())?;
+        state = Some((sum, max));
+    }
+    let Some((sum, max)) = state else { candle_core::bail!("attention over no keys") };
+    Ok((kv_heads, sum, max))
+}
+
+/// The softmax totals of the rows (same shape as `sum`) and, with sinks, the sinks' share of each.
+fn close_rows(
+    site: &Site,
+    heads: usize,
+    r: usize,
+    max: &Tensor,
+    sum: &Tensor,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let Some(sinks) = &site.sinks else { return Ok((sum.clone(), None)) };
+    let sinks = Tensor::from_slice(sinks, (heads, 1), sum.device())?
+        .broadcast_as((heads, r))?
+        .contiguous()?
+        .reshape(sum.dims())?;
+    let sink = (sinks - max)?.exp()?;
+    let total = (sum + &sink)?;
+    let share = (sink / &total)?;
+    Ok((total, Some(share)))
+}

@@ -1,0 +1,58 @@
+//! The kernels behind the door, and which of them serves which tensors.
+
+use std::fmt;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::Site;
+
+pub(super) mod chunked;
+pub(super) mod cpu;
+mod softmax;
+
+/// A kernel family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// Blocked streaming softmax on f32 slices.
+    Cpu,
+    /// Candle matrix products over blocks of rows, on any device and dtype.
+    Chunked,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Cpu => "blocked streaming softmax (CPU, f32)",
+            Backend::Chunked => "chunked matrix products",
+        })
+    }
+}
+
+/// The kernel family for tensors on `device` in `dtype`.
+pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
+    if device.is_cpu() && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
+}
+
+/// What a set of rows pays to each segment of the keys, summed over the rows.
+#[derive(Debug)]
+pub(super) struct SegmentSums {
+    /// `[heads][segments]`, row-major.
+    pub mass: Vec<f64>,
+    /// `[heads]`: what went to the sinks.
+    pub sink: Vec<f64>,
+}
+
+/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head
+/// pays to each segment. `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
+pub(super) fn segment_sums(
+    q: &Tensor,
+    k: &Tensor,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    bounds: &[usize],
+) -> Result<SegmentSums> {
+    match choose(q.device(), q.dtype()) {
+        Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds),
+        Backend::Chunked => chunked::segment_sums(q, k, site, rows, bounds),
+    }
+}

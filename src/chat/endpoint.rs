@@ -1,0 +1,381 @@
+//! A [`ChatModel`] behind an OpenAI-compatible HTTP endpoint: vLLM, SGLang, llama.cpp, a hosted model.
+//!
+//! Owns the address, the key, the retries and the wording of what can go wrong on the wire. Requests use async-openai's
+//! wire types; replies are read with the few fields that are needed, because servers differ in the others. The HTTP
+//! client is used directly rather than async-openai's, which loses the status of an error whose body is not JSON (a
+//! proxy's 429 or 502 page) and has retries of its own. The key comes from the environment and is put into no error,
+//! log or file.
+
+use std::time::Duration;
+
+use async_openai::types::chat::{
+    ChatCompletionRequestAssistantMessage, ChatCompletionRequestMessage, ChatCompletionRequestSystemMessage,
+    ChatCompletionRequestUserMessage, CreateChatCompletionRequest,
+};
+use backon::{ExponentialBuilder, Retryable};
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
+use serde::Deserialize;
+
+use super::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
+
+/// Where the key is looked for, in this order.
+pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
+
+/// How much of a server's own words an error repeats, in characters.
+const QUOTED: usize = 300;
+
+/// How patient an [`Endpoint`] is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Patience {
+    /// For one attempt, from connecting to the reply's last byte.
+    pub timeout: Duration,
+    /// Attempts after the first one.
+    pub retries: usize,
+    /// Before the first retry; doubled for each further one, with jitter.
+    pub first_delay: Duration,
+    /// Most that is waited between attempts, whatever the server's `Retry-After` says.
+    pub longest_delay: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            timeout: Duration::from_secs(600),
+            retries: 5,
+            first_delay: Duration::from_millis(500),
+            longest_delay: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A model behind an endpoint.
+pub struct Endpoint {
+    base: Url,
+    url: Url,
+    model: String,
+    key: Option<Key>,
+    patience: Patience,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+    /// Newer hosted models refuse `max_tokens` and name its successor; older servers know only `max_tokens`.
+    completion_limit: CompletionLimit,
+}
+
+struct Key {
+    secret: String,
+    header: HeaderValue,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum CompletionLimit {
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+/// What went wrong with one attempt.
+enum Failure {
+    /// Connecting, sending or receiving.
+    Transport(reqwest::Error),
+    /// The server answered with an error.
+    Status { status: u16, body: String, retry_after: Option<Duration> },
+    /// The server answered 200 with something that is no chat completion.
+    Unreadable { reason: String, body: String },
+}
+
+impl Failure {
+    /// Whether the same request may well succeed later.
+    fn is_passing(&self) -> bool {
+        match self {
+            Failure::Transport(error) => !error.is_builder(),
+            Failure::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            Failure::Unreadable { .. } => false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: ReplyMessage,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ReplyMessage {
+    content: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    prompt_tokens: Option<usize>,
+    completion_tokens: Option<usize>,
+}
+
+impl Endpoint {
+    /// The endpoint that `address` names: `http://host[:port]/v1#model`. The key is the first of [`KEY_VARIABLES`] that
+    /// is set, or none.
+    pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
+        let key = KEY_VARIABLES.iter().find_map(|name| {
+            let value = std::env::var(name).ok()?;
+            (!value.trim().is_empty()).then_some((*name, value))
+        });
+        let key = key.map(|(name, value)| Key::new(name, value.trim())).transpose()?;
+        Endpoint::with_key(address, key, patience)
+    }
+
+    /// As [`Self::from_address`], with a key given by the caller.
+    pub fn with_given_key(address: &str, key: &str, patience: Patience) -> Result<Self, ChatError> {
+        Endpoint::with_key(address, Some(Key::new("the key", key)?), patience)
+    }
+
+    fn with_key(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
+        let (base, model) = parse_address(address)?;
+        let mut url = base.clone();
+        url.set_path(&format!("{}/chat/completions", base.path().trim_end_matches('/')));
+        let mut client = reqwest::Client::builder()
+            .timeout(patience.timeout)
+            .connect_timeout(patience.timeout.min(Duration::from_secs(30)))
+            // A redirected POST would arrive as a GET, and perhaps with the key at a stranger's.
+            .redirect(reqwest::redirect::Policy::none());
+        if matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|e| ChatError(format!("no HTTP client: {e}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| ChatError(format!("no event loop for HTTP: {e}")))?;
+        let completion_limit = CompletionLimit::MaxTokens;
+        Ok(Endpoint { base, url, model, key, patience, client, runtime, completion_limit })
+    }
+
+    fn request(&self, messages: &[Message], sampling: &Sampling) -> CreateChatCompletionRequest {
+        let limit = u32::try_from(sampling.max_new_tokens).unwrap_or(u32::MAX);
+        let (max_tokens, max_completion_tokens) = match self.completion_limit {
+            CompletionLimit::MaxTokens => (Some(limit), None),
+            CompletionLimit::MaxCompletionTokens => (None, Some(limit)),
+        };
+        // `max_tokens` is marked as deprecated, and the only name that every server knows.
+        #[allow(deprecated)]
+        CreateChatCompletionRequest {
+            model: self.model.clone(),
+            messages: messages.iter().map(wire_message).collect(),
+            temperature: Some(sampling.temperature as f32),
+            top_p: Some(sampling.top_p as f32),
+            seed: i64::try_from(sampling.seed).ok(),
+            max_tokens,
+            max_completion_tokens,
+            ..Default::default()
+        }
+    }
+
+    async fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
+        let mut request =
+            self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.header.clone());
+        }
+        let response = request.send().await.map_err(Failure::Transport)?;
+        let status = response.status();
+        let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let retry_after = header(RETRY_AFTER).and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
+        let location = header(LOCATION);
+        let bytes = response.bytes().await.map_err(Failure::Transport)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if !status.is_success() {
+            let body = location.map_or_else(|| text.into_owned(), |to| format!("redirected to {to}"));
+            return Err(Failure::Status { status: status.as_u16(), body, retry_after });
+        }
+        let unreadable = |reason: String| Failure::Unreadable { reason, body: text.to_string() };
+        let completion: Completion = serde_json::from_slice(&bytes)
+            .map_err(|e| unreadable(format!("it is no chat completion: {e}")))?;
+        let choice = completion
+            .choices
+            .into_iter()
+            .next()
+            .ok_or_else(|| unreadable("it has no choices".to_owned()))?;
+        let content = choice.message.content.filter(|content| !content.trim().is_empty());
+        let text = content.ok_or_else(|| {
+            let why = choice.finish_reason.as_deref().unwrap_or("none");
+            unreadable(format!(
+                "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
+            ))
+        })?;
+        let stop = match choice.finish_reason.as_deref() {
+            Some("length" | "max_tokens") => StopReason::MaxNewTokens,
+            _ => StopReason::EndOfTurn,
+        };
+        let (prompt_tokens, completion_tokens) =
+            completion.usage.map_or((None, None), |u| (u.prompt_tokens, u.completion_tokens));
+        Ok(Reply { text, stop, prompt_tokens, completion_tokens })
+    }
+
+    /// Sends until there is a reply, a lasting failure, or no patience left.
+    fn send(&self, messages: &[Message], sampling: &Sampling) -> Result<Reply, Failure> {
+        let body = serde_json::to_vec(&self.request(messages, sampling)).map_err(|e| {
+            Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
+        })?;
+        let longest = self.patience.longest_delay;
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(self.patience.first_delay)
+            .with_max_delay(longest)
+            .with_max_times(self.patience.retries)
+            .with_jitter();
+        self.runtime.block_on(async {
+            (|| self.attempt(&body))
+                .retry(backoff)
+                .when(Failure::is_passing)
+                .adjust(|failure, delay| {
+                    let asked = match failure {
+                        Failure::Status { retry_after, .. } => *retry_after,
+                        _ => None,
+                    };
+                    // None means that the attempts are used up, which no header changes.
+                    delay.map(|delay| asked.unwrap_or(delay).min(longest))
+                })
+                .notify(|failure, delay| {
+                    tracing::warn!("{}; trying again in {:.1} s", self.explain(failure), delay.as_secs_f64());
+                })
+                .await
+        })
+    }
+
+    /// One line: the address, what happened, what to do.
+    fn explain(&self, failure: &Failure) -> String {
+        let (what, remedy) = match failure {
+            Failure::Transport(error) if error.is_timeout() => (
+                format!("no reply within {:.0} s", self.patience.timeout.as_secs_f64()),
+                "is the server overloaded, or the context too long for it?",
+            ),
+            Failure::Transport(error) if error.is_connect() => (
+                format!("no connection ({})", innermost(error)),
+                "is the server running, and the host and port right?",
+            ),
+            Failure::Transport(error) => {
+                (format!("the connection broke ({})", innermost(error)), "look at the server's log")
+            }
+            Failure::Status { status, body, .. } => (
+                format!("status {status}: {}", self.quote(body)),
+                match status {
+                    401 | 403 => {
+                        "set PALIMPSEST_API_KEY (or OPENAI_API_KEY) to a key that the server accepts"
+                    }
+                    404 => "is the path right (usually it ends in /v1), and does the server have this model?",
+                    400 | 413 | 422 => {
+                        "the server refuses this request: is the context too long for the model?"
+                    }
+                    429 => {
+                        "the server limits the rate or the quota is used up; start the same command again later"
+                    }
+                    300..=399 => "give the address that it redirects to",
+                    _ => "look at the server's log",
+                },
+            ),
+            Failure::Unreadable { reason, body } => (
+                format!("the reply cannot be used: {reason}: {}", self.quote(body)),
+                "is this an OpenAI-compatible endpoint?",
+            ),
+        };
+        format!("endpoint {} model {}: {what}; {remedy}", self.url, self.model)
+    }
+
+    /// The beginning of what a server said, on one line and without the key, should the server repeat it.
+    fn quote(&self, body: &str) -> String {
+        let mut text = body.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(key) = &self.key {
+            text = text.replace(&key.secret, "[key]");
+        }
+        match text.char_indices().nth(QUOTED) {
+            Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+            None if text.is_empty() => "(nothing more)".to_owned(),
+            None => text,
+        }
+    }
+}
+
+impl ChatModel for Endpoint {
+    fn name(&self) -> String {
+        format!("{}#{}", self.base.as_str().trim_end_matches('/'), self.model)
+    }
+
+    fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
+        let mut outcome = self.send(messages, sampling);
+        if let Err(Failure::Status { status: 400, body, .. }) = &outcome
+            && self.completion_limit == CompletionLimit::MaxTokens
+            && body.contains("max_completion_tokens")
+        {
+            self.completion_limit = CompletionLimit::MaxCompletionTokens;
+            outcome = self.send(messages, sampling);
+        }
+        outcome.map_err(|failure| ChatError(self.explain(&failure)))
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &self.url.as_str())
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Key {
+    fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
+        let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
+            ChatError(format!(
+                "{source} holds characters that no HTTP header can carry; set it to the bare key"
+            ))
+        })?;
+        header.set_sensitive(true);
+        Ok(Key { secret: secret.to_owned(), header })
+    }
+}
+
+/// Splits `http://host[:port]/v1#model` into the base address and the model.
+fn parse_address(address: &str) -> Result<(Url, String), ChatError> {
+    const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
+    // The address is not repeated where it may hold a password.
+    let mut url = Url::parse(address)
+        .map_err(|e| ChatError(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        let keys = KEY_VARIABLES.join(" or ");
+        return Err(ChatError(format!(
+            "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
+        )));
+    }
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+    }
+    let model = url.fragment().unwrap_or_default().to_owned();
+    if model.is_empty() {
+        return Err(ChatError(format!("endpoint `{address}` names no model; {FORM}")));
+    }
+    url.set_fragment(None);
+    Ok((url, model))
+}
+
+fn wire_message(message: &Message) -> ChatCompletionRequestMessage {
+    let text = message.content.clone();
+    match message.role {
+        MessageRole::System => ChatCompletionRequestSystemMessage::from(text).into(),
+        MessageRole::User => ChatCompletionRequestUserMessage::from(text).into(),
+        MessageRole::Assistant => ChatCompletionRequestAssistantMessage::from(text).into(),
+    }
+}
+
+/// The last error of the chain: `Connection refused`, not `error sending request for url`.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

@@ -1,0 +1,355 @@
+//! The local engine as a chat model: files, tokeniser, chat template and decoder together.
+//!
+//! Opened by the commands; used by the runner's local subject and, through [`ScoringModel`], by judges. The cache lives
+//! here and is reused: allocated once for the context length and rolled back between conversations.
+
+use candle_core::{D, DType, Device};
+
+use super::text_side::TextSide;
+use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
+use crate::attention::NoObserver;
+use crate::engine::{self, Engine, EngineError};
+use crate::model::fetch::{ModelFiles, ModelStore};
+use crate::model::{Cache, Mark, ModelError, OpenModel};
+use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
+
+/// How a local model is to be run.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Where.
+    pub device: Device,
+    /// In what; `None` is the device's default.
+    pub dtype: Option<DType>,
+    /// Most tokens of prompt and answer together; `None` is the model's context length.
+    pub context: Option<usize>,
+    /// Whether `context` may exceed the model's.
+    pub allow_longer: bool,
+    /// Tokens that a prefill reads at a time.
+    pub chunk: usize,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions {
+            device: Device::Cpu,
+            dtype: None,
+            context: None,
+            allow_longer: false,
+            chunk: engine::DEFAULT_CHUNK,
+        }
+    }
+}
+
+/// Why a local model could not be opened or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// Its files could not be found, fetched or verified.
+    #[error(transparent)]
+    Fetch(#[from] crate::model::fetch::FetchError),
+    /// Its config or weights are unusable.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Its tokeniser or chat template is unusable.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    /// It could not be run.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The context asked for is longer than the model's.
+    #[error(
+        "a context of {asked} tokens is longer than the {limit} that `{model}` was made for; ask for less, use a model with a longer context, or pass --allow-longer to see what it does beyond"
+    )]
+    ContextTooLong {
+        /// The model.
+        model: String,
+        /// What was asked for.
+        asked: usize,
+        /// The model's.
+        limit: usize,
+    },
+    /// A conversation does not fit.
+    #[error(
+        "{needed} tokens (prompt and answer) do not fit the context of {context}; raise --context or shorten the input"
+    )]
+    DoesNotFit {
+        /// Tokens needed.
+        needed: usize,
+        /// Tokens there are.
+        context: usize,
+    },
+}
+
+impl From<candle_core::Error> for LocalError {
+    fn from(error: candle_core::Error) -> Self {
+        LocalError::Engine(EngineError::Tensor(error))
+    }
+}
+
+/// What [`LocalModel::parts`] lends.
+pub struct Parts<'a> {
+    /// The engine.
+    pub engine: &'a Engine,
+    /// Empty, for [`LocalModel::context`] tokens.
+    pub cache: &'a mut Cache,
+    /// The tokeniser.
+    pub tokenizer: &'a Tokenizer,
+    /// Tokens that end a turn.
+    pub stop: &'a [u32],
+}
+
+/// A model on this machine.
+pub struct LocalModel {
+    name: String,
+    digest: String,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    /// Tokens that end a turn.
+    stop: Vec<u32>,
+    context: usize,
+    cache: Cache,
+    /// The conversation whose tokens are at the start of the cache, kept for [`ScoringModel`]'s growing prefixes.
+    held: Option<(Vec<Message>, Vec<u32>)>,
+}
+
+impl LocalModel {
+    /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
+    pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
+        let store = ModelStore::open()?;
+        let files = store.resolve(name_or_path)?;
+        let digest = store.digest(&files)?;
+        Self::from_files(&files, digest, options)
+    }
+
+    /// Opens files that are at hand; `digest` identifies their weights.
+    pub fn from_files(
+        files: &ModelFiles,
+        digest: String,
+        options: &LocalOptions,
+    ) -> Result<Self, LocalError> {
+        let model = OpenModel::open(&files.paths())?;
+        let limit = model.spec().max_positions;
+        let context = options.context.unwrap_or(limit);
+        if context > limit && !options.allow_longer {
+            return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
+        }
+        let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
+        let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.device));
+        let engine = Engine::new(model.load(&options.device, dtype)?, options.chunk);
+        let cache = engine.decoder().cache(context)?;
+        Ok(LocalModel {
+            name: files.name.clone(),
+            digest,
+            engine,
+            tokenizer,
+            template,
+            stop,
+            context,
+            cache,
+            held: None,
+        })
+    }
+
+    /// The manifest's name, or that of the file or folder.
+    pub fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// SHA-256 of the weights.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The tokeniser.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// Most tokens of prompt and answer together.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Tokens that end a turn.
+    pub fn stop_tokens(&self) -> &[u32] {
+        &self.stop
+    }
+
+    /// The model's parts with an empty cache, for a caller that manages prefixes itself.
+    pub fn parts(&mut self) -> Parts<'_> {
+        self.held = None;
+        self.cache.roll_back(Mark::at(0));
+        Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
+    }
+
+    /// Brings the cache to hold all of `tokens` but the last, reusing what is there of the same conversation, and returns
+    /// the logits f32 (1, vocab) after the last one, with a mark before it.
+    fn read(
+        &mut self,
+        messages: &[Message],
+        tokens: &[u32],
+        room: usize,
+    ) -> Result<candle_core::Tensor, LocalError> {
+        if tokens.len() + room > self.context {
+            return Err(LocalError::DoesNotFit { needed: tokens.len() + room, context: self.context });
+        }
+        // Only within one conversation, so that results do not depend on what was asked before it.
+        let shared = match &self.held {
+            Some((held, before)) if held == messages => {
+                before.iter().zip(tokens).take_while(|(a, b)| a == b).count().min(tokens.len() - 1)
+            }
+            _ => 0,
+        };
+        self.cache.roll_back(Mark::at(shared));
+        self.held = None;
+        let logits =
+            self.engine.prefill(&mut self.cache, &tokens[shared..], 1, &mut NoObserver, &mut |_| true)?;
+        self.held = Some((messages.to_vec(), tokens.to_vec()));
+        Ok(logits)
+    }
+
+    /// The tokens of a conversation with an assistant turn that has begun with `prefix`.
+    fn tokens(&self, messages: &[Message], prefix: &str) -> Result<Vec<u32>, LocalError> {
+        let text = self.template.render(messages, true)? + prefix;
+        Ok(self.tokenizer.encode(&text)?)
+    }
+
+    fn try_reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, LocalError> {
+        let tokens = self.tokens(messages, "")?;
+        let logits = self.read(messages, &tokens, sampling.max_new_tokens)?.squeeze(0)?;
+        let stop = &self.stop;
+        let generated = self.engine.decode(&mut self.cache, &logits, sampling, stop, &mut |_| true)?;
+        Ok(Reply {
+            text: self.tokenizer.decode(&generated.tokens, true)?,
+            stop: generated.stop,
+            prompt_tokens: Some(tokens.len()),
+            completion_tokens: Some(generated.tokens.len()),
+        })
+    }
+
+    fn try_score(
+        &mut self,
+        messages: &[Message],
+        prefix: &str,
+        choices: &[&str],
+    ) -> Result<Vec<f64>, LocalError> {
+        let mut scores = Vec::with_capacity(choices.len());
+        // Tokens may merge across the border of prefix and choice, so each choice is tokenised with the prefix, and the
+        // tokens that all choices share are read once.
+        let texts = choices
+            .iter()
+            .map(|choice| self.tokens(messages, &format!("{prefix}{choice}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = texts.first() else { return Ok(scores) };
+        let shared = texts
+            .iter()
+            .map(|t| t.iter().zip(first).take_while(|(a, b)| a == b).count().min(t.len().saturating_sub(1)))
+            .min()
+            .unwrap_or(0)
+            .max(1);
+        let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+        let after_shared = self.read(messages, &first[..shared], longest - shared)?;
+        let mark = self.cache.mark();
+        for tokens in &texts {
+            let rest = &tokens[shared..];
+            self.cache.roll_back(mark);
+            let mut logits = vec![after_shared.clone()];
+            if let Some((_, read)) = rest.split_last()
+                && !read.is_empty()
+            {
+                let keep = read.len();
+                logits.push(self.engine.prefill(
+                    &mut self.cache,
+                    read,
+                    keep,
+                    &mut NoObserver,
+                    &mut |_| true,
+                )?);
+            }
+            let logits = candle_core::Tensor::cat(&logits, 0)?;
+            let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1)?.to_device(&Device::Cpu)?;
+            let mut score = 0.0;
+            for (row, &token) in rest.iter().enumerate() {
+                score += f64::from(log_p.get(row)?.get(token as usize)?.to_scalar::<f32>()?);
+            }
+            scores.push(score);
+        }
+        self.cache.roll_back(mark);
+        Ok(scores)
+    }
+
+    fn try_continue(
+        &mut self,
+        messages: &[Message],
+        prefix: &str,
+        until: &str,
+        max_new_tokens: usize,
+    ) -> Result<String, LocalError> {
+        let tokens = self.tokens(messages, prefix)?;
+        let logits = self.read(messages, &tokens, max_new_tokens)?.squeeze(0)?;
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
+        let mut stream = StreamDecoder::new(&self.tokenizer, true);
+        let mut text = String::new();
+        let mut failed = None;
+        let done = self.engine.decode(&mut self.cache, &logits, &sampling, &self.stop, &mut |token| {
+            match stream.push(token) {
+                Ok(piece) => text.extend(piece),
+                Err(error) => failed = Some(error),
+            }
+            failed.is_none() && !text.contains(until)
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        match done {
+            // Stopped at `until`, by the closure above.
+            Ok(_) | Err(EngineError::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+        text.extend(stream.finish()?);
+        if let Some(end) = text.find(until) {
+            text.truncate(end);
+        }
+        Ok(text)
+    }
+}
+
+fn chat_error(name: &str, error: LocalError) -> ChatError {
+    ChatError(format!("local:{name}: {:#}", anyhow::Error::from(error)))
+}
+
+impl ChatModel for LocalModel {
+    fn name(&self) -> String {
+        format!("local:{}", self.name)
+    }
+
+    fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
+        self.try_reply(messages, sampling).map_err(|e| chat_error(&self.name, e))
+    }
+}
+
+impl ScoringModel for LocalModel {
+    fn score(&mut self, messages: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError> {
+        self.try_score(messages, prefix, choices).map_err(|e| chat_error(&self.name, e))
+    }
+
+    fn continue_from(
+        &mut self,
+        messages: &[Message],
+        prefix: &str,
+        until: &str,
+        max_new_tokens: usize,
+    ) -> Result<String, ChatError> {
+        self.try_continue(messages, prefix, until, max_new_tokens).map_err(|e| chat_error(&self.name, e))
+    }
+}

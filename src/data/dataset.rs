@@ -1,0 +1,180 @@
+//! A benchmark file or the built-in sample, opened the same way: a name, a digest for the run's identity, and cases.
+//!
+//! Called by the commands. The sample goes through the same text and the same reader as a file, so `sample` and a file that
+//! `data sample` wrote with the same settings have the same digest and give the same cases.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::haystack::HaystackError;
+use super::sample::{self, SampleSpec};
+use super::stale::{self, Report, StaleReader, WriteError, write_stale};
+
+/// The word that stands for the built-in sample wherever a file is expected.
+pub const SAMPLE: &str = "sample";
+
+/// Bytes read at a time.
+const BUFFER: usize = 256 << 10;
+
+/// Why a data set could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// The file could not be opened or read.
+    #[error("cannot read {}; give a STALE file, or the word `{SAMPLE}` for the built-in sample", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The path names something else than a file.
+    #[error("{} is not a regular file; give a STALE file, or the word `{SAMPLE}` for the built-in sample", .0.display())]
+    NotAFile(PathBuf),
+    /// The sample could not be assembled as asked.
+    #[error("the built-in sample cannot be made")]
+    Sample(#[from] HaystackError),
+    /// The sample could not be put into rows.
+    #[error("the built-in sample cannot be made")]
+    Rows(#[from] WriteError),
+}
+
+/// The cases of a data set: one in memory at a time.
+pub type Cases<'a> = StaleReader<BufReader<Box<dyn Read + 'a>>>;
+
+/// A benchmark file or the built-in sample.
+#[derive(Debug)]
+pub struct Dataset {
+    name: String,
+    digest: String,
+    bytes: u64,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Sample(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Dataset {
+    /// Opens a file, or the built-in sample where `which` is the word `sample` (a file of that name is `./sample`).
+    ///
+    /// A file is read once here for its digest, without keeping it; `on_bytes` hears of every piece read.
+    pub fn open(
+        which: impl AsRef<Path>,
+        spec: SampleSpec,
+        mut on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        let path = which.as_ref();
+        if path.as_os_str() == SAMPLE {
+            let mut text = Vec::new();
+            write_stale(&mut text, &sample::cases(spec)?)?;
+            let digest = hex(&Sha256::digest(&text));
+            let bytes = text.len() as u64;
+            return Ok(Dataset { name: SAMPLE.to_owned(), digest, bytes, source: Source::Sample(text) });
+        }
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        let mut reader = Tap::new(open(path)?, |piece: &[u8]| {
+            hash.update(piece);
+            bytes += piece.len() as u64;
+            on_bytes(piece);
+        });
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(DatasetError::File { path: path.to_owned(), source }),
+            }
+        }
+        drop(reader);
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Dataset { name, digest: hex(&hash.finalize()), bytes, source: Source::File(path.to_owned()) })
+    }
+
+    /// `sample`, or the file's name without its folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// SHA-256 of the file's bytes (the sample: of the file that it would be), lower-case hexadecimal.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Size of the file in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The cases, from the first one on.
+    pub fn cases(&self) -> Result<Cases<'_>, DatasetError> {
+        self.cases_observed(|_| {})
+    }
+
+    /// The cases, from the first one on; `on_bytes` hears of every piece of the file that is read.
+    pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
+        let reader: Box<dyn Read + 'a> = match &self.source {
+            Source::Sample(text) => Box::new(Tap::new(Cursor::new(text), on_bytes)),
+            Source::File(path) => Box::new(Tap::new(open(path)?, on_bytes)),
+        };
+        Ok(StaleReader::new(BufReader::with_capacity(BUFFER, reader)))
+    }
+}
+
+/// Reads a file once: its digest, and what [`stale::check`] says. `on_bytes` hears of every piece read.
+pub fn check_file(path: &Path, mut on_bytes: impl FnMut(&[u8])) -> Result<(Report, String), DatasetError> {
+    let mut hash = Sha256::new();
+    let reader = Tap::new(open(path)?, |piece: &[u8]| {
+        hash.update(piece);
+        on_bytes(piece);
+    });
+    let report = stale::check(BufReader::with_capacity(BUFFER, reader));
+    Ok((report, hex(&hash.finalize())))
+}
+
+/// Opens a regular file. A folder would open, too, and fail at the first read with a message that helps nobody.
+fn open(path: &Path) -> Result<File, DatasetError> {
+    let of = |source| DatasetError::File { path: path.to_owned(), source };
+    let file = File::open(path).map_err(of)?;
+    if !file.metadata().map_err(of)?.is_file() {
+        return Err(DatasetError::NotAFile(path.to_owned()));
+    }
+    Ok(file)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A reader that shows every piece read to a closure.
+struct Tap<R, F> {
+    reader: R,
+    on_bytes: F,
+}
+
+impl<R: Read, F: FnMut(&[u8])> Tap<R, F> {
+    fn new(reader: R, on_bytes: F) -> Self {
+        Tap { reader, on_bytes }
+    }
+}
+
+impl<R: Read, F: FnMut(&[u8])> Read for Tap<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(buffer)?;
+        if let Some(piece) = buffer.get(..n) {
+            (self.on_bytes)(piece);
+        }
+        Ok(n)
+    }
+}

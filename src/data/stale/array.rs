@@ -1,0 +1,281 @@
+//! Cuts the text of a JSON array into the texts of its elements, without holding more than one.
+//!
+//! A serde visitor over the array would push rows at a callback and end at the first bad one; cutting first lets the caller
+//! pull rows and go on behind a row that is sound JSON of the wrong shape. Only brackets, strings and commas are
+//! understood here; whether an element is valid JSON is the parser's to say.
+
+use std::io::{self, BufRead};
+
+use super::StaleError;
+
+/// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
+const MAX_ROW_BYTES: usize = 64 << 20;
+
+/// Where the cutter stands between two calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    BeforeArray,
+    BeforeFirst,
+    BetweenRows,
+    AfterArray,
+}
+
+/// Where a row begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowStart {
+    /// Zero-based.
+    pub(super) row: usize,
+    /// One-based.
+    line: usize,
+    /// One-based, in bytes.
+    column: usize,
+}
+
+impl RowStart {
+    /// A parser's complaint about this row's text, with its place moved from the row to the file.
+    pub(super) fn error(self, error: &serde_json::Error) -> StaleError {
+        let (line, column) = match error.line() {
+            0 | 1 => (self.line, self.column + error.column().saturating_sub(1)),
+            line => (self.line + line - 1, error.column()),
+        };
+        // serde_json repeats its own, row-relative, place at the end of the message.
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        StaleError::Json { row: self.row, line, column, what: format!("not valid JSON: {what}") }
+    }
+}
+
+/// The texts of an array's elements, one after another.
+#[derive(Debug)]
+pub(super) struct RowSplitter<R> {
+    reader: R,
+    place: Place,
+    rows: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<R: BufRead> RowSplitter<R> {
+    pub(super) fn new(reader: R) -> Self {
+        RowSplitter { reader, place: Place::BeforeArray, rows: 0, line: 1, column: 1 }
+    }
+
+    /// Rows begun so far.
+    pub(super) fn rows_read(&self) -> usize {
+        self.rows
+    }
+
+    /// Puts the next element's text into `text`; `None` at the end of a sound array.
+    pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, StaleError> {
+        text.clear();
+        if self.place == Place::BeforeArray {
+            match self.peek_after_space()? {
+                Some(b'[') => self.bump(),
+                other => {
+                    let remedy = "a STALE file is one JSON array of rows, so it begins with `[`";
+                    return Err(self.unexpected(other, remedy));
+                }
+            }
+            self.place = Place::BeforeFirst;
+        }
+        match (self.place, self.peek_after_space()?) {
+            (Place::BeforeFirst, Some(b']')) => {
+                self.end_of_array()?;
+                return Err(StaleError::NoRows);
+            }
+            (Place::BetweenRows, Some(b']')) => {
+                self.end_of_array()?;
+                return Ok(None);
+            }
+            (Place::BetweenRows, Some(b',')) => {
+                self.bump();
+                if self.peek_after_space()? == Some(b']') {
+                    return Err(self.unexpected(Some(b']'), "remove the comma behind the last row"));
+                }
+            }
+            (Place::BetweenRows, other) => {
+                return Err(self.unexpected(other, "a `,` or the closing `]` must follow a row"));
+            }
+            (Place::AfterArray, _) => return Ok(None),
+            (Place::BeforeArray | Place::BeforeFirst, _) => {}
+        }
+        let start = RowStart { row: self.rows, line: self.line, column: self.column };
+        self.copy_element(start, text)?;
+        self.rows += 1;
+        self.place = Place::BetweenRows;
+        Ok(Some(start))
+    }
+
+    /// Consumes `]` and makes sure that nothing follows.
+    fn end_of_array(&mut self) -> Result<(), StaleError> {
+        self.bump();
+        self.place = Place::AfterArray;
+        match self.peek_after_space()? {
+            None => Ok(()),
+            other => Err(self.unexpected(other, "nothing may follow the array")),
+        }
+    }
+
+    /// Copies one element: up to its closing bracket or quote, or, for a bare word, up to what ends it.
+    fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), StaleError> {
+        match self.peek()? {
+            Some(b'}' | b']' | b',' | b':') | None => {
+                let found = self.peek()?;
+                return Err(self.unexpected(found, "a row must stand here"));
+            }
+            Some(_) => {}
+        }
+        let mut scan = Scan::default();
+        loop {
+            let chunk = match fill(&mut self.reader) {
+                Ok(chunk) => chunk,
+                Err(source) => return Err(StaleError::Read { row: self.rows, source }),
+            };
+            if chunk.is_empty() {
+                if scan.bare() {
+                    return Ok(());
+                }
+                return Err(StaleError::Json {
+                    row: start.row,
+                    line: self.line,
+                    column: self.column,
+                    what: format!(
+                        "the file ends inside the row that begins at line {}, column {}; it is cut off, fetch it again",
+                        start.line, start.column
+                    ),
+                });
+            }
+            let (used, done) = scan.advance(chunk);
+            for &byte in &chunk[..used] {
+                step(&mut self.line, &mut self.column, byte);
+            }
+            text.extend_from_slice(&chunk[..used]);
+            self.reader.consume(used);
+            if done {
+                return Ok(());
+            }
+            if text.len() > MAX_ROW_BYTES {
+                return Err(StaleError::Json {
+                    row: start.row,
+                    line: start.line,
+                    column: start.column,
+                    what: format!(
+                        "the row that begins here has not ended after {} MiB; a quote or bracket is probably missing",
+                        MAX_ROW_BYTES >> 20
+                    ),
+                });
+            }
+        }
+    }
+
+    /// The next byte that is not white space, not consumed; `None` at the end of the file.
+    fn peek_after_space(&mut self) -> Result<Option<u8>, StaleError> {
+        loop {
+            match self.peek()? {
+                Some(b' ' | b'\t' | b'\r' | b'\n') => self.bump(),
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn peek(&mut self) -> Result<Option<u8>, StaleError> {
+        match fill(&mut self.reader) {
+            Ok(chunk) => Ok(chunk.first().copied()),
+            Err(source) => Err(StaleError::Read { row: self.rows, source }),
+        }
+    }
+
+    /// Consumes the byte that the last peek showed.
+    fn bump(&mut self) {
+        if let Ok(&[byte, ..]) = self.reader.fill_buf() {
+            step(&mut self.line, &mut self.column, byte);
+            self.reader.consume(1);
+        }
+    }
+
+    fn unexpected(&self, found: Option<u8>, remedy: &str) -> StaleError {
+        let found = match found {
+            None => "the end of the file".to_owned(),
+            Some(byte) if byte.is_ascii_graphic() => format!("`{}`", char::from(byte)),
+            Some(byte) => format!("byte 0x{byte:02X}"),
+        };
+        StaleError::Json {
+            row: self.rows,
+            line: self.line,
+            column: self.column,
+            what: format!("found {found}; {remedy}"),
+        }
+    }
+}
+
+/// `fill_buf` that a signal cannot end.
+fn fill<R: BufRead>(reader: &mut R) -> io::Result<&[u8]> {
+    loop {
+        match reader.fill_buf() {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A second call returns the same bytes; returning the first call's from inside the loop does not pass the borrow checker.
+    reader.fill_buf()
+}
+
+fn step(line: &mut usize, column: &mut usize, byte: u8) {
+    if byte == b'\n' {
+        *line += 1;
+        *column = 1;
+    } else {
+        *column += 1;
+    }
+}
+
+/// How far into an element the scan is; survives from one buffer to the next.
+#[derive(Debug, Default)]
+struct Scan {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    begun: bool,
+}
+
+impl Scan {
+    /// Whether the element so far is a bare word such as a number.
+    fn bare(&self) -> bool {
+        self.begun && self.depth == 0 && !self.in_string
+    }
+
+    /// How many bytes of `chunk` belong to the element, and whether it ends with them.
+    fn advance(&mut self, chunk: &[u8]) -> (usize, bool) {
+        for (i, &byte) in chunk.iter().enumerate() {
+            if self.in_string {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => {
+                        self.in_string = false;
+                        if self.depth == 0 {
+                            return (i + 1, true);
+                        }
+                    }
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n' if self.bare() => return (i, true),
+                b'"' => self.in_string = true,
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return (i + 1, true);
+                    }
+                }
+                _ => {}
+            }
+            self.begun = true;
+        }
+        (chunk.len(), false)
+    }
+}

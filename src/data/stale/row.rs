@@ -1,0 +1,419 @@
+//! One row: every field checked, every problem listed, and a [`Case`] only if there is none.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::DateTime;
+
+use super::node::{Node, quote};
+use super::{Problem, RowProblems};
+use crate::data::{Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Role, Session, Turn};
+
+/// The fields that every row has.
+const ROW_FIELDS: [&str; 9] = [
+    "uid",
+    "type",
+    "M_old",
+    "M_new",
+    "explanation",
+    "relevant_session_index",
+    "haystack_session",
+    "timestamps",
+    "probing_queries",
+];
+
+/// The field that some derived files add.
+const QUERY_TIME: &str = "query_time";
+
+/// The three probes: field, id (section 3.3 of the paper), framing (appendix E.1).
+pub(super) const PROBES: [(&str, &str, ProbeForm); 3] = [
+    ("dim1_query", "SR", ProbeForm::Question),
+    ("dim2_query", "PR", ProbeForm::Question),
+    ("dim3_query", "IPA", ProbeForm::Request),
+];
+
+/// The path that stands for the row itself.
+const WHOLE_ROW: &str = "(row)";
+
+/// The row's uid where it is readable, and the case or all that is wrong with the row.
+pub(super) fn case_from_row(node: Node, row: usize) -> (Option<String>, Result<Case, RowProblems>) {
+    let mut checker = Checker { row, uid: None, problems: Vec::new() };
+    let case = checker.case(node);
+    let Checker { uid, problems, .. } = checker;
+    let outcome = match case {
+        Some(case) if problems.is_empty() => Ok(case),
+        _ => Err(RowProblems(problems)),
+    };
+    (uid, outcome)
+}
+
+/// Collects problems while the row is taken apart. A `None` from its methods always comes with a problem.
+struct Checker {
+    row: usize,
+    uid: Option<String>,
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    fn problem(&mut self, field: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Problem {
+            row: self.row,
+            uid: self.uid.clone(),
+            field: field.into(),
+            found: found.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    fn case(&mut self, node: Node) -> Option<Case> {
+        // The uid first, so that every other problem of the row can name it.
+        if let Node::Object(fields) = &node
+            && let Some((_, Node::String(uid))) = fields.iter().find(|(name, _)| name == "uid")
+            && !uid.trim().is_empty()
+        {
+            self.uid = Some(uid.clone());
+        }
+        let mut fields = self.object(WHOLE_ROW, node, &ROW_FIELDS, &[QUERY_TIME])?;
+
+        let id = self.text(&mut fields, "uid");
+        let split = self.split(&mut fields);
+        let old = self.text(&mut fields, "M_old");
+        let new = self.text(&mut fields, "M_new");
+        let explanation = self.text(&mut fields, "explanation");
+        let sessions = fields.take("haystack_session").and_then(|node| self.sessions(node));
+        let times = fields.take("timestamps").and_then(|node| self.times(node));
+        let relevant = fields.take("relevant_session_index").and_then(|node| self.relevant(node));
+        let probes = fields.take("probing_queries").and_then(|node| self.probes(node));
+        let query_time = fields.take(QUERY_TIME).map(|node| self.time(QUERY_TIME, node));
+
+        if let (Some(sessions), Some(times)) = (&sessions, &times)
+            && sessions.len() != times.len()
+        {
+            let found = format!("{} timestamps for {} sessions", times.len(), sessions.len());
+            self.problem("timestamps", found, "give one timestamp a session");
+        }
+        if let (Some(sessions), Some((old, new))) = (&sessions, relevant) {
+            self.in_range("relevant_session_index[0]", old, sessions.len());
+            self.in_range("relevant_session_index[1]", new, sessions.len());
+        }
+        if let Some(times) = &times {
+            self.order_of_times(times, relevant, query_time.flatten());
+        }
+
+        let (sessions, times, (old_index, new_index)) = (sessions?, times?, relevant?);
+        let times: Vec<DateTime> = times.into_iter().collect::<Option<_>>()?;
+        let query_time = match query_time {
+            Some(time) => Some(time?),
+            None => None,
+        };
+        Some(Case {
+            id: id?,
+            labels: BTreeMap::from([("type".to_owned(), split?)]),
+            history: History {
+                sessions: sessions
+                    .into_iter()
+                    .zip(times)
+                    .enumerate()
+                    .map(|(index, (turns, time))| Session { index, time, turns })
+                    .collect(),
+                query_time,
+            },
+            evidence: vec![
+                Evidence { role: EvidenceRole::Old, session: old_index },
+                Evidence { role: EvidenceRole::New, session: new_index },
+            ],
+            probes: probes?,
+            judge: JudgeOnly { old: old?, new: new?, explanation: explanation? },
+        })
+    }
+
+    /// The fields of an object at `path`, with unknown, repeated and missing ones reported.
+    fn object(&mut self, path: &str, node: Node, required: &[&str], optional: &[&str]) -> Option<Fields> {
+        let mut all = required.join(", ");
+        for name in optional {
+            all += &format!(" and, where wanted, {name}");
+        }
+        let found = match node {
+            Node::Object(fields) => fields,
+            other => {
+                self.problem(path, other.describe(), format!("write an object with the fields {all}"));
+                return None;
+            }
+        };
+        let prefix = if path == WHOLE_ROW { String::new() } else { format!("{path}.") };
+        let mut fields = Fields(Vec::with_capacity(found.len()));
+        for (name, value) in found {
+            if !required.contains(&name.as_str()) && !optional.contains(&name.as_str()) {
+                let remedy = format!("remove it: the fields here are {all}");
+                self.problem(format!("{prefix}{}", shown_key(&name)), "an unknown field", remedy);
+            } else if fields.0.iter().any(|(seen, _)| *seen == name) {
+                self.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
+            } else {
+                fields.0.push((name, value));
+            }
+        }
+        for name in required {
+            if !fields.0.iter().any(|(seen, _)| seen == name) {
+                self.problem(format!("{prefix}{name}"), "no such field", "add it");
+            }
+        }
+        Some(fields)
+    }
+
+    /// A top-level field that must be a string with something in it. A missing one is already reported.
+    fn text(&mut self, fields: &mut Fields, name: &str) -> Option<String> {
+        let node = fields.take(name)?;
+        self.string(name, node)
+    }
+
+    fn string(&mut self, path: &str, node: Node) -> Option<String> {
+        match node {
+            Node::String(text) if text.trim().is_empty() => {
+                self.problem(path, "an empty string", "write a text that is not blank");
+                None
+            }
+            Node::String(text) => Some(text),
+            other => {
+                self.problem(path, other.describe(), "write a string");
+                None
+            }
+        }
+    }
+
+    fn split(&mut self, fields: &mut Fields) -> Option<String> {
+        let split = self.text(fields, "type")?;
+        if matches!(split.as_str(), "T1" | "T2") {
+            return Some(split);
+        }
+        self.problem("type", quote(&split), "write \"T1\" or \"T2\"");
+        None
+    }
+
+    fn array(&mut self, path: &str, node: Node, of: &str) -> Option<Vec<Node>> {
+        match node {
+            Node::Array(items) if items.is_empty() => {
+                self.problem(path, "an empty array", format!("give at least one {of}"));
+                None
+            }
+            Node::Array(items) => Some(items),
+            other => {
+                self.problem(path, other.describe(), format!("write an array, one element a {of}"));
+                None
+            }
+        }
+    }
+
+    fn sessions(&mut self, node: Node) -> Option<Vec<Vec<Turn>>> {
+        let items = self.array("haystack_session", node, "session")?;
+        // Sessions with problems stay in as empty ones, so that the count, and with it the indices, remain right.
+        Some(items.into_iter().enumerate().map(|(i, item)| self.turns(i, item)).collect())
+    }
+
+    fn turns(&mut self, session: usize, node: Node) -> Vec<Turn> {
+        let path = format!("haystack_session[{session}]");
+        let Some(items) = self.array(&path, node, "turn") else {
+            return Vec::new();
+        };
+        items
+            .into_iter()
+            .enumerate()
+            .filter_map(|(i, item)| self.turn(&format!("{path}[{i}]"), item))
+            .collect()
+    }
+
+    fn turn(&mut self, path: &str, node: Node) -> Option<Turn> {
+        let mut fields = self.object(path, node, &["role", "content"], &[])?;
+        let role = fields.take("role").and_then(|node| match node {
+            Node::String(role) if role == "user" => Some(Role::User),
+            Node::String(role) if role == "assistant" => Some(Role::Assistant),
+            other => {
+                self.problem(format!("{path}.role"), other.describe(), "write \"user\" or \"assistant\"");
+                None
+            }
+        });
+        let content = fields.take("content").and_then(|node| self.string(&format!("{path}.content"), node));
+        Some(Turn { role: role?, content: content? })
+    }
+
+    /// One entry a timestamp; `None` for the ones that cannot be read, which are reported.
+    fn times(&mut self, node: Node) -> Option<Vec<Option<DateTime>>> {
+        let items = self.array("timestamps", node, "session")?;
+        Some(
+            items
+                .into_iter()
+                .enumerate()
+                .map(|(i, item)| self.time(&format!("timestamps[{i}]"), item))
+                .collect(),
+        )
+    }
+
+    fn time(&mut self, path: &str, node: Node) -> Option<DateTime> {
+        let parsed = match &node {
+            Node::String(text) => parse_time(text),
+            _ => None,
+        };
+        if parsed.is_none() {
+            let remedy =
+                "write a date and time that exist, as \"YYYY-MM-DD HH:MM:SS\" or \"YYYY-MM-DD HH:MM\"";
+            self.problem(path, node.describe(), remedy);
+        }
+        parsed
+    }
+
+    fn relevant(&mut self, node: Node) -> Option<(usize, usize)> {
+        const PATH: &str = "relevant_session_index";
+        let remedy = "write [old, new]: two zero-based session indices";
+        let items = match node {
+            Node::Array(items) => items,
+            other => {
+                self.problem(PATH, other.describe(), remedy);
+                return None;
+            }
+        };
+        let Ok([old, new]) = <[Node; 2]>::try_from(items).map_err(|items| {
+            self.problem(PATH, format!("an array of {}", items.len()), remedy);
+        }) else {
+            return None;
+        };
+        let old = self.index(&format!("{PATH}[0]"), &old);
+        let new = self.index(&format!("{PATH}[1]"), &new);
+        let (old, new) = (old?, new?);
+        if old >= new {
+            let what =
+                if old == new { "the same session twice" } else { "the old session after the new one" };
+            self.problem(
+                PATH,
+                format!("[{old}, {new}], {what}"),
+                "name the old session first, then a later one",
+            );
+            return None;
+        }
+        Some((old, new))
+    }
+
+    fn index(&mut self, path: &str, node: &Node) -> Option<usize> {
+        let index = match node {
+            Node::Number(number) => number.as_u64().and_then(|n| usize::try_from(n).ok()),
+            _ => None,
+        };
+        if index.is_none() {
+            self.problem(path, node.describe(), "write a session's zero-based index, a whole number");
+        }
+        index
+    }
+
+    fn in_range(&mut self, path: &str, index: usize, sessions: usize) {
+        if index >= sessions {
+            let found = format!("{index} with {sessions} sessions");
+            self.problem(path, found, format!("write an index below {sessions}"));
+        }
+    }
+
+    fn probes(&mut self, node: Node) -> Option<Vec<Probe>> {
+        const PATH: &str = "probing_queries";
+        let mut fields = self.object(PATH, node, &PROBES.map(|(field, _, _)| field), &[])?;
+        let mut probes = Vec::with_capacity(PROBES.len());
+        for (field, id, form) in PROBES {
+            let query = fields.take(field).and_then(|node| self.string(&format!("{PATH}.{field}"), node));
+            probes.extend(query.map(|query| Probe { id: id.to_owned(), form, query }));
+        }
+        Some(probes)
+    }
+
+    /// Never decreasing; old strictly before new; the query not before the last session.
+    fn order_of_times(
+        &mut self,
+        times: &[Option<DateTime>],
+        relevant: Option<(usize, usize)>,
+        query_time: Option<DateTime>,
+    ) {
+        let mut latest: Option<(usize, DateTime)> = None;
+        for (i, time) in times.iter().enumerate() {
+            let Some(time) = *time else { continue };
+            match latest {
+                Some((before, at)) if time < at => {
+                    let found = format!("{} after timestamps[{before}] = {}", shown(time), shown(at));
+                    self.problem(format!("timestamps[{i}]"), found, "put the sessions in time order");
+                }
+                _ => latest = Some((i, time)),
+            }
+        }
+        if let Some((old, new)) = relevant
+            && let (Some(Some(a)), Some(Some(b))) = (times.get(old), times.get(new))
+            && a == b
+        {
+            let found = format!("{}, the time of the old session (timestamps[{old}])", shown(*b));
+            self.problem(format!("timestamps[{new}]"), found, "date the new session after the old one");
+        }
+        if let (Some((last, at)), Some(query)) = (latest, query_time)
+            && query < at
+        {
+            let found = format!("{} before timestamps[{last}] = {}", shown(query), shown(at));
+            self.problem(QUERY_TIME, found, "date the query not before the last session");
+        }
+    }
+}
+
+/// The fields of an object that have not been taken yet.
+struct Fields(Vec<(String, Node)>);
+
+impl Fields {
+    fn take(&mut self, name: &str) -> Option<Node> {
+        let at = self.0.iter().position(|(field, _)| field == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+/// A key as a message shows it: plain where it looks like a field name, quoted and shortened where it does not.
+fn shown_key(name: &str) -> String {
+    let plain =
+        !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if plain { name.to_owned() } else { quote(name) }
+}
+
+/// The format's longer form of a time.
+pub(super) fn shown(time: DateTime) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Exactly `YYYY-MM-DD HH:MM` or `YYYY-MM-DD HH:MM:SS`, and a time that exists.
+fn parse_time(text: &str) -> Option<DateTime> {
+    let bytes = text.as_bytes();
+    let shape: &[u8] = match bytes.len() {
+        16 => b"dddd-dd-dd dd:dd",
+        19 => b"dddd-dd-dd dd:dd:dd",
+        _ => return None,
+    };
+    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == shape };
+    if !bytes.iter().zip(shape).all(fits) {
+        return None;
+    }
+    let part = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<i16>().ok());
+    let small = |from: usize, to: usize| part(from, to).and_then(|n| i8::try_from(n).ok());
+    let second = if bytes.len() == 19 { small(17, 19)? } else { 0 };
+    DateTime::new(part(0, 4)?, small(5, 7)?, small(8, 10)?, small(11, 13)?, small(14, 16)?, second, 0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_two_formats_of_times_that_exist_are_read() {
+        assert_eq!(parse_time("2026-02-28 23:59").map(shown).as_deref(), Some("2026-02-28 23:59:00"));
+        assert_eq!(parse_time("2024-02-29 00:00:01").map(shown).as_deref(), Some("2024-02-29 00:00:01"));
+        for bad in [
+            "",
+            "2026-02-29 10:00",
+            "2026-13-01 10:00",
+            "2026-01-01 24:00",
+            "2026-01-01 10:60:00",
+            "2026-01-01T10:00",
+            "2026-1-01 10:00:0",
+            "2026-01-01 10:00:00Z",
+            "+026-01-01 10:00",
+            "2026-01-01 1\u{e9}:00",
+        ] {
+            assert_eq!(parse_time(bad), None, "{bad:?}");
+        }
+    }
+}

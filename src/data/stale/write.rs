@@ -1,0 +1,101 @@
+//! Cases written as STALE rows: what [`super::StaleReader`] reads back as the same cases.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::row::{PROBES, shown};
+use crate::data::{Case, EvidenceRole, Turn};
+
+/// Why a case could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The row shape has no place for the case, or the case lacks what the row needs.
+    #[error("case {id:?} is no STALE row: {what}")]
+    NotARow {
+        /// The case.
+        id: String,
+        /// What is missing.
+        what: String,
+    },
+    /// The bytes could not be written.
+    #[error("writing the rows failed")]
+    Io(#[from] io::Error),
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    uid: &'a str,
+    r#type: &'a str,
+    #[serde(rename = "M_old")]
+    old: &'a str,
+    #[serde(rename = "M_new")]
+    new: &'a str,
+    explanation: &'a str,
+    relevant_session_index: [usize; 2],
+    haystack_session: Vec<&'a [Turn]>,
+    timestamps: Vec<String>,
+    probing_queries: Queries<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    query_time: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Queries<'a> {
+    dim1_query: &'a str,
+    dim2_query: &'a str,
+    dim3_query: &'a str,
+}
+
+/// Writes cases as a STALE file, one row a line, in the field order of the published file.
+///
+/// Times are written to the second. Session indices become positions, so a truncated history is written, and read back,
+/// as a whole one. The bytes depend on the cases alone.
+pub fn write_stale<'a>(
+    out: &mut impl Write,
+    cases: impl IntoIterator<Item = &'a Case>,
+) -> Result<(), WriteError> {
+    out.write_all(b"[")?;
+    for (i, case) in cases.into_iter().enumerate() {
+        out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
+        serde_json::to_writer(&mut *out, &row(case)?).map_err(io::Error::from)?;
+    }
+    out.write_all(b"\n]\n")?;
+    Ok(out.flush()?)
+}
+
+fn row(case: &Case) -> Result<Row<'_>, WriteError> {
+    let missing = |what: String| WriteError::NotARow { id: case.id.clone(), what };
+    let position = |role: EvidenceRole| {
+        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.session;
+        case.history.sessions.iter().position(|s| s.index == session)
+    };
+    let query = |n: usize| {
+        let (_, id, _) = PROBES[n];
+        let probe = case.probes.iter().find(|probe| probe.id == id);
+        probe.map(|probe| probe.query.as_str()).ok_or_else(|| missing(format!("it has no probe {id}")))
+    };
+    if case.probes.len() != PROBES.len() || case.evidence.len() != 2 {
+        let (probes, evidence) = (case.probes.len(), case.evidence.len());
+        return Err(missing(format!(
+            "it has {probes} probes and {evidence} evidence sessions, a row has 3 and 2"
+        )));
+    }
+    Ok(Row {
+        uid: &case.id,
+        r#type: case.labels.get("type").ok_or_else(|| missing("it has no label `type`".to_owned()))?,
+        old: &case.judge.old,
+        new: &case.judge.new,
+        explanation: &case.judge.explanation,
+        relevant_session_index: [
+            position(EvidenceRole::Old)
+                .ok_or_else(|| missing("its history lacks the old session".to_owned()))?,
+            position(EvidenceRole::New)
+                .ok_or_else(|| missing("its history lacks the new session".to_owned()))?,
+        ],
+        haystack_session: case.history.sessions.iter().map(|session| session.turns.as_slice()).collect(),
+        timestamps: case.history.sessions.iter().map(|session| shown(session.time)).collect(),
+        probing_queries: Queries { dim1_query: query(0)?, dim2_query: query(1)?, dim3_query: query(2)? },
+        query_time: case.history.query_time.map(shown),
+    })
+}

@@ -1,0 +1,123 @@
+//! Context length and session statistics of a data set (STALE, appendix D.4, table 5).
+//!
+//! Called by `palimpsest data stats`. Knows neither tokenisers nor prompts: the caller hands in how a case is formatted
+//! and how tokens are counted. Holds a few numbers a case, never the cases.
+
+use serde::Serialize;
+
+use super::Case;
+
+/// The label by which cases are split.
+const SPLIT: &str = "type";
+
+/// One row of table 5.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SplitStats {
+    /// The `type`, or `all`.
+    pub split: String,
+    /// Number of cases.
+    pub instances: usize,
+    /// Mean number of sessions.
+    pub sessions_mean: f64,
+    /// Mean number of turns, a turn being one message of either side.
+    pub turns_mean: f64,
+    /// Tokens of the formatted context.
+    pub formatted: TokenStats,
+    /// Mean tokens of the content alone: what the turns say, one under another, without roles, dates or numbers.
+    pub content_mean: f64,
+}
+
+/// The distribution of a token count.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TokenStats {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// 50th percentile, see [`percentile`].
+    pub median: f64,
+    /// 95th percentile, see [`percentile`].
+    pub p95: f64,
+    /// Largest.
+    pub max: usize,
+}
+
+/// What is kept of one case.
+struct Measured {
+    split: String,
+    sessions: usize,
+    turns: usize,
+    formatted: usize,
+    content: usize,
+}
+
+/// Table 5 of `cases`: a row a split in alphabetical order, then `all`; empty where there are no cases.
+///
+/// `format` gives the text that the model would be shown, `count` its number of tokens. The first error of a case, of
+/// `format` or of `count` ends the measurement.
+pub fn measure<E>(
+    cases: impl IntoIterator<Item = Result<Case, E>>,
+    mut format: impl FnMut(&Case) -> Result<String, E>,
+    mut count: impl FnMut(&str) -> Result<usize, E>,
+) -> Result<Vec<SplitStats>, E> {
+    let mut measured = Vec::new();
+    for case in cases {
+        let case = case?;
+        measured.push(Measured {
+            split: case.labels.get(SPLIT).cloned().unwrap_or_default(),
+            sessions: case.history.sessions.len(),
+            turns: case.history.sessions.iter().map(|session| session.turns.len()).sum(),
+            formatted: count(&format(&case)?)?,
+            content: count(&content(&case))?,
+        });
+    }
+    let mut splits: Vec<&str> = measured.iter().map(|case| case.split.as_str()).collect();
+    splits.sort_unstable();
+    splits.dedup();
+    let mut rows: Vec<SplitStats> = splits
+        .into_iter()
+        .filter_map(|split| {
+            let members: Vec<&Measured> = measured.iter().filter(|case| case.split == split).collect();
+            summarise(split, &members)
+        })
+        .collect();
+    rows.extend(summarise("all", &measured.iter().collect::<Vec<_>>()));
+    Ok(rows)
+}
+
+/// What the turns of a case say, one under another.
+fn content(case: &Case) -> String {
+    let turns = case.history.sessions.iter().flat_map(|session| &session.turns);
+    turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// One row of the table; `None` without members.
+fn summarise(split: &str, members: &[&Measured]) -> Option<SplitStats> {
+    let n = members.len() as f64;
+    let mean = |of: fn(&Measured) -> usize| members.iter().map(|case| of(case) as f64).sum::<f64>() / n;
+    let mut formatted: Vec<usize> = members.iter().map(|case| case.formatted).collect();
+    formatted.sort_unstable();
+    Some(SplitStats {
+        split: split.to_owned(),
+        instances: members.len(),
+        sessions_mean: mean(|case| case.sessions),
+        turns_mean: mean(|case| case.turns),
+        formatted: TokenStats {
+            mean: mean(|case| case.formatted),
+            median: percentile(&formatted, 0.5)?,
+            p95: percentile(&formatted, 0.95)?,
+            max: *formatted.last()?,
+        },
+        content_mean: mean(|case| case.content),
+    })
+}
+
+/// The `q` quantile, 0 to 1, of ascending values by linear interpolation between closest ranks, which is the default of
+/// numpy's `percentile` (Hyndman and Fan's definition 7): the value at rank `q * (n - 1)`, counted from 0. `None` of no
+/// values.
+pub fn percentile(ascending: &[usize], q: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    let rank = q.clamp(0.0, 1.0) * last as f64;
+    let below = (rank.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    let (low, high) = (*ascending.get(below)? as f64, *ascending.get(above)? as f64);
+    Some(low + (high - low) * (rank - below as f64))
+}

@@ -1,0 +1,80 @@
+//! How far two raters agree on yes and no: the figures of STALE's table 7.
+
+/// Counts of a reference rater (a person) against another (the judge); "positive" is the verdict *correct*.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Agreement {
+    /// Both say correct.
+    pub true_positive: usize,
+    /// The reference says incorrect, the other correct.
+    pub false_positive: usize,
+    /// The reference says correct, the other incorrect.
+    pub false_negative: usize,
+    /// Both say incorrect.
+    pub true_negative: usize,
+}
+
+impl Agreement {
+    /// Counts pairs of (reference, other).
+    pub fn count(pairs: impl IntoIterator<Item = (bool, bool)>) -> Self {
+        let mut counts = Agreement::default();
+        for pair in pairs {
+            match pair {
+                (true, true) => counts.true_positive += 1,
+                (false, true) => counts.false_positive += 1,
+                (true, false) => counts.false_negative += 1,
+                (false, false) => counts.true_negative += 1,
+            }
+        }
+        counts
+    }
+
+    /// Number of pairs.
+    pub fn n(&self) -> usize {
+        self.true_positive + self.false_positive + self.false_negative + self.true_negative
+    }
+
+    /// Share of pairs that agree, in [0, 1]; absent without pairs.
+    pub fn agreement(&self) -> Option<f64> {
+        ratio(self.true_positive + self.true_negative, self.n())
+    }
+
+    /// Cohen's kappa; absent without pairs, and where chance alone makes the raters agree always.
+    pub fn kappa(&self) -> Option<f64> {
+        let n = self.n() as f64;
+        let reference = (self.true_positive + self.false_negative) as f64;
+        let other = (self.true_positive + self.false_positive) as f64;
+        let chance = (reference * other + (n - reference) * (n - other)) / (n * n);
+        let kappa = (self.agreement()? - chance) / (1.0 - chance);
+        kappa.is_finite().then_some(kappa)
+    }
+
+    /// Share of the other's *correct* that the reference shares.
+    pub fn precision(&self) -> Option<f64> {
+        ratio(self.true_positive, self.true_positive + self.false_positive)
+    }
+
+    /// Share of the reference's *correct* that the other found.
+    pub fn recall(&self) -> Option<f64> {
+        ratio(self.true_positive, self.true_positive + self.false_negative)
+    }
+
+    /// Harmonic mean of precision and recall.
+    pub fn f1(&self) -> Option<f64> {
+        let errors = self.false_positive + self.false_negative;
+        ratio(2 * self.true_positive, 2 * self.true_positive + errors)
+    }
+
+    /// Share of the reference's *incorrect* that the other calls correct.
+    pub fn false_positive_rate(&self) -> Option<f64> {
+        ratio(self.false_positive, self.false_positive + self.true_negative)
+    }
+
+    /// Share of the reference's *correct* that the other calls incorrect.
+    pub fn false_negative_rate(&self) -> Option<f64> {
+        ratio(self.false_negative, self.false_negative + self.true_positive)
+    }
+}
+
+fn ratio(part: usize, whole: usize) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,232 @@
+//! The header of a run folder, `run.json`: what was run, and what it was run on.
+//!
+//! [`Identity`] holds everything that changes results and nothing else; two runs may share a folder only when theirs
+//! are equal. Machine facts and the shard stand beside it, outside the hash. Written once by the run store; read by
+//! everything that comes after the run.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::plan::Shard;
+use crate::chat::Sampling;
+
+/// The value of [`RunHeader::format`] that this version writes and reads.
+pub const FORMAT: &str = "palimpsest run 1";
+
+/// Hashed before the identity, so that a later layout of it can never collide with this one.
+const IDENTITY_DOMAIN: &str = "palimpsest identity 1\n";
+
+/// `run.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunHeader {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// [`Identity::hash`] of `identity`.
+    pub identity_sha256: String,
+    /// Everything that changes results.
+    pub identity: Identity,
+    /// Which part of the cases this folder holds; absent where it holds all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// Where it ran.
+    pub machine: Machine,
+}
+
+impl RunHeader {
+    /// A header of this version, with the identity's hash filled in.
+    pub fn new(identity: Identity, shard: Option<Shard>, machine: Machine) -> Self {
+        RunHeader { format: FORMAT.to_owned(), identity_sha256: identity.hash(), identity, shard, machine }
+    }
+}
+
+/// Everything that changes the results of a run. What does not apply (an endpoint's dtype, the sampling behind imported
+/// answers) is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The benchmark file.
+    pub dataset: Named,
+    /// What answered.
+    pub model: Named,
+    /// The dtype that the model ran in.
+    pub dtype: Option<String>,
+    /// Digest of the prompt templates.
+    pub prompts: Option<String>,
+    /// How tokens were chosen, the sampler's seed included.
+    pub sampling: Option<Sampling>,
+    /// How the history was fitted to the model.
+    pub context: ContextPolicy,
+    /// Seed of everything random that is not the sampler (haystack assembly).
+    pub seed: u64,
+    /// The `--only` filter, as typed.
+    pub only: Option<String>,
+    /// The `--limit`.
+    pub limit: Option<usize>,
+    /// Whether attention is recorded.
+    pub attention: bool,
+    /// The version of palimpsest.
+    pub version: String,
+}
+
+/// A name and the SHA-256 of what it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// What people call it.
+    pub name: String,
+    /// Lower-case hexadecimal SHA-256 of the content; for an endpoint, whose weights cannot be seen, of its address and
+    /// model name.
+    pub digest: String,
+}
+
+/// How a history is fitted to the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextPolicy {
+    /// Most tokens of prompt and answer together; absent where nothing is cut.
+    pub tokens: Option<usize>,
+    /// For example `evidence-preserving truncation` or `full`.
+    pub policy: String,
+}
+
+/// Where a run happened: kept for the reader, outside the identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// `cpu`, `cuda:0`, ... or an endpoint's address.
+    pub device: String,
+    /// Operating system and architecture.
+    pub os: String,
+    /// Worker threads.
+    pub threads: usize,
+    /// The processor's name, where the system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+}
+
+impl Machine {
+    /// This machine, with the device that the model runs on and the worker threads it uses.
+    pub fn here(device: impl Into<String>, threads: usize) -> Self {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+        let os = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+        Machine { device: device.into(), os, threads, cpu }
+    }
+}
+
+/// A field in which two identities differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Dotted path, for example `model.digest`.
+    pub field: String,
+    /// Its value in the folder, as JSON.
+    pub stored: String,
+    /// Its value in what is asked for, as JSON.
+    pub asked: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} in the folder, {} asked for", self.field, self.stored, self.asked)
+    }
+}
+
+impl Identity {
+    /// Lower-case hexadecimal SHA-256 over a versioned prefix and the identity as canonical JSON: keys sorted, no
+    /// whitespace.
+    pub fn hash(&self) -> String {
+        let mut text = IDENTITY_DOMAIN.to_owned();
+        canonical(&to_value(self), &mut text);
+        digest_hex(text.as_bytes())
+    }
+
+    /// The fields in which `self` (stored) and `asked` differ, in the order of the identity's fields.
+    pub fn differences(&self, asked: &Identity) -> Vec<Difference> {
+        let mut found = Vec::new();
+        compare("", &to_value(self), &to_value(asked), &mut found);
+        found
+    }
+}
+
+/// Lower-case hexadecimal SHA-256.
+pub fn digest_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn to_value(identity: &Identity) -> Value {
+    // The identity is plain data with string keys; serde_json fails only on maps with other keys.
+    serde_json::to_value(identity).unwrap_or_default()
+}
+
+/// Appends `value` as JSON with sorted keys and no whitespace.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort();
+            out.push('{');
+            for (i, key) in keys.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                canonical(map.get(key).unwrap_or(&Value::Null), out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                canonical(item, out);
+            }
+            out.push(']');
+        }
+        leaf => out.push_str(&leaf.to_string()),
+    }
+}
+
+fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
+    if let (Value::Object(a), Value::Object(b)) = (stored, asked) {
+        for (key, value) in a {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            compare(&path, value, b.get(key).unwrap_or(&Value::Null), found);
+        }
+    } else if stored != asked {
+        found.push(Difference {
+            field: path.to_owned(),
+            stored: stored.to_string(),
+            asked: asked.to_string(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
+        let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
+        let mut text = String::new();
+        canonical(&value, &mut text);
+        assert_eq!(text, r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
+    }
+
+    #[test]
+    fn sha256_is_the_published_one() {
+        assert_eq!(digest_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,167 @@
+//! Append-only files of JSON lines that survive a kill or a power loss at any byte.
+//!
+//! A row is one line; it counts once its newline is on the disk. A torn last line is cut off and its work redone; a
+//! broken line anywhere else means that something other than a crash happened, and is refused. Used by the run store
+//! alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::store::RunError;
+use super::write_atomically;
+
+/// A file of rows, open for appending.
+#[derive(Debug)]
+pub(super) struct RowLog<T> {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// All rows of the file, superseded ones included, in file order.
+    pub(super) rows: Vec<T>,
+}
+
+impl<T: Serialize + DeserializeOwned> RowLog<T> {
+    /// Opens or creates `path`, cutting off a torn last line.
+    pub(super) fn open(path: PathBuf) -> Result<Self, RunError> {
+        let Parsed { rows, length, torn } = parse(&path)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(RunError::io("open", &path))?;
+        if let Some(torn) = torn {
+            tracing::warn!(
+                "{}: the last line was not written to its end ({torn}); it is cut off and its work done again",
+                path.display()
+            );
+            file.set_len(length).map_err(RunError::io("cut the torn last line off", &path))?;
+            file.sync_data().map_err(RunError::io("write", &path))?;
+        }
+        file.seek(SeekFrom::Start(length)).map_err(RunError::io("write", &path))?;
+        Ok(RowLog { path, file, length, rows })
+    }
+
+    /// Appends a row and waits until it is on the disk.
+    pub(super) fn append(&mut self, row: T) -> Result<(), RunError> {
+        let line = line(&row, &self.path)?;
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // Part of the line may have reached the file (a full disk); without it, the folder stays whole. Should
+            // this fail too, opening the file again will cut the line off.
+            let _ = self.file.set_len(self.length);
+            let _ = self.file.seek(SeekFrom::Start(self.length));
+            return Err(RunError::io("append to", &self.path)(source));
+        }
+        self.length += line.len() as u64;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Makes the file hold exactly `rows`, in one step; leaves it alone where it already does.
+    pub(super) fn rewrite(&mut self, rows: Vec<T>) -> Result<(), RunError>
+    where
+        T: PartialEq,
+    {
+        if rows == self.rows {
+            return Ok(());
+        }
+        write_rows(&self.path, &rows)?;
+        *self = RowLog::open(self.path.clone())?;
+        Ok(())
+    }
+}
+
+/// Writes `rows` as the whole of `path`, in one step.
+pub(super) fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), RunError> {
+    let mut bytes = Vec::new();
+    for row in rows {
+        bytes.extend(line(row, path)?);
+    }
+    write_atomically(path, &bytes).map_err(RunError::io("write", path))
+}
+
+/// The rows of `path`, without a torn last line; none where the file does not exist.
+pub(super) fn read_rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
+    Ok(parse(path)?.rows)
+}
+
+fn line<T: Serialize>(row: &T, path: &Path) -> Result<Vec<u8>, RunError> {
+    let mut line = serde_json::to_vec(row).map_err(|e| RunError::Broken {
+        path: path.to_owned(),
+        reason: format!("a row cannot be written: {e}"),
+    })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+struct Parsed<T> {
+    rows: Vec<T>,
+    /// Bytes of the file that hold whole rows.
+    length: u64,
+    /// What was wrong with the last line.
+    torn: Option<String>,
+}
+
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, RunError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(RunError::io("read", path)(e)),
+    };
+    let mut parsed = Parsed { rows: Vec::new(), length: 0, torn: None };
+    for (number, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
+        let last = parsed.length + line.len() as u64 == bytes.len() as u64;
+        let row = match line.strip_suffix(b"\n") {
+            // Even if it parses: the write did not finish, so the bytes may not be all of it.
+            None => Err("no newline".to_owned()),
+            Some(line) => serde_json::from_slice(line).map_err(|e| e.to_string()),
+        };
+        match row {
+            Ok(row) => {
+                parsed.rows.push(row);
+                parsed.length += line.len() as u64;
+            }
+            Err(reason) if last => parsed.torn = Some(reason),
+            Err(reason) => {
+                return Err(RunError::BrokenLine { path: path.to_owned(), line: number + 1, reason });
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error_with_a_remedy_and_counts_no_row() {
+        let root = tempfile::tempdir().unwrap();
+        let mut log: RowLog<String> = RowLog::open(root.path().join("rows.jsonl")).unwrap();
+        log.append("kept".to_owned()).unwrap();
+        // A device that takes no byte.
+        log.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = log.append("lost".to_owned()).unwrap_err().to_string();
+        assert!(error.contains("rows.jsonl") && error.contains("free some space"), "{error}");
+        assert_eq!(log.rows, ["kept"]);
+        assert_eq!(read_rows::<String>(&log.path).unwrap(), ["kept"]);
+    }
+
+    #[test]
+    fn a_write_that_stopped_within_a_line_is_taken_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("rows.jsonl");
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("a".to_owned()).unwrap();
+        std::fs::write(&path, "\"a\"\n\"b").unwrap();
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("c".to_owned()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"a\"\n\"c\"\n");
+    }
+}

@@ -1,0 +1,357 @@
+//! Judging: one call a case with the judge-only fields and every query with its response; a boolean with a short reason
+//! for each (STALE, appendices E.1 and E.3).
+//!
+//! A model whose probabilities can be read is judged with by scoring: the JSON is written for it up to each decision,
+//! and `true` is weighed against `false` there, so that none of its verdicts can be unparseable. Any other model is asked
+//! for the JSON, and its reply is read leniently (see `reply`). Called by `palimpsest judge`; it sees no history.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use minijinja::{Environment, context};
+
+use super::plan::PlannedCase;
+use super::progress::Progress;
+use super::reply::parse_verdicts;
+use super::rows::{AnswerRow, VerdictRow};
+use super::store::{RunError, RunStore};
+use super::subject::PATIENCE;
+use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
+
+const TEMPLATE: &str = include_str!("templates/judge.j2");
+
+/// Most tokens of a reason that a judge by scoring writes.
+const REASON_TOKENS: usize = 40;
+
+/// Who judges, and how its verdicts are got.
+pub enum Judge<'a> {
+    /// By weighing `true` against `false` at each decision.
+    Scoring(&'a mut dyn ScoringModel),
+    /// By asking for JSON.
+    Reply {
+        /// The judge.
+        model: &'a mut dyn ChatModel,
+        /// How its tokens are chosen.
+        sampling: Sampling,
+    },
+}
+
+impl Judge<'_> {
+    /// The judge's name, as verdict rows carry it.
+    pub fn name(&self) -> String {
+        match self {
+            Judge::Scoring(model) => model.name(),
+            Judge::Reply { model, .. } => model.name(),
+        }
+    }
+}
+
+/// A verdict on one response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Whether the response is right.
+    pub correct: bool,
+    /// The probability of `true` against `false`, where the judge was read by scoring.
+    pub probability: Option<f64>,
+    /// Why, in the judge's words.
+    pub reason: Option<String>,
+}
+
+/// A query and its response, as the judge sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The probe's id.
+    pub id: String,
+    /// The query.
+    pub query: String,
+    /// The response; absent where there is none.
+    pub answer: Option<String>,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum JudgeError {
+    /// The judge cannot be reached or cannot take the request.
+    #[error(transparent)]
+    Call(#[from] ChatError),
+    /// The judge said something that is no verdict.
+    #[error("{0}")]
+    NoVerdict(String),
+}
+
+/// What judging, or a part of it, came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// (case, probe) pairs in the plan.
+    pub planned: usize,
+    /// Had a clean verdict of this judge before.
+    pub skipped: usize,
+    /// Judged by this process.
+    pub judged: usize,
+    /// Ended as error rows in this process, missing answers included.
+    pub errors: usize,
+    /// Whether a stop was asked for before the end.
+    pub stopped: bool,
+}
+
+/// Judges what has no clean verdict of this judge yet. Verdicts of other judges stay beside the new ones.
+///
+/// A probe without an answer gets an error row and costs no call; a case all of whose probes lack one costs none.
+pub fn run(
+    store: &mut RunStore,
+    judge: &mut Judge<'_>,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Summary, RunError> {
+    let name = judge.name();
+    let plan = store.plan().to_vec();
+    let answers = store.answers();
+    let verdicts = store.verdicts();
+    let answer = |case: &str, probe: &str| {
+        answers.iter().find(|row| row.case == case && row.probe == probe).filter(|row| row.error.is_none())
+    };
+    let is_clean = |case: &str, probe: &str| {
+        verdicts.iter().any(|row| {
+            row.judge == name
+                && row.case == case
+                && row.probe == probe
+                && row.error.is_none()
+                && row.correct.is_some()
+        })
+    };
+    let planned = plan.iter().map(|case| case.probes.len()).sum();
+    let skipped = plan
+        .iter()
+        .flat_map(|c| c.probes.iter().map(|p| (&c.case, &p.id)))
+        .filter(|(c, p)| is_clean(c, p))
+        .count();
+    let mut summary = Summary { planned, skipped, judged: 0, errors: 0, stopped: false };
+    let mut progress = Progress::new("verdicts", planned - skipped, show_progress);
+    let mut failed_in_a_row = 0;
+    for case in &plan {
+        if case.probes.iter().all(|probe| is_clean(&case.case, &probe.id)) {
+            continue;
+        }
+        if stop.load(Ordering::Relaxed) {
+            summary.stopped = true;
+            progress.finish();
+            return Ok(summary);
+        }
+        let exchanges = exchanges(case, answer);
+        let outcome = if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
+            Ok(exchanges.iter().map(|_| Err(NO_ANSWER.to_owned())).collect())
+        } else {
+            judge_case(judge, case, &exchanges)
+        };
+        let given_up = match &outcome {
+            Err(JudgeError::Call(error)) => {
+                failed_in_a_row += 1;
+                (failed_in_a_row >= PATIENCE).then(|| error.to_string())
+            }
+            _ => {
+                failed_in_a_row = 0;
+                None
+            }
+        };
+        let verdicts = outcome.unwrap_or_else(|e| exchanges.iter().map(|_| Err(e.to_string())).collect());
+        for (exchange, verdict) in exchanges.iter().zip(verdicts) {
+            let row = verdict_row(case, exchange, &name, verdict);
+            let failed = row.error.is_some();
+            // A case is judged as a whole; what was clean before stays as it is.
+            if is_clean(&case.case, &exchange.id) {
+                continue;
+            }
+            store.append_verdict(row)?;
+            progress.step(&case.case, &exchange.id, failed);
+            if failed {
+                summary.errors += 1;
+            } else {
+                summary.judged += 1;
+            }
+        }
+        if let Some(error) = given_up {
+            progress.finish();
+            return Err(RunError::GaveUp(format!(
+                "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the \
+                 last said: {error}"
+            )));
+        }
+    }
+    progress.finish();
+    store.finish()?;
+    Ok(summary)
+}
+
+const NO_ANSWER: &str = "there is no answer to judge; start the run again to get it, then judge again";
+
+fn exchanges<'a>(case: &PlannedCase, answer: impl Fn(&str, &str) -> Option<&'a AnswerRow>) -> Vec<Exchange> {
+    case.probes
+        .iter()
+        .map(|probe| Exchange {
+            id: probe.id.clone(),
+            query: probe.query.clone(),
+            answer: answer(&case.case, &probe.id).and_then(|row| row.answer.clone()),
+        })
+        .collect()
+}
+
+fn verdict_row(
+    case: &PlannedCase,
+    exchange: &Exchange,
+    judge: &str,
+    verdict: Result<Verdict, String>,
+) -> VerdictRow {
+    let mut row = VerdictRow {
+        case: case.case.clone(),
+        probe: exchange.id.clone(),
+        judge: judge.to_owned(),
+        correct: None,
+        probability: None,
+        reason: None,
+        error: None,
+    };
+    match verdict {
+        _ if exchange.answer.is_none() => row.error = Some(NO_ANSWER.to_owned()),
+        Ok(verdict) => {
+            row.correct = Some(verdict.correct);
+            row.probability = verdict.probability;
+            row.reason = verdict.reason;
+        }
+        Err(error) => row.error = Some(error),
+    }
+    row
+}
+
+/// One verdict, or why there is none, for each exchange in order.
+type Verdicts = Vec<Result<Verdict, String>>;
+
+fn judge_case(
+    judge: &mut Judge<'_>,
+    case: &PlannedCase,
+    exchanges: &[Exchange],
+) -> Result<Verdicts, JudgeError> {
+    let messages = vec![Message { role: MessageRole::User, content: judge_prompt(case, exchanges)? }];
+    match judge {
+        Judge::Scoring(model) => {
+            let verdicts = judge_by_scoring(*model, &messages, exchanges)?;
+            Ok(verdicts.into_iter().map(Ok).collect())
+        }
+        Judge::Reply { model, sampling } => judge_by_reply(*model, sampling, &messages, exchanges),
+    }
+}
+
+/// The judge's instructions for one case, with everything that it may see.
+pub fn judge_prompt(case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
+    let failed = |e: minijinja::Error| JudgeError::NoVerdict(format!("the judge's template failed: {e}"));
+    let probes: Vec<minijinja::Value> = exchanges
+        .iter()
+        .map(|e| {
+            context! { id => e.id.as_str(), query => e.query.as_str(), answer => e.answer.as_deref().unwrap_or("") }
+        })
+        .collect();
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment
+        .render_str(
+            TEMPLATE,
+            context! {
+                old => case.judge.old.as_str(),
+                new => case.judge.new.as_str(),
+                explanation => case.judge.explanation.as_str(),
+                probes => probes,
+            },
+        )
+        .map_err(failed)
+}
+
+/// Reads a judge by scoring: writes the JSON for it and weighs ` true` against ` false` at each decision.
+///
+/// The words are scored with the space before them, because that is how tokenisers see them in JSON; p is the softmax of
+/// the two, and a tie counts as not correct.
+pub fn judge_by_scoring(
+    model: &mut dyn ScoringModel,
+    messages: &[Message],
+    exchanges: &[Exchange],
+) -> Result<Vec<Verdict>, JudgeError> {
+    let mut text = "{".to_owned();
+    let mut verdicts = Vec::with_capacity(exchanges.len());
+    for (i, exchange) in exchanges.iter().enumerate() {
+        if i > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&json_string(&exchange.id));
+        text.push_str(": {\"correct\":");
+        let scores = model.score(messages, &text, &[" true", " false"])?;
+        let &[yes, no] = scores.as_slice() else {
+            return Err(JudgeError::NoVerdict(format!(
+                "the judge gave {} scores for two words",
+                scores.len()
+            )));
+        };
+        let probability = 1.0 / (1.0 + (no - yes).exp());
+        if !probability.is_finite() {
+            return Err(JudgeError::NoVerdict(format!("the judge's log-probabilities are {yes} and {no}")));
+        }
+        let correct = probability > 0.5;
+        text.push_str(if correct { " true" } else { " false" });
+        text.push_str(", \"reason\": \"");
+        let reason = clean_reason(&model.continue_from(messages, &text, "\"", REASON_TOKENS)?);
+        // The opening quote is there already.
+        text.push_str(json_string(&reason).get(1..).unwrap_or("\""));
+        text.push('}');
+        verdicts.push(Verdict {
+            correct,
+            probability: Some(probability),
+            reason: (!reason.is_empty()).then_some(reason),
+        });
+    }
+    Ok(verdicts)
+}
+
+/// A reason on one line, without the control characters and stray backslashes that would break the JSON around it.
+fn clean_reason(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() || c == '\\' { ' ' } else { c }).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Asks a judge for JSON and reads its reply leniently. A reply that lacks a verdict is sent back once with the request
+/// for JSON alone; what is still missing then is an error for the exchanges concerned.
+pub fn judge_by_reply(
+    model: &mut dyn ChatModel,
+    sampling: &Sampling,
+    messages: &[Message],
+    exchanges: &[Exchange],
+) -> Result<Vec<Result<Verdict, String>>, JudgeError> {
+    let ids: Vec<&str> = exchanges.iter().map(|exchange| exchange.id.as_str()).collect();
+    let first = model.reply(messages, sampling)?.text;
+    let mut found = parse_verdicts(&first, &ids);
+    let mut last = first.clone();
+    if found.iter().any(Option::is_none) {
+        let mut again = messages.to_vec();
+        again.push(Message { role: MessageRole::Assistant, content: first });
+        again.push(Message {
+            role: MessageRole::User,
+            content: format!(
+                "That could not be read. Reply with the JSON object alone, with the keys {}, each holding \
+                 \"correct\" (true or false) and \"reason\".",
+                ids.join(", ")
+            ),
+        });
+        last = model.reply(&again, sampling)?.text;
+        for (verdict, second) in found.iter_mut().zip(parse_verdicts(&last, &ids)) {
+            if verdict.is_none() {
+                *verdict = second;
+            }
+        }
+    }
+    let begun: String = last.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+    Ok(found
+        .into_iter()
+        .map(|verdict| {
+            verdict.ok_or_else(|| format!("no verdict in the judge's reply, twice; it began: {begun}"))
+        })
+        .collect())
+}

@@ -1,0 +1,311 @@
+//! What a run is expected to answer: the selection of cases and probes, fixed before the first answer.
+//!
+//! The plan (`plan.jsonl`, one line a case) is the source of every denominator, and carries what the judge and the
+//! exchange formats need, so that nothing after the run has to find the benchmark file again. Built by the commands
+//! from the loaded cases; kept by the run store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::header::digest_hex;
+use crate::data::{Case, EvidenceRole};
+
+/// One line of `plan.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedCase {
+    /// Zero-based position in the selection before sharding: what merging checks for gaps and doubles.
+    pub position: usize,
+    /// The case's id.
+    pub case: String,
+    /// The case's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The probes to answer, in dataset order.
+    pub probes: Vec<PlannedProbe>,
+    /// Which sessions carry the evidence.
+    pub evidence: Vec<PlannedEvidence>,
+    /// What only the judge may see.
+    pub judge: JudgeNotes,
+}
+
+/// One probe of a [`PlannedCase`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedProbe {
+    /// The probe's id.
+    pub id: String,
+    /// The query's text.
+    pub query: String,
+}
+
+/// One evidence session of a [`PlannedCase`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedEvidence {
+    /// What part it plays.
+    pub role: EvidenceRole,
+    /// The session's original index.
+    pub session: usize,
+}
+
+/// The judge-only fields of a case, as they stand in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeNotes {
+    /// The old observation.
+    pub old: String,
+    /// The new observation.
+    pub new: String,
+    /// Why the new one invalidates the old one.
+    pub explanation: String,
+}
+
+/// One part of the cases, for job arrays: shard `index` of `count` holds the positions p with p mod count = index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Zero-based.
+    pub index: usize,
+    /// How many shards there are.
+    pub count: usize,
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = PlanError;
+
+    /// Reads `i/n` with 0 <= i < n.
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let wrong = || PlanError::Shard { given: text.to_owned() };
+        let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+        let index: usize = index.trim().parse().map_err(|_| wrong())?;
+        let count: usize = count.trim().parse().map_err(|_| wrong())?;
+        if index < count { Ok(Shard { index, count }) } else { Err(wrong()) }
+    }
+}
+
+/// Why no plan could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// `--shard` is not `i/n`.
+    #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
+    Shard {
+        /// What was typed.
+        given: String,
+    },
+    /// `--only` names nothing in the dataset.
+    #[error(
+        "filter `{given}` names nothing in this dataset; valid are a type ({types}), a probe ({probes}), or both as {example}"
+    )]
+    Filter {
+        /// What was typed.
+        given: String,
+        /// The dataset's types.
+        types: String,
+        /// The dataset's probes.
+        probes: String,
+        /// A valid combination.
+        example: String,
+    },
+    /// The selection leaves no case.
+    #[error("nothing to run: {reason}")]
+    Empty {
+        /// Which flag left nothing.
+        reason: String,
+    },
+    /// Two cases, or two probes of a case, cannot be told apart.
+    #[error(
+        "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
+    )]
+    Double {
+        /// The case's id.
+        case: String,
+        /// The probe's id.
+        probe: String,
+    },
+}
+
+/// Which cases and probes to run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// `TYPE`, `PROBE` or `TYPE/PROBE`: only these.
+    pub only: Option<String>,
+    /// At most so many cases, the first of the file that pass `only`.
+    pub limit: Option<usize>,
+    /// Only this part of what is left.
+    pub shard: Option<Shard>,
+}
+
+impl Selection {
+    /// The plan for `cases`, in dataset order. `only` is applied first, then `limit`, then `shard`.
+    pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
+        let only = self.only.as_deref().map(|text| Only::parse(text, cases)).transpose()?;
+        let mut plan = Vec::new();
+        let mut position = 0;
+        for case in cases {
+            if self.limit.is_some_and(|limit| position >= limit) {
+                break;
+            }
+            let wanted = |probe: &str| only.as_ref().is_none_or(|only| only.passes(case, probe));
+            let probes: Vec<PlannedProbe> = case
+                .probes
+                .iter()
+                .filter(|probe| wanted(&probe.id))
+                .map(|probe| PlannedProbe { id: probe.id.clone(), query: probe.query.clone() })
+                .collect();
+            if probes.is_empty() {
+                continue;
+            }
+            if self.shard.is_none_or(|shard| position % shard.count.max(1) == shard.index) {
+                plan.push(PlannedCase {
+                    position,
+                    case: case.id.clone(),
+                    labels: case.labels.clone(),
+                    probes,
+                    evidence: case
+                        .evidence
+                        .iter()
+                        .map(|e| PlannedEvidence { role: e.role, session: e.session })
+                        .collect(),
+                    judge: JudgeNotes {
+                        old: case.judge.old.clone(),
+                        new: case.judge.new.clone(),
+                        explanation: case.judge.explanation.clone(),
+                    },
+                });
+            }
+            position += 1;
+        }
+        if plan.is_empty() {
+            let reason = match self {
+                _ if cases.is_empty() => "the dataset has no case".to_owned(),
+                Selection { limit: Some(0), .. } => "the limit is 0; give at least 1".to_owned(),
+                Selection { shard: Some(shard), .. } => {
+                    format!("shard {shard} of {position} cases is empty; use fewer shards")
+                }
+                _ => "no case has a probe".to_owned(),
+            };
+            return Err(PlanError::Empty { reason });
+        }
+        check_distinct(&plan)?;
+        Ok(plan)
+    }
+}
+
+/// A parsed `--only`.
+struct Only {
+    kind: Option<String>,
+    probe: Option<String>,
+}
+
+impl Only {
+    fn parse(text: &str, cases: &[Case]) -> Result<Only, PlanError> {
+        let types: BTreeSet<&str> =
+            cases.iter().filter_map(|c| c.labels.get("type")).map(String::as_str).collect();
+        // Probes in the order of the file, not of the alphabet: SR, PR, IPA.
+        let mut probes: Vec<&str> = Vec::new();
+        for probe in cases.iter().flat_map(|c| &c.probes) {
+            if !probes.contains(&probe.id.as_str()) {
+                probes.push(&probe.id);
+            }
+        }
+        let known_type = |name: &str| types.iter().find(|t| t.eq_ignore_ascii_case(name)).copied();
+        let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name)).copied();
+        let found = match text.trim().split_once('/') {
+            Some((kind, probe)) => match (known_type(kind.trim()), known_probe(probe.trim())) {
+                (Some(kind), Some(probe)) => Some((Some(kind), Some(probe))),
+                _ => None,
+            },
+            None => known_type(text.trim())
+                .map(|kind| (Some(kind), None))
+                .or_else(|| known_probe(text.trim()).map(|probe| (None, Some(probe)))),
+        };
+        match found {
+            Some((kind, probe)) => {
+                Ok(Only { kind: kind.map(str::to_owned), probe: probe.map(str::to_owned) })
+            }
+            None => Err(PlanError::Filter {
+                given: text.to_owned(),
+                types: types.iter().copied().collect::<Vec<_>>().join(", "),
+                probes: probes.join(", "),
+                example: format!(
+                    "{}/{}",
+                    types.first().copied().unwrap_or("TYPE"),
+                    probes.first().copied().unwrap_or("PROBE")
+                ),
+            }),
+        }
+    }
+
+    fn passes(&self, case: &Case, probe: &str) -> bool {
+        self.kind.as_ref().is_none_or(|kind| case.labels.get("type") == Some(kind))
+            && self.probe.as_ref().is_none_or(|wanted| wanted == probe)
+    }
+}
+
+/// Refuses a plan in which two probes would share a row or a file, also on file systems that ignore case.
+pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
+    let mut files = BTreeSet::new();
+    for case in plan {
+        let double = |probe: &str| PlanError::Double { case: case.case.clone(), probe: probe.to_owned() };
+        if !files.insert(case_file(&case.case).to_lowercase()) {
+            return Err(double(case.probes.first().map_or("", |p| p.id.as_str())));
+        }
+        for probe in &case.probes {
+            if !files.insert(attention_file(&case.case, &probe.id).to_lowercase()) {
+                return Err(double(&probe.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The attention store of a probe, relative to the run folder.
+pub fn attention_file(case: &str, probe: &str) -> String {
+    format!("attention/{}-{}.safetensors", file_stem(case), file_stem(probe))
+}
+
+/// What the report shows of a case, relative to the run folder.
+pub fn case_file(case: &str) -> String {
+    format!("cases/{}.json", file_stem(case))
+}
+
+/// An id as part of a file name: itself where it is harmless everywhere, else its harmless characters and a digest, so
+/// that different ids keep different names.
+fn file_stem(id: &str) -> String {
+    let kept: String = id
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' })
+        .take(80)
+        .collect();
+    if kept == id && !id.is_empty() {
+        kept
+    } else {
+        let digest: String = digest_hex(id.as_bytes()).chars().take(16).collect();
+        format!("{kept}-{digest}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_ids_become_distinct_names_inside_the_folder() {
+        let ids = ["../../etc/passwd", "..", ".", "", "a/b", "a\\b", "a b", "a_b", "a\0b", "é", "e\u{301}"];
+        let stems: BTreeSet<String> = ids.iter().map(|id| file_stem(id)).collect();
+        assert_eq!(stems.len(), ids.len());
+        for stem in &stems {
+            assert!(stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{stem}");
+        }
+        assert_eq!(file_stem("T1_0001"), "T1_0001");
+        assert!(file_stem(&"x".repeat(5000)).len() < 120);
+    }
+}

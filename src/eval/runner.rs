@@ -1,0 +1,236 @@
+//! The runner: puts the planned probes to whoever answers and stores each answer before the next is begun.
+//!
+//! Called by `palimpsest run`. It knows neither models nor HTTP: the local engine, which shares a prefix over the probes
+//! of a case, and endpoints stand behind [`Subject`]. Errors of single probes become rows; only what makes going on
+//! pointless (a full disk, an endpoint that is gone) ends the run.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::plan::PlannedCase;
+use super::progress::Progress;
+use super::rows::AnswerRow;
+use super::store::{RunError, RunStore, ShownCase, ShownSession};
+use crate::attention::AttentionStore;
+use crate::chat::StopReason;
+use crate::data::{Case, Probe};
+
+/// What came of one probe.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProbeOutcome {
+    /// The answer's text.
+    pub answer: String,
+    /// Why generation ended.
+    pub stop: StopReason,
+    /// Tokens of the prompt, where known.
+    pub prompt_tokens: Option<usize>,
+    /// Tokens generated, where known.
+    pub completion_tokens: Option<usize>,
+    /// Original indices of the sessions that truncation dropped, ascending.
+    pub dropped_sessions: Vec<usize>,
+    /// The attention masses, where they were recorded.
+    pub attention: Option<AttentionStore>,
+}
+
+/// Takes the outcome of one probe, or why there is none, and has it on the disk when it returns.
+pub type Sink<'a> = dyn FnMut(&Probe, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
+
+/// Whoever answers.
+pub trait Subject {
+    /// Answers `probes` of `case` one after the other, handing each outcome to `sink` as soon as it is there.
+    ///
+    /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
+    /// answered is an `Err` handed to `sink`; [`RunError::GaveUp`] is for what makes every further probe fail too.
+    /// Answers must not depend on which other probes of the case are asked for.
+    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError>;
+}
+
+/// What a run, or a part of one, came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// (case, probe) pairs in the plan.
+    pub planned: usize,
+    /// Already there when this process started.
+    pub skipped: usize,
+    /// Answered by this process.
+    pub answered: usize,
+    /// Ended as error rows in this process; the same command tries them again.
+    pub errors: usize,
+    /// Whether a stop was asked for before the end.
+    pub stopped: bool,
+}
+
+/// Answers what `store` still lacks of its plan. `cases` are the dataset's; `stop` is looked at after each write.
+///
+/// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
+pub fn run(
+    store: &mut RunStore,
+    cases: &[Case],
+    subject: &mut dyn Subject,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Summary, RunError> {
+    let by_id: HashMap<&str, &Case> = cases.iter().map(|case| (case.id.as_str(), case)).collect();
+    let plan = store.plan().to_vec();
+    let clean = store.clean_answers();
+    let planned: usize = plan.iter().map(|case| case.probes.len()).sum();
+    let summary = Summary { planned, skipped: clean.len(), answered: 0, errors: 0, stopped: false };
+    let progress = Progress::new("answers", planned - clean.len(), show_progress);
+    let mut job = Job { store, stop, progress, summary };
+    let done = plan.iter().try_for_each(|planned| {
+        let case = by_id.get(planned.case.as_str()).ok_or_else(|| {
+            RunError::GaveUp(format!(
+                "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
+                planned.case
+            ))
+        })?;
+        job.answer(planned, case, &clean, subject)
+    });
+    job.progress.finish();
+    match done {
+        Ok(()) => job.store.finish()?,
+        Err(RunError::Stopped) => job.summary.stopped = true,
+        Err(error) => return Err(error),
+    }
+    Ok(job.summary)
+}
+
+/// A run under way.
+struct Job<'a> {
+    store: &'a mut RunStore,
+    stop: &'a AtomicBool,
+    progress: Progress,
+    summary: Summary,
+}
+
+impl Job<'_> {
+    /// Has what is not clean of one case answered.
+    fn answer(
+        &mut self,
+        planned: &PlannedCase,
+        case: &Case,
+        clean: &BTreeSet<(String, String)>,
+        subject: &mut dyn Subject,
+    ) -> Result<(), RunError> {
+        let wanted: Vec<&Probe> = planned
+            .probes
+            .iter()
+            .filter(|p| !clean.contains(&(planned.case.clone(), p.id.clone())))
+            .filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id))
+            .collect();
+        if wanted.is_empty() {
+            // Killed after the last row of the case and before this file.
+            return if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) };
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Stopped);
+        }
+        // Until the case is through again, so that a kill in between cannot leave an outdated one.
+        self.store.remove_shown(&case.id)?;
+        let mut missing = wanted.clone();
+        subject.answer_case(case, &wanted, &mut |probe, outcome| {
+            self.record(planned, probe, outcome, &mut missing)
+        })?;
+        for probe in missing.clone() {
+            self.record(planned, probe, Err("the model gave no answer".to_owned()), &mut missing)?;
+        }
+        write_shown(self.store, case)
+    }
+
+    /// Stores one outcome. An answer that was not asked for, or came before, is let fall: the first one stands.
+    fn record(
+        &mut self,
+        planned: &PlannedCase,
+        probe: &Probe,
+        outcome: Result<ProbeOutcome, String>,
+        missing: &mut Vec<&Probe>,
+    ) -> Result<(), RunError> {
+        let Some(at) = missing.iter().position(|p| p.id == probe.id) else { return Ok(()) };
+        missing.remove(at);
+        let failed = outcome.is_err();
+        let (row, attention) = answer_row(planned, probe, outcome);
+        self.store.append_answer(row, attention.as_ref())?;
+        self.progress.step(&planned.case, &probe.id, failed);
+        if failed {
+            self.summary.errors += 1;
+        } else {
+            self.summary.answered += 1;
+        }
+        if self.stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
+    }
+}
+
+fn answer_row(
+    planned: &PlannedCase,
+    probe: &Probe,
+    outcome: Result<ProbeOutcome, String>,
+) -> (AnswerRow, Option<AttentionStore>) {
+    let mut row = AnswerRow {
+        case: planned.case.clone(),
+        probe: probe.id.clone(),
+        labels: planned.labels.clone(),
+        query: probe.query.clone(),
+        answer: None,
+        stop: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        dropped_sessions: Vec::new(),
+        attention: None,
+        error: None,
+    };
+    match outcome {
+        Ok(outcome) => {
+            row.answer = Some(outcome.answer);
+            row.stop = Some(outcome.stop);
+            row.prompt_tokens = outcome.prompt_tokens;
+            row.completion_tokens = outcome.completion_tokens;
+            row.dropped_sessions = outcome.dropped_sessions;
+            (row, outcome.attention)
+        }
+        Err(error) => {
+            row.error = Some(error);
+            (row, None)
+        }
+    }
+}
+
+/// Writes the sessions that at least one answered probe of the case was shown. Decided from the rows, so that it does
+/// not depend on which of them this process wrote.
+fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
+    let answered: Vec<AnswerRow> =
+        store.answers().into_iter().filter(|row| row.case == case.id && row.error.is_none()).collect();
+    if answered.is_empty() {
+        return Ok(());
+    }
+    let sessions = case
+        .history
+        .sessions
+        .iter()
+        .filter(|session| answered.iter().any(|row| !row.dropped_sessions.contains(&session.index)))
+        .map(|s| ShownSession { index: s.index, time: s.time, turns: s.turns.clone() })
+        .collect();
+    store.write_shown(&ShownCase { case: case.id.clone(), query_time: case.history.query_time, sessions })
+}
+
+/// A flag that Ctrl-C (or a polite kill) sets. The first one lets the current write finish; the second ends the process
+/// at once, which loses nothing but the answer under way.
+pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, RunError> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        return Ok(Arc::clone(flag));
+    }
+    let flag = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&flag);
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED);
+        }
+        eprintln!("stopping after the answer under way; press Ctrl-C again to stop at once");
+    })
+    .map_err(|e| RunError::GaveUp(format!("cannot watch for Ctrl-C: {e}")))?;
+    Ok(Arc::clone(FLAG.get_or_init(|| flag)))
+}
+
+/// The exit code of a run that was stopped by Ctrl-C.
+pub const INTERRUPTED: i32 = 130;

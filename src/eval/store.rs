@@ -1,0 +1,497 @@
+//! The run folder: a header that says exactly what was run, and append-only rows.
+//!
+//! ```text
+//! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
+//! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
+//! attention/      one safetensors file a probe        cases/          one JSON file a case: the sessions as shown
+//! ```
+//!
+//! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
+//! is begun, everything else is written whole or not at all, and a row is written after the files it names.
+//! [`RunFolder`] reads it without a lock, also while it is being written. Within a file the last row of a key counts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use fs4::{FileExt, TryLockError};
+use jiff::civil::DateTime;
+use serde::{Deserialize, Serialize};
+
+use super::header::{Difference, FORMAT, RunHeader};
+use super::jsonl::{RowLog, read_rows, write_rows};
+use super::plan::{PlanError, PlannedCase, attention_file, case_file, check_distinct};
+use super::rows::{AnswerRow, VerdictRow};
+use super::write_atomically;
+use crate::attention::{AttentionStore, StoreError};
+use crate::data::Turn;
+
+pub(super) const HEADER: &str = "run.json";
+pub(super) const PLAN: &str = "plan.jsonl";
+pub(super) const ANSWERS: &str = "answers.jsonl";
+pub(super) const VERDICTS: &str = "verdicts.jsonl";
+const LOCK: &str = "run.lock";
+/// The subfolders of a run folder.
+pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+/// What `tempfile` begins its names with; files that a killed process left behind bear it.
+const TEMPORARY: &str = ".tmp";
+
+/// Why a run folder could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The file system refused.
+    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process holds the folder.
+    #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The folder holds something other than a run.
+    #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
+    NotARun {
+        /// The folder.
+        dir: PathBuf,
+        /// What is missing or in the way.
+        reason: String,
+    },
+    /// The folder holds another run.
+    #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
+    DifferentRun {
+        /// The folder.
+        dir: PathBuf,
+        /// Every field that differs.
+        differences: Vec<Difference>,
+    },
+    /// A file of the folder is damaged in a way that no crash explains.
+    #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A line that is not the last one does not parse.
+    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
+    BrokenLine {
+        /// The file.
+        path: PathBuf,
+        /// One-based.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The plan is unusable.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An attention store could not be written.
+    #[error(transparent)]
+    Attention(#[from] StoreError),
+    /// A stop was asked for; everything up to here is on the disk.
+    #[error("stopped; the same command goes on from here")]
+    Stopped,
+    /// The model under test or the judge cannot work at all, so going on would only fill the folder with error rows.
+    #[error("{0}")]
+    GaveUp(String),
+}
+
+impl RunError {
+    /// For `map_err`: wraps what the file system said when asked to `action` on `path`.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
+        let path = path.to_owned();
+        move |source| RunError::Io { action, path, source }
+    }
+}
+
+fn io_remedy(source: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; free some space, then the same command goes on from here"
+        }
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => "; choose a folder that you may write",
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            "; a file is in the way: choose another folder"
+        }
+        _ => "",
+    }
+}
+
+fn list(differences: &[Difference]) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// `cases/<case>.json`: what the model was shown of a case, for reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownCase {
+    /// The case's id.
+    pub case: String,
+    /// When the question is asked, where the dataset says so.
+    pub query_time: Option<DateTime>,
+    /// The sessions that truncation left, in time order.
+    pub sessions: Vec<ShownSession>,
+}
+
+/// One session of a [`ShownCase`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownSession {
+    /// The session's original index.
+    pub index: usize,
+    /// When it took place.
+    pub time: DateTime,
+    /// In order.
+    pub turns: Vec<Turn>,
+}
+
+/// A run folder, read: what the lens, the figures, the report and the exports start from.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// What was run.
+    pub header: RunHeader,
+    /// What is expected, in dataset order: the source of every denominator.
+    pub plan: Vec<PlannedCase>,
+    /// The rows that count, in dataset order.
+    pub answers: Vec<AnswerRow>,
+    /// The rows that count: judge by judge in order of first appearance, each in dataset order.
+    pub verdicts: Vec<VerdictRow>,
+}
+
+impl RunFolder {
+    /// Reads the folder. A last line that is still being written is left out.
+    pub fn read(dir: &Path) -> Result<Self, RunError> {
+        let header = read_header(dir)?;
+        let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
+        let answers = in_plan_order(&plan, &read_rows(&dir.join(ANSWERS))?, answer_key);
+        let verdicts = verdicts_in_order(&plan, &read_rows(&dir.join(VERDICTS))?);
+        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts })
+    }
+
+    /// What the model was shown of `case`; absent until one of its probes was answered.
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
+        let path = self.dir.join(case_file(case));
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(RunError::io("read", &path)(e)),
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
+    }
+
+    /// The attention store that `row` names, where it names one.
+    pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
+        let Some(name) = &row.attention else { return Ok(None) };
+        Ok(Some(AttentionStore::load(&self.dir.join(name))?))
+    }
+
+    /// The judges that gave verdicts, in order of first appearance.
+    pub fn judges(&self) -> Vec<&str> {
+        let mut judges: Vec<&str> = Vec::new();
+        for row in &self.verdicts {
+            if !judges.contains(&row.judge.as_str()) {
+                judges.push(&row.judge);
+            }
+        }
+        judges
+    }
+}
+
+/// A run folder, open for writing by this process alone.
+#[derive(Debug)]
+pub struct RunStore {
+    dir: PathBuf,
+    header: RunHeader,
+    plan: Vec<PlannedCase>,
+    answers: RowLog<AnswerRow>,
+    verdicts: RowLog<VerdictRow>,
+    // Held until the store is dropped.
+    _lock: File,
+}
+
+impl RunStore {
+    /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
+    ///
+    /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
+    pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
+        check_distinct(&plan)?;
+        let is_run = dir.join(HEADER).exists();
+        if !is_run {
+            refuse_foreign(dir)?;
+        }
+        std::fs::create_dir_all(dir).map_err(RunError::io("create", dir))?;
+        let lock = lock(dir)?;
+        if is_run {
+            let stored = read_header(dir)?;
+            let mut differences = stored.identity.differences(&header.identity);
+            if stored.shard != header.shard {
+                let text =
+                    |shard: Option<super::plan::Shard>| shard.map_or("none".to_owned(), |s| s.to_string());
+                differences.push(Difference {
+                    field: "shard".to_owned(),
+                    stored: text(stored.shard),
+                    asked: text(header.shard),
+                });
+            }
+            if !differences.is_empty() {
+                return Err(RunError::DifferentRun { dir: dir.to_owned(), differences });
+            }
+            if stored.machine != header.machine {
+                tracing::warn!(
+                    "{} was begun on another machine or device; answers may differ in the last bits: {:?} then, {:?} now",
+                    dir.display(),
+                    stored.machine,
+                    header.machine
+                );
+            }
+        } else {
+            // The header comes last: with it the folder is a run.
+            write_rows(&dir.join(PLAN), &plan)?;
+            let text = serde_json::to_string_pretty(header).map_err(|e| RunError::Broken {
+                path: dir.join(HEADER),
+                reason: format!("the header cannot be written: {e}"),
+            })?;
+            write_atomically(&dir.join(HEADER), (text + "\n").as_bytes())
+                .map_err(RunError::io("write", &dir.join(HEADER)))?;
+        }
+        let store = RunStore::open_locked(dir, lock)?;
+        if store.plan != plan {
+            return Err(RunError::Broken {
+                path: dir.join(PLAN),
+                reason: "it plans other cases than the dataset of the same digest gives".to_owned(),
+            });
+        }
+        Ok(store)
+    }
+
+    /// Opens an existing run, to judge it.
+    pub fn open(dir: &Path) -> Result<Self, RunError> {
+        read_header(dir)?;
+        RunStore::open_locked(dir, lock(dir)?)
+    }
+
+    fn open_locked(dir: &Path, lock: File) -> Result<Self, RunError> {
+        for folder in FOLDERS {
+            let folder = dir.join(folder);
+            std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
+            remove_leftovers(&folder);
+        }
+        remove_leftovers(dir);
+        let header = read_header(dir)?;
+        let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
+        let answers: RowLog<AnswerRow> = RowLog::open(dir.join(ANSWERS))?;
+        let verdicts: RowLog<VerdictRow> = RowLog::open(dir.join(VERDICTS))?;
+        let planned: BTreeSet<(&str, &str)> = keys(&plan).collect();
+        let stranger = answers.rows.iter().map(answer_key).find(|key| !planned.contains(key));
+        if let Some((case, probe)) = stranger {
+            let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
+            return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
+        }
+        Ok(RunStore { dir: dir.to_owned(), header, plan, answers, verdicts, _lock: lock })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What is run.
+    pub fn header(&self) -> &RunHeader {
+        &self.header
+    }
+
+    /// What is expected, in dataset order.
+    pub fn plan(&self) -> &[PlannedCase] {
+        &self.plan
+    }
+
+    /// The answer rows that count, in dataset order.
+    pub fn answers(&self) -> Vec<AnswerRow> {
+        in_plan_order(&self.plan, &self.answers.rows, answer_key)
+    }
+
+    /// The verdict rows that count: judge by judge, each in dataset order.
+    pub fn verdicts(&self) -> Vec<VerdictRow> {
+        verdicts_in_order(&self.plan, &self.verdicts.rows)
+    }
+
+    /// The (case, probe) pairs that need no more work: answered without error, and the attention store in place.
+    pub fn clean_answers(&self) -> BTreeSet<(String, String)> {
+        self.answers()
+            .into_iter()
+            .filter(|row| row.error.is_none() && row.answer.is_some())
+            .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
+            .map(|row| (row.case, row.probe))
+            .collect()
+    }
+
+    /// Saves the attention store, where there is one, then appends the row, which is made to name it.
+    pub fn append_answer(
+        &mut self,
+        mut row: AnswerRow,
+        attention: Option<&AttentionStore>,
+    ) -> Result<(), RunError> {
+        row.attention = None;
+        if let Some(attention) = attention {
+            let name = attention_file(&row.case, &row.probe);
+            attention.save(&self.dir.join(&name))?;
+            row.attention = Some(name);
+        }
+        self.answers.append(row)
+    }
+
+    /// Makes `rows` the answers of the run, in one step: for answers that come all at once.
+    pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
+        self.answers.rewrite(rows)
+    }
+
+    /// Appends a verdict.
+    pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
+        self.verdicts.append(row)
+    }
+
+    /// Writes what the model was shown of a case.
+    pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
+        let path = self.dir.join(case_file(&shown.case));
+        let bytes = serde_json::to_vec(shown).map_err(|e| RunError::Broken {
+            path: path.clone(),
+            reason: format!("it cannot be written: {e}"),
+        })?;
+        write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
+    }
+
+    /// Undoes [`Self::write_shown`].
+    pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
+        let path = self.dir.join(case_file(case));
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RunError::io("remove", &path)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether [`Self::write_shown`] was done for `case`.
+    pub fn has_shown(&self, case: &str) -> bool {
+        self.dir.join(case_file(case)).is_file()
+    }
+
+    /// Drops superseded rows and puts the rest into dataset order, so that a run that was interrupted ends with the
+    /// same bytes as one that was not.
+    pub fn finish(&mut self) -> Result<(), RunError> {
+        self.answers.rewrite(in_plan_order(&self.plan, &self.answers.rows, answer_key))?;
+        self.verdicts.rewrite(verdicts_in_order(&self.plan, &self.verdicts.rows))
+    }
+}
+
+fn answer_key(row: &AnswerRow) -> (&str, &str) {
+    (&row.case, &row.probe)
+}
+
+fn keys(plan: &[PlannedCase]) -> impl Iterator<Item = (&str, &str)> {
+    plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p.id.as_str())))
+}
+
+/// The last row of each planned key, in the plan's order.
+pub(super) fn in_plan_order<R: Clone>(
+    plan: &[PlannedCase],
+    rows: &[R],
+    key: impl Fn(&R) -> (&str, &str),
+) -> Vec<R> {
+    let last: HashMap<(&str, &str), &R> = rows.iter().map(|row| (key(row), row)).collect();
+    keys(plan).filter_map(|key| last.get(&key).map(|row| (*row).clone())).collect()
+}
+
+fn verdicts_in_order(plan: &[PlannedCase], rows: &[VerdictRow]) -> Vec<VerdictRow> {
+    let mut judges: Vec<&str> = Vec::new();
+    for row in rows {
+        if !judges.contains(&row.judge.as_str()) {
+            judges.push(&row.judge);
+        }
+    }
+    judges
+        .into_iter()
+        .flat_map(|judge| {
+            let own: Vec<VerdictRow> = rows.iter().filter(|row| row.judge == judge).cloned().collect();
+            in_plan_order(plan, &own, |row| (&row.case, &row.probe))
+        })
+        .collect()
+}
+
+fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
+    let path = dir.join(HEADER);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RunError::NotARun { dir: dir.to_owned(), reason: format!("it has no {HEADER}") });
+        }
+        Err(e) => return Err(RunError::io("read", &path)(e)),
+    };
+    let broken = |reason: String| RunError::Broken { path: path.clone(), reason };
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| broken(format!("it does not parse: {e}")))?;
+    if value.get("format").and_then(serde_json::Value::as_str) != Some(FORMAT) {
+        let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
+        return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
+    }
+    let header: RunHeader =
+        serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))?;
+    if header.identity.hash() != header.identity_sha256 {
+        return Err(broken(
+            "its identity was changed after the run began: the hash does not match".to_owned(),
+        ));
+    }
+    Ok(header)
+}
+
+/// Refuses to make a run of a folder that holds anything but what a killed start may have left.
+fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(RunError::io("open", dir)(e)),
+    };
+    for entry in entries {
+        let name = entry.map_err(RunError::io("read", dir))?.file_name();
+        let name = name.to_string_lossy();
+        if name != LOCK && name != PLAN && !name.starts_with(TEMPORARY) {
+            let reason = format!("it holds `{name}` but no {HEADER}");
+            return Err(RunError::NotARun { dir: dir.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn lock(dir: &Path) -> Result<File, RunError> {
+    let path = dir.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(RunError::io("write", &path))?;
+    match FileExt::try_lock(&file) {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
+    }
+}
+
+/// Removes temporary files of a killed process. The lock is held, so nobody is writing them.
+fn remove_leftovers(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            // A leftover that cannot be removed costs space and nothing else.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}

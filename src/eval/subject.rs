@@ -1,0 +1,80 @@
+//! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe.
+//!
+//! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
+
+use super::runner::{ProbeOutcome, Sink, Subject};
+use super::store::RunError;
+use crate::chat::{ChatModel, Message, Sampling};
+use crate::data::{Case, Probe};
+
+/// After so many failed calls in a row the model is taken to be gone.
+pub(super) const PATIENCE: usize = 3;
+
+/// The conversation that puts a probe, and what had to be left out of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// What is sent.
+    pub messages: Vec<Message>,
+    /// Original indices of the sessions that truncation dropped, ascending.
+    pub dropped_sessions: Vec<usize>,
+}
+
+/// A chat model under test.
+pub struct ChatSubject<'a, F> {
+    model: &'a mut dyn ChatModel,
+    sampling: Sampling,
+    shown: F,
+    failed_in_a_row: usize,
+}
+
+impl<'a, F> ChatSubject<'a, F>
+where
+    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+{
+    /// `model` answers what `shown` makes of a case and a probe.
+    pub fn new(model: &'a mut dyn ChatModel, sampling: Sampling, shown: F) -> Self {
+        ChatSubject { model, sampling, shown, failed_in_a_row: 0 }
+    }
+}
+
+impl<F> Subject for ChatSubject<'_, F>
+where
+    F: FnMut(&Case, &Probe) -> Result<Shown, String>,
+{
+    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+        for probe in probes {
+            let shown = match (self.shown)(case, probe) {
+                Ok(shown) => shown,
+                Err(reason) => {
+                    sink(probe, Err(reason))?;
+                    continue;
+                }
+            };
+            match self.model.reply(&shown.messages, &self.sampling) {
+                Ok(reply) => {
+                    self.failed_in_a_row = 0;
+                    let outcome = ProbeOutcome {
+                        answer: reply.text,
+                        stop: reply.stop,
+                        prompt_tokens: reply.prompt_tokens,
+                        completion_tokens: reply.completion_tokens,
+                        dropped_sessions: shown.dropped_sessions,
+                        attention: None,
+                    };
+                    sink(probe, Ok(outcome))?;
+                }
+                Err(error) => {
+                    self.failed_in_a_row += 1;
+                    sink(probe, Err(error.to_string()))?;
+                    if self.failed_in_a_row >= PATIENCE {
+                        return Err(RunError::GaveUp(format!(
+                            "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the \
+                             last said: {error}"
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

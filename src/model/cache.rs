@@ -1,0 +1,102 @@
+//! The key/value cache: allocated once for a capacity, written in place, marked and rolled back.
+//!
+//! Owned by the caller and lent to the decoder, so that several questions can share one history: prefill the history,
+//! take a [`Mark`], and for each question append, decode and roll back. Rolling back only moves the length: no history is
+//! copied.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::DecoderSpec;
+
+/// Keys and values of every layer for one sequence.
+#[derive(Debug)]
+pub struct Cache {
+    layers: Vec<LayerCache>,
+    length: usize,
+    capacity: usize,
+}
+
+/// A length to roll back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(usize);
+
+#[derive(Debug)]
+struct LayerCache {
+    /// (kv_heads, capacity, head_dim)
+    k: Tensor,
+    v: Tensor,
+}
+
+impl Mark {
+    /// The mark after `tokens` tokens.
+    pub fn at(tokens: usize) -> Self {
+        Mark(tokens)
+    }
+}
+
+impl Cache {
+    /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
+    /// they are written.
+    pub fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let layers = spec
+            .layers
+            .iter()
+            .map(|layer| {
+                let shape = (layer.attention.kv_heads, capacity, layer.attention.head_dim);
+                Ok(LayerCache {
+                    k: Tensor::zeros(shape, dtype, device)?,
+                    v: Tensor::zeros(shape, dtype, device)?,
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Cache { layers, length: 0, capacity })
+    }
+
+    /// Tokens in the cache.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the cache holds no token.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Tokens that fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Remembers the current length.
+    pub fn mark(&self) -> Mark {
+        Mark(self.length)
+    }
+
+    /// Forgets every token after the mark.
+    pub fn roll_back(&mut self, mark: Mark) {
+        self.length = self.length.min(mark.0);
+    }
+
+    /// Writes a layer's new keys and values, both (kv_heads, l, head_dim), after the tokens in the cache, and returns
+    /// views of all of them, (kv_heads, length + l, head_dim). The length grows with [`Cache::advance`], once a forward.
+    pub(super) fn append(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let l = k.dim(1)?;
+        let end = self.length + l;
+        if end > self.capacity {
+            candle_core::bail!(
+                "the cache holds {} of {} tokens: {l} more do not fit",
+                self.length,
+                self.capacity
+            );
+        }
+        let cache = &self.layers[layer];
+        cache.k.slice_set(&k.contiguous()?, 1, self.length)?;
+        cache.v.slice_set(&v.contiguous()?, 1, self.length)?;
+        Ok((cache.k.narrow(1, 0, end)?, cache.v.narrow(1, 0, end)?))
+    }
+
+    /// Counts `l` tokens that every layer has appended.
+    pub(super) fn advance(&mut self, l: usize) {
+        self.length += l;
+    }
+}

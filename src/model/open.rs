@@ -1,0 +1,72 @@
+//! From a path to a described checkpoint, and from there to a decoder.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device};
+
+use super::arch::{self, Architecture};
+use super::weights::{GgufFile, SafetensorsFolder};
+use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError};
+
+/// A checkpoint whose config has been read and whose weights have been mapped, but not loaded.
+pub struct OpenModel {
+    checkpoint: Checkpoint,
+    architecture: &'static Architecture,
+    spec: DecoderSpec,
+    place: String,
+}
+
+impl OpenModel {
+    /// Opens the parts of a GGUF file, or a Hugging Face folder (config.json and safetensors).
+    pub fn open(paths: &[PathBuf]) -> Result<Self, ModelError> {
+        let Some(path) = paths.first() else {
+            return Err(ModelError::NoFile);
+        };
+        if path.is_dir() { Self::open_folder(path) } else { Self::open_gguf(paths) }
+    }
+
+    fn open_gguf(paths: &[PathBuf]) -> Result<Self, ModelError> {
+        let place = paths[0].display().to_string();
+        let file = GgufFile::open(paths)?;
+        let (architecture, spec) = arch::from_gguf(&file, &place)?;
+        Ok(OpenModel { checkpoint: Checkpoint::Gguf(file), architecture, spec, place })
+    }
+
+    fn open_folder(folder: &Path) -> Result<Self, ModelError> {
+        let config_path = folder.join("config.json");
+        let place = config_path.display().to_string();
+        let text =
+            std::fs::read(&config_path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
+        let config = serde_json::from_slice(&text)
+            .map_err(|source| ModelError::Json { place: place.clone(), source })?;
+        let (architecture, spec) = arch::from_config(&config, &place)?;
+        let weights = SafetensorsFolder::open(folder)?;
+        let place = folder.display().to_string();
+        Ok(OpenModel { checkpoint: Checkpoint::Safetensors(weights), architecture, spec, place })
+    }
+
+    /// What the decoder will be made of.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// The GGUF file, if it is one: its metadata holds the tokeniser.
+    pub fn gguf(&self) -> Option<&GgufFile> {
+        match &self.checkpoint {
+            Checkpoint::Gguf(file) => Some(file),
+            Checkpoint::Safetensors(_) => None,
+        }
+    }
+
+    /// Loads the weights.
+    pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
+        let interleaved = match (&self.checkpoint, self.architecture.gguf_interleaved) {
+            (Checkpoint::Gguf(_), true) => {
+                self.spec.layers.first().map(|l| (l.attention.heads, l.attention.kv_heads))
+            }
+            _ => None,
+        };
+        let loader = Loader::new(self.checkpoint, self.place, dtype, device.clone(), interleaved);
+        Decoder::load(self.spec, loader)
+    }
+}

@@ -1,0 +1,335 @@
+//! GGUF files: quantised weights and their metadata, single or split.
+//!
+//! Called by the decoders (weights and hyper-parameters), by the tokeniser (vocabulary) and by `model info`. The
+//! reader maps the files and never loads or dequantises on its own; [`GgufFile::qtensor`] copies one tensor to a device.
+//!
+//! Format: the GGUF specification, versions 2 and 3, little-endian. The header is parsed in [`header`], which
+//! trusts no number in the file.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use candle_core::quantized::{QTensor, ggml_file::qtensor_from_ggml};
+use memmap2::Mmap;
+
+pub mod header;
+pub mod value;
+
+pub use header::{Header, TensorInfo};
+pub use value::{Array, FromValue, Value};
+
+/// What can be wrong with a GGUF file. Every message names the file, the thing and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
+pub enum GgufError {
+    /// The file could not be opened or mapped.
+    #[error("cannot read {file}")]
+    Io { file: PathBuf, source: std::io::Error },
+    /// The first four bytes are not `GGUF`.
+    #[error("{file} is not a GGUF file: it begins with {found:?}, not \"GGUF\"; is the download complete?")]
+    NotGguf { file: PathBuf, found: String },
+    /// A version this reader does not know.
+    #[error(
+        "{file} is GGUF version {version}{remark}; versions 2 and 3 can be read, so convert it again with a current converter"
+    )]
+    Version { file: PathBuf, version: u32, remark: &'static str },
+    /// The file ends before something that it promises.
+    #[error(
+        "{file} is cut short: {what} needs {needed} bytes at byte {at}, {left} are left; fetch the file again"
+    )]
+    Truncated { file: PathBuf, what: String, at: u64, needed: u64, left: u64 },
+    /// A count that the rest of the file could not hold.
+    #[error(
+        "{file} claims {count} {what}, which the {left} bytes after it cannot hold; the file is corrupt, fetch it again"
+    )]
+    Count { file: PathBuf, what: String, count: u64, left: u64 },
+    /// Text that is not UTF-8.
+    #[error("{file}: {what} is not valid UTF-8; the file is corrupt or was written by a faulty converter")]
+    NotUtf8 { file: PathBuf, what: String },
+    /// A metadata value, or an array in one, that the format does not allow.
+    #[error("{file}: metadata {key:?} {fault}; the file is corrupt or newer than this reader")]
+    Metadata { file: PathBuf, key: String, fault: String },
+    /// A tensor whose type, shape or place is impossible.
+    #[error("{file}: tensor {tensor:?} {fault}")]
+    Tensor { file: PathBuf, tensor: String, fault: String },
+    /// The same name twice.
+    #[error("{file}: {what} {name:?} appears twice; the file is corrupt")]
+    Duplicate { file: PathBuf, what: &'static str, name: String },
+    /// `general.alignment` is no usable alignment.
+    #[error("{file}: general.alignment is {alignment}; it must be a power of two from 8 to 65536")]
+    Alignment { file: PathBuf, alignment: u64 },
+    /// A metadata key that the caller cannot do without.
+    #[error(
+        "{file} has no metadata {key:?}, which a model needs; convert the model again with a current converter"
+    )]
+    MissingKey { file: PathBuf, key: String },
+    /// A metadata value of another type than the caller can use.
+    #[error("{file}: metadata {key:?} is {found}, expected {wanted}")]
+    KeyType { file: PathBuf, key: String, found: String, wanted: &'static str },
+    /// A tensor that the caller asked for and the file has not.
+    #[error("{file} has no tensor {tensor:?}; is it the architecture that general.architecture names?")]
+    MissingTensor { file: PathBuf, tensor: String },
+    /// The parts of a split file do not belong together, or one is missing.
+    #[error("split GGUF {file}: {fault}")]
+    Split { file: PathBuf, fault: String },
+    /// Candle could not make the tensor.
+    #[error("{file}: tensor {tensor:?} could not be put on the device")]
+    Candle { file: PathBuf, tensor: String, source: Box<candle_core::Error> },
+}
+
+/// One file of a (possibly split) GGUF, mapped.
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    bytes: Mmap,
+}
+
+/// Where a tensor lies: its part, and its description there.
+#[derive(Debug)]
+struct Placed {
+    part: usize,
+    info: TensorInfo,
+}
+
+/// An opened GGUF: the metadata of the first part and the tensors of all parts.
+#[derive(Debug)]
+pub struct GgufFile {
+    parts: Vec<Part>,
+    version: u32,
+    metadata: HashMap<String, Value>,
+    tensors: Vec<Placed>,
+    by_name: HashMap<String, usize>,
+}
+
+impl GgufFile {
+    /// Opens one GGUF file, or a split one given as all its parts or as any one of them (the others are found by
+    /// the `-00001-of-00003.gguf` pattern). Reads headers only.
+    ///
+    /// # Errors
+    /// Any fault of [`GgufError`]; a missing part is named.
+    pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Self, GgufError> {
+        let paths = match paths {
+            [] => {
+                let fault = "no file was given".to_string();
+                return Err(GgufError::Split { file: PathBuf::new(), fault });
+            }
+            [one] => split_parts(one.as_ref())?,
+            many => many.iter().map(|path| path.as_ref().to_path_buf()).collect(),
+        };
+        let mut parts = Vec::with_capacity(paths.len());
+        let mut headers = Vec::with_capacity(paths.len());
+        for path in paths {
+            let bytes = map(&path)?;
+            headers.push(Header::parse(&bytes, &path)?);
+            parts.push(Part { path, bytes });
+        }
+        check_split(&parts, &headers)?;
+
+        let mut metadata = HashMap::new();
+        let mut version = 0;
+        let mut tensors = Vec::with_capacity(headers.iter().map(|header| header.tensors.len()).sum());
+        let mut by_name = HashMap::new();
+        for (part, header) in headers.into_iter().enumerate() {
+            if part == 0 {
+                metadata = header.metadata;
+                version = header.version;
+            }
+            for info in header.tensors {
+                if by_name.insert(info.name.clone(), tensors.len()).is_some() {
+                    let file = parts[part].path.clone();
+                    return Err(GgufError::Duplicate { file, what: "tensor", name: info.name });
+                }
+                tensors.push(Placed { part, info });
+            }
+        }
+        Ok(Self { parts, version, metadata, tensors, by_name })
+    }
+
+    /// The (first) file, for messages.
+    pub fn path(&self) -> &Path {
+        &self.parts[0].path
+    }
+
+    /// All files, in split order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.parts.iter().map(|part| part.path.as_path())
+    }
+
+    /// The size of all files together, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
+    }
+
+    /// The GGUF version of the (first) file: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The metadata value of a key, as it stands in the file.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.metadata.get(key)
+    }
+
+    /// The metadata value of a key as a `T`; `None` where the file does not have the key. Integers are accepted in
+    /// any width that holds the value, and an integer where a float is asked for.
+    ///
+    /// # Errors
+    /// [`GgufError::KeyType`] where the value is there but is no `T`.
+    pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
+        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        match T::from_value(value) {
+            Some(found) => Ok(Some(found)),
+            None => Err(GgufError::KeyType {
+                file: self.path().to_path_buf(),
+                key: key.to_string(),
+                found: value.describe(),
+                wanted: T::WANTED,
+            }),
+        }
+    }
+
+    /// The metadata value of a key as a `T`, which must be there.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingKey`] or [`GgufError::KeyType`].
+    pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
+        self.get(key)?
+            .ok_or_else(|| GgufError::MissingKey { file: self.path().to_path_buf(), key: key.to_string() })
+    }
+
+    /// `general.architecture`, the prefix of the hyper-parameter keys.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingKey`] or [`GgufError::KeyType`].
+    pub fn architecture(&self) -> Result<&str, GgufError> {
+        self.require("general.architecture")
+    }
+
+    /// The tensors, in file order. Shapes are row-major (outermost dimension first).
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
+        self.tensors.iter().map(|placed| &placed.info)
+    }
+
+    /// The description of one tensor.
+    pub fn tensor_info(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(*self.by_name.get(name)?).map(|placed| &placed.info)
+    }
+
+    /// The bytes of one tensor, quantised as they lie in the file.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`].
+    pub fn tensor_bytes(&self, name: &str) -> Result<&[u8], GgufError> {
+        let placed = self.placed(name)?;
+        let part = &self.parts[placed.part];
+        // The range was checked when the header was parsed; the map cannot have changed its length since.
+        part.bytes.get(placed.info.range.clone()).ok_or_else(|| GgufError::Tensor {
+            file: part.path.clone(),
+            tensor: name.to_string(),
+            fault: "lies outside the file".to_string(),
+        })
+    }
+
+    /// One tensor, copied to a device and still quantised, with its row-major shape.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`], or [`GgufError::Candle`] where the device refuses it.
+    pub fn qtensor(&self, name: &str, device: &Device) -> Result<QTensor, GgufError> {
+        let placed = self.placed(name)?;
+        let bytes = self.tensor_bytes(name)?;
+        // Candle reinterprets the bytes as blocks in place: the maps begin on a page, and the header parser accepts only
+        // offsets that are multiples of an alignment of at least 8, so the blocks (alignment 4 at most) are aligned.
+        qtensor_from_ggml(placed.info.dtype, bytes, placed.info.shape.clone(), device).map_err(|source| {
+            let file = self.parts[placed.part].path.clone();
+            GgufError::Candle { file, tensor: name.to_string(), source: Box::new(source) }
+        })
+    }
+
+    /// Whether the file has this tensor.
+    pub fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    fn placed(&self, name: &str) -> Result<&Placed, GgufError> {
+        self.by_name.get(name).and_then(|index| self.tensors.get(*index)).ok_or_else(|| {
+            GgufError::MissingTensor { file: self.path().to_path_buf(), tensor: name.to_string() }
+        })
+    }
+}
+
+fn map(path: &Path) -> Result<Mmap, GgufError> {
+    let at = |source| GgufError::Io { file: path.to_path_buf(), source };
+    let file = File::open(path).map_err(at)?;
+    // SAFETY: the map is read-only. A file that another program truncates while it is mapped can still raise SIGBUS, as
+    // in every program that maps its weights; files of our cache are replaced by rename, never rewritten in place.
+    unsafe { Mmap::map(&file) }.map_err(at)
+}
+
+/// All parts of a split GGUF, found from any one of them; for a file whose name does not follow the
+/// `-00001-of-00003.gguf` pattern, the file alone.
+///
+/// # Errors
+/// [`GgufError::Split`] that names the part that is missing.
+pub fn split_parts(path: &Path) -> Result<Vec<PathBuf>, GgufError> {
+    let Some((stem, count)) = split_pattern(path) else { return Ok(vec![path.to_path_buf()]) };
+    let mut parts = Vec::new();
+    for number in 1..=count {
+        let part = path.with_file_name(format!("{stem}-{number:05}-of-{count:05}.gguf"));
+        // Stop at the first gap: a name may claim 99,999 parts.
+        if !part.is_file() {
+            let fault = format!("part {number} of {count} is missing: {} does not exist", part.display());
+            return Err(GgufError::Split { file: path.to_path_buf(), fault });
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// `("llama", 3)` for `llama-00002-of-00003.gguf`.
+fn split_pattern(path: &Path) -> Option<(&str, u32)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+    let (rest, count) = name.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !five_digits(count) || !five_digits(number) {
+        return None;
+    }
+    let (number, count): (u32, u32) = (number.parse().ok()?, count.parse().ok()?);
+    (1..=count).contains(&number).then_some((stem, count))
+}
+
+fn check_split(parts: &[Part], headers: &[Header]) -> Result<(), GgufError> {
+    let number = |header: &Header, key: &str| header.metadata.get(key).and_then(u64::from_value);
+    for (position, (part, header)) in parts.iter().zip(headers).enumerate() {
+        let fail = |fault: String| Err(GgufError::Split { file: part.path.clone(), fault });
+        let count = number(header, "split.count").unwrap_or(0).max(1);
+        if count != parts.len() as u64 {
+            return fail(format!(
+                "the file says it is one of {count}, but {} were given; name all parts, first to last",
+                parts.len()
+            ));
+        }
+        let no = number(header, "split.no").unwrap_or(0);
+        if no != position as u64 {
+            return fail(format!(
+                "it is part {} but stands at place {}; give the parts in order",
+                no + 1,
+                position + 1
+            ));
+        }
+    }
+    if let (Some(part), Some(header)) = (parts.first(), headers.first())
+        && let Some(promised) = number(header, "split.tensors.count")
+    {
+        let found: u64 = headers.iter().map(|header| header.tensors.len() as u64).sum();
+        if promised != found {
+            let fault = format!(
+                "the parts hold {found} tensors, the first one promises {promised}; fetch them again"
+            );
+            return Err(GgufError::Split { file: part.path.clone(), fault });
+        }
+    }
+    Ok(())
+}

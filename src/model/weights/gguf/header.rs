@@ -1,0 +1,418 @@
+//! The header of one GGUF file, parsed from bytes without trusting them.
+//!
+//! Owns the byte-level grammar: magic, version, metadata, tensor descriptions, alignment. Called by
+//! [`GgufFile`](super::GgufFile) with a mapped file and by the fuzz tests with whatever they make up. Allocates at most a
+//! small multiple of the input's length: a count is believed only if that many smallest items fit in the bytes left.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::Path;
+
+use candle_core::quantized::GgmlDType;
+
+use super::GgufError;
+use super::value::{Array, FromValue, Value};
+
+/// Arrays may hold arrays; nobody nests them deeper than two, and recursion must end before the stack does.
+const DEEPEST_ARRAY: usize = 4;
+/// ggml's own limit on dimensions.
+const MOST_DIMENSIONS: u64 = 4;
+/// Where `general.alignment` is absent.
+const DEFAULT_ALIGNMENT: u64 = 32;
+
+/// One tensor as its file describes it, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorInfo {
+    /// The name, unique in the file.
+    pub name: String,
+    /// Row-major shape, outermost dimension first (GGUF writes the reverse).
+    pub shape: Vec<usize>,
+    /// How the elements are stored.
+    pub dtype: GgmlDType,
+    /// The tensor's bytes, as a range of the file.
+    pub range: Range<usize>,
+}
+
+impl TensorInfo {
+    /// The number of elements (parameters).
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The parsed header of one file.
+#[derive(Debug)]
+pub struct Header {
+    /// 2 or 3.
+    pub version: u32,
+    /// Metadata by key.
+    pub metadata: HashMap<String, Value>,
+    /// Tensors in file order; every range lies in the file.
+    pub tensors: Vec<TensorInfo>,
+    /// Alignment of the tensors in bytes.
+    pub alignment: usize,
+}
+
+impl Header {
+    /// Parses the header of a whole file's `bytes`; `file` is for messages only.
+    ///
+    /// # Errors
+    /// Any fault of [`GgufError`] but those of splits and devices.
+    pub fn parse(bytes: &[u8], file: &Path) -> Result<Self, GgufError> {
+        let mut reader = Reader { bytes, at: 0, file };
+        let magic = bytes.get(..4).unwrap_or(bytes);
+        if magic != b"GGUF" {
+            let found = String::from_utf8_lossy(magic).into_owned();
+            return Err(GgufError::NotGguf { file: file.to_path_buf(), found });
+        }
+        reader.at = 4;
+        let version = reader.u32("the version")?;
+        if !(2..=3).contains(&version) {
+            let remark = match version {
+                1 => " (of August 2023, with 32-bit lengths)",
+                _ if (1..=3).contains(&version.swap_bytes()) => " (a big-endian file)",
+                _ => "",
+            };
+            return Err(GgufError::Version { file: file.to_path_buf(), version, remark });
+        }
+        let tensor_count = reader.u64("the number of tensors")?;
+        let metadata_count = reader.u64("the number of metadata values")?;
+        // Smallest metadata value: key length, type, one byte. Smallest tensor: name length, dimension count, type, offset.
+        reader.check_count("metadata values", metadata_count, 8 + 4 + 1)?;
+        reader.check_count("tensors", tensor_count, 8 + 4 + 4 + 8)?;
+
+        let metadata = reader.metadata(metadata_count)?;
+        let alignment =
+            metadata.get("general.alignment").map_or(Some(DEFAULT_ALIGNMENT), u64::from_value).unwrap_or(0);
+        // The specification says a multiple of 8; ggml itself insists on a power of two.
+        if !alignment.is_power_of_two() || !(8..=65536).contains(&alignment) {
+            return Err(GgufError::Alignment { file: file.to_path_buf(), alignment });
+        }
+        let alignment = alignment as usize;
+        let described = reader.tensors(tensor_count)?;
+        let data_start = reader.at.next_multiple_of(alignment);
+        let mut tensors = Vec::with_capacity(described.len());
+        for tensor in described {
+            tensors.push(tensor.place(bytes.len(), data_start, alignment, file)?);
+        }
+        Ok(Self { version, metadata, tensors, alignment })
+    }
+}
+
+/// A tensor description before its place in the file is checked.
+struct Described {
+    name: String,
+    shape: Vec<usize>,
+    dtype: GgmlDType,
+    bytes: usize,
+    offset: u64,
+}
+
+impl Described {
+    fn place(
+        self,
+        file_len: usize,
+        data_start: usize,
+        alignment: usize,
+        file: &Path,
+    ) -> Result<TensorInfo, GgufError> {
+        let offset = usize::try_from(self.offset).ok();
+        if offset.is_none_or(|offset| !offset.is_multiple_of(alignment)) {
+            return Err(GgufError::Tensor {
+                file: file.to_path_buf(),
+                fault: format!(
+                    "has offset {}, which is not a multiple of the alignment {alignment}",
+                    self.offset
+                ),
+                tensor: self.name,
+            });
+        }
+        let start = offset.and_then(|offset| data_start.checked_add(offset));
+        let end = start.and_then(|start| start.checked_add(self.bytes));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= file_len => {
+                Ok(TensorInfo { name: self.name, shape: self.shape, dtype: self.dtype, range: start..end })
+            }
+            _ => Err(GgufError::Truncated {
+                file: file.to_path_buf(),
+                what: format!("tensor {:?}", self.name),
+                at: (data_start as u64).saturating_add(self.offset),
+                needed: self.bytes as u64,
+                left: (file_len as u64).saturating_sub((data_start as u64).saturating_add(self.offset)),
+            }),
+        }
+    }
+}
+
+/// A cursor over the file's bytes.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    file: &'a Path,
+}
+
+impl<'a> Reader<'a> {
+    fn left(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
+    fn take(&mut self, needed: u64, what: &str) -> Result<&'a [u8], GgufError> {
+        let end = usize::try_from(needed).ok().and_then(|needed| self.at.checked_add(needed));
+        match end.and_then(|end| Some((end, self.bytes.get(self.at..end)?))) {
+            Some((end, slice)) => {
+                self.at = end;
+                Ok(slice)
+            }
+            None => Err(GgufError::Truncated {
+                file: self.file.to_path_buf(),
+                what: what.to_string(),
+                at: self.at as u64,
+                needed,
+                left: self.left() as u64,
+            }),
+        }
+    }
+
+    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], GgufError> {
+        let mut out = [0; N];
+        out.copy_from_slice(self.take(N as u64, what)?);
+        Ok(out)
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32, GgufError> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, GgufError> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    fn string(&mut self, what: &str) -> Result<String, GgufError> {
+        let length = self.u64(what)?;
+        let bytes = self.take(length, what)?;
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(text.to_string()),
+            Err(_) => Err(GgufError::NotUtf8 { file: self.file.to_path_buf(), what: what.to_string() }),
+        }
+    }
+
+    /// Believes a count only if that many items of the smallest possible size fit in what is left.
+    fn check_count(&self, what: &str, count: u64, smallest: u64) -> Result<usize, GgufError> {
+        let fits = count.checked_mul(smallest).is_some_and(|bytes| bytes <= self.left() as u64);
+        match usize::try_from(count) {
+            Ok(count) if fits => Ok(count),
+            _ => Err(GgufError::Count {
+                file: self.file.to_path_buf(),
+                what: what.to_string(),
+                count,
+                left: self.left() as u64,
+            }),
+        }
+    }
+
+    fn metadata(&mut self, count: u64) -> Result<HashMap<String, Value>, GgufError> {
+        let mut metadata = HashMap::new();
+        for number in 0..count {
+            let key = self.string(&format!("the key of metadata value {number}"))?;
+            let kind = self.u32(&key)?;
+            let value = self.value(kind, &key)?;
+            if metadata.insert(key.clone(), value).is_some() {
+                return Err(GgufError::Duplicate {
+                    file: self.file.to_path_buf(),
+                    what: "metadata",
+                    name: key,
+                });
+            }
+        }
+        Ok(metadata)
+    }
+
+    fn value(&mut self, kind: u32, key: &str) -> Result<Value, GgufError> {
+        Ok(match kind {
+            0 => Value::Uint(u64::from(u8::from_le_bytes(self.array(key)?))),
+            1 => Value::Int(i64::from(i8::from_le_bytes(self.array(key)?))),
+            2 => Value::Uint(u64::from(u16::from_le_bytes(self.array(key)?))),
+            3 => Value::Int(i64::from(i16::from_le_bytes(self.array(key)?))),
+            4 => Value::Uint(u64::from(u32::from_le_bytes(self.array(key)?))),
+            5 => Value::Int(i64::from(i32::from_le_bytes(self.array(key)?))),
+            6 => Value::Float(f64::from(f32::from_le_bytes(self.array(key)?))),
+            7 => Value::Bool(self.truth(key)?),
+            8 => Value::String(self.string(key)?),
+            9 => Value::Array(self.elements(key, 1)?),
+            10 => Value::Uint(self.u64(key)?),
+            11 => Value::Int(i64::from_le_bytes(self.array(key)?)),
+            12 => Value::Float(f64::from_le_bytes(self.array(key)?)),
+            _ => return Err(self.fault(key, format!("has the unknown type {kind}"))),
+        })
+    }
+
+    fn truth(&mut self, key: &str) -> Result<bool, GgufError> {
+        match self.array::<1>(key)? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [other] => Err(self.fault(key, format!("has the truth value {other}, which is neither 0 nor 1"))),
+        }
+    }
+
+    fn elements(&mut self, key: &str, depth: usize) -> Result<Array, GgufError> {
+        if depth > DEEPEST_ARRAY {
+            return Err(self.fault(key, format!("nests arrays deeper than {DEEPEST_ARRAY}")));
+        }
+        let kind = self.u32(key)?;
+        let count = self.u64(key)?;
+        let smallest = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            8 | 10..=12 => 8,
+            9 => 4 + 8,
+            _ => return Err(self.fault(key, format!("is an array of the unknown type {kind}"))),
+        };
+        let count = self.check_count(&format!("elements of {key}"), count, smallest)?;
+        macro_rules! collect {
+            ($one:expr) => {{
+                let mut items = Vec::with_capacity(count);
+                for _ in 0..count {
+                    items.push($one);
+                }
+                items
+            }};
+        }
+        Ok(match kind {
+            0 => Array::Uints(collect!(u64::from(u8::from_le_bytes(self.array(key)?)))),
+            1 => Array::Ints(collect!(i64::from(i8::from_le_bytes(self.array(key)?)))),
+            2 => Array::Uints(collect!(u64::from(u16::from_le_bytes(self.array(key)?)))),
+            3 => Array::Ints(collect!(i64::from(i16::from_le_bytes(self.array(key)?)))),
+            4 => Array::Uints(collect!(u64::from(self.u32(key)?))),
+            5 => Array::Ints(collect!(i64::from(i32::from_le_bytes(self.array(key)?)))),
+            6 => Array::Floats(collect!(f64::from(f32::from_le_bytes(self.array(key)?)))),
+            7 => Array::Bools(collect!(self.truth(key)?)),
+            8 => Array::Strings(collect!(self.string(key)?)),
+            9 => Array::Arrays(collect!(self.elements(key, depth + 1)?)),
+            10 => Array::Uints(collect!(self.u64(key)?)),
+            11 => Array::Ints(collect!(i64::from_le_bytes(self.array(key)?))),
+            _ => Array::Floats(collect!(f64::from_le_bytes(self.array(key)?))),
+        })
+    }
+
+    fn tensors(&mut self, count: u64) -> Result<Vec<Described>, GgufError> {
+        let count = self.check_count("tensors", count, 8 + 4 + 4 + 8)?;
+        let mut tensors = Vec::with_capacity(count);
+        let mut names = HashSet::with_capacity(count);
+        for number in 0..count {
+            let tensor = self.tensor(number)?;
+            if !names.insert(tensor.name.clone()) {
+                return Err(GgufError::Duplicate {
+                    file: self.file.to_path_buf(),
+                    what: "tensor",
+                    name: tensor.name,
+                });
+            }
+            tensors.push(tensor);
+        }
+        Ok(tensors)
+    }
+
+    fn tensor(&mut self, number: usize) -> Result<Described, GgufError> {
+        let name = self.string(&format!("the name of tensor {number}"))?;
+        let file = self.file;
+        let bad = |fault: String| GgufError::Tensor { file: file.to_path_buf(), tensor: name.clone(), fault };
+        let dimensions = u64::from(self.u32(&name)?);
+        if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
+            return Err(bad(format!("has {dimensions} dimensions; 1 to {MOST_DIMENSIONS} are possible")));
+        }
+        let mut shape = Vec::new();
+        for _ in 0..dimensions {
+            let length = self.u64(&name)?;
+            match usize::try_from(length) {
+                Ok(length) if length > 0 => shape.push(length),
+                _ => return Err(bad(format!("has a dimension of length {length}"))),
+            }
+        }
+        let code = self.u32(&name)?;
+        let dtype = dtype_of(code).map_err(|known_as| {
+            bad(format!(
+                "is stored as type {code}{known_as}, which cannot be read; use a file quantised as Q4_0, Q4_1, Q5_0, Q5_1, \
+                 Q8_0, Q2_K to Q6_K (the K_S, K_M and K_L mixes too), F16, BF16 or F32"
+            ))
+        })?;
+        let offset = self.u64(&name)?;
+        let row = shape.first().copied().unwrap_or(0);
+        if !row.is_multiple_of(dtype.block_size()) {
+            let block = dtype.block_size();
+            return Err(bad(format!(
+                "has rows of {row} elements, not a multiple of the {block} in a {} block",
+                dtype_name(dtype)
+            )));
+        }
+        let bytes = shape
+            .iter()
+            .try_fold(1_usize, |elements, &length| elements.checked_mul(length))
+            .and_then(|elements| (elements / dtype.block_size()).checked_mul(dtype.type_size()));
+        let Some(bytes) = bytes else { return Err(bad(format!("has the impossible shape {shape:?}"))) };
+        shape.reverse();
+        Ok(Described { name, shape, dtype, bytes, offset })
+    }
+
+    fn fault(&self, key: &str, fault: String) -> GgufError {
+        GgufError::Metadata { file: self.file.to_path_buf(), key: key.to_string(), fault }
+    }
+}
+
+/// A stored type as GGUF's own tools write it (`Q4_K`).
+pub fn dtype_name(dtype: GgmlDType) -> &'static str {
+    match dtype {
+        GgmlDType::F32 => "F32",
+        GgmlDType::F16 => "F16",
+        GgmlDType::BF16 => "BF16",
+        GgmlDType::Q4_0 => "Q4_0",
+        GgmlDType::Q4_1 => "Q4_1",
+        GgmlDType::Q5_0 => "Q5_0",
+        GgmlDType::Q5_1 => "Q5_1",
+        GgmlDType::Q8_0 => "Q8_0",
+        GgmlDType::Q8_1 => "Q8_1",
+        GgmlDType::Q2K => "Q2_K",
+        GgmlDType::Q3K => "Q3_K",
+        GgmlDType::Q4K => "Q4_K",
+        GgmlDType::Q5K => "Q5_K",
+        GgmlDType::Q6K => "Q6_K",
+        GgmlDType::Q8K => "Q8_K",
+    }
+}
+
+/// The element type of a code; for a code that cannot be read, its name in brackets where it has one.
+fn dtype_of(code: u32) -> Result<GgmlDType, &'static str> {
+    Ok(match code {
+        0 => GgmlDType::F32,
+        1 => GgmlDType::F16,
+        2 => GgmlDType::Q4_0,
+        3 => GgmlDType::Q4_1,
+        6 => GgmlDType::Q5_0,
+        7 => GgmlDType::Q5_1,
+        8 => GgmlDType::Q8_0,
+        10 => GgmlDType::Q2K,
+        11 => GgmlDType::Q3K,
+        12 => GgmlDType::Q4K,
+        13 => GgmlDType::Q5K,
+        14 => GgmlDType::Q6K,
+        30 => GgmlDType::BF16,
+        4 | 5 => return Err(" (Q4_2 or Q4_3, withdrawn)"),
+        // Q8_1 and Q8_K hold activations between two kernels; no converter writes weights in them.
+        9 => return Err(" (Q8_1)"),
+        15 => return Err(" (Q8_K)"),
+        16 => return Err(" (IQ2_XXS)"),
+        17 => return Err(" (IQ2_XS)"),
+        18 => return Err(" (IQ3_XXS)"),
+        19 => return Err(" (IQ1_S)"),
+        20 => return Err(" (IQ4_NL)"),
+        21 => return Err(" (IQ3_S)"),
+        22 => return Err(" (IQ2_S)"),
+        23 => return Err(" (IQ4_XS)"),
+        24..=28 => return Err(" (plain integers or F64)"),
+        29 => return Err(" (IQ1_M)"),
+        34 => return Err(" (TQ1_0)"),
+        35 => return Err(" (TQ2_0)"),
+        39 => return Err(" (MXFP4)"),
+        _ => return Err(""),
+    })
+}

@@ -1,0 +1,12 @@
+//! Weight files, read without trusting them.
+//!
+//! Both readers map the files and check every length, count and offset against the bytes that are there before
+//! anything is allocated or sliced, so a truncated or hostile file becomes an error that names the file and the
+//! fault. They hand out bytes and tensors by name; which names a decoder needs is the decoder's business.
+
+pub mod gguf;
+pub mod gguf_tokenizer;
+pub mod safetensors;
+
+pub use gguf::{GgufError, GgufFile};
+pub use safetensors::{SafetensorsError, SafetensorsFolder};

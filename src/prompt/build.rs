@@ -1,0 +1,357 @@
+//! A history and a probe become the text that the model reads, and the byte ranges of its parts.
+//!
+//! Each template is rendered twice: once with short markers in place of what is put into it, which shows where the
+//! content goes and that it goes there exactly once, and once for real. The real text must equal the first with the
+//! markers replaced; so the places are exact even where a session quotes the query or the system text, and a template
+//! that alters its content is found out.
+
+use std::collections::HashSet;
+
+use jiff::civil::DateTime;
+
+use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
+use super::{ChatTemplate, PromptError, SpanRole, Templates, Tokenizer};
+use crate::chat::{Message, MessageRole};
+use crate::data::{Evidence, EvidenceRole, History, Probe};
+
+// Private-use characters: no wording holds them, no template strips them.
+const SYSTEM_MARK: &str = "\u{F0001}system\u{F0001}";
+const USER_MARK: &str = "\u{F0002}user\u{F0002}";
+const HISTORY_MARK: &str = "\u{F0003}history\u{F0003}";
+const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
+
+/// Tokens that may appear at the borders between the fixed text and the sessions when the two are joined.
+const BORDER_TOKENS: usize = 8;
+
+/// A labelled half-open byte range of a prompt's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CharSpan {
+    /// As [`Span::label`](super::Span::label).
+    pub label: String,
+    /// The part the span plays in the analysis, if any.
+    pub role: Option<SpanRole>,
+    /// First byte; on a character border.
+    pub start: usize,
+    /// One past the last byte; on a character border.
+    pub end: usize,
+}
+
+/// A probe on a history, ready for a model.
+///
+/// The spans tile the text, in text order, and none is empty: `bos` (where the text begins with that token), `system`,
+/// `preamble` (before the history), `session[i]` (`i` the original index; its header and the white space that follows it
+/// included), `instructions[0]`, `query`, `instructions[1]` (what else the user message holds), and `template[0]`,
+/// `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prompt {
+    /// What the model reads: the chat template's text with the generation prompt.
+    pub text: String,
+    /// What tiles it.
+    pub spans: Vec<CharSpan>,
+    /// The same as messages, for endpoints, which apply a template themselves.
+    pub messages: Vec<Message>,
+}
+
+/// Builds prompts from one set of templates for one model.
+#[derive(Debug, Clone)]
+pub struct PromptBuilder {
+    templates: Templates,
+    chat: ChatTemplate,
+}
+
+/// A labelled stretch of text on its way into a prompt.
+struct Piece {
+    label: Label,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Label {
+    System,
+    Preamble,
+    Session(usize),
+    Query,
+    Instructions,
+    Template,
+}
+
+impl PromptBuilder {
+    /// A builder for the model whose chat template is given.
+    pub fn new(templates: Templates, chat_template: ChatTemplate) -> Self {
+        PromptBuilder { templates, chat: chat_template }
+    }
+
+    /// The chat template.
+    pub fn chat_template(&self) -> &ChatTemplate {
+        &self.chat
+    }
+
+    /// The prompt templates.
+    pub fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    /// The prompt of `probe` on `history`. `evidence` gives sessions their roles and leaves the text untouched.
+    ///
+    /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
+    /// places. Text that looks like a special token is left as it is: the model's usual chat stack reads it as that token
+    /// too, and spans stay exact.
+    ///
+    /// What only a judge may see has no way in:
+    ///
+    /// ```compile_fail
+    /// # use palimpsest::{data::Case, prompt::{Prompt, PromptBuilder, PromptError}};
+    /// fn leak(builder: &PromptBuilder, case: &Case) -> Result<Prompt, PromptError> {
+    ///     builder.build(&case.history, &case.evidence, &case.judge)
+    /// }
+    /// ```
+    pub fn build(
+        &self,
+        history: &History,
+        evidence: &[Evidence],
+        probe: &Probe,
+    ) -> Result<Prompt, PromptError> {
+        check_sessions(history, evidence)?;
+        let sessions = self.session_texts(history)?;
+        self.assemble(history, &sessions, evidence, probe)
+    }
+
+    /// Tokens that each session of `history` adds to a prompt, in order: what truncation weighs.
+    ///
+    /// The sessions are tokenised together, each followed by another one, as they will be in a prompt. They begin with a
+    /// non-space character and end with a blank line, so for usual vocabularies the cost of one does not depend on its
+    /// neighbours. Check the truncated prompt's true length all the same, and drop one more session if it does not fit.
+    pub fn session_costs(&self, history: &History, tokenizer: &Tokenizer) -> Result<Vec<usize>, PromptError> {
+        let texts = self.session_texts(history)?;
+        let mut joined = texts.concat();
+        // Text follows the last session too; white space at the end of a text can be tokenised differently.
+        joined.push('.');
+        let offsets = tokenizer.encode_with_offsets(&joined)?.offsets;
+        let (mut border, mut before) = (0, 0);
+        let costs = texts.iter().map(|text| {
+            border += text.len();
+            let reached = offsets.partition_point(|&(start, _)| start < border);
+            reached - std::mem::replace(&mut before, reached)
+        });
+        Ok(costs.collect())
+    }
+
+    /// Upper bound of the tokens of everything but the sessions, over all of `probes`.
+    pub fn fixed_cost(
+        &self,
+        history: &History,
+        probes: &[Probe],
+        tokenizer: &Tokenizer,
+    ) -> Result<usize, PromptError> {
+        let mut most = 0;
+        for probe in probes {
+            let prompt = self.assemble(history, &[], &[], probe)?;
+            most = most.max(tokenizer.count(&prompt.text)? + BORDER_TOKENS);
+        }
+        Ok(most)
+    }
+
+    /// `sessions` are the texts of the first sessions of `history` (all, or none for the fixed part alone).
+    fn assemble(
+        &self,
+        history: &History,
+        sessions: &[String],
+        evidence: &[Evidence],
+        probe: &Probe,
+    ) -> Result<Prompt, PromptError> {
+        let mut user = self.user_pieces(history, sessions, probe)?;
+        let mut messages = vec![Message {
+            role: MessageRole::User,
+            content: user.iter().map(|piece| piece.text.as_str()).collect(),
+        }];
+        let system = self.templates.system()?;
+        if !system.is_empty() {
+            messages.insert(0, Message { role: MessageRole::System, content: system.clone() });
+        }
+        let mut slots = Vec::new();
+        if !system.is_empty() && self.chat.folds_system() {
+            user.insert(0, Piece { label: Label::System, text: format!("{system}{FOLD_SEPARATOR}") });
+        } else if !system.is_empty() {
+            slots.push((SYSTEM_MARK, "system text", vec![Piece { label: Label::System, text: system }]));
+        }
+        slots.push((USER_MARK, "user content", user));
+
+        let now = asked_at(history);
+        let markers: Vec<Message> = (messages.iter())
+            .filter(|message| message.role == MessageRole::User || !self.chat.folds_system())
+            .map(|message| Message {
+                role: message.role,
+                content: if message.role == MessageRole::User { USER_MARK } else { SYSTEM_MARK }.to_owned(),
+            })
+            .collect();
+        let skeleton = self.chat.render_on(&markers, true, now)?;
+        let pieces = fill(self.chat.name(), &skeleton, slots, Label::Template)?;
+        let text = self.chat.render_on(&messages, true, now)?;
+        if !equals(&text, &pieces) {
+            return Err(PromptError::Altered { name: self.chat.name().to_owned(), what: "message" });
+        }
+        let spans = label(&pieces, self.chat.bos(), evidence);
+        Ok(Prompt { text, spans, messages })
+    }
+
+    /// The user message: preamble, sessions, instructions and query.
+    fn user_pieces(
+        &self,
+        history: &History,
+        sessions: &[String],
+        probe: &Probe,
+    ) -> Result<Vec<Piece>, PromptError> {
+        let name = Templates::framing_file(probe.form);
+        let query = probe.query.trim();
+        if query.is_empty() {
+            return Err(PromptError::EmptyQuery { probe: probe.id.clone() });
+        }
+        let date = history.query_time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let whole = sessions.concat();
+        let skeleton = self.templates.framing(probe.form, HISTORY_MARK, QUERY_MARK, date.as_deref())?;
+        let slots = vec![
+            (
+                HISTORY_MARK,
+                "history",
+                (history.sessions.iter().zip(sessions))
+                    .map(|(session, text)| Piece { label: Label::Session(session.index), text: text.clone() })
+                    .collect(),
+            ),
+            (QUERY_MARK, "query", vec![Piece { label: Label::Query, text: query.to_owned() }]),
+        ];
+        if skeleton.find(QUERY_MARK) < skeleton.find(HISTORY_MARK) && skeleton.contains(QUERY_MARK) {
+            return Err(PromptError::QueryFirst(name.to_owned()));
+        }
+        let before = skeleton.find(HISTORY_MARK).and_then(|at| skeleton.get(..at)).unwrap_or_default();
+        if !before.trim_start().ends_with('\n') {
+            let marks = skeleton.matches(HISTORY_MARK).count();
+            return Err(match marks {
+                1 => PromptError::HistoryNotOnOwnLine(name.to_owned()),
+                count => PromptError::Placement { name: name.to_owned(), what: "history", count },
+            });
+        }
+        let mut pieces = fill(name, skeleton.trim(), slots, Label::Instructions)?;
+        if let Some(first) = pieces.first_mut().filter(|piece| piece.label == Label::Instructions) {
+            first.label = Label::Preamble;
+        }
+        let text = self.templates.framing(probe.form, &whole, query, date.as_deref())?;
+        if !equals(text.trim(), &pieces) {
+            return Err(PromptError::Altered { name: name.to_owned(), what: "history or the query" });
+        }
+        give_space_to_last_session(&mut pieces);
+        Ok(pieces)
+    }
+
+    fn session_texts(&self, history: &History) -> Result<Vec<String>, PromptError> {
+        history.sessions.iter().map(|session| self.templates.session(session)).collect()
+    }
+}
+
+/// When the case's question is asked: the file's query time, else the last session's.
+fn asked_at(history: &History) -> DateTime {
+    history.query_time.or_else(|| history.sessions.last().map(|session| session.time)).unwrap_or(DEFAULT_DATE)
+}
+
+fn check_sessions(history: &History, evidence: &[Evidence]) -> Result<(), PromptError> {
+    let mut indices = HashSet::new();
+    for session in &history.sessions {
+        if !indices.insert(session.index) {
+            return Err(PromptError::DuplicateSession { session: session.index });
+        }
+    }
+    match evidence.iter().find(|evidence| !indices.contains(&evidence.session)) {
+        Some(missing) => Err(PromptError::EvidenceMissing { session: missing.session }),
+        None => Ok(()),
+    }
+}
+
+/// Replaces each slot's marker in `skeleton` by the slot's pieces; what lies between gets the label `own`. Empty pieces are
+/// left out.
+fn fill(
+    name: &str,
+    skeleton: &str,
+    slots: Vec<(&str, &'static str, Vec<Piece>)>,
+    own: Label,
+) -> Result<Vec<Piece>, PromptError> {
+    let mut placed = Vec::with_capacity(slots.len());
+    for (marker, what, pieces) in slots {
+        let count = skeleton.matches(marker).count();
+        match skeleton.find(marker) {
+            Some(at) if count == 1 => placed.push((at, at + marker.len(), pieces)),
+            _ => return Err(PromptError::Placement { name: name.to_owned(), what, count }),
+        }
+    }
+    placed.sort_by_key(|&(start, ..)| start);
+    let mut filled = Vec::new();
+    let mut reached = 0;
+    for (start, end, pieces) in placed {
+        filled.push(Piece { label: own, text: skeleton.get(reached..start).unwrap_or_default().to_owned() });
+        filled.extend(pieces);
+        reached = end;
+    }
+    filled.push(Piece { label: own, text: skeleton.get(reached..).unwrap_or_default().to_owned() });
+    filled.retain(|piece| !piece.text.is_empty());
+    Ok(filled)
+}
+
+/// White space after the history belongs to the last session, or one token of white space could straddle the border.
+fn give_space_to_last_session(pieces: &mut Vec<Piece>) {
+    let Some(last) = pieces.iter().rposition(|piece| matches!(piece.label, Label::Session(_))) else {
+        return;
+    };
+    if let [.., session, next] = pieces.get_mut(..last + 2).unwrap_or_default() {
+        let rest = next.text.trim_start();
+        let space = next.text.len() - rest.len();
+        session.text.extend(next.text.drain(..space));
+    }
+    pieces.retain(|piece| !piece.text.is_empty());
+}
+
+fn equals(text: &str, pieces: &[Piece]) -> bool {
+    let mut rest = Some(text);
+    for piece in pieces {
+        rest = rest.and_then(|rest| rest.strip_prefix(piece.text.as_str()));
+    }
+    rest == Some("")
+}
+
+/// Numbers the labels, cuts off `bos`, and gives sessions their roles.
+fn label(pieces: &[Piece], bos: &str, evidence: &[Evidence]) -> Vec<CharSpan> {
+    let mut spans: Vec<CharSpan> = Vec::with_capacity(pieces.len() + 1);
+    let (mut templates, mut instructions, mut start) = (0, 0, 0);
+    for piece in pieces {
+        let mut length = piece.text.len();
+        if start == 0 && piece.label == Label::Template && !bos.is_empty() && piece.text.starts_with(bos) {
+            spans.push(CharSpan { label: "bos".to_owned(), role: None, start: 0, end: bos.len() });
+            start = bos.len();
+            length -= bos.len();
+            if length == 0 {
+                continue;
+            }
+        }
+        let next = |kind: &str, counter: &mut usize| {
+            *counter += 1;
+            format!("{kind}[{}]", *counter - 1)
+        };
+        let (label, role) = match piece.label {
+            Label::System => ("system".to_owned(), None),
+            Label::Preamble => ("preamble".to_owned(), None),
+            Label::Session(index) => {
+                let role =
+                    evidence.iter().find(|evidence| evidence.session == index).map(|found| {
+                        match found.role {
+                            EvidenceRole::Old => SpanRole::Old,
+                            EvidenceRole::New => SpanRole::New,
+                        }
+                    });
+                (format!("session[{index}]"), role)
+            }
+            Label::Query => ("query".to_owned(), Some(SpanRole::Query)),
+            Label::Instructions => (next("instructions", &mut instructions), None),
+            Label::Template => (next("template", &mut templates), None),
+        };
+        spans.push(CharSpan { label, role, start, end: start + length });
+        start += length;
+    }
+    spans
+}

@@ -1,0 +1,88 @@
+//! `palimpsest data`, as typed.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use palimpsest::data::stale::check;
+use serde_json::json;
+
+use super::row;
+
+fn palimpsest(args: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn check_sums_a_sound_file_up_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("good.json");
+    std::fs::write(&path, json!([row("a"), row("b")]).to_string()).unwrap();
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
+    assert_eq!((code, err.as_str(), out.lines().count()), (0, "", 1));
+    assert!(out.contains("2 rows (T1 2), no problems, SHA-256 "), "{out}");
+}
+
+#[test]
+fn check_lists_twenty_problems_says_how_many_more_and_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.json");
+    let rows: Vec<_> = (0..23)
+        .map(|i| {
+            let mut row = row(&format!("case-{i}"));
+            row["type"] = json!("T9");
+            row
+        })
+        .collect();
+    std::fs::write(&path, json!(rows).to_string()).unwrap();
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!(err.matches("found \"T9\"").count(), 20, "{err}");
+    assert!(err.contains("row 19 (uid \"case-19\"), type") && err.contains("and 3 more"), "{err}");
+}
+
+#[test]
+fn check_names_the_place_where_a_file_is_torn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("torn.json");
+    std::fs::write(&path, format!("[{},\n{{\"uid\": \"b", row("a"))).unwrap();
+    let (code, _, err) = palimpsest(&["data", "check", shown(&path)]);
+    assert_eq!(code, 1);
+    assert!(err.contains("row 1, line 2, column 11") && err.contains("1 sound rows before"), "{err}");
+    let (code, _, err) = palimpsest(&["data", "check", shown(&folder.path().join("none.json"))]);
+    assert_eq!(code, 1);
+    assert!(err.contains("none.json") && err.contains("sample"), "{err}");
+}
+
+#[test]
+fn sample_writes_a_sound_file_to_a_path_or_to_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sample.json");
+    let (code, out, _) =
+        palimpsest(&["data", "sample", "--sessions", "7", "--seed", "3", "--out", shown(&path)]);
+    assert_eq!(code, 0);
+    assert!(out.contains("sample.json") && out.contains("7 sessions"), "{out}");
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(check(written.as_bytes()).is_sound());
+    let (code, out, _) = palimpsest(&["data", "sample", "--sessions", "7", "--seed", "3"]);
+    assert_eq!((code, out), (0, written));
+}
+
+#[test]
+fn sample_leaves_nothing_behind_when_it_cannot_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no such folder").join("sample.json");
+    let (code, _, err) = palimpsest(&["data", "sample", "--out", shown(&path)]);
+    assert_eq!(code, 1);
+    assert!(err.contains("cannot write") && err.contains("sample.json"), "{err}");
+    let (code, _, err) =
+        palimpsest(&["data", "sample", "--sessions", "1", "--out", shown(&folder.path().join("a"))]);
+    assert_eq!(code, 1);
+    assert!(err.contains("ask for 2 to 10000"), "{err}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

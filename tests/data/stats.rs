@@ -1,0 +1,69 @@
+//! Table 5.
+
+use std::convert::Infallible;
+
+use palimpsest::data::Case;
+use palimpsest::data::stale::StaleReader;
+use palimpsest::data::stats::{TokenStats, measure, percentile};
+use serde_json::json;
+
+use super::row;
+
+fn cases(types: &[&str]) -> Vec<Case> {
+    let rows: Vec<_> = types
+        .iter()
+        .enumerate()
+        .map(|(i, split)| {
+            let mut row = row(&format!("case-{i}"));
+            row["type"] = json!(split);
+            row
+        })
+        .collect();
+    StaleReader::new(json!(rows).to_string().as_bytes()).map(Result::unwrap).collect()
+}
+
+#[test]
+fn percentiles_are_those_of_linear_interpolation_between_closest_ranks() {
+    // By hand: rank q (n - 1), between the two values around it.
+    let values = [15, 20, 35, 40, 50];
+    assert_eq!(percentile(&values, 0.5), Some(35.0));
+    assert_eq!(percentile(&values, 0.4), Some(29.0)); // rank 1.6: 20 + 0.6 * 15
+    assert_eq!(percentile(&values, 0.95), Some(48.0)); // rank 3.8: 40 + 0.8 * 10
+    assert_eq!((percentile(&values, 0.0), percentile(&values, 1.0)), (Some(15.0), Some(50.0)));
+    assert_eq!(percentile(&[1, 2, 3, 4], 0.5), Some(2.5));
+    assert_eq!(percentile(&[7], 0.95), Some(7.0));
+    assert_eq!(percentile(&[], 0.5), None);
+}
+
+#[test]
+fn every_split_and_all_are_measured_over_the_given_format_and_count() {
+    // The formatted text of case i has 10 (i + 1) letters and a token is a byte, so every figure is known by hand.
+    let cases = cases(&["T2", "T1", "T2", "T2"]);
+    let format = |case: &Case| {
+        let i: usize = case.id.trim_start_matches("case-").parse().unwrap();
+        Ok::<_, Infallible>("x".repeat(10 * (i + 1)))
+    };
+    let rows = measure(cases.iter().cloned().map(Ok), format, |text| Ok(text.len())).unwrap();
+    let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
+    assert_eq!(splits, [("T1", 1), ("T2", 3), ("all", 4)]);
+    assert_eq!(rows[0].formatted, TokenStats { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
+    // 10, 30, 40: the 95th percentile lies at rank 1.9.
+    let t2 = rows[1].formatted;
+    assert!((t2.mean - 80.0 / 3.0).abs() < 1e-9 && (t2.p95 - 39.0).abs() < 1e-9, "{t2:?}");
+    assert_eq!((t2.median, t2.max), (30.0, 40));
+    assert_eq!((rows[2].sessions_mean, rows[2].turns_mean), (5.0, 10.0));
+    let content: usize =
+        cases[0].history.sessions.iter().flat_map(|s| &s.turns).map(|t| t.content.len() + 1).sum();
+    assert_eq!(rows[2].content_mean, (content - 1) as f64, "turn contents, one a line, nothing else");
+}
+
+#[test]
+fn no_cases_give_no_rows_and_the_first_error_ends_it() {
+    let none: [Result<Case, String>; 0] = [];
+    assert_eq!(measure(none, |_| Ok(String::new()), |_| Ok(0)), Ok(vec![]));
+    let bad = [Ok(cases(&["T1"]).remove(0)), Err("row 1".to_owned())];
+    assert_eq!(measure(bad, |_| Ok(String::new()), |_| Ok(0)), Err("row 1".to_owned()));
+    let good = || cases(&["T1"]).into_iter().map(Ok);
+    assert_eq!(measure(good(), |_| Err("template".to_owned()), |_| Ok(0)), Err("template".to_owned()));
+    assert_eq!(measure(good(), |_| Ok(String::new()), |_| Err("count".to_owned())), Err("count".to_owned()));
+}

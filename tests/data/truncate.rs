@@ -1,0 +1,131 @@
+//! Evidence-preserving truncation.
+
+use std::collections::BTreeSet;
+
+use jiff::ToSpan;
+use jiff::civil::date;
+use palimpsest::data::truncate::{TruncateError, Truncated, truncate};
+use palimpsest::data::{Evidence, EvidenceRole, History, Role, Session, Turn};
+use proptest::prelude::*;
+
+fn history(sessions: usize) -> History {
+    let session = |index: usize| Session {
+        index,
+        time: date(2025, 1, 1).at(9, 0, 0, 0).checked_add((index as i64).hours()).unwrap(),
+        turns: vec![Turn { role: Role::User, content: format!("session {index}") }],
+    };
+    History { sessions: (0..sessions).map(session).collect(), query_time: None }
+}
+
+fn evidence(old: usize, new: usize) -> [Evidence; 2] {
+    [Evidence { role: EvidenceRole::Old, session: old }, Evidence { role: EvidenceRole::New, session: new }]
+}
+
+fn kept(truncated: &Truncated) -> Vec<usize> {
+    truncated.history.sessions.iter().map(|session| session.index).collect()
+}
+
+#[test]
+fn a_history_that_fits_is_left_as_it_is() {
+    let whole = history(6);
+    let done = truncate(&whole, &evidence(1, 3), &[10; 6], 5, 65, 0).unwrap();
+    assert_eq!(done, Truncated { history: whole, dropped: vec![], tokens: 65 });
+}
+
+#[test]
+fn evidence_and_neighbours_stay_and_the_rest_is_spread_over_the_time_line() {
+    // Room for three of the fourteen others: the two ends of the time line and the middle of the longest stretch.
+    let done = truncate(&history(20), &evidence(5, 12), &[10; 20], 0, 90, 0).unwrap();
+    let kept = kept(&done);
+    assert!([4, 5, 6, 11, 12, 13].iter().all(|i| kept.contains(i)), "{kept:?}");
+    assert!(kept.contains(&19) && kept.contains(&0) && kept.contains(&16), "{kept:?}");
+    assert_eq!((kept.len(), done.dropped.len(), done.tokens), (9, 11, 90));
+}
+
+#[test]
+fn evidence_at_the_ends_has_one_neighbour() {
+    let done = truncate(&history(6), &evidence(0, 5), &[1; 6], 0, 4, 0).unwrap();
+    assert_eq!(kept(&done), [0, 1, 4, 5]);
+    assert_eq!(done.dropped, [2, 3]);
+}
+
+#[test]
+fn what_cannot_fit_is_an_error_with_the_numbers_and_the_remedy() {
+    let error = truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 600, 0).unwrap_err();
+    assert_eq!(
+        error,
+        TruncateError::DoesNotFit { sessions: vec![0, 1, 2, 3, 4, 5], evidence: 600, fixed: 50, budget: 600 }
+    );
+    let text = error.to_string();
+    for part in ["0, 1, 2, 3, 4, 5", "600 tokens", "prompt 50", "50 more", "--context"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 650, 0).is_ok());
+}
+
+#[test]
+fn numbers_too_large_to_add_are_an_error_and_no_overflow() {
+    let error = truncate(&history(3), &evidence(0, 2), &[usize::MAX; 3], usize::MAX, usize::MAX - 1, 0);
+    assert!(matches!(error, Err(TruncateError::DoesNotFit { .. })));
+    assert!(!error.unwrap_err().to_string().is_empty());
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let costs = truncate(&history(3), &evidence(0, 2), &[1; 2], 0, 9, 0).unwrap_err();
+    assert_eq!(costs, TruncateError::Costs { costs: 2, sessions: 3 });
+    assert_eq!(
+        truncate(&history(3), &evidence(0, 3), &[1; 3], 0, 9, 0).unwrap_err(),
+        TruncateError::NoSuchSession(3)
+    );
+}
+
+prop_compose! {
+    fn any_case()(
+        cost in prop::collection::vec(0usize..400, 2..40),
+        a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>(),
+        fixed in 0usize..200, budget in 0usize..9000, more in 0usize..3000, seed in any::<u64>(),
+    ) -> (Vec<usize>, usize, usize, usize, usize, usize, u64) {
+        let (a, b) = (a.index(cost.len() - 1), b.index(cost.len() - 1));
+        (cost, a.min(b), a.max(b) + 1, fixed, budget, budget + more, seed)
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_costs(case in any_case()) {
+        let (cost, old, new, fixed, budget, larger, seed) = case;
+        let (whole, evidence) = (history(cost.len()), evidence(old, new));
+        let stays: BTreeSet<usize> =
+            (0..cost.len()).filter(|i| i.abs_diff(old) <= 1 || i.abs_diff(new) <= 1).collect();
+        let needed: usize = stays.iter().map(|&i| cost[i]).sum();
+        let result = truncate(&whole, &evidence, &cost, fixed, budget, seed);
+        prop_assert_eq!(&result, &truncate(&whole, &evidence, &cost, fixed, budget, seed), "the same every time");
+        let Ok(done) = result else {
+            prop_assert!(needed + fixed > budget, "it is an error only if the evidence does not fit");
+            return Ok(());
+        };
+        let kept = kept(&done);
+        // It fits, and the tokens are those of what is kept.
+        prop_assert!(done.tokens <= budget);
+        prop_assert_eq!(done.tokens, fixed + kept.iter().map(|&i| cost[i]).sum::<usize>());
+        // Evidence and neighbours stay; kept and dropped partition the history, in order, sessions unchanged.
+        prop_assert!(stays.iter().all(|i| kept.contains(i)));
+        let mut all: Vec<usize> = kept.iter().chain(&done.dropped).copied().collect();
+        prop_assert!(kept.is_sorted() && done.dropped.is_sorted());
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..cost.len()).collect::<Vec<_>>());
+        prop_assert!(done.history.sessions.iter().all(|session| *session == whole.sessions[session.index]));
+        // Nothing goes without need: all that was dropped would not have fitted.
+        let dropped: usize = done.dropped.iter().map(|&i| cost[i]).sum();
+        prop_assert!(done.dropped.is_empty() || done.tokens + dropped > budget);
+        // A larger budget keeps all that a smaller one keeps.
+        let wide = truncate(&whole, &evidence, &cost, fixed, larger, seed).unwrap();
+        let wide: BTreeSet<usize> = wide.history.sessions.iter().map(|session| session.index).collect();
+        prop_assert!(kept.iter().all(|i| wide.contains(i)));
+        // What fits once is left alone the second time, whatever room there is.
+        let costs: Vec<usize> = kept.iter().map(|&i| cost[i]).collect();
+        let again = truncate(&done.history, &evidence, &costs, fixed, budget, seed).unwrap();
+        prop_assert_eq!(again.history, done.history);
+    }
+}

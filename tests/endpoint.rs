@@ -1,0 +1,313 @@
+//! What must hold for: the endpoint, against a scripted HTTP server on this machine.
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use palimpsest::chat::endpoint::{Endpoint, Patience};
+use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
+use palimpsest::data::{Case, Probe};
+use palimpsest::eval::plan::Selection;
+use palimpsest::eval::runner::run;
+use palimpsest::eval::store::RunStore;
+use palimpsest::eval::subject::{ChatSubject, Shown};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::eval::{cases, header};
+
+/// A server that gives each connection the next of its scripted replies and keeps the requests.
+struct Server {
+    port: u16,
+    requests: Arc<Mutex<Vec<String>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+enum Scripted {
+    /// Status line, further headers, body.
+    Reply(&'static str, &'static str, String),
+    /// Takes the request and never answers.
+    Silence,
+    /// Closes at once.
+    Hangup,
+}
+
+fn ok(content: &str, finish: &str) -> Scripted {
+    let body = serde_json::json!({
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
+        "service_tier": "a tier of this provider's own"
+    });
+    Scripted::Reply("200 OK", "", body.to_string())
+}
+
+fn status(line: &'static str, body: &str) -> Scripted {
+    Scripted::Reply(line, "", body.to_owned())
+}
+
+fn serve(script: Vec<Scripted>) -> Server {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    runtime.spawn(async move {
+        let mut open = Vec::new();
+        for scripted in script {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            if matches!(scripted, Scripted::Hangup) {
+                seen.lock().unwrap().push(String::new());
+                continue;
+            }
+            let request = read_request(&mut stream).await;
+            seen.lock().unwrap().push(request);
+            match scripted {
+                Scripted::Reply(line, headers, body) => {
+                    let length = body.len();
+                    let text = format!(
+                        "HTTP/1.1 {line}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
+                    );
+                    let _ = stream.write_all(text.as_bytes()).await;
+                }
+                _ => open.push(stream),
+            }
+        }
+        std::future::pending::<()>().await;
+    });
+    Server { port, requests, _runtime: runtime }
+}
+
+async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                return text;
+            }
+        }
+        match stream.read(&mut chunk).await {
+            Ok(n) if n > 0 => bytes.extend_from_slice(&chunk[..n]),
+            _ => return text,
+        }
+    }
+}
+
+impl Server {
+    fn endpoint(&self, retries: usize) -> Endpoint {
+        Endpoint::with_given_key(&self.address(), KEY, patience(retries)).unwrap()
+    }
+
+    fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/v1#some/model", self.port)
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+const KEY: &str = "sk-very-secret";
+const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 3, max_new_tokens: 32 };
+
+fn patience(retries: usize) -> Patience {
+    Patience {
+        timeout: Duration::from_secs(20),
+        retries,
+        first_delay: Duration::from_millis(1),
+        longest_delay: Duration::from_millis(20),
+    }
+}
+
+fn hello() -> Vec<Message> {
+    vec![
+        Message { role: MessageRole::System, content: "be brief".to_owned() },
+        Message { role: MessageRole::User, content: "hello".to_owned() },
+    ]
+}
+
+/// The error of one call, which must never hold the key.
+fn refusal(server: &Server, retries: usize) -> String {
+    let error = server.endpoint(retries).reply(&hello(), &SAMPLING).unwrap_err().to_string();
+    assert!(!error.contains(KEY), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+    assert!(error.contains(&format!("http://127.0.0.1:{}/v1/chat/completions", server.port)), "{error}");
+    error
+}
+
+#[test]
+fn a_reply_is_read_and_the_request_is_what_servers_expect() {
+    let server = serve(vec![ok("hi there", "stop")]);
+    let mut endpoint = server.endpoint(0);
+    let reply = endpoint.reply(&hello(), &SAMPLING).unwrap();
+    assert_eq!((reply.text.as_str(), reply.stop), ("hi there", StopReason::EndOfTurn));
+    assert_eq!((reply.prompt_tokens, reply.completion_tokens), (Some(11), Some(3)));
+    assert_eq!(endpoint.name(), format!("http://127.0.0.1:{}/v1#some/model", server.port));
+    let seen = server.seen();
+    let (head, body) = seen[0].split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1"), "{head}");
+    assert!(head.to_lowercase().contains(&format!("authorization: bearer {KEY}")), "{head}");
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "model": "some/model",
+            "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}],
+            "temperature": 0.0, "top_p": 1.0, "seed": 3, "max_tokens": 32
+        })
+    );
+}
+
+#[test]
+fn a_reply_cut_at_the_limit_says_so() {
+    let server = serve(vec![ok("hi th", "length")]);
+    assert_eq!(server.endpoint(0).reply(&hello(), &SAMPLING).unwrap().stop, StopReason::MaxNewTokens);
+}
+
+#[test]
+fn rate_limits_server_errors_and_broken_connections_are_tried_again() {
+    let server = serve(vec![
+        Scripted::Reply("429 Too Many Requests", "Retry-After: 1\r\n", "<html>slow down</html>".to_owned()),
+        status("500 Internal Server Error", "oops"),
+        status("503 Service Unavailable", "{\"error\": {\"message\": \"loading\"}}"),
+        Scripted::Hangup,
+        ok("at last", "stop"),
+    ]);
+    assert_eq!(server.endpoint(4).reply(&hello(), &SAMPLING).unwrap().text, "at last");
+    assert_eq!(server.seen().len(), 5);
+}
+
+#[test]
+fn patience_ends_and_the_last_error_is_told() {
+    let server = serve((0..9).map(|_| status("502 Bad Gateway", "<html>no upstream</html>")).collect());
+    let error = refusal(&server, 2);
+    assert!(error.contains("502") && error.contains("no upstream"), "{error}");
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[test]
+fn refusals_are_not_tried_again_and_name_the_remedy() {
+    for (line, body, remedy) in [
+        ("401 Unauthorized", format!("bad key {KEY}"), "PALIMPSEST_API_KEY"),
+        ("404 Not Found", "no such model".to_owned(), "/v1"),
+        ("400 Bad Request", "{\"error\":{\"message\":\"too long\"}}".to_owned(), "too long"),
+        ("307 Temporary Redirect", String::new(), "redirect"),
+    ] {
+        let server =
+            serve(vec![Scripted::Reply(line, "Location: http://elsewhere/\r\n", body), ok("never", "stop")]);
+        let error = refusal(&server, 5);
+        assert!(error.contains(&line[..3]) && error.contains(remedy), "{error}");
+        assert_eq!(server.seen().len(), 1, "{line}");
+    }
+}
+
+#[test]
+fn garbage_is_an_error_and_not_an_answer() {
+    for body in [
+        "<html>welcome</html>",
+        "{\"choices\": []}",
+        "{\"choices\": [{\"message\": {\"content\": null}}]}",
+        "",
+    ] {
+        let server = serve(vec![status("200 OK", body)]);
+        let error = refusal(&server, 3);
+        assert!(error.contains("cannot be used"), "{error}");
+    }
+}
+
+#[test]
+fn a_model_that_wants_the_newer_limit_gets_it() {
+    let server = serve(vec![
+        status(
+            "400 Bad Request",
+            "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+        ),
+        ok("fine", "stop"),
+    ]);
+    assert_eq!(server.endpoint(0).reply(&hello(), &SAMPLING).unwrap().text, "fine");
+    assert!(server.seen()[1].contains("\"max_completion_tokens\":32"));
+    assert!(!server.seen()[1].contains("\"max_tokens\""));
+}
+
+#[test]
+fn a_silent_server_times_out() {
+    let server = serve(vec![Scripted::Silence, Scripted::Silence]);
+    let patience = Patience { timeout: Duration::from_millis(200), ..patience(1) };
+    let mut endpoint = Endpoint::with_given_key(&server.address(), KEY, patience).unwrap();
+    let error = endpoint.reply(&hello(), &SAMPLING).unwrap_err().to_string();
+    assert!(error.contains("no reply within"), "{error}");
+    assert_eq!(server.seen().len(), 2);
+}
+
+#[test]
+fn a_port_that_refuses_is_one_clear_line() {
+    // Bound and closed again: nobody listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("http://127.0.0.1:{port}/v1#m");
+    let mut endpoint = Endpoint::with_given_key(&address, KEY, patience(1)).unwrap();
+    let error = endpoint.reply(&hello(), &SAMPLING).unwrap_err().to_string();
+    assert!(error.contains("no connection") && error.contains("refused"), "{error}");
+    assert!(error.contains("is the server running") && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn addresses_that_name_no_model_or_hold_a_password_are_refused() {
+    for (address, said) in [
+        ("http://127.0.0.1:8000/v1", "names no model"),
+        ("http://127.0.0.1:8000/v1#", "names no model"),
+        ("ftp://host/v1#m", "no http or https"),
+        ("host:8000/v1#m", "no http or https"),
+        ("http://#m", "does not parse"),
+        ("http://me:hunter2@host/v1#m", "password"),
+        ("http://host/v1?key=hunter2#m", "query"),
+    ] {
+        let error = Endpoint::with_given_key(address, KEY, patience(0)).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("#model"), "{address}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
+    let error =
+        Endpoint::with_given_key("http://host/v1#m", "two\nlines", patience(0)).unwrap_err().to_string();
+    assert!(error.contains("characters") && !error.contains("lines"), "{error}");
+    let endpoint = Endpoint::with_given_key("http://host/v1#m", KEY, patience(0)).unwrap();
+    assert!(!format!("{endpoint:?}").contains(KEY));
+}
+
+fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
+    let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
+    Ok(Shown { messages, dropped_sessions: vec![0] })
+}
+
+#[test]
+fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let plan = Selection::default().plan(&all).unwrap();
+    let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
+    let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
+    let mut endpoint = gone.endpoint(0);
+    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let error = run(&mut store, &all, &mut subject, &stop, false).unwrap_err().to_string();
+    assert!(error.contains("401") && error.contains("goes on"), "{error}");
+    assert_eq!(store.answers().len(), 3);
+
+    let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());
+    let mut endpoint = back.endpoint(0);
+    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let summary = run(&mut store, &all, &mut subject, &stop, false).unwrap();
+    assert_eq!((summary.answered, summary.errors), (6, 0));
+    let rows = store.answers();
+    assert_eq!(rows[5].answer.as_deref(), Some("answer 5"));
+    assert_eq!((rows[5].attention.as_ref(), rows[5].prompt_tokens), (None, Some(11)));
+    // The key is in no file.
+    for entry in std::fs::read_dir(root.path()).unwrap().flatten().filter(|e| e.path().is_file()) {
+        assert!(!String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).contains(KEY));
+    }
+}

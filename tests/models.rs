@@ -1,1 +1,0 @@
-//! What must hold for: models.

@@ -1,0 +1,301 @@
+//! GGUF: what is in the file comes out, and no file can make the reader panic or allocate absurdly.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+use candle_core::{Device, quantized::GgmlDType};
+use palimpsest::model::weights::gguf::{GgufError, GgufFile, Header, split_parts};
+use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
+use proptest::prelude::*;
+
+use super::gguf_bytes::{Gguf, Meta, Tensor};
+
+/// Remembers the largest single allocation of each thread, for the fuzz tests.
+struct Largest;
+
+thread_local! {
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+fn note(size: usize) {
+    // Fails only while the thread ends.
+    let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
+}
+
+// SAFETY: every call is handed to the system allocator unchanged.
+unsafe impl GlobalAlloc for Largest {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note(size);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Largest = Largest;
+
+fn parse(gguf: &Gguf) -> Result<Header, GgufError> {
+    Header::parse(&gguf.bytes(), Path::new("test.gguf"))
+}
+
+/// The message of the error that a changed small file gives.
+fn refusal(change: impl FnOnce(&mut Gguf)) -> String {
+    let mut gguf = Gguf::small();
+    change(&mut gguf);
+    let message = parse(&gguf).expect_err("the file is wrong").to_string();
+    assert!(message.contains("test.gguf"), "the message names the file: {message}");
+    message
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn values_and_tensors_come_out_as_they_were_written() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in [2, 3] {
+        let mut gguf = Gguf::small();
+        gguf.version = version;
+        let path = write(dir.path(), "small.gguf", &gguf.bytes());
+        let file = GgufFile::open(&[&path]).unwrap();
+        assert_eq!(file.version(), version);
+        assert_eq!(file.architecture().unwrap(), "llama");
+        assert_eq!(file.require::<u32>("llama.block_count").unwrap(), 2);
+        assert_eq!(file.require::<usize>("llama.block_count").unwrap(), 2);
+        assert_eq!(file.require::<f32>("llama.rope.freq_base").unwrap(), 10_000.0);
+        assert_eq!(file.require::<&[String]>("tokenizer.ggml.tokens").unwrap(), ["a", "b", "ab"]);
+        assert_eq!(file.get::<u32>("llama.absent").unwrap(), None);
+
+        let info = file.tensor_info("plain").unwrap();
+        assert_eq!((info.shape.as_slice(), info.dtype), (&[2, 4][..], GgmlDType::F32));
+        let plain = file.qtensor("plain", &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
+        assert_eq!(plain.to_vec2::<f32>().unwrap(), [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]);
+        assert_eq!(file.tensor_bytes("packed").unwrap().len(), 18);
+        assert_eq!(file.qtensor("packed", &Device::Cpu).unwrap().shape().dims(), [32]);
+    }
+}
+
+#[test]
+fn a_missing_or_mistyped_key_and_a_missing_tensor_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "small.gguf", &Gguf::small().bytes());
+    let file = GgufFile::open(&[&path]).unwrap();
+    assert!(file.require::<u32>("llama.absent").unwrap_err().to_string().contains("\"llama.absent\""));
+    let error = file.require::<u32>("general.architecture").unwrap_err().to_string();
+    assert!(error.contains("the text \"llama\"") && error.contains("an integer"), "{error}");
+    assert!(file.tensor_bytes("absent").unwrap_err().to_string().contains("no tensor \"absent\""));
+}
+
+#[test]
+fn an_integer_out_of_range_is_refused_not_wrapped() {
+    let mut gguf = Gguf::small();
+    gguf.metadata.push(("big", Meta::Raw(10, (1_u64 << 40).to_le_bytes().to_vec())));
+    gguf.metadata.push(("negative", Meta::Raw(5, (-1_i32).to_le_bytes().to_vec())));
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "small.gguf", &gguf.bytes());
+    let file = GgufFile::open(&[&path]).unwrap();
+    assert!(matches!(file.require::<u32>("big"), Err(GgufError::KeyType { .. })));
+    assert_eq!(file.require::<u64>("big").unwrap(), 1 << 40);
+    assert!(matches!(file.require::<u32>("negative"), Err(GgufError::KeyType { .. })));
+    assert_eq!(file.require::<i32>("negative").unwrap(), -1);
+}
+
+#[test]
+fn a_file_of_another_kind_or_version_is_refused_by_name() {
+    assert!(refusal(|gguf| gguf.magic = *b"PK\x03\x04").contains("not a GGUF file"));
+    assert!(refusal(|gguf| gguf.version = 1).contains("version 1 (of August 2023"));
+    assert!(refusal(|gguf| gguf.version = 4).contains("version 4"));
+    assert!(refusal(|gguf| gguf.version = 3_u32.swap_bytes()).contains("big-endian"));
+    let empty = Header::parse(&[], Path::new("test.gguf")).unwrap_err();
+    assert!(matches!(empty, GgufError::NotGguf { .. }));
+}
+
+#[test]
+fn counts_that_cannot_fit_are_refused_before_anything_is_allocated() {
+    assert!(
+        refusal(|gguf| gguf.tensor_count = Some(u64::MAX)).contains("claims 18446744073709551615 tensors")
+    );
+    assert!(refusal(|gguf| gguf.metadata_count = Some(1 << 50)).contains("metadata values"));
+    let huge_array = [8_u32.to_le_bytes().as_slice(), (1_u64 << 60).to_le_bytes().as_slice()].concat();
+    assert!(
+        refusal(|gguf| gguf.metadata.push(("huge", Meta::Raw(9, huge_array)))).contains("elements of huge")
+    );
+    let huge_text = (1_u64 << 62).to_le_bytes().to_vec();
+    assert!(
+        refusal(|gguf| gguf.metadata.push(("long", Meta::Raw(8, huge_text)))).contains("cut short: long")
+    );
+}
+
+#[test]
+fn faulty_metadata_is_refused_with_its_key() {
+    assert!(
+        refusal(|gguf| gguf.metadata.push(("odd", Meta::Raw(13, vec![]))))
+            .contains("\"odd\" has the unknown type 13")
+    );
+    assert!(refusal(|gguf| gguf.metadata.push(("maybe", Meta::Raw(7, vec![2])))).contains("neither 0 nor 1"));
+    assert!(
+        refusal(|gguf| gguf.metadata.push(("llama.block_count", Meta::U32(3)))).contains("appears twice")
+    );
+    let not_utf8 = [2_u64.to_le_bytes().as_slice(), &[0xff, 0xfe]].concat();
+    assert!(
+        refusal(|gguf| gguf.metadata.push(("bytes", Meta::Raw(8, not_utf8))))
+            .contains("bytes is not valid UTF-8")
+    );
+    let one_array = [9_u32.to_le_bytes().as_slice(), 1_u64.to_le_bytes().as_slice()].concat();
+    let nested = [one_array.repeat(50), vec![0; 12]].concat();
+    assert!(refusal(|gguf| gguf.metadata.push(("deep", Meta::Raw(9, nested)))).contains("nests arrays"));
+    for alignment in [0, 1, 12, 1 << 20] {
+        let message = refusal(|gguf| gguf.metadata.push(("general.alignment", Meta::U32(alignment))));
+        assert!(message.contains(&format!("general.alignment is {alignment}")), "{message}");
+    }
+}
+
+#[test]
+fn faulty_tensors_are_refused_with_their_name() {
+    let tensor = |dims: &[u64], code, offset| {
+        let added = Tensor { name: "added", dims: dims.to_vec(), code, offset };
+        refusal(|gguf| gguf.tensors.push(added))
+    };
+    assert!(tensor(&[4], 0, 1 << 40).contains("cut short: tensor \"added\""));
+    assert!(tensor(&[4], 0, u64::MAX - 31).contains("cut short: tensor \"added\""));
+    assert!(tensor(&[4], 0, 4).contains("not a multiple of the alignment 32"));
+    assert!(tensor(&[4096], 0, 0).contains("needs 16384 bytes"));
+    assert!(tensor(&[1 << 40, 1 << 40], 0, 0).contains("impossible shape"));
+    assert!(tensor(&[33], 2, 0).contains("not a multiple of the 32 in a Q4_0 block"));
+    assert!(tensor(&[0], 0, 0).contains("a dimension of length 0"));
+    assert!(tensor(&[], 0, 0).contains("0 dimensions"));
+    assert!(tensor(&[1; 5], 0, 0).contains("5 dimensions"));
+    let unreadable = tensor(&[32], 20, 0);
+    assert!(unreadable.contains("type 20 (IQ4_NL)") && unreadable.contains("Q4_0"), "{unreadable}");
+    assert!(tensor(&[32], 999, 0).contains("type 999,"));
+    assert!(refusal(|gguf| gguf.tensors[1].name = "plain").contains("tensor \"plain\" appears twice"));
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let bytes = Gguf::small().bytes();
+    for length in 0..bytes.len() {
+        assert!(Header::parse(&bytes[..length], Path::new("test.gguf")).is_err(), "cut to {length} bytes");
+    }
+    assert!(Header::parse(&bytes, Path::new("test.gguf")).is_ok());
+}
+
+/// Two parts of a split file.
+fn split() -> [Gguf; 2] {
+    let tagged = |number: u32, name| {
+        let mut gguf = Gguf::small();
+        gguf.metadata.push(("split.count", Meta::Raw(2, 2_u16.to_le_bytes().to_vec())));
+        gguf.metadata.push(("split.no", Meta::Raw(2, (number as u16).to_le_bytes().to_vec())));
+        gguf.metadata.push(("split.tensors.count", Meta::Raw(5, 2_i32.to_le_bytes().to_vec())));
+        gguf.tensors.truncate(1);
+        gguf.tensors[0].name = name;
+        gguf
+    };
+    [tagged(0, "first"), tagged(1, "second")]
+}
+
+#[test]
+fn a_split_file_is_found_whole_from_any_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = split();
+    let paths = [
+        write(dir.path(), "m-00001-of-00002.gguf", &first.bytes()),
+        write(dir.path(), "m-00002-of-00002.gguf", &second.bytes()),
+    ];
+    for path in &paths {
+        assert_eq!(split_parts(path).unwrap(), paths);
+        let file = GgufFile::open(&[path]).unwrap();
+        assert_eq!(file.tensors().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
+        assert_eq!(file.tensor_bytes("second").unwrap().len(), 32);
+    }
+}
+
+#[test]
+fn a_split_file_with_a_missing_double_or_misplaced_part_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = split();
+    let one = write(dir.path(), "m-00001-of-00002.gguf", &first.bytes());
+    assert!(GgufFile::open(&[&one]).unwrap_err().to_string().contains("part 2 of 2 is missing"));
+    let alone = write(dir.path(), "renamed.gguf", &first.bytes());
+    assert!(GgufFile::open(&[&alone]).unwrap_err().to_string().contains("one of 2, but 1 were given"));
+    let two = write(dir.path(), "m-00002-of-00002.gguf", &second.bytes());
+    assert!(GgufFile::open(&[&two, &one]).unwrap_err().to_string().contains("stands at place 1"));
+    let [_, mut same] = split();
+    same.tensors[0].name = "first";
+    let two = write(dir.path(), "m-00002-of-00002.gguf", &same.bytes());
+    assert!(
+        GgufFile::open(&[&one, &two]).unwrap_err().to_string().contains("tensor \"first\" appears twice")
+    );
+}
+
+#[test]
+fn the_tokenizer_fields_come_out_and_faulty_ones_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |gguf: &Gguf| GgufFile::open(&[write(dir.path(), "t.gguf", &gguf.bytes())]).unwrap();
+    let fields = tokenizer_fields(&open(&Gguf::small())).unwrap();
+    assert_eq!((fields.model.as_str(), fields.tokens.len(), fields.merges.len()), ("gpt2", 3, 1));
+    assert_eq!((fields.bos, fields.eos, fields.chat_template), (Some(1), None, None));
+
+    let mut outside = Gguf::small();
+    outside.metadata.push(("tokenizer.ggml.eos_token_id", Meta::U32(3)));
+    let error = tokenizer_fields(&open(&outside)).unwrap_err().to_string();
+    assert!(error.contains("eos_token_id") && error.contains("outside the vocabulary of 3"), "{error}");
+    let mut short = Gguf::small();
+    let one_type = [5_u32.to_le_bytes().as_slice(), &1_u64.to_le_bytes(), &1_i32.to_le_bytes()].concat();
+    short.metadata.push(("tokenizer.ggml.token_type", Meta::Raw(9, one_type)));
+    assert!(tokenizer_fields(&open(&short)).unwrap_err().to_string().contains("1 entries for 3 tokens"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_mutation_panics_or_allocates_absurdly(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..3),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = Gguf::small().bytes();
+        for (place, byte) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        for (place, word) in words {
+            let place = place.index(bytes.len() - 8);
+            bytes[place..place + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        LARGEST.set(0);
+        let parsed = Header::parse(&bytes, Path::new("fuzz.gguf"));
+        // Every item in memory stands for some bytes of the file; hash tables round up.
+        prop_assert!(LARGEST.get() <= 64 * bytes.len().max(256), "{} bytes at once", LARGEST.get());
+        if let Ok(header) = parsed {
+            for tensor in &header.tensors {
+                prop_assert!(tensor.range.start <= tensor.range.end && tensor.range.end <= bytes.len());
+            }
+        }
+    }
+}

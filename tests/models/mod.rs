@@ -1,0 +1,7 @@
+//! What must hold for: models.
+mod gguf;
+mod gguf_bytes;
+mod manifests;
+#[cfg(unix)] // the stand-in for python3 is a shell script
+mod pulls;
+mod safetensors;

@@ -1,0 +1,176 @@
+//! What must hold for tokenisers and for decoding while generating.
+
+use palimpsest::prompt::{GgufTokenizer, KNOWN_PRE_TOKENIZERS, PromptError, StreamDecoder, Tokenizer};
+use proptest::prelude::*;
+
+use super::{metadata, tokenizer};
+
+const MIXED: &str = "Ça va? 日本語 🤖👩‍👩‍👧 in 2024 — the user's  plan\n\n\tend";
+
+#[test]
+fn byte_level_tokens_decode_to_the_text_for_every_known_pre_tokenizer() {
+    for pre in KNOWN_PRE_TOKENIZERS {
+        let tokenizer = tokenizer(pre);
+        let encoded = tokenizer.encode_with_offsets(MIXED).unwrap();
+        assert_eq!(tokenizer.decode(&encoded.ids, false).unwrap(), MIXED, "{pre}");
+        assert_eq!(tokenizer.encode(MIXED).unwrap(), encoded.ids);
+        assert_eq!(tokenizer.count(MIXED).unwrap(), encoded.ids.len());
+        assert!(encoded.offsets.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{pre}: starts decrease");
+        assert!(
+            encoded.offsets.iter().all(|&(start, end)| MIXED.get(start..end).is_some()),
+            "{pre}: split character"
+        );
+    }
+}
+
+#[test]
+fn pre_tokenizers_differ_where_they_must() {
+    // The vocabulary merges 1 and 2: a digit-by-digit pre-tokeniser must not let it.
+    for (pre, tokens) in [("smollm", 2), ("qwen2", 2), ("llama-bpe", 1), ("gpt-2", 1), ("default", 1)] {
+        assert_eq!(tokenizer(pre).count("12").unwrap(), tokens, "{pre}");
+    }
+    // A colon takes the newline along in the regular expressions of llama-bpe and qwen2 alone.
+    for (pre, tokens) in [("smollm", 2), ("qwen2", 1), ("llama-bpe", 1), ("gpt-2", 2)] {
+        assert_eq!(tokenizer(pre).count(":\n").unwrap(), tokens, "{pre}");
+    }
+}
+
+#[test]
+fn special_tokens_are_single_and_can_be_left_out() {
+    let tokenizer = tokenizer("smollm");
+    let ids = tokenizer.encode("<|im_start|>user<|im_end|>").unwrap();
+    assert_eq!(ids.first().copied(), tokenizer.token_id("<|im_start|>"));
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), "user");
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), "<|im_start|>user<|im_end|>");
+    assert_eq!(tokenizer.vocab_size(), metadata("smollm").tokens.len());
+    assert_eq!(tokenizer.token_id("absent"), None);
+}
+
+#[test]
+fn tokenizer_json_gives_the_same_tokens_and_its_extras_are_ignored() {
+    let inner = tokenizers::Tokenizer::from_bytes(TOKENIZER_JSON).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    inner.save(&path, false).unwrap();
+    let tokenizer = Tokenizer::from_file(&path).unwrap();
+    // The file asks for truncation to one token, trimmed offsets and an added token; none may happen.
+    let encoded = tokenizer.encode_with_offsets("a b a").unwrap();
+    assert_eq!(encoded.ids, [1, 2, 3, 2, 1]);
+    assert_eq!(encoded.offsets, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]);
+    assert_eq!(tokenizer.vocab_size(), 4);
+    let error = Tokenizer::from_file(&dir.path().join("absent.json")).unwrap_err().to_string();
+    assert!(error.contains("absent.json"), "{error}");
+    std::fs::write(&path, "{}").unwrap();
+    assert!(Tokenizer::from_file(&path).unwrap_err().to_string().contains("tokenizer.json"));
+}
+
+const TOKENIZER_JSON: &str = r#"{
+  "version": "1.0",
+  "truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+  "padding": null,
+  "added_tokens": [{"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "post_processor": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+    "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+    "vocab": {"<s>": 0, "a": 1, "Ġ": 2, "b": 3}, "merges": []}
+}"#;
+
+#[test]
+fn unusable_gguf_metadata_is_an_error_that_names_the_remedy() {
+    let error = |change: &dyn Fn(&mut GgufTokenizer)| {
+        let mut metadata = metadata("smollm");
+        change(&mut metadata);
+        Tokenizer::from_gguf_metadata(&metadata).unwrap_err()
+    };
+    let unknown = error(&|metadata| metadata.pre = Some("jais".to_owned()));
+    assert!(matches!(unknown, PromptError::UnknownPreTokenizer { .. }));
+    let text = unknown.to_string();
+    assert!(text.contains("jais") && KNOWN_PRE_TOKENIZERS.iter().all(|name| text.contains(name)), "{text}");
+    assert!(error(&|metadata| metadata.model = "bert".to_owned()).to_string().contains("\"bert\""));
+    assert!(error(&|metadata| metadata.tokens.clear()).to_string().contains("no tokens"));
+    assert!(error(&|metadata| metadata.token_types.truncate(2)).to_string().contains("2 token types"));
+    assert!(error(&|metadata| metadata.merges.push("q".to_owned())).to_string().contains("\"q\""));
+    assert!(error(&|metadata| metadata.merges.push("q q".to_owned())).to_string().contains("\"qq\""));
+    assert!(error(&|metadata| metadata.model = "llama".to_owned()).to_string().contains("scores"));
+}
+
+/// A tiny SentencePiece vocabulary: specials, 256 bytes, then pieces from the best score to the worst.
+fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
+    let mut tokens: Vec<String> = ["<pad>", "<eos>", "<bos>", "<unk>"].map(str::to_owned).to_vec();
+    let mut token_types = vec![3, 3, 3, 2];
+    tokens.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));
+    token_types.extend([6; 256]);
+    let pieces = ["th", "▁th", "he", "the", "▁the", "▁", "t", "h", "e", "n", "s"];
+    tokens.extend(pieces.map(str::to_owned));
+    token_types.extend([1; 11]);
+    tokens.push("\n\n".to_owned());
+    token_types.push(4);
+    let scores = (0..tokens.len()).map(|id| -(id as f32)).collect();
+    Tokenizer::from_gguf_metadata(&GgufTokenizer {
+        model: "llama".to_owned(),
+        tokens,
+        token_types,
+        scores: Some(scores),
+        unk: Some(3),
+        add_space_prefix: Some(add_space_prefix),
+        ..GgufTokenizer::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn sentence_piece_merges_by_score_and_falls_back_to_bytes() {
+    let tokenizer = sentence_piece(false);
+    let pieces = |text: &str| -> Vec<String> {
+        tokenizer.encode(text).unwrap().into_iter().filter_map(|id| tokenizer.token(id)).collect()
+    };
+    assert_eq!(pieces("the then\n\n"), ["the", "▁the", "n", "\n\n"]);
+    assert_eq!(pieces("sé"), ["s", "<0xC3>", "<0xA9>"]);
+    let text = "  the thés 🤖\n\n then ";
+    let ids = tokenizer.encode(text).unwrap();
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
+}
+
+#[test]
+fn sentence_piece_dummy_prefix_is_added_and_taken_off() {
+    let tokenizer = sentence_piece(true);
+    let ids = tokenizer.encode("the").unwrap();
+    assert_eq!(tokenizer.token(ids[0]).unwrap(), "▁the");
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), "the");
+}
+
+fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
+    let mut decoder = StreamDecoder::new(tokenizer, false);
+    let mut pieces: Vec<String> = ids.iter().filter_map(|&id| decoder.push(id).unwrap()).collect();
+    pieces.extend(decoder.finish().unwrap());
+    pieces
+}
+
+#[test]
+fn stream_emits_emoji_and_cjk_whole() {
+    for tokenizer in [tokenizer("smollm"), sentence_piece(false)] {
+        let ids = tokenizer.encode("日本 🤖!").unwrap();
+        let pieces = stream(&tokenizer, &ids);
+        assert_eq!(pieces, ["日", "本", " ", "🤖", "!"]);
+    }
+}
+
+#[test]
+fn stream_shows_bytes_that_never_become_a_character_at_the_end() {
+    let tokenizer = tokenizer("smollm");
+    let mut ids = tokenizer.encode("a🤖").unwrap();
+    ids.pop();
+    assert_eq!(stream(&tokenizer, &ids).concat(), "a\u{fffd}");
+}
+
+proptest! {
+    #[test]
+    fn stream_concatenates_to_the_whole_decoding(text in "(\\PC|\\n|🤖|é){0,40}", pre in prop::sample::select(KNOWN_PRE_TOKENIZERS.to_vec())) {
+        let tokenizer = tokenizer(pre);
+        let ids = tokenizer.encode(&text).unwrap();
+        prop_assert_eq!(stream(&tokenizer, &ids).concat(), tokenizer.decode(&ids, false).unwrap());
+    }
+}

@@ -1,0 +1,197 @@
+//! What must hold for: statistics, against established libraries and the published tables.
+use palimpsest::eval::agreement::Agreement;
+use palimpsest::eval::metrics::mean;
+use palimpsest::eval::statistics::{
+    StatisticsError, bootstrap_mean_band, quantile, stratified_bootstrap, wilson,
+};
+use serde_json::Value;
+
+/// Made by scripts/statistics_reference.py; the versions stand in it.
+fn reference() -> Value {
+    serde_json::from_str(include_str!("fixtures/statistics.json")).unwrap()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn wilson_intervals_equal_statsmodels() {
+    let reference = reference();
+    let rows = reference["wilson"].as_array().unwrap();
+    assert!(rows.len() >= 20);
+    for row in rows {
+        let (k, n) = (row["successes"].as_u64().unwrap() as usize, row["trials"].as_u64().unwrap() as usize);
+        let ours = wilson(k, n, row["level"].as_f64().unwrap()).unwrap();
+        assert!((ours.low - row["low"].as_f64().unwrap()).abs() < 1e-9, "{row}");
+        assert!((ours.high - row["high"].as_f64().unwrap()).abs() < 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn wilson_is_absent_where_it_has_no_meaning() {
+    assert_eq!(wilson(0, 0, 0.95), None);
+    assert_eq!(wilson(3, 2, 0.95), None);
+    assert_eq!(wilson(1, 2, 1.0), None);
+    assert_eq!(wilson(1, 2, f64::NAN), None);
+}
+
+#[test]
+fn quantiles_equal_numpy() {
+    let reference = reference();
+    let sorted = floats(&reference["quantile"]["sorted"]);
+    let q = floats(&reference["quantile"]["q"]);
+    for (q, expected) in q.iter().zip(floats(&reference["quantile"]["expected"])) {
+        assert!((quantile(&sorted, *q) - expected).abs() < 1e-12);
+    }
+    assert!(quantile(&[], 0.5).is_nan());
+}
+
+#[test]
+fn the_bootstrap_band_agrees_with_scipy_within_monte_carlo_error() {
+    let reference = reference();
+    let values: Vec<Vec<f64>> =
+        reference["bootstrap_mean"]["values"].as_array().unwrap().iter().map(floats).collect();
+    let (low, high) = bootstrap_mean_band(&values, 20_000, 1).unwrap();
+    let expected = floats(&reference["bootstrap_mean"]["low"]).into_iter();
+    let expected = expected.zip(floats(&reference["bootstrap_mean"]["high"]));
+    for ((low, high), (l, h)) in low.iter().zip(&high).zip(expected) {
+        let tolerance = 0.02 * (h - l);
+        assert!((low - l).abs() < tolerance && (high - h).abs() < tolerance, "{low} {high} against {l} {h}");
+    }
+}
+
+#[test]
+fn the_bootstrap_is_the_same_for_the_same_seed_and_moves_with_another() {
+    let values: Vec<Vec<f64>> = (0..12).map(|i| vec![f64::from(i * i), 1.0]).collect();
+    let first = bootstrap_mean_band(&values, 500, 3).unwrap();
+    assert_eq!(first, bootstrap_mean_band(&values, 500, 3).unwrap());
+    assert_ne!(first, bootstrap_mean_band(&values, 500, 4).unwrap());
+    // A position that never varies has a band without width.
+    assert_eq!((first.0[1], first.1[1]), (1.0, 1.0));
+}
+
+#[test]
+fn the_bootstrap_refuses_what_has_no_mean_curve() {
+    assert_eq!(bootstrap_mean_band(&[], 10, 0), Err(StatisticsError::Empty("examples")));
+    assert_eq!(bootstrap_mean_band(&[vec![1.0]], 0, 0), Err(StatisticsError::Empty("resamples")));
+    let ragged = bootstrap_mean_band(&[vec![1.0, 2.0], vec![1.0]], 10, 0);
+    assert_eq!(ragged, Err(StatisticsError::Ragged { example: 1, found: 1, expected: 2 }));
+    assert!(matches!(
+        bootstrap_mean_band(&[vec![1.0, f64::NAN]], 10, 0),
+        Err(StatisticsError::NotFinite { example: 0, position: 1, .. })
+    ));
+}
+
+#[test]
+fn resampling_keeps_to_the_strata() {
+    // Each stratum is constant, so a draw that mixed them would move the statistic.
+    let strata = vec![vec![0.0; 5], vec![1.0; 3]];
+    let interval = stratified_bootstrap(
+        &strata,
+        |sample| {
+            assert_eq!(sample.iter().map(Vec::len).collect::<Vec<_>>(), [5, 3]);
+            mean(&sample.iter().flatten().map(|x| **x).collect::<Vec<f64>>())
+        },
+        200,
+        9,
+    )
+    .unwrap();
+    assert_eq!((interval.low, interval.high), (0.375, 0.375));
+    assert_eq!(stratified_bootstrap::<f64>(&[], |_| None, 10, 0), None);
+}
+
+#[test]
+fn agreement_equals_scikit_learn() {
+    for row in reference()["agreement"].as_array().unwrap() {
+        let counts: Vec<usize> = floats(&row["counts"]).iter().map(|x| *x as usize).collect();
+        let ours = Agreement {
+            true_positive: counts[0],
+            false_positive: counts[1],
+            false_negative: counts[2],
+            true_negative: counts[3],
+        };
+        for (name, value) in [
+            ("kappa", ours.kappa()),
+            ("precision", ours.precision()),
+            ("recall", ours.recall()),
+            ("f1", ours.f1()),
+        ] {
+            assert!((value.unwrap() - row[name].as_f64().unwrap()).abs() < 1e-12, "{name} of {row}");
+        }
+    }
+}
+
+#[test]
+fn table_7_follows_from_its_counts() {
+    // STALE, table 7: (TP, FP, FN, TN) as its percentages determine them, then what it prints.
+    #[rustfmt::skip]
+    let rows = [
+        ("Overall", [99, 2, 8, 131], ["240", "95.83", "0.9152", "98.02", "92.52", "95.19", "1.50", "7.48"]),
+        ("SR",      [51, 1, 0, 28],  ["80", "98.75", "0.9728", "98.08", "100.00", "99.03", "3.45", "0.00"]),
+        ("PR",      [13, 1, 1, 65],  ["80", "97.50", "0.9134", "92.86", "92.86", "92.86", "1.52", "7.14"]),
+        ("IPA",     [35, 0, 7, 38],  ["80", "91.25", "0.8261", "100.00", "83.33", "90.91", "0.00", "16.67"]),
+        ("Type I",  [56, 1, 3, 60],  ["120", "96.67", "0.9333", "98.25", "94.92", "96.55", "1.64", "5.08"]),
+        ("Type II", [43, 1, 5, 71],  ["120", "95.00", "0.8944", "97.73", "89.58", "93.48", "1.39", "10.42"]),
+    ];
+    let percent = |x: Option<f64>| format!("{:.2}", 100.0 * x.unwrap());
+    for (name, [tp, fp, fn_, tn], printed) in rows {
+        let a = Agreement { true_positive: tp, false_positive: fp, false_negative: fn_, true_negative: tn };
+        let ours = [
+            a.n().to_string(),
+            percent(a.agreement()),
+            format!("{:.4}", a.kappa().unwrap()),
+            percent(a.precision()),
+            percent(a.recall()),
+            percent(a.f1()),
+            percent(a.false_positive_rate()),
+            percent(a.false_negative_rate()),
+        ];
+        assert_eq!(ours, printed.map(str::to_owned), "{name}");
+    }
+    // The dimensions make up the whole, and so do the types.
+    for parts in [&rows[1..4], &rows[4..6]] {
+        for i in 0..4 {
+            assert_eq!(parts.iter().map(|(_, counts, _)| counts[i]).sum::<usize>(), rows[0].1[i]);
+        }
+    }
+}
+
+#[test]
+fn agreement_is_absent_rather_than_nan() {
+    let none = Agreement::default();
+    assert_eq!(
+        (none.n(), none.agreement(), none.kappa(), none.precision(), none.f1()),
+        (0, None, None, None, None)
+    );
+    // Both always say yes: chance explains everything.
+    let always = Agreement::count([(true, true), (true, true)]);
+    assert_eq!((always.agreement(), always.kappa(), always.false_positive_rate()), (Some(1.0), None, None));
+}
+
+#[test]
+fn table_2_overall_is_the_mean_of_its_six_columns() {
+    // STALE, table 2: SR, PR, IPA of type I, then of type II, then the printed overall, in percent.
+    #[rustfmt::skip]
+    let rows = [
+        ("GPT-4o-mini",            [30.0, 0.0, 11.0, 9.5, 0.0, 1.5], 8.7),
+        ("GPT-5.4-nano",           [20.5, 1.5, 21.5, 9.0, 0.0, 6.5], 9.8),
+        ("GPT-5.4",                [35.0, 2.0, 29.0, 9.0, 2.0, 17.0], 15.7),
+        ("Gemini-3.1-flash-lite",  [41.0, 1.5, 42.0, 25.0, 1.5, 23.5], 22.4),
+        ("Gemini-3.1-pro",         [92.0, 30.0, 71.0, 69.0, 14.0, 55.0], 55.2),
+        ("Llama-3.3-70B-Instruct", [6.5, 0.0, 3.0, 6.0, 0.0, 0.0], 2.6),
+        ("Qwen3.5-9B",             [36.0, 1.0, 21.5, 21.5, 0.0, 7.5], 14.6),
+        ("Qwen3.5-27B",            [76.0, 4.0, 39.0, 42.0, 3.5, 23.0], 31.3),
+        ("MiniMax-M2.5",           [10.5, 1.5, 8.0, 5.5, 5.0, 2.5], 5.5),
+        ("LightMem",               [52.5, 1.0, 23.5, 21.5, 0.5, 7.5], 17.8),
+        ("Zep",                    [10.0, 0.0, 19.0, 3.0, 1.0, 3.0], 6.0),
+        ("LiCoMemory",             [15.5, 0.5, 22.5, 1.5, 1.5, 4.0], 7.6),
+        ("A-mem",                  [13.5, 0.0, 7.5, 8.0, 0.0, 1.5], 5.1),
+        ("mem-0",                  [17.0, 1.0, 22.0, 3.5, 0.0, 6.5], 8.3),
+        ("CUPMem",                 [91.0, 78.0, 32.0, 89.0, 75.0, 43.0], 68.0),
+    ];
+    for (name, columns, printed) in rows {
+        let overall = mean(&columns).unwrap();
+        assert!((overall - printed).abs() <= 0.05 + 1e-9, "{name}: {overall} against {printed}");
+    }
+}
