@@ -38,9 +38,9 @@ fn find<'a>(made: &'a Made, name: &str) -> &'a Figure {
 fn shapes() -> [Plan; 4] {
     [
         Plan::small(),
-        Plan { cases: 2, layers: 3, heads: 1, sessions: 7, verdicts: false },
-        Plan { cases: 3, layers: 64, heads: 1, sessions: 30, verdicts: true },
-        Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true },
+        Plan { cases: 2, layers: 3, heads: 1, sessions: 7, verdicts: false, ..Plan::small() },
+        Plan { cases: 3, layers: 64, heads: 1, sessions: 30, verdicts: true, ..Plan::small() },
+        Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true, ..Plan::small() },
     ]
 }
 
@@ -97,10 +97,8 @@ fn every_text_lies_within_its_picture() {
 #[test]
 fn long_and_hostile_names_fit_and_stay_valid() {
     let dir = tempfile::tempdir().unwrap();
-    synthetic::write(dir.path(), &Plan::small());
-    let header = std::fs::read_to_string(dir.path().join("run.json")).unwrap();
-    let name = format!("/models/{}<&\\u0001>\\\"", "a-very-long-name-".repeat(20));
-    std::fs::write(dir.path().join("run.json"), header.replace("smollm2-135m", &name)).unwrap();
+    let model = "/models/a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name<&\u{1}>\"'";
+    synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
     let run = RunFolder::open(dir.path()).unwrap();
     let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
@@ -252,7 +250,7 @@ fn the_commands_refuse_a_folder_that_is_no_run_in_one_line() {
     for command in ["lens", "figures", "report"] {
         let output = palimpsest(&[command], dir.path()).assert().code(1);
         let text = String::from_utf8(output.get_output().stderr.clone()).unwrap();
-        assert!(text.contains("is not a run folder") && text.lines().count() == 1, "{text}");
+        assert!(text.contains("is no run folder") && text.lines().count() == 1, "{text}");
     }
 }
 
@@ -263,19 +261,22 @@ fn write_synthetic_runs_to_look_at() {
     let Some(out) = std::env::var_os("SYNTHETIC_OUT").map(std::path::PathBuf::from) else { return };
     synthetic::write(
         &out.join("mid"),
-        &Plan { cases: 30, layers: 30, heads: 4, sessions: 20, verdicts: true },
+        &Plan { cases: 30, layers: 30, heads: 4, sessions: 20, verdicts: true, ..Plan::small() },
     );
     synthetic::write(
         &out.join("shallow"),
-        &Plan { cases: 8, layers: 3, heads: 2, sessions: 9, verdicts: false },
+        &Plan { cases: 8, layers: 3, heads: 2, sessions: 9, verdicts: false, ..Plan::small() },
     );
     synthetic::write(
         &out.join("deep"),
-        &Plan { cases: 12, layers: 64, heads: 2, sessions: 50, verdicts: true },
+        &Plan { cases: 12, layers: 64, heads: 2, sessions: 50, verdicts: true, ..Plan::small() },
     );
     synthetic::write(
         &out.join("many"),
-        &Plan { cases: 400, layers: 32, heads: 8, sessions: 50, verdicts: true },
+        &Plan { cases: 400, layers: 32, heads: 8, sessions: 50, verdicts: true, ..Plan::small() },
     );
-    synthetic::write(&out.join("one"), &Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true });
+    synthetic::write(
+        &out.join("one"),
+        &Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true, ..Plan::small() },
+    );
 }

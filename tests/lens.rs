@@ -316,9 +316,9 @@ fn the_mean_strip_puts_old_and_new_in_their_places() {
 fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let error = RunFolder::open(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("not a run folder") && error.contains("run.json"), "{error}");
+    assert!(error.contains("no run folder") && error.contains("run.json"), "{error}");
     let error = RunFolder::open(&dir.path().join("absent")).unwrap_err().to_string();
-    assert!(error.contains("not a run folder"), "{error}");
+    assert!(error.contains("no run folder"), "{error}");
 
     synthetic::write(dir.path(), &Plan::small());
     let path = dir.path().join("attention/case-003-SR.safetensors");

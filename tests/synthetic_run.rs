@@ -6,6 +6,7 @@ use std::path::Path;
 use ndarray::Array4;
 use palimpsest::attention::AttentionStore;
 use palimpsest::chat::StopReason;
+use palimpsest::eval::header::{Machine, RunHeader};
 use palimpsest::eval::rows::{AnswerRow, VerdictRow};
 use palimpsest::prompt::{Span, SpanRole};
 use rand::{RngExt, SeedableRng};
@@ -24,11 +25,12 @@ pub struct Plan {
     pub heads: usize,
     pub sessions: usize,
     pub verdicts: bool,
+    pub model: &'static str,
 }
 
 impl Plan {
     pub fn small() -> Self {
-        Plan { cases: 6, layers: 5, heads: 3, sessions: 7, verdicts: true }
+        Plan { cases: 6, layers: 5, heads: 3, sessions: 7, verdicts: true, model: "smollm2-135m" }
     }
 }
 
@@ -113,19 +115,17 @@ pub fn write(dir: &Path, plan: &Plan) {
         }
     }
     let digest = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
-    let header = json!({
-        "format": "palimpsest run 1",
-        "identity_sha256": digest,
-        "identity": {
-            "dataset": { "name": "STALE sample", "digest": digest },
-            "model": { "name": "smollm2-135m", "digest": digest },
-            "dtype": "f32", "prompts": digest,
-            "sampling": { "temperature": 0.0, "top_p": 1.0, "seed": 0, "max_new_tokens": 128 },
-            "context": { "tokens": 4096, "policy": "evidence-preserving truncation" },
-            "seed": 0, "only": null, "limit": plan.cases, "attention": true, "version": "0.1.0",
-        },
-        "machine": { "device": "cpu", "os": "linux x86_64", "threads": 2 },
+    let identity = json!({
+        "dataset": { "name": "STALE sample", "digest": digest },
+        "model": { "name": plan.model, "digest": digest },
+        "dtype": "f32", "prompts": digest,
+        "sampling": { "temperature": 0.0, "top_p": 1.0, "seed": 0, "max_new_tokens": 128 },
+        "context": { "tokens": 4096, "policy": "evidence-preserving truncation" },
+        "seed": 0, "only": null, "limit": plan.cases, "attention": true, "version": "0.1.0",
     });
+    let machine = Machine { device: "cpu".to_owned(), os: "linux x86_64".to_owned(), threads: 2, cpu: None };
+    let header = RunHeader::new(serde_json::from_value(identity).unwrap(), None, machine);
+    let header = serde_json::to_value(&header).unwrap();
     std::fs::write(dir.join("run.json"), format!("{header:#}\n")).unwrap();
     std::fs::write(dir.join("plan.jsonl"), planned).unwrap();
     std::fs::write(dir.join("answers.jsonl"), answers).unwrap();

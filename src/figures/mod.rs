@@ -84,7 +84,7 @@ impl Origin {
         };
         let model = named("/identity/model/name", "model unnamed");
         let mut parts = vec![model.clone(), named("/identity/dataset/name", "data unnamed")];
-        parts.push(match run.cases.len() {
+        parts.push(match run.cases().len() {
             1 => "1 case".to_owned(),
             n => format!("{n} cases"),
         });

@@ -176,7 +176,7 @@ impl Lens {
     pub fn of(run: &RunFolder, options: &Options) -> Result<Self, LensError> {
         let verdicts = run.verdicts(options.judge.as_deref())?;
         let (mut examples, mut skipped) = (Vec::<Example>::new(), Vec::new());
-        for answer in &run.answers {
+        for answer in run.answers() {
             let mut skip = |reason: &str| {
                 skipped.push(Skipped {
                     case: answer.case.clone(),
@@ -192,7 +192,7 @@ impl Lens {
                 skip("no attention was recorded");
                 continue;
             };
-            let path: PathBuf = run.path.join(file);
+            let path: PathBuf = run.path().join(file);
             let mut example = Example::measure(&path, &AttentionStore::load(&path)?)?;
             if let Some(first) = examples.first()
                 && first.layers != example.layers
@@ -215,7 +215,7 @@ impl Lens {
                 None => "it has no answers".to_owned(),
                 Some(one) => format!("{} probes, the first: {}", skipped.len(), one.reason),
             };
-            return Err(LensError::NoAttention { path: run.path.clone(), reason });
+            return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
         Ok(Lens {
             layers: first.layers.clone(),

@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 
 use crate::attention::StoreError;
+use crate::eval::store::RunError;
 
 pub mod band;
 pub mod example;
@@ -19,23 +20,15 @@ pub mod table;
 
 pub use band::{Point, Resampling};
 pub use example::{Curve, Example, Part, Scale, SessionMass};
-pub use folder::{PlannedCase, RunFolder, Verdicts};
+pub use folder::{RunFolder, Verdicts};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
-    /// The folder holds no run.
-    #[error(
-        "{path} is not a run folder: {missing} is missing; `palimpsest run --out DIR` makes one, and DIR is what to name \
-         here"
-    )]
-    NotARun {
-        /// The folder that was named.
-        path: PathBuf,
-        /// The file that is missing.
-        missing: &'static str,
-    },
+    /// The folder holds no run, or a damaged one.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// The file system refused.
     #[error("{path}: {source}")]
     Io {
@@ -43,16 +36,6 @@ pub enum LensError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
-    },
-    /// A line or a file does not hold what it should.
-    #[error("{path}, line {line}: {reason}; `palimpsest run` on the same folder redoes what it cannot read")]
-    Row {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
     },
     /// The named judge judged nothing in this run.
     #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]

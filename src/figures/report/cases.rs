@@ -1,13 +1,13 @@
 //! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use serde::Serialize;
 
 use crate::data::{EvidenceRole, Role};
+use crate::eval::plan::{PlannedCase, PlannedProbe};
 use crate::eval::rows::AnswerRow;
-use crate::lens::folder::{self, PlannedCase, SessionRow};
+use crate::eval::store::{ShownCase, ShownSession};
 use crate::lens::{Example, Lens, RunFolder, Verdicts};
 
 /// Where the shown sessions of a run take more than this, sessions without evidence are cut to [`EXCERPT`] characters: a
@@ -77,18 +77,18 @@ pub fn parts(
     verdicts: &Verdicts,
     lens: Option<&Lens>,
 ) -> Result<Vec<CasePart>, crate::lens::LensError> {
-    let files = run.shown_files()?;
-    let bytes: u64 = files.values().filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
+    let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
+    let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
     let excerpt = (bytes > MOST_BYTES).then_some(EXCERPT);
     let mut answers: HashMap<(&str, &str), &AnswerRow> = HashMap::new();
-    for row in &run.answers {
+    for row in run.answers() {
         answers.insert((&row.case, &row.probe), row);
     }
     let mut examples: HashMap<(&str, &str), &Example> = HashMap::new();
     for example in lens.iter().flat_map(|lens| &lens.examples) {
         examples.insert((&example.case, &example.probe), example);
     }
-    run.cases
+    run.cases()
         .iter()
         .map(|case| {
             let measured: Vec<&Example> = case
@@ -101,12 +101,12 @@ pub fn parts(
                 .iter()
                 .filter_map(|p| answers.get(&(case.case.as_str(), p.id.as_str())).copied())
                 .collect();
-            let (sessions, sessions_missing) = match files.get(&case.case) {
+            let (sessions, sessions_missing) = match run.shown(&case.case)? {
                 None => (
                     Vec::new(),
                     Some("No prompt was made for this case, so there is no history to show.".to_owned()),
                 ),
-                Some(path) => (sessions(path, case, &measured, excerpt)?, None),
+                Some(shown) => (sessions(&shown, case, &measured, excerpt), None),
             };
             Ok(CasePart {
                 id: case.case.clone(),
@@ -126,7 +126,7 @@ fn probes(
     measured: &[&Example],
     verdicts: &Verdicts,
 ) -> Vec<ProbePart> {
-    let part = |probe: &folder::ProbeRow| {
+    let part = |probe: &PlannedProbe| {
         let answer = answers.iter().find(|row| row.probe == probe.id);
         let verdict = verdicts.get(&case.case, &probe.id);
         let example = measured.iter().find(|e| e.probe == probe.id);
@@ -168,21 +168,20 @@ fn summary(example: &Example) -> String {
 }
 
 fn sessions(
-    path: &Path,
+    shown: &ShownCase,
     case: &PlannedCase,
     measured: &[&Example],
     excerpt: Option<usize>,
-) -> Result<Vec<SessionPart>, crate::lens::LensError> {
-    let shown = folder::shown(path)?;
+) -> Vec<SessionPart> {
     let masses = measured.iter().flat_map(|example| &example.sessions).map(|session| session.mean());
     let most = masses.fold(0.0, f64::max);
-    let part = |session: &SessionRow| {
+    let part = |session: &ShownSession| {
         let role = case.evidence.iter().find(|e| e.session == session.index).map(|e| match e.role {
             EvidenceRole::Old => "old",
             EvidenceRole::New => "new",
         });
         // a probe without attention keeps its place, so that the columns stay in line
-        let shade = |probe: &folder::ProbeRow| {
+        let shade = |probe: &PlannedProbe| {
             let example = measured.iter().find(|example| example.probe == probe.id);
             let found = example.and_then(|e| e.sessions.iter().find(|s| s.index == session.index));
             let (percent, alpha) = match found.map(|session| session.mean()) {
@@ -195,19 +194,20 @@ fn sessions(
         let shades = if measured.is_empty() { Vec::new() } else { case.probes.iter().map(shade).collect() };
         let limit = excerpt.filter(|_| role.is_none());
         let (turns, cut) = turns(session, limit);
-        SessionPart { index: session.index, time: to_the_minute(&session.time), role, shades, turns, cut }
+        SessionPart {
+            index: session.index,
+            time: session.time.strftime("%Y-%m-%d %H:%M").to_string(),
+            role,
+            shades,
+            turns,
+            cut,
+        }
     };
-    Ok(shown.sessions.iter().map(part).collect())
-}
-
-/// A time as a reader wants it; one of another form is left as it is.
-fn to_the_minute(time: &str) -> String {
-    let plain = time.replace('T', " ");
-    plain.strip_suffix(":00").filter(|short| short.len() == 16).unwrap_or(&plain).to_owned()
+    shown.sessions.iter().map(part).collect()
 }
 
 /// The turns of a session up to a number of characters, and how many were left out.
-fn turns(session: &SessionRow, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
+fn turns(session: &ShownSession, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
     let mut left = limit.unwrap_or(usize::MAX);
     let (mut turns, mut cut) = (Vec::new(), 0);
     for turn in &session.turns {
@@ -265,10 +265,11 @@ mod tests {
     #[test]
     fn a_cut_session_says_how_much_is_missing_and_splits_no_character() {
         let turn = |content: &str| Turn { role: Role::User, content: content.to_owned() };
-        let session =
-            SessionRow {
-                index: 0, time: String::new(), turns: vec![turn("äöü"), turn("éè"), turn("last")]
-            };
+        let session = ShownSession {
+            index: 0,
+            time: jiff::civil::DateTime::default(),
+            turns: vec![turn("äöü"), turn("éè"), turn("last")],
+        };
         let (kept, cut) = turns(&session, Some(4));
         assert_eq!(kept.iter().map(|t| t.text.as_str()).collect::<Vec<_>>(), ["äöü", "é"]);
         assert_eq!(cut, 5);

@@ -10,11 +10,13 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::{Figure, FigureError};
+use crate::eval::metrics::{self, AccuracyTable};
 use crate::lens::{Lens, LensError, RunFolder, Verdicts};
 
-pub mod accuracy;
 pub mod cases;
 
+/// Of the interval of the overall accuracy: the page is the same each time it is made.
+const BOOTSTRAP_SEED: u64 = 0;
 const TEMPLATE: &str = include_str!("report.html.j2");
 
 /// Why a report could not be made.
@@ -36,7 +38,7 @@ struct Page {
     header: String,
     judge: Option<String>,
     judge_note: Option<String>,
-    accuracy: Option<accuracy::Accuracy>,
+    accuracy: Option<AccuracyTable>,
     attention: bool,
     answered: usize,
     failed: usize,
@@ -77,18 +79,20 @@ pub fn page(
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
-    let failed = run.answers.iter().filter(|row| row.error.is_some()).count();
+    let failed = run.answers().iter().filter(|row| row.error.is_some()).count();
     let page = Page {
         title: super::Origin::of(run, None).line,
         facts: facts(run, verdicts),
-        header: format!("{:#}", run.header),
+        header: format!("{:#}", run.header()),
         judge: verdicts.judge.clone(),
         judge_note: verdicts.judge.as_deref().and_then(judge_note),
-        accuracy: accuracy::table(run, verdicts),
+        accuracy: verdicts.judge.as_deref().map(|judge| {
+            metrics::accuracy_table(run.cases(), run.answers(), run.verdict_rows(), judge, BOOTSTRAP_SEED)
+        }),
         attention: lens.is_some(),
-        answered: run.answers.len() - failed,
+        answered: run.answers().len() - failed,
         failed,
-        expected: run.cases.iter().map(|case| case.probes.len()).sum(),
+        expected: run.cases().iter().map(|case| case.probes.len()).sum(),
         pictures: figures.iter().map(picture).collect(),
         cases: cases::parts(run, verdicts, lens)?,
     };
@@ -166,7 +170,7 @@ fn facts(run: &RunFolder, verdicts: &Verdicts) -> Vec<Fact> {
     let facts = [
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
-        ("Cases", Some(run.cases.len().to_string())),
+        ("Cases", Some(run.cases().len().to_string())),
         ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
         (
             "Context",
