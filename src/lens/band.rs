@@ -8,6 +8,8 @@ use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::eval::statistics::quantile;
+
 /// One point of a curve: an estimate at a layer with its band.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
@@ -45,18 +47,9 @@ impl Resampling {
     /// The mean of each column with its band; NaN marks a value that is absent. `values` is (n, layers).
     pub fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {
         let (sums, counts) = split(values);
-        estimates(
-            &sums,
-            &counts,
-            &(sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0))),
-            &self.resampled(values),
-        )
-    }
-
-    /// The mean of each column in each resample, (resamples, layers); NaN where all that was drawn is absent.
-    pub fn resampled(&self, values: &Array2<f64>) -> Array2<f64> {
-        let (sums, counts) = split(values);
-        self.weights.dot(&sums) / self.weights.dot(&counts)
+        let whole = sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0));
+        let resampled = self.weights.dot(&sums) / self.weights.dot(&counts);
+        estimates(&sums, &counts, &whole, &resampled)
     }
 
     /// The ratio of the columns' means with its band. Both are (n, layers), without absent values.
@@ -99,23 +92,12 @@ fn estimates(
             let mut draws: Vec<f64> =
                 resampled.column(layer).iter().copied().filter(|v| v.is_finite()).collect();
             draws.sort_unstable_by(f64::total_cmp);
-            let band = value.filter(|_| n > 1).and(percentile(&draws, 0.025).zip(percentile(&draws, 0.975)));
+            let band = value
+                .filter(|_| n > 1 && !draws.is_empty())
+                .map(|_| (quantile(&draws, 0.025), quantile(&draws, 0.975)));
             Estimate { n, value, band }
         })
         .collect()
-}
-
-/// The 2.5th and 97.5th percentile of resampled values; `None` without any.
-pub(crate) fn interval(mut draws: Vec<f64>) -> Option<(f64, f64)> {
-    draws.sort_unstable_by(f64::total_cmp);
-    percentile(&draws, 0.025).zip(percentile(&draws, 0.975))
-}
-
-/// The quantile `q` of sorted values, interpolated linearly between order statistics.
-fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
-    let at = q * sorted.len().checked_sub(1)? as f64;
-    let (below, above) = (sorted.get(at.floor() as usize)?, sorted.get(at.ceil() as usize)?);
-    Some(below + (above - below) * at.fract())
 }
 
 #[cfg(test)]
@@ -123,13 +105,6 @@ mod tests {
     use ndarray::array;
 
     use super::*;
-
-    #[test]
-    fn percentiles_interpolate_between_order_statistics() {
-        assert_eq!(percentile(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.5));
-        assert_eq!(percentile(&[5.0], 0.975), Some(5.0));
-        assert_eq!(percentile(&[], 0.5), None);
-    }
 
     #[test]
     fn the_band_of_equal_values_is_that_value_and_of_one_example_is_none() {
