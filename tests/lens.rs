@@ -1,1 +1,334 @@
-//! What must hold for: lens.
+//! What must hold for the lens: masses, baselines, densities, groups, ratios and bands, against plain definitions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use palimpsest::attention::AttentionStore;
+use palimpsest::lens::{Correctness, Curve, Group, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+
+use super::synthetic_run::{self as synthetic, PROBES, Plan};
+
+fn lens_of(plan: &Plan) -> (tempfile::TempDir, Lens) {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), plan);
+    let lens = Lens::of(&RunFolder::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    (dir, lens)
+}
+
+fn store(dir: &Path, case: usize, probe: &str) -> AttentionStore {
+    AttentionStore::load(&dir.join(format!("attention/case-{case:03}-{probe}.safetensors"))).unwrap()
+}
+
+/// The head-averaged mass from the row span at `row` to the key span of a session, by layer, read straight off the store.
+fn mass(store: &AttentionStore, row: usize, session: usize) -> Option<Vec<f64>> {
+    let key = store.keys.iter().position(|span| span.session() == Some(session))?;
+    let [layers, heads, _, _] = *store.mass.shape() else { unreachable!() };
+    let at =
+        |l: usize| (0..heads).map(|h| f64::from(store.mass[[l, h, row, key]])).sum::<f64>() / heads as f64;
+    Some((0..layers).map(at).collect())
+}
+
+/// The mass that attention spread evenly over all visible tokens pays, token by token.
+fn uniform(store: &AttentionStore, row: usize, session: usize) -> f64 {
+    let key = store.keys.iter().find(|span| span.session() == Some(session)).unwrap();
+    let rows = store.rows[row].range();
+    let count = rows.len() as f64;
+    let one = |i: usize| (0..=i).filter(|j| key.range().contains(j)).count() as f64 / (i + 1) as f64;
+    rows.map(one).sum::<f64>() / count
+}
+
+const NEW_ROW: usize = 0;
+const QUERY_ROW: usize = 1;
+
+fn assert_close(ours: &[f64], plain: &[f64], what: &str) {
+    assert_eq!(ours.len(), plain.len(), "{what}");
+    for (layer, (a, b)) in ours.iter().zip(plain).enumerate() {
+        assert!((a - b).abs() <= 1e-9 * b.abs().max(1.0), "{what}, layer {layer}: {a} is not {b}");
+    }
+}
+
+fn mean(rows: &[Vec<f64>]) -> Vec<f64> {
+    (0..rows[0].len()).map(|l| rows.iter().map(|row| row[l]).sum::<f64>() / rows.len() as f64).collect()
+}
+
+#[test]
+fn masses_baselines_and_densities_of_an_example_follow_their_definitions() {
+    let plan = Plan::small();
+    let (dir, lens) = lens_of(&plan);
+    for case in 0..plan.cases {
+        let (old, new) = synthetic::evidence(case, plan.sessions);
+        for probe in PROBES {
+            let id = format!("case-{case:03}");
+            let Some(example) = lens.examples.iter().find(|e| e.case == id && e.probe == probe) else {
+                assert_eq!((case, probe), (1, "PR"), "only the error row is not measured");
+                continue;
+            };
+            let store = store(dir.path(), case, probe);
+            let curves = [
+                (Curve::NewToOld, NEW_ROW, old),
+                (Curve::QueryToOld, QUERY_ROW, old),
+                (Curve::QueryToNew, QUERY_ROW, new),
+            ];
+            for (curve, row, target) in curves {
+                let what = format!("{id} {probe} {}", curve.key());
+                let signal = mass(&store, row, target).unwrap();
+                assert_close(example.curve(curve, Part::Signal, Scale::Mass).unwrap(), &signal, &what);
+                let density: Vec<f64> = signal.iter().map(|m| m / uniform(&store, row, target)).collect();
+                assert_close(example.curve(curve, Part::Signal, Scale::Density).unwrap(), &density, &what);
+
+                // neighbours by original index, in the prompt, not evidence
+                let beside: Vec<usize> = [target - 1, target + 1]
+                    .into_iter()
+                    .filter(|i| *i != old && *i != new && mass(&store, row, *i).is_some())
+                    .collect();
+                assert!(!beside.is_empty(), "{what}");
+                let masses: Vec<Vec<f64>> = beside.iter().map(|i| mass(&store, row, *i).unwrap()).collect();
+                assert_close(example.curve(curve, Part::Noise, Scale::Mass).unwrap(), &mean(&masses), &what);
+                let scaled = |i: &usize| {
+                    let unit = uniform(&store, row, *i);
+                    mass(&store, row, *i).unwrap().iter().map(|m| m / unit).collect()
+                };
+                let densities: Vec<Vec<f64>> = beside.iter().map(scaled).collect();
+                assert_close(
+                    example.curve(curve, Part::Noise, Scale::Density).unwrap(),
+                    &mean(&densities),
+                    &what,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dropped_neighbour_leaves_the_baseline_to_the_other_one() {
+    let plan = Plan::small();
+    let (dir, lens) = lens_of(&plan);
+    // session 0, on the left of case 0's old session 1, was dropped
+    let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
+    let right = mass(&store(dir.path(), 0, "SR"), QUERY_ROW, 2).unwrap();
+    assert_close(
+        example.curve(Curve::QueryToOld, Part::Noise, Scale::Mass).unwrap(),
+        &right,
+        "right neighbour",
+    );
+}
+
+#[test]
+fn a_case_counts_once_in_a_group_over_probes() {
+    let plan = Plan::small();
+    let (dir, lens) = lens_of(&plan);
+    let series = lens.series(&Group::all(), Statistic::Mean(Curve::QueryToNew, Part::Signal), Scale::Mass);
+    assert_eq!(series.n, plan.cases, "six cases, not eighteen examples");
+    let by_case: Vec<Vec<f64>> = (0..plan.cases)
+        .map(|case| {
+            let (_, new) = synthetic::evidence(case, plan.sessions);
+            let asked = PROBES.iter().filter(|p| !(case == 1 && **p == "PR"));
+            mean(
+                &asked
+                    .map(|p| mass(&store(dir.path(), case, p), QUERY_ROW, new).unwrap())
+                    .collect::<Vec<_>>(),
+            )
+        })
+        .collect();
+    let ours: Vec<f64> = series.points.iter().map(|p| p.value.unwrap()).collect();
+    assert_close(&ours, &mean(&by_case), "mean over cases of means over probes");
+
+    // new to old is the same for every probe of a case, so pooling probes changes nothing but the missing example
+    let pooled = lens.series(&Group::all(), Statistic::Mean(Curve::NewToOld, Part::Signal), Scale::Mass);
+    let single = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let single = lens.series(&single, Statistic::Mean(Curve::NewToOld, Part::Signal), Scale::Mass);
+    let values = |s: &palimpsest::lens::Series| s.points.iter().map(|p| p.value.unwrap()).collect::<Vec<_>>();
+    assert_close(&values(&pooled), &values(&single), "new to old");
+}
+
+#[test]
+fn ratio_of_means_and_mean_of_ratios_are_what_their_names_say() {
+    let plan = Plan { cases: 12, ..Plan::small() };
+    let (dir, lens) = lens_of(&plan);
+    let group = Group {
+        probe: Some("IPA".to_owned()),
+        kind: Some("T1".to_owned()),
+        correctness: Correctness::Correct,
+    };
+    let members: Vec<usize> = (0..12).filter(|c| c % 2 == 0 && synthetic::correct(*c, "IPA")).collect();
+    let of = |case: usize, new_not_old: bool| {
+        let (old, new) = synthetic::evidence(case, plan.sessions);
+        mass(&store(dir.path(), case, "IPA"), QUERY_ROW, if new_not_old { new } else { old }).unwrap()
+    };
+    let new: Vec<Vec<f64>> = members.iter().map(|c| of(*c, true)).collect();
+    let old: Vec<Vec<f64>> = members.iter().map(|c| of(*c, false)).collect();
+    let of_means: Vec<f64> = mean(&new).iter().zip(mean(&old)).map(|(n, o)| n / o).collect();
+    let each: Vec<Vec<f64>> =
+        new.iter().zip(&old).map(|(n, o)| n.iter().zip(o).map(|(n, o)| n / o).collect()).collect();
+    for (statistic, plain) in [(Statistic::RatioOfMeans, of_means), (Statistic::MeanOfRatios, mean(&each))] {
+        let series = lens.series(&group, statistic, Scale::Mass);
+        assert_eq!(series.n, members.len());
+        let ours: Vec<f64> = series.points.iter().map(|p| p.value.unwrap()).collect();
+        assert_close(&ours, &plain, &statistic.key());
+        for point in &series.points {
+            let (low, high) = point.band.unwrap();
+            assert!(low <= point.value.unwrap() && point.value.unwrap() <= high, "{}", statistic.key());
+        }
+    }
+}
+
+#[test]
+fn correct_and_wrong_part_the_judged_examples_and_planted_curves_show() {
+    let (_dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
+    let middle = |correctness| {
+        let group = Group { probe: Some("SR".to_owned()), kind: None, correctness };
+        let series = lens.series(&group, Statistic::RatioOfMeans, Scale::Mass);
+        (series.n, series.points[2].value.unwrap())
+    };
+    let (all, right, wrong) =
+        (middle(Correctness::All), middle(Correctness::Correct), middle(Correctness::Wrong));
+    assert_eq!(all.0, right.0 + wrong.0);
+    assert!(right.1 > 1.5 * wrong.1, "the planted difference: {} against {}", right.1, wrong.1);
+    let empty = Group {
+        probe: Some("PR".to_owned()),
+        kind: Some("T2".to_owned()),
+        correctness: Correctness::Correct,
+    };
+    assert_eq!(lens.cases(&empty), 0);
+}
+
+#[test]
+fn a_zero_denominator_has_no_ratio_and_is_counted() {
+    let plan = Plan::small();
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &plan);
+    let path = dir.path().join("attention/case-002-SR.safetensors");
+    let mut changed = AttentionStore::load(&path).unwrap();
+    let (old, _) = synthetic::evidence(2, plan.sessions);
+    let key = changed.keys.iter().position(|span| span.session() == Some(old)).unwrap();
+    for head in 0..plan.heads {
+        changed.mass[[1, head, QUERY_ROW, key]] = 0.0;
+    }
+    changed.save(&path).unwrap();
+    let lens = Lens::of(&RunFolder::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let ratios = lens.series(&group, Statistic::MeanOfRatios, Scale::Mass);
+    assert_eq!((ratios.points[1].n, ratios.points[1].undefined), (plan.cases - 1, 1));
+    assert_eq!((ratios.points[2].n, ratios.points[2].undefined), (plan.cases, 0));
+    assert!(ratios.points[1].value.unwrap().is_finite());
+    let means = lens.series(&group, Statistic::RatioOfMeans, Scale::Mass);
+    assert_eq!(means.points[1].n, plan.cases, "the group's means have no such trouble");
+}
+
+#[test]
+fn bands_are_the_percentiles_of_resampled_means_and_the_seed_fixes_them() {
+    let (dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
+    let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let statistic = Statistic::Mean(Curve::QueryToOld, Part::Signal);
+    let series = lens.series(&group, statistic, Scale::Mass);
+    assert_eq!(series, lens.series(&group, statistic, Scale::Mass));
+    let other = Options { seed: 1, ..Options::default() };
+    let other = Lens::of(&RunFolder::open(dir.path()).unwrap(), &other).unwrap();
+    assert_ne!(series.points, other.series(&group, statistic, Scale::Mass).points);
+    // the spread of a mean of n: the band is about twice 1.96 standard errors wide
+    let values: Vec<f64> = lens
+        .examples
+        .iter()
+        .filter(|e| e.probe == "SR")
+        .map(|e| e.curve(Curve::QueryToOld, Part::Signal, Scale::Mass).unwrap()[2])
+        .collect();
+    let centre = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / values.len() as f64;
+    let expected = 2.0 * 1.96 * (variance / values.len() as f64).sqrt();
+    let (low, high) = series.points[2].band.unwrap();
+    assert!((0.8..1.2).contains(&((high - low) / expected)), "{} against {expected}", high - low);
+}
+
+#[test]
+fn without_verdicts_only_the_group_of_all_is_there() {
+    let (_dir, lens) = lens_of(&Plan { verdicts: false, ..Plan::small() });
+    assert_eq!(lens.judge, None);
+    assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));
+}
+
+#[test]
+fn the_last_judge_splits_unless_another_is_named() {
+    let plan = Plan::small();
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &plan);
+    let path = dir.path().join("verdicts.jsonl");
+    let mut rows = std::fs::read_to_string(&path).unwrap();
+    for case in 0..plan.cases {
+        rows += &format!(
+            "{{\"case\":\"case-{case:03}\",\"probe\":\"SR\",\"judge\":\"second\",\"correct\":false}}\n"
+        );
+    }
+    std::fs::write(&path, rows).unwrap();
+    let run = RunFolder::open(dir.path()).unwrap();
+    let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
+    let last = Lens::of(&run, &Options::default()).unwrap();
+    assert_eq!((last.judge.as_deref(), last.cases(&wrong)), (Some("second"), plan.cases));
+    let named = Options { judge: Some(synthetic::JUDGE.to_owned()), ..Options::default() };
+    assert_eq!(Lens::of(&run, &named).unwrap().cases(&wrong), 2);
+    let unknown = Options { judge: Some("third".to_owned()), ..Options::default() };
+    let error = Lens::of(&run, &unknown).unwrap_err().to_string();
+    assert!(
+        error.contains("third") && error.contains("second") && error.contains(synthetic::JUDGE),
+        "{error}"
+    );
+}
+
+#[test]
+fn tables_hold_every_series_in_long_format() {
+    let plan = Plan::small();
+    let (dir, lens) = lens_of(&plan);
+    let out = dir.path().join("lens");
+    let names = ["curves.csv", "ratios.csv", "strip.csv"];
+    assert_eq!(table::write(&lens, &out).unwrap(), names.map(|name| out.join(name)));
+    let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let groups = lens.groups().iter().filter(|group| lens.cases(group) > 0).count();
+    assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
+    let series = lens.series(&Group::all(), Statistic::Mean(Curve::NewToOld, Part::Noise), Scale::Density);
+    let wanted =
+        [("probe", "all"), ("type", "all"), ("correctness", "all"), ("scale", "density"), ("layer", "3")];
+    let row = rows
+        .iter()
+        .find(|row| row["statistic"] == "new_to_old_noise" && wanted.iter().all(|(k, v)| row[*k] == *v))
+        .unwrap();
+    assert_eq!(row["mean"].parse::<f64>().unwrap(), series.points[3].value.unwrap());
+    assert_eq!(row["lo"].parse::<f64>().unwrap(), series.points[3].band.unwrap().0);
+    assert_eq!(row["n"], plan.cases.to_string());
+}
+
+#[test]
+fn the_mean_strip_puts_old_and_new_in_their_places() {
+    let plan = Plan::small();
+    let (dir, lens) = lens_of(&plan);
+    let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let strip = lens.strip(&group, Scale::Mass);
+    let plain: Vec<Vec<f64>> = (0..plan.cases)
+        .map(|c| {
+            mass(&store(dir.path(), c, "SR"), QUERY_ROW, synthetic::evidence(c, plan.sessions).0).unwrap()
+        })
+        .collect();
+    let (_, n, old) = strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::Place::Old).unwrap();
+    assert_eq!(*n, plan.cases);
+    assert_close(old.as_ref().unwrap(), &mean(&plain), "old");
+}
+
+#[test]
+fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = RunFolder::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("no run folder") && error.contains("run.json"), "{error}");
+    let error = RunFolder::open(&dir.path().join("absent")).unwrap_err().to_string();
+    assert!(error.contains("no run folder"), "{error}");
+
+    synthetic::write(dir.path(), &Plan::small());
+    let path = dir.path().join("attention/case-003-SR.safetensors");
+    let mut store = AttentionStore::load(&path).unwrap();
+    store.mass[[0, 0, 0, 0]] = f32::NAN;
+    store.save(&path).unwrap();
+    let run = RunFolder::open(dir.path()).unwrap();
+    let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("case-003-SR") && error.contains("NaN"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("case-003-SR"), "{error}");
+}

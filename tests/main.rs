@@ -12,3 +12,4 @@ mod models;
 mod parity;
 mod prompt;
 mod statistics;
+mod synthetic_run;

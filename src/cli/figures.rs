@@ -1,10 +1,33 @@
 //! `palimpsest figures`: the figures of a run, as SVG and PNG.
 
+use std::path::PathBuf;
+
+use super::lens::Analysis;
+use crate::figures::{self, Origin};
+use crate::lens::{Lens, RunFolder};
+
 /// The figures of a run, as SVG and PNG.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The run folder.
+    dir: PathBuf,
+    /// Where the figures go [default: DIR/figures].
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    analysis: Analysis,
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest figures` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let folder = RunFolder::open(&args.dir)?;
+    let lens = Lens::of(&folder, &args.analysis.options())?;
+    let figures = figures::draw_all(&lens, &Origin::of(&folder, lens.judge.as_deref()))?;
+    let out = args.out.unwrap_or_else(|| args.dir.join("figures"));
+    figures::write(&figures, &out)?;
+    for figure in &figures {
+        println!("{}: {}", figure.name, figure.title);
+    }
+    println!("wrote {} figures (svg, png, csv) and captions.json to {}", figures.len(), out.display());
+    Ok(())
 }

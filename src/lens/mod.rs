@@ -1,1 +1,84 @@
-//! (this room's paragraph)
+//! Attention stores become curves, ratios and confidence bands.
+//!
+//! Owns the reading of a run folder for analysis ([`RunFolder`]), the masses, noise baselines and densities of each
+//! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]). Called by the commands `lens`,
+//! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
+//!
+//! The definitions follow STALE, section 4.3 and appendix E.4; [`example`] and [`group`] say each one exactly.
+
+use std::path::PathBuf;
+
+use crate::attention::StoreError;
+use crate::eval::store::RunError;
+
+pub mod band;
+pub mod example;
+pub mod folder;
+pub mod group;
+pub mod strip;
+pub mod table;
+
+pub use band::{Point, Resampling};
+pub use example::{Curve, Example, Part, Scale, SessionMass};
+pub use folder::{RunFolder, Verdicts};
+pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
+
+/// Why a run could not be analysed.
+#[derive(Debug, thiserror::Error)]
+pub enum LensError {
+    /// The folder holds no run, or a damaged one.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The named judge judged nothing in this run.
+    #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]
+    UnknownJudge {
+        /// The run folder.
+        path: PathBuf,
+        /// The judge that was asked for.
+        judge: String,
+        /// Those that are there.
+        known: String,
+    },
+    /// No example can be measured.
+    #[error(
+        "{path}: no attention can be read from this run ({reason}); the run must have been made with attention on"
+    )]
+    NoAttention {
+        /// The run folder.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The stores of one run disagree.
+    #[error(
+        "{store}: its layers are {found:?}, those of the run's other stores {expected:?}; delete it and start the run \
+         again, which redoes this probe"
+    )]
+    Layers {
+        /// The store that differs.
+        store: PathBuf,
+        /// Its layers.
+        found: Vec<usize>,
+        /// The others' layers.
+        expected: Vec<usize>,
+    },
+    /// A store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A table could not be written.
+    #[error("{path}: {source}")]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What the CSV writer said.
+        source: csv::Error,
+    },
+}

@@ -1,0 +1,183 @@
+//! Attention over layers: by type and correctness (STALE, figure 6) and by type (figure 7).
+
+use super::sheet::{Panel, Sheet};
+use super::style::{BLUE, GREEN, Marker, Stroke, VERMILLION};
+use super::{Figure, FigureError, Origin};
+use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
+
+/// The value axis of a scale.
+fn axis(scale: Scale) -> &'static str {
+    match scale {
+        Scale::Mass => "attention mass (share of a row token's attention)",
+        Scale::Density => "attention density (1 = uniform attention)",
+    }
+}
+
+fn how_to_read(scale: Scale) -> &'static str {
+    match scale {
+        Scale::Mass => {
+            "Mass: the share of a token's attention that falls on the whole session, averaged over the row tokens (of the \
+             query, or of the new session) and over heads."
+        }
+        Scale::Density => {
+            "Density: the mass over what uniform attention would pay to a session of that length from the same tokens, so \
+             that long sessions do not win by length; 1 is no preference."
+        }
+    }
+}
+
+const NOISE: &str = "Dashed: the noise baseline, the same with the evidence session replaced by its immediate neighbour \
+                     sessions.";
+const BAND: &str = "Bands: 95% bootstrap over cases; none for a single case. Logarithmic value axis.";
+
+fn stroke(curve: Curve) -> Stroke {
+    match curve {
+        Curve::NewToOld => Stroke::solid(GREEN, Marker::Triangle),
+        Curve::QueryToOld => Stroke::solid(VERMILLION, Marker::Square),
+        Curve::QueryToNew => Stroke::solid(BLUE, Marker::Circle),
+    }
+}
+
+/// One panel a probe, type and verdict: three curves with their baselines.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
+    let name = format!("curves-by-split-{}", scale.key());
+    let (mut rows, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for probe in super::panel_probes(lens) {
+        let mut row = Vec::new();
+        for kind in super::panel_kinds(lens) {
+            for &correctness in lens.splits() {
+                let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
+                if lens.cases(&group) == 0 {
+                    empty.push(group);
+                    row.push(None);
+                    continue;
+                }
+                let lines = lines(lens, &group, scale);
+                all.extend(lines.iter().map(|(_, series)| series.clone()));
+                let n = lens.cases(&group);
+                row.push(Some(Panel {
+                    title: group.label(),
+                    legend: vec![(None, format!("n = {n}"))],
+                    lines,
+                }));
+            }
+        }
+        rows.push(row);
+    }
+    let rows = super::sheet::without_empty(rows);
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
+    let mut legend = Vec::new();
+    for curve in Curve::ALL {
+        legend.push((stroke(curve), curve.label().to_owned()));
+        legend.push((stroke(curve).noise(), "its noise baseline".to_owned()));
+    }
+    let what = match lens.judge {
+        Some(_) => "Attention by layer, for each type, probe and verdict",
+        None => "Attention by layer, for each type and probe",
+    };
+    let title = titled(what, scale);
+    let sheet = Sheet {
+        title: title.clone(),
+        origin: origin.line.clone(),
+        y_label: axis(scale).to_owned(),
+        percent: scale == Scale::Mass,
+        reference: (scale == Scale::Density).then_some(1.0),
+        rows,
+        legend,
+        panel: (if columns > 2 { 190 } else { 300 }, 130),
+    };
+    let caption = format!(
+        "{} {NOISE} {BAND} n is the number of cases.{}{}",
+        how_to_read(scale),
+        super::left_out(&empty),
+        super::without_verdicts(lens)
+    );
+    figure(name, title, caption, &sheet, &all)
+}
+
+/// One panel a curve: a line a type, over all probes.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
+    let name = format!("curves-by-type-{}", scale.key());
+    let strokes = [
+        Stroke::solid(BLUE, Marker::Circle),
+        Stroke::solid(VERMILLION, Marker::Square),
+        Stroke::solid(GREEN, Marker::Triangle),
+    ];
+    let groups = super::panel_kinds(lens).into_iter().map(|kind| Group {
+        probe: None,
+        kind,
+        correctness: Correctness::All,
+    });
+    let (present, empty): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
+    let (mut row, mut all) = (Vec::new(), Vec::new());
+    for curve in Curve::ALL {
+        let (mut lines, mut legend) = (Vec::new(), Vec::new());
+        for (group, stroke) in present.iter().zip(strokes.iter().cycle()) {
+            let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
+            let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
+            let kind = group.kind.as_deref().unwrap_or("all");
+            if signal.n > 0 {
+                legend.push((Some(*stroke), format!("{kind} (n = {})", signal.n)));
+            }
+            all.extend([signal.clone(), noise.clone()]);
+            lines.extend([(stroke.noise(), noise), (*stroke, signal)]);
+        }
+        row.push(Some(Panel { title: curve.label().to_owned(), legend, lines }));
+    }
+    let title = titled("Attention by layer, for each type", scale);
+    let sheet = Sheet {
+        title: title.clone(),
+        origin: origin.line.clone(),
+        y_label: axis(scale).to_owned(),
+        percent: scale == Scale::Mass,
+        reference: (scale == Scale::Density).then_some(1.0),
+        rows: vec![row],
+        legend: vec![(
+            Stroke::solid(super::style::GREY, Marker::None).noise(),
+            "noise baseline of the same colour".to_owned(),
+        )],
+        panel: (260, 210),
+    };
+    let caption = format!(
+        "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {NOISE} {BAND} n is \
+         the number of cases.{}",
+        how_to_read(scale),
+        super::left_out(&empty)
+    );
+    figure(name, title, caption, &sheet, &all)
+}
+
+fn lines(lens: &Lens, group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
+    let of = |curve, part| lens.series(group, Statistic::Mean(curve, part), scale);
+    let noise = Curve::ALL.into_iter().map(|curve| (stroke(curve).noise(), of(curve, Part::Noise)));
+    let signal = Curve::ALL.into_iter().map(|curve| (stroke(curve), of(curve, Part::Signal)));
+    noise.chain(signal).collect()
+}
+
+/// A title that says when it is about density.
+pub(super) fn titled(what: &str, scale: Scale) -> String {
+    match scale {
+        Scale::Mass => what.to_owned(),
+        Scale::Density => format!("{what} (density)"),
+    }
+}
+
+/// Draws a sheet and sets its table beside it.
+pub(super) fn figure(
+    name: String,
+    title: String,
+    caption: String,
+    sheet: &Sheet,
+    series: &[Series],
+) -> Result<Figure, FigureError> {
+    let svg = sheet.draw(&name)?;
+    let csv = table::series_csv(&name, series)
+        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    Ok(Figure { name, title, caption, svg, csv })
+}

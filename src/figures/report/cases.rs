@@ -1,0 +1,283 @@
+//! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::data::{EvidenceRole, Role};
+use crate::eval::plan::{PlannedCase, PlannedProbe};
+use crate::eval::rows::AnswerRow;
+use crate::eval::store::{ShownCase, ShownSession};
+use crate::lens::{Example, Lens, RunFolder, Verdicts};
+
+/// Where the shown sessions of a run take more than this, sessions without evidence are cut to [`EXCERPT`] characters: a
+/// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
+const MOST_BYTES: u64 = 8 << 20;
+/// Characters of a session without evidence on a page that would be too large.
+const EXCERPT: usize = 400;
+
+/// One case.
+#[derive(Debug, Serialize)]
+pub struct CasePart {
+    id: String,
+    kind: Option<String>,
+    probes: Vec<ProbePart>,
+    sessions: Vec<SessionPart>,
+    /// Why there are no sessions to show.
+    sessions_missing: Option<String>,
+    dropped: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProbePart {
+    id: String,
+    query: String,
+    answer: Option<String>,
+    cut_off: bool,
+    error: Option<String>,
+    /// `correct`, `wrong`, `not judged`, `judge failed`.
+    verdict: &'static str,
+    reason: Option<String>,
+    probability: Option<String>,
+    attention: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SessionPart {
+    index: usize,
+    time: String,
+    /// `old`, `new` or nothing.
+    role: Option<&'static str>,
+    shades: Vec<Shade>,
+    turns: Vec<TurnPart>,
+    /// Characters that were left out.
+    cut: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Shade {
+    probe: String,
+    percent: String,
+    /// Opacity of the shade: the session's mass over the largest of the case.
+    alpha: String,
+}
+
+#[derive(Debug, Serialize)]
+struct TurnPart {
+    who: &'static str,
+    text: String,
+}
+
+/// The parts of all cases, in the data's order.
+///
+/// # Errors
+/// Those of reading the files of `cases/`.
+pub fn parts(
+    run: &RunFolder,
+    verdicts: &Verdicts,
+    lens: Option<&Lens>,
+) -> Result<Vec<CasePart>, crate::lens::LensError> {
+    let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
+    let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
+    let excerpt = (bytes > MOST_BYTES).then_some(EXCERPT);
+    let mut answers: HashMap<(&str, &str), &AnswerRow> = HashMap::new();
+    for row in run.answers() {
+        answers.insert((&row.case, &row.probe), row);
+    }
+    let mut examples: HashMap<(&str, &str), &Example> = HashMap::new();
+    for example in lens.iter().flat_map(|lens| &lens.examples) {
+        examples.insert((&example.case, &example.probe), example);
+    }
+    run.cases()
+        .iter()
+        .map(|case| {
+            let measured: Vec<&Example> = case
+                .probes
+                .iter()
+                .filter_map(|p| examples.get(&(case.case.as_str(), p.id.as_str())).copied())
+                .collect();
+            let of_case: Vec<&AnswerRow> = case
+                .probes
+                .iter()
+                .filter_map(|p| answers.get(&(case.case.as_str(), p.id.as_str())).copied())
+                .collect();
+            let (sessions, sessions_missing) = match run.shown(&case.case)? {
+                None => (
+                    Vec::new(),
+                    Some("No prompt was made for this case, so there is no history to show.".to_owned()),
+                ),
+                Some(shown) => (sessions(&shown, case, &measured, excerpt), None),
+            };
+            Ok(CasePart {
+                id: case.case.clone(),
+                kind: case.labels.get("type").cloned(),
+                probes: probes(case, &of_case, &measured, verdicts),
+                sessions,
+                sessions_missing,
+                dropped: dropped(&of_case),
+            })
+        })
+        .collect()
+}
+
+fn probes(
+    case: &PlannedCase,
+    answers: &[&AnswerRow],
+    measured: &[&Example],
+    verdicts: &Verdicts,
+) -> Vec<ProbePart> {
+    let part = |probe: &PlannedProbe| {
+        let answer = answers.iter().find(|row| row.probe == probe.id);
+        let verdict = verdicts.get(&case.case, &probe.id);
+        let example = measured.iter().find(|e| e.probe == probe.id);
+        ProbePart {
+            id: probe.id.clone(),
+            query: probe.query.clone(),
+            answer: answer.and_then(|row| row.answer.clone()),
+            cut_off: answer.is_some_and(|row| row.stop == Some(crate::chat::StopReason::MaxNewTokens)),
+            error: match answer {
+                Some(row) => row.error.clone(),
+                None => Some("not answered yet".to_owned()),
+            },
+            verdict: match verdict.map(|row| row.correct) {
+                Some(Some(true)) => "correct",
+                Some(Some(false)) => "wrong",
+                Some(None) => "judge failed",
+                None => "not judged",
+            },
+            reason: verdict.and_then(|row| row.reason.clone().or(row.error.clone())),
+            probability: verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
+            attention: example.map(|example| summary(example)),
+        }
+    };
+    case.probes.iter().map(part).collect()
+}
+
+/// Where the query's attention goes, in a sentence.
+fn summary(example: &Example) -> String {
+    let mean = |role| example.sessions.iter().find(|s| s.role == Some(role)).map(|s| s.mean());
+    let named = |name: &str, value: Option<f64>| value.map(|v| format!("{name} {}", percent(v)));
+    let all: f64 = example.sessions.iter().map(|s| s.mean()).sum();
+    let parts = [
+        named("old", mean(crate::prompt::SpanRole::Old)),
+        named("new", mean(crate::prompt::SpanRole::New)),
+        Some(format!("all sessions {}", percent(all))),
+        Some(format!("outside the sessions {}", percent((1.0 - all).max(0.0)))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn sessions(
+    shown: &ShownCase,
+    case: &PlannedCase,
+    measured: &[&Example],
+    excerpt: Option<usize>,
+) -> Vec<SessionPart> {
+    let masses = measured.iter().flat_map(|example| &example.sessions).map(|session| session.mean());
+    let most = masses.fold(0.0, f64::max);
+    let part = |session: &ShownSession| {
+        let role = case.evidence.iter().find(|e| e.session == session.index).map(|e| match e.role {
+            EvidenceRole::Old => "old",
+            EvidenceRole::New => "new",
+        });
+        // a probe without attention keeps its place, so that the columns stay in line
+        let shade = |probe: &PlannedProbe| {
+            let example = measured.iter().find(|example| example.probe == probe.id);
+            let found = example.and_then(|e| e.sessions.iter().find(|s| s.index == session.index));
+            let (percent, alpha) = match found.map(|session| session.mean()) {
+                None => ("–".to_owned(), 0.0),
+                // black text must stay readable on the darkest shade
+                Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),
+            };
+            Shade { probe: probe.id.clone(), percent, alpha: format!("{alpha:.2}") }
+        };
+        let shades = if measured.is_empty() { Vec::new() } else { case.probes.iter().map(shade).collect() };
+        let limit = excerpt.filter(|_| role.is_none());
+        let (turns, cut) = turns(session, limit);
+        SessionPart {
+            index: session.index,
+            time: session.time.strftime("%Y-%m-%d %H:%M").to_string(),
+            role,
+            shades,
+            turns,
+            cut,
+        }
+    };
+    shown.sessions.iter().map(part).collect()
+}
+
+/// The turns of a session up to a number of characters, and how many were left out.
+fn turns(session: &ShownSession, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
+    let mut left = limit.unwrap_or(usize::MAX);
+    let (mut turns, mut cut) = (Vec::new(), 0);
+    for turn in &session.turns {
+        let count = turn.content.chars().count();
+        let kept = count.min(left);
+        cut += count - kept;
+        left -= kept;
+        if kept > 0 {
+            let who = match turn.role {
+                Role::User => "user",
+                Role::Assistant => "assistant",
+            };
+            turns.push(TurnPart { who, text: turn.content.chars().take(kept).collect() });
+        }
+    }
+    (turns, cut)
+}
+
+/// A share as a percentage that a reader takes in at a glance.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent == 0.0 {
+        "0%".to_owned()
+    } else if percent < 0.01 {
+        "<0.01%".to_owned()
+    } else if percent < 1.0 {
+        format!("{percent:.2}%")
+    } else {
+        format!("{percent:.1}%")
+    }
+}
+
+/// The sessions that truncation left out, as ranges; `None` where it left out none.
+fn dropped(answers: &[&AnswerRow]) -> Option<String> {
+    let mut all: Vec<usize> = answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()).collect();
+    all.sort_unstable();
+    all.dedup();
+    let ranges = all.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
+        [] => None,
+        [one] => Some(one.to_string()),
+        [first, .., last] => Some(format!("{first}–{last}")),
+    });
+    let text = ranges.collect::<Vec<_>>().join(", ");
+    (!all.is_empty()).then(|| {
+        let noun = if all.len() == 1 { "session" } else { "sessions" };
+        format!("{} {noun} left out to fit the context: {text}.", all.len())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Turn;
+
+    #[test]
+    fn a_cut_session_says_how_much_is_missing_and_splits_no_character() {
+        let turn = |content: &str| Turn { role: Role::User, content: content.to_owned() };
+        let session = ShownSession {
+            index: 0,
+            time: jiff::civil::DateTime::default(),
+            turns: vec![turn("äöü"), turn("éè"), turn("last")],
+        };
+        let (kept, cut) = turns(&session, Some(4));
+        assert_eq!(kept.iter().map(|t| t.text.as_str()).collect::<Vec<_>>(), ["äöü", "é"]);
+        assert_eq!(cut, 5);
+        assert_eq!(turns(&session, None).1, 0);
+    }
+
+    #[test]
+    fn percentages_never_round_a_share_to_nothing() {
+        assert_eq!([0.0, 0.00001, 0.0042, 0.123].map(percent), ["0%", "<0.01%", "0.42%", "12.3%"]);
+    }
+}

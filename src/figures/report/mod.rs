@@ -1,0 +1,220 @@
+//! The one-page report of a run: what was run, the table of accuracies, the figures, and a part for each case.
+//!
+//! One HTML file that needs nothing else: style and pictures are in it, there is no script, and its content policy forbids
+//! every request. The page grows with the histories; [`cases`] says where it cuts.
+
+use std::path::{Path, PathBuf};
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::{Figure, FigureError};
+use crate::eval::metrics::{self, AccuracyTable};
+use crate::lens::{Lens, LensError, RunFolder, Verdicts};
+
+pub mod cases;
+
+/// Of the interval of the overall accuracy: the page is the same each time it is made.
+const BOOTSTRAP_SEED: u64 = 0;
+const TEMPLATE: &str = include_str!("report.html.j2");
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The run could not be read.
+    #[error(transparent)]
+    Lens(#[from] LensError),
+    /// A figure or the page could not be made.
+    #[error(transparent)]
+    Figure(#[from] FigureError),
+}
+
+/// What the template is filled with.
+#[derive(Debug, Serialize)]
+struct Page {
+    title: String,
+    facts: Vec<Fact>,
+    header: String,
+    judge: Option<String>,
+    judge_note: Option<String>,
+    accuracy: Option<AccuracyTable>,
+    attention: bool,
+    answered: usize,
+    failed: usize,
+    expected: usize,
+    pictures: Vec<Picture>,
+    cases: Vec<cases::CasePart>,
+}
+
+#[derive(Debug, Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Picture {
+    name: String,
+    title: String,
+    caption: String,
+    svg: String,
+    width: u32,
+    /// Shown at once, or folded away with the density versions.
+    main: bool,
+}
+
+/// The page as text. Without a lens (a run without attention) it has no figures and no shades, and says so.
+///
+/// # Errors
+/// [`ReportError::Lens`] where the sessions of a case cannot be read, [`ReportError::Figure`] where the template fails.
+pub fn page(
+    run: &RunFolder,
+    verdicts: &Verdicts,
+    lens: Option<&Lens>,
+    figures: &[Figure],
+) -> Result<String, ReportError> {
+    let mut environment = Environment::new();
+    environment.add_filter("percent", |value: f64| format!("{:.1}", value * 100.0));
+    // the name's ending turns HTML escaping on
+    environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
+    let template = environment.get_template("report.html").map_err(FigureError::from)?;
+    let failed = run.answers().iter().filter(|row| row.error.is_some()).count();
+    let page = Page {
+        title: super::Origin::of(run, None).line,
+        facts: facts(run, verdicts),
+        header: format!("{:#}", run.header()),
+        judge: verdicts.judge.clone(),
+        judge_note: verdicts.judge.as_deref().and_then(judge_note),
+        accuracy: verdicts.judge.as_deref().map(|judge| {
+            metrics::accuracy_table(run.cases(), run.answers(), run.verdict_rows(), judge, BOOTSTRAP_SEED)
+        }),
+        attention: lens.is_some(),
+        answered: run.answers().len() - failed,
+        failed,
+        expected: run.cases().iter().map(|case| case.probes.len()).sum(),
+        pictures: figures.iter().map(picture).collect(),
+        cases: cases::parts(run, verdicts, lens)?,
+    };
+    Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
+}
+
+/// Writes the page as `report.html` into the run folder, by rename, and returns where it is.
+///
+/// # Errors
+/// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
+pub fn write(
+    run: &RunFolder,
+    verdicts: &Verdicts,
+    lens: Option<&Lens>,
+    figures: &[Figure],
+    folder: &Path,
+) -> Result<PathBuf, ReportError> {
+    let path = folder.join("report.html");
+    let html = page(run, verdicts, lens, figures)?;
+    crate::eval::write_atomically(&path, html.as_bytes())
+        .map_err(|source| FigureError::Io { path: path.clone(), source })?;
+    Ok(path)
+}
+
+fn picture(figure: &Figure) -> Picture {
+    // inside HTML an SVG needs no namespace, and its size is the page's to give
+    let svg = figure.svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
+    let number = |key: &str| {
+        let value = svg.split_once(&format!("{key}=\"")).and_then(|(_, rest)| rest.split_once('"'));
+        value.and_then(|(number, _)| number.parse().ok()).unwrap_or(900)
+    };
+    Picture {
+        name: figure.name.clone(),
+        title: figure.title.clone(),
+        caption: figure.caption.clone(),
+        width: number("width"),
+        main: figure.name.ends_with("-mass"),
+        svg,
+    }
+}
+
+/// The header as a reader wants it; what is absent is left out.
+fn facts(run: &RunFolder, verdicts: &Verdicts) -> Vec<Fact> {
+    let text = |pointer: &str| run.header_text(pointer);
+    let short = |pointer: &str| {
+        text(pointer).map(|digest| match digest.char_indices().nth(12) {
+            Some((end, _)) => format!("{}…", &digest[..end]),
+            None => digest,
+        })
+    };
+    let with = |value: Option<String>, more: Option<String>, sign: &str| match (value, more) {
+        (Some(value), Some(more)) => Some(format!("{value} ({sign}{more})")),
+        (value, _) => value,
+    };
+    let most = text("/identity/sampling/max_new_tokens").map(|most| format!("at most {most} new tokens"));
+    let sampling = text("/identity/sampling/temperature").map(|temperature| {
+        let mut parts = Vec::new();
+        if temperature.parse() == Ok(0.0) {
+            parts.push("greedy".to_owned());
+        } else {
+            parts.push(format!("temperature {temperature}"));
+            parts.extend(text("/identity/sampling/top_p").map(|p| format!("top-p {p}")));
+            parts.extend(text("/identity/sampling/seed").map(|seed| format!("seed {seed}")));
+        }
+        parts.extend(most);
+        parts.join(", ")
+    });
+    let machine = ["/machine/device", "/machine/cpu", "/machine/os"].iter().filter_map(|p| text(p));
+    let machine: Vec<String> =
+        machine.chain(text("/machine/threads").map(|threads| format!("{threads} threads"))).collect();
+    let context = text("/identity/context/tokens").map(|tokens| format!("{tokens} tokens"));
+    let selection = [("only", "/identity/only"), ("limit", "/identity/limit")];
+    let selection: Vec<String> =
+        selection.iter().filter_map(|(name, pointer)| Some(format!("{name} {}", text(pointer)?))).collect();
+    let facts = [
+        ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
+        ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
+        ("Cases", Some(run.cases().len().to_string())),
+        ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
+        (
+            "Context",
+            with(context.or_else(|| text("/identity/context/policy")), text("/identity/context/policy"), ""),
+        ),
+        ("Dtype", text("/identity/dtype")),
+        ("Sampling", sampling),
+        ("Seed", text("/identity/seed")),
+        ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),
+        ("Judge", Some(verdicts.judge.clone().unwrap_or_else(|| "none yet".to_owned()))),
+        ("Machine", (!machine.is_empty()).then(|| machine.join(", "))),
+        ("palimpsest", text("/identity/version")),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+}
+
+/// What a reader must know of a judge that runs locally: how far its verdicts can be trusted.
+fn judge_note(judge: &str) -> Option<String> {
+    let name = judge.strip_prefix("local:")?;
+    let millions = name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|part| {
+        let digits = part.strip_suffix(['m', 'M'])?;
+        digits.parse::<u32>().ok()
+    });
+    Some(match millions {
+        Some(size) => format!(
+            "The judge was {judge}, a model of about {size} million parameters. Verdicts of so small a model only show that \
+             the machinery works: nothing about the answers follows from them, nor from any split into correct and wrong."
+        ),
+        None => format!(
+            "The judge was {judge}, a model that ran locally. How well it judges is not known: check a sample of its \
+             verdicts by hand before you rest anything on them. Verdicts of small judges are no evidence."
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_judges_are_warned_about_and_small_ones_by_size() {
+        assert!(judge_note("local:smollm2-135m").unwrap().contains("135 million"));
+        let note = judge_note("local:qwen3.5-27b").unwrap();
+        assert!(!note.contains("million") && note.contains("qwen3.5-27b"));
+        assert_eq!(judge_note("http://host/v1#gpt"), None);
+    }
+}

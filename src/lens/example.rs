@@ -1,0 +1,297 @@
+//! One example, that is one probe of one case: its masses, noise baselines and densities, averaged over heads.
+//!
+//! **Mass** s(X -> Y) is read from the store and averaged over heads (STALE, appendix E.4): the attention that a token of
+//! X pays to the whole of Y, on average.
+//!
+//! **Noise baseline**: the same mass with the evidence session Y replaced by its immediate neighbours, the sessions whose
+//! original indices are Y's plus and minus one, where they are in the prompt and are not evidence themselves; the mean
+//! over the two where both are there; absent where neither is.
+//!
+//! **Density** is mass divided by the mass that uniform attention would pay: a row at position i sees i + 1 tokens, so
+//! that is the mean over the rows i of X of |Y| / (i + 1) for a span Y that precedes X. It is Y's share of the tokens that
+//! a row can see, averaged over rows; a density of 1 is no preference, and long sessions do not win by their length. The
+//! density of a baseline is the mean of its neighbours' densities.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ndarray::{Array2, Axis};
+
+use crate::attention::{AttentionStore, StoreError};
+use crate::prompt::{Span, SpanRole};
+
+/// Who looks at whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Curve {
+    /// The new session's tokens at the old session.
+    NewToOld,
+    /// The query's tokens at the old session.
+    QueryToOld,
+    /// The query's tokens at the new session.
+    QueryToNew,
+}
+
+impl Curve {
+    /// In the order in which figures show them.
+    pub const ALL: [Curve; 3] = [Curve::NewToOld, Curve::QueryToOld, Curve::QueryToNew];
+
+    /// As figures write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Curve::NewToOld => "new to old",
+            Curve::QueryToOld => "query to old",
+            Curve::QueryToNew => "query to new",
+        }
+    }
+
+    /// As tables write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Curve::NewToOld => "new_to_old",
+            Curve::QueryToOld => "query_to_old",
+            Curve::QueryToNew => "query_to_new",
+        }
+    }
+
+    fn ends(self) -> (SpanRole, SpanRole) {
+        match self {
+            Curve::NewToOld => (SpanRole::New, SpanRole::Old),
+            Curve::QueryToOld => (SpanRole::Query, SpanRole::Old),
+            Curve::QueryToNew => (SpanRole::Query, SpanRole::New),
+        }
+    }
+}
+
+/// The evidence session itself or what stands in for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The mass on the evidence session.
+    Signal,
+    /// The mass on its neighbours.
+    Noise,
+}
+
+/// Whether a session's length counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scale {
+    /// The share of a row token's attention.
+    Mass,
+    /// Mass over what uniform attention would pay.
+    Density,
+}
+
+impl Scale {
+    /// Both.
+    pub const ALL: [Scale; 2] = [Scale::Mass, Scale::Density];
+
+    /// As tables and file names write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Scale::Mass => "mass",
+            Scale::Density => "density",
+        }
+    }
+}
+
+/// What the query pays to one session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionMass {
+    /// The session's original index.
+    pub index: usize,
+    /// Old, new or neither.
+    pub role: Option<SpanRole>,
+    /// Tokens of the session's span.
+    pub tokens: usize,
+    /// The query's mass on the session, by layer, averaged over heads.
+    pub mass: Vec<f64>,
+    /// The same as density.
+    pub density: Vec<f64>,
+}
+
+impl SessionMass {
+    /// The mass averaged over layers.
+    pub fn mean(&self) -> f64 {
+        self.mass.iter().sum::<f64>() / self.mass.len().max(1) as f64
+    }
+}
+
+/// One probe of one case, measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The value of the label `type`, where the data has one.
+    pub kind: Option<String>,
+    /// The verdict, where there is one.
+    pub correct: Option<bool>,
+    /// The decoder layer of each entry of a curve.
+    pub layers: Vec<usize>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// By session, in prompt order: the query's attention. Empty where the store has no query rows.
+    pub sessions: Vec<SessionMass>,
+    curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
+}
+
+impl Example {
+    /// Measures a store.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`] where a mass is not finite or negative, a span is empty where it must not be or ends past
+    /// the prompt; the text says which.
+    pub fn measure(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
+        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
+        if let Some(bad) = store.mass.iter().find(|m| !m.is_finite() || **m < 0.0) {
+            return Err(broken(format!("`mass` holds {bad}, which is no share of attention")));
+        }
+        for span in store.rows.iter().chain(&store.keys) {
+            if span.start > span.end || span.end > store.tokens.len() {
+                return Err(broken(format!(
+                    "span `{}` is [{}, {}) in a prompt of {} tokens",
+                    span.label,
+                    span.start,
+                    span.end,
+                    store.tokens.len()
+                )));
+            }
+        }
+        // (layers, rows, keys); a store without heads has no mean
+        let mass = store
+            .mass
+            .mapv(f64::from)
+            .mean_axis(Axis(1))
+            .ok_or_else(|| broken("`mass` has no attention heads".to_owned()))?;
+        let mut curves = BTreeMap::new();
+        for curve in Curve::ALL {
+            let (from, to) = curve.ends();
+            let (Some(row), Some(key)) = (only(&store.rows, from), only(&store.keys, to)) else { continue };
+            let masses = mass.index_axis(Axis(1), row).to_owned(); // (layers, keys)
+            let targets = [(Part::Signal, vec![key]), (Part::Noise, neighbours(&store.keys, key))];
+            for (part, spans) in targets {
+                if let Some(values) = mean_of(&masses, &spans, |_| 1.0) {
+                    curves.insert((curve, part, Scale::Mass), values);
+                }
+                let uniform = |span: usize| uniform_mass(&store.rows[row], &store.keys[span]);
+                if spans.iter().all(|&span| uniform(span) > 0.0)
+                    && let Some(values) = mean_of(&masses, &spans, uniform)
+                {
+                    curves.insert((curve, part, Scale::Density), values);
+                }
+            }
+        }
+        let mut sessions = Vec::new();
+        if let Some(row) = only(&store.rows, SpanRole::Query) {
+            let masses = mass.index_axis(Axis(1), row).to_owned();
+            for (key, span) in store.keys.iter().enumerate() {
+                let Some(index) = span.session() else { continue };
+                let uniform = uniform_mass(&store.rows[row], span);
+                let by_layer: Vec<f64> = masses.column(key).to_vec();
+                let density =
+                    by_layer.iter().map(|m| if uniform > 0.0 { m / uniform } else { 0.0 }).collect();
+                sessions.push(SessionMass {
+                    index,
+                    role: span.role,
+                    tokens: span.len(),
+                    mass: by_layer,
+                    density,
+                });
+            }
+        }
+        Ok(Example {
+            case: store.case.clone(),
+            probe: store.probe.clone(),
+            kind: None,
+            correct: None,
+            layers: store.layers.clone(),
+            prompt_tokens: store.tokens.len(),
+            sessions,
+            curves,
+        })
+    }
+
+    /// A curve over layers; `None` where the store lacks a span for it (for noise: where no neighbour is in the prompt).
+    pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
+        self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
+    }
+
+    /// s(query -> new) / s(query -> old) by layer; `None` at a layer whose denominator is 0.
+    pub fn ratio(&self, scale: Scale) -> Option<Vec<Option<f64>>> {
+        let new = self.curve(Curve::QueryToNew, Part::Signal, scale)?;
+        let old = self.curve(Curve::QueryToOld, Part::Signal, scale)?;
+        Some(new.iter().zip(old).map(|(n, o)| (*o > 0.0).then(|| n / o)).collect())
+    }
+}
+
+/// The place of the one span in a role; `None` where there is none or more than one, since then no single span is meant.
+fn only(spans: &[Span], role: SpanRole) -> Option<usize> {
+    let mut places =
+        spans.iter().enumerate().filter(|(_, s)| s.role == Some(role) && !s.is_empty()).map(|(i, _)| i);
+    let first = places.next()?;
+    places.next().is_none().then_some(first)
+}
+
+/// The places of the sessions beside the evidence session at `key`, without evidence.
+fn neighbours(keys: &[Span], key: usize) -> Vec<usize> {
+    let Some(index) = keys.get(key).and_then(Span::session) else { return Vec::new() };
+    let beside = |span: &Span| span.session().is_some_and(|other| other.abs_diff(index) == 1);
+    let plain = |span: &Span| !matches!(span.role, Some(SpanRole::Old | SpanRole::New)) && !span.is_empty();
+    keys.iter().enumerate().filter(|(_, span)| beside(span) && plain(span)).map(|(i, _)| i).collect()
+}
+
+/// The mass that uniform causal attention pays from `row` to `key`: the mean over the rows i of the visible part of the
+/// key span over i + 1.
+fn uniform_mass(row: &Span, key: &Span) -> f64 {
+    let visible = |i: usize| key.end.min(i + 1).saturating_sub(key.start) as f64;
+    row.range().map(|i| visible(i) / (i + 1) as f64).sum::<f64>() / row.len().max(1) as f64
+}
+
+/// By layer, the mean over `spans` of mass over `unit`; `None` without spans.
+fn mean_of(masses: &Array2<f64>, spans: &[usize], unit: impl Fn(usize) -> f64) -> Option<Vec<f64>> {
+    if spans.is_empty() {
+        return None;
+    }
+    let count = spans.len() as f64;
+    let units: Vec<f64> = spans.iter().map(|&span| unit(span)).collect();
+    Some(
+        masses
+            .rows()
+            .into_iter()
+            .map(|layer| {
+                spans.iter().zip(&units).map(|(&span, unit)| layer[span] / unit).sum::<f64>() / count
+            })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_attention_pays_a_preceding_span_its_visible_share() {
+        // rows 4 and 5 see 5 and 6 tokens; the key span has 2
+        let mass = uniform_mass(&Span::new("query", 4..6), &Span::new("session[0]", 1..3));
+        assert!((mass - (2.0 / 5.0 + 2.0 / 6.0) / 2.0).abs() < 1e-15);
+        // a span that has not begun yet is worth nothing
+        assert_eq!(uniform_mass(&Span::new("session[0]", 0..2), &Span::new("session[1]", 2..4)), 0.0);
+    }
+
+    #[test]
+    fn neighbours_go_by_original_index_and_are_never_evidence() {
+        let span = |i: usize, at: usize| Span::new(format!("session[{i}]"), at..at + 2);
+        let keys = [
+            Span::new("bos", 0..1),
+            span(2, 1),
+            span(4, 3).with_role(SpanRole::Old),
+            span(5, 5),
+            span(6, 7).with_role(SpanRole::New),
+            span(9, 9),
+        ];
+        assert_eq!(neighbours(&keys, 2), vec![3], "session 3 was dropped; 2 is no immediate neighbour");
+        assert_eq!(neighbours(&keys, 4), vec![3]);
+        let touching = [span(0, 0).with_role(SpanRole::Old), span(1, 2).with_role(SpanRole::New)];
+        assert!(neighbours(&touching, 0).is_empty(), "the other evidence session is no noise");
+    }
+}

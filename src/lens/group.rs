@@ -1,0 +1,349 @@
+//! Groups of examples and their statistics over layers.
+//!
+//! The unit of every mean and every resampling is the **case**: where a group holds several probes of one case, the
+//! case's examples are averaged first. Probes of a case share its history, so they are not independent, and the row mass
+//! of `new -> old` does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
+//! were judged differently is in `correct` with the right ones and in `wrong` with the others.
+//!
+//! - **Mean**: the mean over cases of a curve (figures 6 and 7).
+//! - **Ratio of means**: mean of query -> new over mean of query -> old, of the cases that have both (figure 8).
+//! - **Mean of ratios**: the mean over cases of the example's own ratio (figure 3). An example whose denominator is 0 at a
+//!   layer has no ratio there: it is left out at that layer and counted as undefined.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ndarray::Array2;
+
+use super::band::{Estimate, Point, Resampling};
+use super::{Curve, Example, LensError, Part, RunFolder, Scale};
+use crate::attention::AttentionStore;
+
+/// Which verdict the examples of a group have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Correctness {
+    /// Any or none.
+    All,
+    /// Judged correct.
+    Correct,
+    /// Judged wrong.
+    Wrong,
+}
+
+impl Correctness {
+    /// As tables and legends write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Correctness::All => "all",
+            Correctness::Correct => "correct",
+            Correctness::Wrong => "wrong",
+        }
+    }
+
+    fn holds(self, verdict: Option<bool>) -> bool {
+        match self {
+            Correctness::All => true,
+            Correctness::Correct => verdict == Some(true),
+            Correctness::Wrong => verdict == Some(false),
+        }
+    }
+}
+
+/// A selection of examples.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// One probe, or all.
+    pub probe: Option<String>,
+    /// One type, or all.
+    pub kind: Option<String>,
+    /// By verdict.
+    pub correctness: Correctness,
+}
+
+impl Group {
+    /// Every example.
+    pub fn all() -> Self {
+        Group { probe: None, kind: None, correctness: Correctness::All }
+    }
+
+    /// As captions name it, for example `T1 SR wrong`.
+    pub fn label(&self) -> String {
+        let kind = self.kind.as_deref().unwrap_or("all types");
+        let probe = self.probe.as_deref().unwrap_or("all probes");
+        match self.correctness {
+            Correctness::All => format!("{kind} {probe}"),
+            split => format!("{kind} {probe} {}", split.key()),
+        }
+    }
+
+    fn holds(&self, example: &Example) -> bool {
+        self.probe.as_ref().is_none_or(|probe| *probe == example.probe)
+            && self.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
+            && self.correctness.holds(example.correct)
+    }
+}
+
+/// A number over layers that a group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    /// The mean of a curve over cases.
+    Mean(Curve, Part),
+    /// Mean of query -> new over mean of query -> old.
+    RatioOfMeans,
+    /// Mean of the examples' own ratios.
+    MeanOfRatios,
+}
+
+impl Statistic {
+    /// As tables write it.
+    pub fn key(self) -> String {
+        match self {
+            Statistic::Mean(curve, Part::Signal) => curve.key().to_owned(),
+            Statistic::Mean(curve, Part::Noise) => format!("{}_noise", curve.key()),
+            Statistic::RatioOfMeans => "ratio_of_means".to_owned(),
+            Statistic::MeanOfRatios => "mean_of_ratios".to_owned(),
+        }
+    }
+}
+
+/// A statistic of a group over layers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Whose.
+    pub group: Group,
+    /// Which.
+    pub statistic: Statistic,
+    /// Mass or density.
+    pub scale: Scale,
+    /// Cases that have a value at some layer.
+    pub n: usize,
+    /// One a layer.
+    pub points: Vec<Point>,
+}
+
+/// How to analyse a run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose verdicts split the examples; `None`: those of the judge that judged last.
+    pub judge: Option<String>,
+    /// Bootstrap resamples of every band.
+    pub resamples: usize,
+    /// Seed of the bootstrap.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { judge: None, resamples: 2000, seed: 0 }
+    }
+}
+
+/// An example of the run that could not be measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A run's examples, measured and ready to be grouped.
+#[derive(Debug, Clone)]
+pub struct Lens {
+    /// The decoder layers that were measured.
+    pub layers: Vec<usize>,
+    /// The probes' ids, in the data's order.
+    pub probes: Vec<String>,
+    /// The values of the label `type`, sorted; empty for data without types.
+    pub kinds: Vec<String>,
+    /// Whose verdicts split the examples; `None` where the run has none.
+    pub judge: Option<String>,
+    /// In the order of `answers.jsonl`.
+    pub examples: Vec<Example>,
+    /// What could not be measured, and why.
+    pub skipped: Vec<Skipped>,
+    options: Options,
+}
+
+impl Lens {
+    /// Measures every answered probe of a run that has an attention store.
+    ///
+    /// # Errors
+    /// [`LensError::NoAttention`] where there is no such probe, [`LensError::Store`] for a store that is missing or
+    /// broken, [`LensError::Layers`] where stores disagree, and those of [`RunFolder::verdicts`].
+    pub fn of(run: &RunFolder, options: &Options) -> Result<Self, LensError> {
+        let verdicts = run.verdicts(options.judge.as_deref())?;
+        let (mut examples, mut skipped) = (Vec::<Example>::new(), Vec::new());
+        for answer in run.answers() {
+            let mut skip = |reason: &str| {
+                skipped.push(Skipped {
+                    case: answer.case.clone(),
+                    probe: answer.probe.clone(),
+                    reason: reason.to_owned(),
+                });
+            };
+            if let Some(error) = &answer.error {
+                skip(error);
+                continue;
+            }
+            let Some(file) = &answer.attention else {
+                skip("no attention was recorded");
+                continue;
+            };
+            let path: PathBuf = run.path().join(file);
+            let mut example = Example::measure(&path, &AttentionStore::load(&path)?)?;
+            if let Some(first) = examples.first()
+                && first.layers != example.layers
+            {
+                return Err(LensError::Layers {
+                    store: path,
+                    found: example.layers,
+                    expected: first.layers.clone(),
+                });
+            }
+            // the row that names the store says what it belongs to
+            example.case.clone_from(&answer.case);
+            example.probe.clone_from(&answer.probe);
+            example.kind = answer.labels.get("type").cloned();
+            example.correct = verdicts.correct(&answer.case, &answer.probe);
+            examples.push(example);
+        }
+        let Some(first) = examples.first() else {
+            let reason = match skipped.first() {
+                None => "it has no answers".to_owned(),
+                Some(one) => format!("{} probes, the first: {}", skipped.len(), one.reason),
+            };
+            return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
+        };
+        Ok(Lens {
+            layers: first.layers.clone(),
+            probes: run.probes(),
+            kinds: run.kinds(),
+            judge: verdicts.judge,
+            examples,
+            skipped,
+            options: options.clone(),
+        })
+    }
+
+    /// The splits by verdict that this run can have: none but `all` without verdicts.
+    pub fn splits(&self) -> &'static [Correctness] {
+        match self.judge {
+            Some(_) => &[Correctness::Correct, Correctness::Wrong],
+            None => &[Correctness::All],
+        }
+    }
+
+    /// Every group: probe (each and all) by type (each and all) by correctness (all, and each where there are verdicts).
+    pub fn groups(&self) -> Vec<Group> {
+        let with_all = |values: &[String]| -> Vec<Option<String>> {
+            std::iter::once(None).chain(values.iter().cloned().map(Some)).collect()
+        };
+        let mut splits = vec![Correctness::All];
+        splits.extend(self.splits().iter().filter(|split| **split != Correctness::All));
+        let mut groups = Vec::new();
+        for probe in with_all(&self.probes) {
+            for kind in with_all(&self.kinds) {
+                for &correctness in &splits {
+                    groups.push(Group { probe: probe.clone(), kind: kind.clone(), correctness });
+                }
+            }
+        }
+        groups
+    }
+
+    /// How many cases a group has.
+    pub fn cases(&self, group: &Group) -> usize {
+        self.by_case(group).len()
+    }
+
+    /// A statistic of a group over layers, with its band.
+    pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
+        let cases = self.by_case(group);
+        let mut undefined = vec![0; self.layers.len()];
+        let estimates = match statistic {
+            Statistic::Mean(curve, part) => {
+                let rows = cases.values().map(|examples| {
+                    mean_by_layer(
+                        examples.iter().filter_map(|e| e.curve(curve, part, scale)),
+                        self.layers.len(),
+                    )
+                });
+                self.means(&self.matrix(rows.flatten()))
+            }
+            Statistic::RatioOfMeans => {
+                let mean = |curve: Curve, examples: &[&Example]| {
+                    let both = examples.iter().filter(|e| e.ratio(scale).is_some());
+                    mean_by_layer(both.filter_map(|e| e.curve(curve, Part::Signal, scale)), self.layers.len())
+                };
+                let new = self.matrix(cases.values().filter_map(|e| mean(Curve::QueryToNew, e)));
+                let old = self.matrix(cases.values().filter_map(|e| mean(Curve::QueryToOld, e)));
+                self.resampling(new.nrows()).ratios(&new, &old)
+            }
+            Statistic::MeanOfRatios => {
+                let mut rows = Vec::new();
+                for examples in cases.values() {
+                    let ratios: Vec<_> = examples.iter().filter_map(|e| e.ratio(scale)).collect();
+                    if ratios.is_empty() {
+                        continue;
+                    }
+                    let row = undefined.iter_mut().enumerate().map(|(layer, undefined)| {
+                        let at = || ratios.iter().filter_map(|r| r.get(layer).copied().flatten());
+                        *undefined += ratios.len() - at().count();
+                        at().sum::<f64>() / at().count() as f64 // NaN where none is defined: absent
+                    });
+                    rows.push(row.collect());
+                }
+                self.means(&self.matrix(rows.into_iter()))
+            }
+        };
+        let points = estimates.into_iter().zip(&self.layers).zip(undefined);
+        let points: Vec<Point> = points
+            .map(|((estimate, &layer), undefined)| Point {
+                layer,
+                n: estimate.n,
+                undefined,
+                value: estimate.value,
+                band: estimate.band,
+            })
+            .collect();
+        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
+        Series { group: group.clone(), statistic, scale, n, points }
+    }
+
+    pub(super) fn by_case(&self, group: &Group) -> BTreeMap<&str, Vec<&Example>> {
+        let mut cases: BTreeMap<&str, Vec<&Example>> = BTreeMap::new();
+        for example in self.examples.iter().filter(|example| group.holds(example)) {
+            cases.entry(&example.case).or_default().push(example);
+        }
+        cases
+    }
+
+    /// Rows stacked to (cases, layers).
+    fn matrix(&self, rows: impl Iterator<Item = Vec<f64>>) -> Array2<f64> {
+        let flat: Vec<f64> = rows.flatten().collect();
+        let layers = self.layers.len();
+        let count = flat.len().checked_div(layers).unwrap_or(0);
+        Array2::from_shape_fn((count, layers), |(case, layer)| flat[case * layers + layer])
+    }
+
+    fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {
+        self.resampling(values.nrows()).means(values)
+    }
+
+    fn resampling(&self, n: usize) -> Resampling {
+        Resampling::new(n, self.options.resamples, self.options.seed)
+    }
+}
+
+/// The mean of some curves at each layer; `None` without curves.
+pub(super) fn mean_by_layer<'a>(curves: impl Iterator<Item = &'a [f64]>, layers: usize) -> Option<Vec<f64>> {
+    let (mut sum, mut count) = (vec![0.0; layers], 0);
+    for curve in curves {
+        sum.iter_mut().zip(curve).for_each(|(sum, value)| *sum += value);
+        count += 1;
+    }
+    (count > 0).then(|| sum.into_iter().map(|sum| sum / f64::from(count)).collect())
+}

@@ -1,0 +1,126 @@
+//! Series and strips as CSV, in long format: one row a group, statistic and layer.
+
+use std::path::{Path, PathBuf};
+
+use super::strip::Strip;
+use super::{Curve, Group, Lens, LensError, Part, Scale, Series, Statistic};
+
+/// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`
+/// and `strip.csv`. Groups without members have no rows.
+///
+/// # Errors
+/// [`LensError::Io`] where the folder or a file cannot be written.
+pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
+    std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
+    let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.cases(group) > 0).collect();
+    let (mut curves, mut ratios, mut strips) = (Vec::new(), Vec::new(), Vec::new());
+    for group in &groups {
+        for scale in Scale::ALL {
+            for curve in Curve::ALL {
+                for part in [Part::Signal, Part::Noise] {
+                    curves.push(lens.series(group, Statistic::Mean(curve, part), scale));
+                }
+            }
+            for ratio in [Statistic::RatioOfMeans, Statistic::MeanOfRatios] {
+                ratios.push(lens.series(group, ratio, scale));
+            }
+            strips.push(lens.strip(group, scale));
+        }
+    }
+    let tables = [
+        ("curves.csv", series_csv("curves", &curves)),
+        ("ratios.csv", series_csv("ratios", &ratios)),
+        ("strip.csv", strip_csv("strip", &strips, &lens.layers)),
+    ];
+    let mut written = Vec::new();
+    for (name, table) in tables {
+        let path = folder.join(name);
+        let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
+        crate::eval::write_atomically(&path, &bytes)
+            .map_err(|source| LensError::Io { path: path.clone(), source })?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi`; `lo` and `hi` are empty for
+/// fewer than two cases, and a layer where the statistic is undefined has an empty `mean`.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record([
+        "figure",
+        "probe",
+        "type",
+        "correctness",
+        "statistic",
+        "scale",
+        "layer",
+        "n",
+        "undefined",
+        "mean",
+        "lo",
+        "hi",
+    ])?;
+    for one in series.iter().filter(|one| one.n > 0) {
+        for point in &one.points {
+            table.write_record([
+                figure,
+                all_or(&one.group.probe),
+                all_or(&one.group.kind),
+                one.group.correctness.key(),
+                &one.statistic.key(),
+                one.scale.key(),
+                &point.layer.to_string(),
+                &point.n.to_string(),
+                &point.undefined.to_string(),
+                &number(point.value),
+                &number(point.band.map(|band| band.0)),
+                &number(point.band.map(|band| band.1)),
+            ])?;
+        }
+    }
+    finish(table)
+}
+
+/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[usize]) -> Result<Vec<u8>, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"])?;
+    for strip in strips {
+        for (place, n, means) in &strip.cells {
+            let Some(means) = means else { continue };
+            for (layer, mean) in layers.iter().zip(means) {
+                table.write_record([
+                    figure,
+                    all_or(&strip.group.probe),
+                    all_or(&strip.group.kind),
+                    strip.group.correctness.key(),
+                    &place.key(),
+                    strip.scale.key(),
+                    &layer.to_string(),
+                    &n.to_string(),
+                    &number(Some(*mean)),
+                ])?;
+            }
+        }
+    }
+    finish(table)
+}
+
+fn all_or(value: &Option<String>) -> &str {
+    value.as_deref().unwrap_or("all")
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+fn finish(table: csv::Writer<Vec<u8>>) -> Result<Vec<u8>, csv::Error> {
+    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
