@@ -17,6 +17,8 @@
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`cli`]: one file a command.
+//!
+//! Beside the rooms, [`progress`] tells the person who waits how far a job is.
 
 pub mod attention;
 pub mod chat;
@@ -27,4 +29,5 @@ pub mod eval;
 pub mod figures;
 pub mod lens;
 pub mod model;
+pub mod progress;
 pub mod prompt;

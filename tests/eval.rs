@@ -17,6 +17,7 @@ use palimpsest::eval::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::eval::rows::VerdictRow;
 use palimpsest::eval::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::eval::store::{RunError, RunFolder, RunStore};
+use palimpsest::progress::Status;
 use palimpsest::prompt::Span;
 
 const PROBES: [(&str, ProbeForm); 3] =
@@ -110,7 +111,13 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
 }
 
 impl Subject for Fake<'_> {
-    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+    fn answer_case(
+        &mut self,
+        case: &Case,
+        probes: &[&Probe],
+        _: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError> {
         for probe in probes {
             let key = format!("{}/{}", case.id, probe.id);
             self.asked.push(key.clone());
@@ -309,7 +316,13 @@ fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
 fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
     struct Careless;
     impl Subject for Careless {
-        fn answer_case(&mut self, _: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+        fn answer_case(
+            &mut self,
+            _: &Case,
+            probes: &[&Probe],
+            _: &Status,
+            sink: &mut Sink<'_>,
+        ) -> Result<(), RunError> {
             for text in ["first", "second"] {
                 let outcome = ProbeOutcome {
                     answer: text.to_owned(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tempfile::NamedTempFile;
 
 use crate::chat::TextSide;
@@ -15,6 +15,7 @@ use crate::data::sample::{self, SampleSpec};
 use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
 use crate::data::stats::{SplitStats, measure};
 use crate::model::fetch::ModelStore;
+use crate::progress;
 use crate::prompt::{PromptBuilder, Templates};
 
 /// Check, measure and write benchmark files.
@@ -71,7 +72,11 @@ fn check(file: &Path) -> anyhow::Result<()> {
     bar.finish_and_clear();
     if report.is_sound() {
         let published = if digest == PUBLISHED_SHA256 { " (the published T1_T2_400_FULL.json)" } else { "" };
-        say(&format!("{}: {}, no problems, SHA-256 {digest}{published}\n", file.display(), counts(&report)))?;
+        super::say(format_args!(
+            "{}: {}, no problems, SHA-256 {digest}{published}",
+            file.display(),
+            counts(&report)
+        ))?;
         return Ok(());
     }
     let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
@@ -97,7 +102,7 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
     let mut text = Vec::new();
     write_stale(&mut text, &cases)?;
     let Some(path) = out else {
-        return write_out(&text);
+        return super::write_out(&text);
     };
     // Written beside its place and renamed, so that a failure leaves no half file behind, nor harms a good one.
     let folder = match path.parent() {
@@ -114,8 +119,8 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
     write().with_context(|| {
         format!("cannot write {}; name a file in a folder that exists and can be written to", path.display())
     })?;
-    say(&format!(
-        "wrote {}: {} cases of {} sessions, seed {}\n",
+    super::say(format_args!(
+        "wrote {}: {} cases of {} sessions, seed {}",
         path.display(),
         cases.len(),
         spec.sessions,
@@ -145,9 +150,14 @@ fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
     })?;
     bar.finish_and_clear();
     if json {
-        return say(&(serde_json::to_string_pretty(&rows)? + "\n"));
+        return super::say(serde_json::to_string_pretty(&rows)?);
     }
-    say(&format!("{} (SHA-256 {}), tokens of {model}\n\n{}", dataset.name(), dataset.digest(), table(&rows)))
+    super::say(format_args!(
+        "{} (SHA-256 {}), tokens of {model}\n\n{}",
+        dataset.name(),
+        dataset.digest(),
+        table(&rows)
+    ))
 }
 
 /// How a model sees a case and counts its tokens.
@@ -200,7 +210,7 @@ fn table(rows: &[SplitStats]) -> String {
         }
         text.push('\n');
     }
-    text + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe).\n"
+    text + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe)."
 }
 
 /// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
@@ -214,21 +224,7 @@ fn bar_of(bytes: u64) -> ProgressBar {
     if bytes < SMALL {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("reading {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    write_out(text.as_bytes())
-}
-
-/// Writes to standard output. A reader that left early, such as `head`, is no error.
-fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output"),
-    }
+    progress::bytes(bytes, "reading")
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! One file a command: the clap struct (what was typed), its validated form, and the call into the library.
 
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,6 +9,7 @@ use crate::data::Case;
 use crate::data::dataset::Dataset;
 use crate::data::sample::SampleSpec;
 use crate::eval::header::Named;
+use crate::progress::note;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
@@ -18,7 +21,6 @@ mod judge;
 mod lens;
 mod merge;
 mod model;
-mod progress;
 mod quickstart;
 mod report;
 mod run;
@@ -63,6 +65,7 @@ enum Command {
 /// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    show_warnings();
     let done = match cli.command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Run(args) => run::run(args),
@@ -80,9 +83,54 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            note(format_args!("error: {}", in_one_line(&error)));
+            if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Warnings of the library (a retry, a row that was cut off) on stderr; RUST_LOG asks for more or less.
+fn show_warnings() {
+    let wanted = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("palimpsest=warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(wanted)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+/// An error and its causes. A cause that the message before it already tells is left out.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Flags that make no sense, alone or together: exit code 2, as for those that clap refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongUsage(String);
+
+/// Writes a line to standard output. A reader that left early, such as `head`, is no error.
+fn say(line: impl Display) -> anyhow::Result<()> {
+    write_out(format!("{line}\n").as_bytes())
+}
+
+/// Writes to standard output, as [`say`] does.
+fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
     }
 }
 

@@ -1,13 +1,11 @@
 //! `palimpsest model`: list, fetch and describe models.
 
-use std::io::Write;
-
-use anyhow::Context;
 use clap::Subcommand;
 
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::info::{self, ModelInfo};
 use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
+use crate::progress::grouped;
 
 /// List, fetch and describe models.
 #[derive(Debug, clap::Args)]
@@ -56,13 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             info_text(&files, &described)
         }
     };
-    // A reader that has seen enough (`| head`) is no error.
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        _ => Ok(()),
-    }
+    super::write_out(text.as_bytes())
 }
 
 fn list(store: &ModelStore) -> anyhow::Result<String> {
@@ -75,7 +67,7 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
             Ok(Some(_)) => "yes",
             Ok(None) => "no",
             Err(error) => {
-                eprintln!("warning: {error}");
+                crate::progress::note(format_args!("warning: {error}"));
                 "CHANGED"
             }
         };
@@ -177,17 +169,4 @@ fn parameters(number: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.1}M ({exact})", number as f64 / 1e6),
         _ => format!("{:.2}B ({exact})", number as f64 / 1e9),
     }
-}
-
-/// `8,192` for 8192.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

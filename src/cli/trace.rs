@@ -81,6 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
     let mut observer = MassObserver::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
+    args.stats.as_deref().map_or(Ok(()), super::writable)?;
     let device = engine::parse_device(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&device)), engine::parse_dtype)?;
 
@@ -90,7 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let engine = Engine::new(model.load(&device, dtype)?, args.chunk);
 
     // 3. Read the tokens.
-    let bar = super::progress::bar(n as u64, "tokens");
+    let bar = crate::progress::tokens(n as u64, "reading");
     let start = Instant::now();
     let mut cache = engine.decoder().cache(n)?;
     let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut observer, &mut |done| {
@@ -122,12 +123,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
     }
     write_tensors(&args.out, &tensors, &metadata)?;
-    println!(
+    super::say(format_args!(
         "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
         args.out.display(),
         n as f64 / seconds,
         layers.len()
-    );
+    ))?;
     if let Some(path) = &args.stats {
         let stats = json!({
             "tokens": n,

@@ -23,7 +23,8 @@ pub const DEFAULT_CHUNK: usize = 1024;
 pub enum EngineError {
     /// The model's output is not a number.
     #[error(
-        "the model's output at position {position} is not finite ({value}): the weights are damaged or overflow {dtype:?}; try --dtype f32 or fetch the model again"
+        "the model's output at position {position} is not finite ({value}): the weights are damaged{}; fetch the model again",
+        if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (try --dtype f32)" }
     )]
     NotFinite {
         /// Position in the context.

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use minijinja::{Environment, context};
 
 use super::plan::PlannedCase;
-use super::progress::Progress;
 use super::reply::parse_verdicts;
 use super::rows::{AnswerRow, VerdictRow};
 use super::store::{RunError, RunStore};
 use super::subject::PATIENCE;
 use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
+use crate::progress::Steps;
 
 const TEMPLATE: &str = include_str!("templates/judge.j2");
 
@@ -125,7 +125,7 @@ pub fn run(
         .filter(|(c, p)| is_clean(c, p))
         .count();
     let summary = Summary { planned, skipped, judged: 0, errors: 0, stopped: false };
-    let progress = Progress::new("verdicts", planned - skipped, show_progress);
+    let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
@@ -154,7 +154,6 @@ pub fn run(
             Err(JudgeError::Call(error)) => {
                 failed_in_a_row += 1;
                 if failed_in_a_row >= PATIENCE {
-                    desk.progress.finish();
                     return Err(RunError::GaveUp(format!(
                         "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes \
                          on); the last said: {error}"
@@ -170,7 +169,6 @@ pub fn run(
         }
     }
     desk.file(waiting)?;
-    desk.progress.finish();
     if !desk.summary.stopped {
         desk.store.finish()?;
     }
@@ -180,17 +178,17 @@ pub fn run(
 /// Where verdicts are filed and counted.
 struct Desk<'a> {
     store: &'a mut RunStore,
-    progress: Progress,
+    progress: Steps,
     summary: Summary,
 }
 
 impl Desk<'_> {
     fn file(&mut self, rows: Vec<VerdictRow>) -> Result<(), RunError> {
         for row in rows {
-            let (case, probe, failed) = (row.case.clone(), row.probe.clone(), row.error.is_some());
+            let (step, error) = (format!("{} {}", row.case, row.probe), row.error.clone());
             self.store.append_verdict(row)?;
-            self.progress.step(&case, &probe, failed);
-            if failed {
+            self.progress.step(&step, error.as_deref());
+            if error.is_some() {
                 self.summary.errors += 1;
             } else {
                 self.summary.judged += 1;

@@ -12,6 +12,7 @@ use crate::attention::{AttentionStore, MassObserver};
 use crate::chat::{LocalModel, Parts, Sampling};
 use crate::data::{Case, Probe};
 use crate::engine::EngineError;
+use crate::progress::Status;
 use crate::prompt::{PromptBuilder, Span, SpanRole, StreamDecoder, TokenizedPrompt};
 
 /// Answers a case's probes with a local model.
@@ -57,7 +58,13 @@ impl<'a> LocalSubject<'a> {
         self
     }
 
-    fn try_case(&mut self, case: &Case, wanted: &[&Probe], sink: &mut Sink<'_>) -> Result<(), CaseError> {
+    fn try_case(
+        &mut self,
+        case: &Case,
+        wanted: &[&Probe],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CaseError> {
         let budget = self.model.context().saturating_sub(self.options.sampling.max_new_tokens);
         let fitted = fit(&self.builder, self.model.tokenizer(), case, budget, self.options.seed)
             .map_err(|e| CaseError::Failed(format!("{:#}", anyhow::Error::from(e))))?;
@@ -68,7 +75,8 @@ impl<'a> LocalSubject<'a> {
         for probe in wanted {
             let Some(at) = case.probes.iter().position(|p| p.id == probe.id) else { continue };
             let (_, prompt) = &fitted.prompts[at];
-            let outcome = self.try_probe(case, probe, prompt, shared, &mut before);
+            status.begin(&format!("{} {}", case.id, probe.id), "reading");
+            let outcome = self.try_probe(case, probe, prompt, shared, &mut before, status);
             match outcome {
                 Ok(mut outcome) => {
                     outcome.dropped_sessions.clone_from(&fitted.dropped);
@@ -94,10 +102,10 @@ impl<'a> LocalSubject<'a> {
         prompt: &TokenizedPrompt,
         shared: usize,
         before: &mut Option<MassObserver>,
+        status: &Status,
     ) -> Result<ProbeOutcome, EngineError> {
         let attention = self.options.attention;
         let stop = self.stop;
-        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
         let name = self.model.model_name().to_owned();
         let shares = self.options.share_prefix;
         let observer = |rows: Vec<Span>| {
@@ -110,6 +118,12 @@ impl<'a> LocalSubject<'a> {
         // 1. The shared part, once a case.
         let reusable = shares.then(|| before.take()).flatten();
         let keep = if reusable.is_some() { shared } else { 0 };
+        let mut read = keep;
+        let mut go_on = |tokens: usize| {
+            read += tokens;
+            status.reading(read, prompt.tokens.len());
+            !stop.load(Ordering::Relaxed)
+        };
         let Parts { engine, cache, tokenizer, stop: stop_tokens } = self.model.parts(keep);
         let first = match reusable {
             Some(observer) => observer,
@@ -136,11 +150,14 @@ impl<'a> LocalSubject<'a> {
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id);
         let mut on_text = self.on_text.as_mut();
+        let mut answered = 0;
         let mut pieces = StreamDecoder::new(tokenizer, true);
         let generated = engine.decode(cache, &logits, &sampling, stop_tokens, &mut |token| {
             if let (Some(on_text), Ok(Some(piece))) = (&mut on_text, pieces.push(token)) {
                 on_text(&piece);
             }
+            answered += 1;
+            status.answering(answered);
             !stop.load(Ordering::Relaxed)
         })?;
         if let Some(on_text) = on_text {
@@ -191,8 +208,14 @@ enum CaseError {
 }
 
 impl Subject for LocalSubject<'_> {
-    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
-        match self.try_case(case, probes, sink) {
+    fn answer_case(
+        &mut self,
+        case: &Case,
+        probes: &[&Probe],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError> {
+        match self.try_case(case, probes, status, sink) {
             Ok(()) => Ok(()),
             Err(CaseError::Run(error)) => Err(error),
             Err(CaseError::Failed(reason)) => {

@@ -18,7 +18,6 @@ pub mod local;
 pub mod merge;
 pub mod metrics;
 pub mod plan;
-mod progress;
 pub mod reply;
 pub mod rows;
 pub mod runner;

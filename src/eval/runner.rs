@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::plan::PlannedCase;
-use super::progress::Progress;
 use super::rows::AnswerRow;
 use super::store::{RunError, RunStore, ShownCase, ShownSession};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
+use crate::progress::{Status, Steps, note};
 
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +42,15 @@ pub trait Subject {
     ///
     /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
     /// answered is an `Err` handed to `sink`; [`RunError::GaveUp`] is for what makes every further probe fail too.
-    /// Answers must not depend on which other probes of the case are asked for.
-    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError>;
+    /// Answers must not depend on which other probes of the case are asked for. `status` is told how far the probe under
+    /// way is, which at long contexts takes minutes.
+    fn answer_case(
+        &mut self,
+        case: &Case,
+        probes: &[&Probe],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError>;
 }
 
 /// What a run, or a part of one, came to.
@@ -76,7 +83,7 @@ pub fn run(
     let clean = store.clean_answers();
     let planned: usize = plan.iter().map(|case| case.probes.len()).sum();
     let summary = Summary { planned, skipped: clean.len(), answered: 0, errors: 0, stopped: false };
-    let progress = Progress::new("answers", planned - clean.len(), show_progress);
+    let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
     let done = plan.iter().try_for_each(|planned| {
         let case = by_id.get(planned.case.as_str()).ok_or_else(|| {
@@ -87,7 +94,6 @@ pub fn run(
         })?;
         job.answer(planned, case, &clean, subject)
     });
-    job.progress.finish();
     match done {
         Ok(()) => job.store.finish()?,
         Err(RunError::Stopped) => job.summary.stopped = true,
@@ -100,7 +106,7 @@ pub fn run(
 struct Job<'a> {
     store: &'a mut RunStore,
     stop: &'a AtomicBool,
-    progress: Progress,
+    progress: Steps,
     summary: Summary,
 }
 
@@ -129,7 +135,8 @@ impl Job<'_> {
         // Until the case is through again, so that a kill in between cannot leave an outdated one.
         self.store.remove_shown(&case.id)?;
         let mut missing = wanted.clone();
-        subject.answer_case(case, &wanted, &mut |probe, outcome| {
+        let status = self.progress.status();
+        subject.answer_case(case, &wanted, &status, &mut |probe, outcome| {
             self.record(planned, probe, outcome, &mut missing)
         })?;
         for probe in missing.clone() {
@@ -148,11 +155,11 @@ impl Job<'_> {
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|p| p.id == probe.id) else { return Ok(()) };
         missing.remove(at);
-        let failed = outcome.is_err();
+        let error = outcome.as_ref().err().cloned();
         let (row, attention) = answer_row(planned, probe, outcome);
         self.store.append_answer(row, attention.as_ref())?;
-        self.progress.step(&planned.case, &probe.id, failed);
-        if failed {
+        self.progress.step(&format!("{} {}", planned.case, probe.id), error.as_deref());
+        if error.is_some() {
             self.summary.errors += 1;
         } else {
             self.summary.answered += 1;
@@ -226,7 +233,7 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, RunError> {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED);
         }
-        eprintln!("stopping after the answer under way; press Ctrl-C again to stop at once");
+        note("stopping after the answer under way; press Ctrl-C again to stop at once");
     })
     .map_err(|e| RunError::GaveUp(format!("cannot watch for Ctrl-C: {e}")))?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))

@@ -121,6 +121,7 @@ fn io_remedy(source: &std::io::Error) -> &'static str {
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
             "; a file is in the way: choose another folder"
         }
+        ErrorKind::NotFound => "; is the path right?",
         _ => "",
     }
 }

@@ -6,6 +6,7 @@ use super::runner::{ProbeOutcome, Sink, Subject};
 use super::store::RunError;
 use crate::chat::{ChatModel, Message, Sampling};
 use crate::data::{Case, Probe};
+use crate::progress::Status;
 
 /// After so many failed calls in a row the model is taken to be gone.
 pub(super) const PATIENCE: usize = 3;
@@ -41,8 +42,15 @@ impl<F> Subject for ChatSubject<'_, F>
 where
     F: FnMut(&Case, &Probe) -> Result<Shown, String>,
 {
-    fn answer_case(&mut self, case: &Case, probes: &[&Probe], sink: &mut Sink<'_>) -> Result<(), RunError> {
+    fn answer_case(
+        &mut self,
+        case: &Case,
+        probes: &[&Probe],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError> {
         for probe in probes {
+            status.begin(&format!("{} {}", case.id, probe.id), "waiting for the reply");
             let shown = match (self.shown)(case, probe) {
                 Ok(shown) => shown,
                 Err(reason) => {

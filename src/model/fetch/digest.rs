@@ -12,7 +12,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::progress;
+use crate::progress;
 
 /// What was computed for a file, and how the file looked then.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

