@@ -1,6 +1,5 @@
 //! `palimpsest export`: answers in the exchange format of a benchmark's authors.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -33,11 +32,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Some(path) => {
             write_atomically(&path, text.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            println!("{}: answers to {} cases", path.display(), answers.len());
+            super::say(format_args!("{}: answers to {} cases", path.display(), answers.len()))
         }
-        None => {
-            std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?
-        }
+        None => super::write_out(text.as_bytes()),
     }
-    Ok(())
 }

@@ -38,7 +38,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let import = Import { dataset, cases: &cases, model: model_name, partial };
     let answers =
         import_stale(&out, &text, &import).with_context(|| format!("importing {}", stale.display()))?;
-    println!("{}: {answers} answers; judge them with `palimpsest judge {}`", out.display(), out.display());
+    super::say(format_args!(
+        "{}: {answers} answers; judge them with `palimpsest judge {}`",
+        out.display(),
+        out.display()
+    ))?;
     Ok(())
 }
 

@@ -55,7 +55,7 @@ impl<'a> Named<'a> {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, timeout, retries } = args;
-    let named = Named::parse(&judge)?;
+    let named = Named::parse(&judge).map_err(|e| super::WrongUsage(e.to_string()))?;
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(&dir)?;
     let stop = stop_on_interrupt()?;
@@ -74,7 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
         }
     };
-    println!(
+    super::say(format_args!(
         "{}: {} of {} verdicts ({} from before, {} new, {} errors)",
         dir.display(),
         summary.skipped + summary.judged,
@@ -82,13 +82,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         summary.skipped,
         summary.judged,
         summary.errors
-    );
+    ))?;
     if summary.stopped {
-        println!("stopped; the same command goes on from here");
+        super::say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);
     }
     if summary.errors > 0 {
-        println!("the same command tries the errors again");
+        super::say("the reasons are in verdicts.jsonl; the same command tries the errors again")?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { out, shards } = args;
     let merged = merge(&out, &shards)?;
-    println!(
+    super::say(format_args!(
         "{}: {} cases, {} answers ({} errors), {} verdicts of {} shards",
         out.display(),
         merged.cases,
@@ -26,9 +26,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         merged.errors,
         merged.verdicts,
         shards.len()
-    );
+    ))?;
     if merged.errors > 0 {
-        println!("start the run again with --out {} and without --shard to retry the errors", out.display());
+        super::say(format_args!(
+            "start the run again with --out {} and without --shard to retry the errors",
+            out.display()
+        ))?;
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
-use super::read_cases;
+use super::{WrongUsage, read_cases};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
@@ -18,6 +18,7 @@ use crate::eval::runner::{self, INTERRUPTED, Subject, Summary, stop_on_interrupt
 use crate::eval::store::RunStore;
 use crate::eval::subject::{ChatSubject, Shown};
 use crate::model::manifest::DEFAULT_MODEL;
+use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
 
 /// Answers and attention of a benchmark file, in one pass.
@@ -65,7 +66,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = super::positive)]
     pub max_new_tokens: usize,
     /// 0 is greedy
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f64,
     /// Nucleus mass in (0, 1]; needs a temperature
     #[arg(long, default_value_t = 1.0)]
@@ -95,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { data, model, out, settings, shard, stream } = args;
     let job = Job { data, model, out: out.clone(), settings, shard, stream };
     let summary = job.run()?;
-    println!(
+    super::say(format_args!(
         "{}: {} of {} answers ({} from before, {} new, {} errors)",
         out.display(),
         summary.skipped + summary.answered,
@@ -103,15 +104,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         summary.skipped,
         summary.answered,
         summary.errors
-    );
+    ))?;
     if summary.stopped {
-        println!("stopped; the same command goes on from here");
+        super::say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);
     }
     if summary.errors > 0 {
-        println!("the reasons are in answers.jsonl; the same command tries the errors again");
+        super::say("the reasons are in answers.jsonl; the same command tries the errors again")?;
+        ensure!(summary.skipped + summary.answered > 0, "{}: not one probe could be answered", out.display());
     } else {
-        println!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display());
+        super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;
     }
     Ok(())
 }
@@ -135,12 +137,8 @@ pub struct Job {
 impl Job {
     /// Does what is not done yet.
     pub fn run(&self) -> anyhow::Result<Summary> {
-        self.check()?;
-        if self.model.starts_with("http://") || self.model.starts_with("https://") {
-            self.run_endpoint()
-        } else {
-            self.run_local()
-        }
+        self.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
+        if self.is_endpoint() { self.run_endpoint() } else { self.run_local() }
     }
 
     /// Refuses flags that make no sense together, before any work.
@@ -162,6 +160,21 @@ impl Job {
             is_sample || s.sessions.is_none(),
             "--sessions is for --data sample; a file has its own histories"
         );
+        if self.is_endpoint() {
+            ensure!(
+                s.context.is_none(),
+                "--context cuts histories by a local model's tokeniser; an endpoint gets them whole, so drop it"
+            );
+            let local = [
+                ("--dtype", s.dtype.is_some()),
+                ("--device", s.device != "cpu"),
+                ("--allow-longer", s.allow_longer),
+                ("--stream", self.stream),
+            ];
+            if let Some((flag, _)) = local.iter().find(|(_, given)| *given) {
+                bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
+            }
+        }
         if let Some(context) = s.context {
             ensure!(
                 context > s.max_new_tokens,
@@ -170,6 +183,10 @@ impl Job {
             );
         }
         Ok(())
+    }
+
+    fn is_endpoint(&self) -> bool {
+        self.model.starts_with("http://") || self.model.starts_with("https://")
     }
 
     fn sampling(&self) -> Sampling {
@@ -203,10 +220,10 @@ impl Job {
             s.max_new_tokens
         );
         if model.template().is_plain() {
-            eprintln!(
+            note(format_args!(
                 "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md",
                 model.model_name()
-            );
+            ));
         }
         let prompts = digest_hex(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
@@ -248,15 +265,11 @@ impl Job {
 
     fn run_endpoint(&self) -> anyhow::Result<Summary> {
         let s = &self.settings;
-        ensure!(
-            s.context.is_none(),
-            "--context cuts histories by a local model's tokeniser; an endpoint gets them whole, so drop it"
-        );
-        ensure!(s.dtype.is_none(), "--dtype is for local models; drop it");
         let templates = Templates::load(s.prompts.as_deref())?;
         let (dataset, cases) = self.cases()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
         let mut endpoint = Endpoint::from_address(&self.model, patience)?;
+        endpoint.check_reachable()?;
         let name = endpoint.name();
         let identity = Identity {
             dataset,
