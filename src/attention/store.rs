@@ -42,7 +42,7 @@ pub struct AttentionStore {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system refused.
-    #[error("attention store {path}: {source}")]
+    #[error("attention store {path}: {source}{}", crate::eval::store::io_remedy(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -91,9 +91,31 @@ pub fn write_tensors(
         .map_err(broken)?;
     let metadata: HashMap<String, String> =
         metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
+    let mut file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
+    sort_metadata(&mut file);
     crate::eval::write_atomically(path, &file)
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
+/// Puts the metadata of a safetensors file into alphabetical order. The crate writes it in a hash map's order, another one
+/// each time; equal runs should give equal files.
+fn sort_metadata(file: &mut [u8]) {
+    let Some((length, rest)) = file.split_first_chunk_mut::<8>() else { return };
+    let Some(header) = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|n| rest.get_mut(..n))
+    else {
+        return;
+    };
+    let Ok(mut fields) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(header) else {
+        return;
+    };
+    if let Some(metadata) = fields.get_mut("__metadata__").and_then(serde_json::Value::as_object_mut) {
+        metadata.sort_keys();
+    }
+    let Ok(sorted) = serde_json::to_vec(&fields) else { return };
+    // The same fields in another order are as long; what is left is the padding.
+    if let Some(room) = header.get_mut(..sorted.len()) {
+        room.copy_from_slice(&sorted);
+    }
 }
 
 impl AttentionStore {

@@ -1,12 +1,10 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use indicatif::ProgressBar;
-use tempfile::NamedTempFile;
 
 use crate::chat::TextSide;
 use crate::data::Case;
@@ -14,12 +12,20 @@ use crate::data::dataset::{Dataset, check_file};
 use crate::data::sample::{self, SampleSpec};
 use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
 use crate::data::stats::{SplitStats, measure};
+use crate::eval::write_atomically;
 use crate::model::fetch::ModelStore;
 use crate::progress;
 use crate::prompt::{PromptBuilder, Templates};
 
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest data check T1_T2_400_FULL.json
+  palimpsest data sample --sessions 50 --out sample.json
+  palimpsest data stats sample --model smollm2-135m";
+
 /// Check, measure and write benchmark files.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -28,11 +34,13 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Check a STALE file: every problem is counted, the first 20 are listed, and the exit code is 1 if there is one.
+    #[command(after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json")]
     Check {
         /// The STALE file.
         file: PathBuf,
     },
     /// Write the built-in sample as a STALE file.
+    #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
     Sample {
         /// Sessions of each case, 2 to 10,000.
         #[arg(long, default_value_t = 50)]
@@ -45,6 +53,7 @@ enum Action {
         out: Option<PathBuf>,
     },
     /// Count sessions, turns and tokens by split (table 5 of the STALE paper).
+    #[command(after_help = "Examples:\n  palimpsest data stats T1_T2_400_FULL.json --model smollm2-135m")]
     Stats {
         /// A STALE file, or the word `sample` for the built-in sample.
         data: PathBuf,
@@ -104,19 +113,7 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = out else {
         return super::write_out(&text);
     };
-    // Written beside its place and renamed, so that a failure leaves no half file behind, nor harms a good one.
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let write = || -> io::Result<()> {
-        let mut file = new_file_in(folder)?;
-        file.write_all(&text)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
-    };
-    write().with_context(|| {
+    write_atomically(path, &text).with_context(|| {
         format!("cannot write {}; name a file in a folder that exists and can be written to", path.display())
     })?;
     super::say(format_args!(
@@ -126,15 +123,6 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
         spec.sessions,
         spec.seed
     ))
-}
-
-/// A temporary file with the permissions of an ordinary new one; temporary files are private otherwise.
-fn new_file_in(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    // The process's umask is still taken off.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
 }
 
 fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {

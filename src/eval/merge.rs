@@ -108,7 +108,11 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
 
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(RunError::io("create", parent))?;
-    let building = tempfile::tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
+    let mut builder = tempfile::Builder::new();
+    // As an ordinary new folder; temporary ones are private otherwise.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    let building = builder.tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
     for folder in FOLDERS {
         let to = building.path().join(folder);
         std::fs::create_dir(&to).map_err(RunError::io("create", &to))?;
