@@ -84,12 +84,20 @@ impl Templates {
         let date = session.time.strftime("%Y-%m-%d %H:%M").to_string();
         let context = context! { number => session.index + 1, date, turns };
         let mut text = sandbox::render(&self.env, "session.j2", context, bytes)?.trim_start().to_owned();
+        let failed = |reason| PromptError::Template { name: "session.j2".to_owned(), line: None, reason };
         if text.is_empty() {
-            return Err(PromptError::Template {
-                name: "session.j2".to_owned(),
-                line: None,
-                reason: format!("it renders session {} as nothing", session.index),
-            });
+            return Err(failed(format!("it renders session {} as nothing", session.index)));
+        }
+        // A session whose words are not all there would be measured as if they were.
+        let mut rest = text.as_str();
+        for (place, turn) in session.turns.iter().enumerate() {
+            rest = rest.split_once(turn.content.trim()).map(|(_, after)| after).ok_or_else(|| {
+                failed(format!(
+                    "it leaves out or alters turn {} of session {}; put every turn's content in as it is, in order",
+                    place + 1,
+                    session.index
+                ))
+            })?;
         }
         while !text.ends_with("\n\n") {
             text.push('\n');
