@@ -111,7 +111,8 @@ impl RunError {
     }
 }
 
-fn io_remedy(source: &std::io::Error) -> &'static str {
+/// What to do about an error of the file system, to stand behind it.
+pub(crate) fn io_remedy(source: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -217,7 +218,7 @@ pub struct RunStore {
     answers: RowLog<AnswerRow>,
     verdicts: RowLog<VerdictRow>,
     // Held until the store is dropped.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl RunStore {
@@ -281,7 +282,7 @@ impl RunStore {
         RunStore::open_locked(dir, lock(dir)?)
     }
 
-    fn open_locked(dir: &Path, lock: File) -> Result<Self, RunError> {
+    fn open_locked(dir: &Path, lock: Lock) -> Result<Self, RunError> {
         for folder in FOLDERS {
             let folder = dir.join(folder);
             std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
@@ -471,7 +472,19 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-fn lock(dir: &Path) -> Result<File, RunError> {
+/// Held by the process that writes a run folder.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Lets go at once. Closing the file alone would not, while a child process that is just being started holds a copy.
+    fn drop(&mut self) {
+        // The system lets go of it in any case when the last copy is closed.
+        let _ = FileExt::unlock(&self.0);
+    }
+}
+
+fn lock(dir: &Path) -> Result<Lock, RunError> {
     let path = dir.join(LOCK);
     let file = OpenOptions::new()
         .create(true)
@@ -480,7 +493,7 @@ fn lock(dir: &Path) -> Result<File, RunError> {
         .open(&path)
         .map_err(RunError::io("write", &path))?;
     match FileExt::try_lock(&file) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
     }
