@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Without a terminal, a step under way is heard of at most once in this time.
 const QUIET: Duration = Duration::from_secs(15);
@@ -81,7 +81,15 @@ impl Steps {
             Out::Silent
         } else if std::io::stderr().is_terminal() {
             // The message has a line of its own: it is long, and changes while the bar stands still.
-            let bar = bar(total as u64, "", "{prefix} [{wide_bar}] {pos}/{len} {eta} left\n{msg}");
+            let bar = bar(total as u64, "", "{prefix} [{wide_bar}] {pos}/{len} {left}\n{msg}");
+            // Nothing can be said before the first step is done.
+            let style =
+                bar.style().with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    if state.pos() > 0 {
+                        let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+                    }
+                });
+            bar.set_style(style);
             bar.set_prefix(what);
             bar.enable_steady_tick(Duration::from_millis(500));
             Out::Bar(bar)
