@@ -8,8 +8,13 @@ use crate::eval::exchange::export_stale;
 use crate::eval::store::RunFolder;
 use crate::eval::write_atomically;
 
-/// Answers in the exchange format of a benchmark's authors.
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest export --stale runs/first --out answers.json";
+
+/// Write a run's answers in the exchange format of a benchmark's authors.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run folder, to be written in STALE's format.
     #[arg(long, value_name = "DIR")]

@@ -10,8 +10,13 @@ use crate::data::sample::SampleSpec;
 use crate::eval::exchange::{Import, import_stale};
 use crate::eval::header::Named;
 
-/// Answers from the exchange format of a benchmark's authors.
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest import --stale answers.json --data stale.json --model-name mine --out runs/mine";
+
+/// Make a run of answers in the exchange format of a benchmark's authors, to judge them here.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The answers, in STALE's format.
     #[arg(long, value_name = "FILE")]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{LocalModel, LocalOptions, Sampling};
@@ -14,8 +14,14 @@ use crate::eval::store::RunStore;
 /// Most tokens of an endpoint's verdicts: three short reasons, with room for a model that thinks aloud.
 const REPLY_TOKENS: usize = 2048;
 
-/// Verdicts on the answers of a run.
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest judge runs/first --judge local:smollm2-135m
+  palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b";
+
+/// Judge the answers of a run.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run folder.
     dir: PathBuf,
@@ -89,6 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     if summary.errors > 0 {
         super::say("the reasons are in verdicts.jsonl; the same command tries the errors again")?;
+        ensure!(summary.skipped + summary.judged > 0, "{}: not one answer could be judged", dir.display());
     }
     Ok(())
 }

@@ -4,8 +4,15 @@ use std::path::PathBuf;
 
 use crate::eval::merge::merge;
 
-/// The shards of a run as one run folder.
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest merge runs/whole runs/0 runs/1";
+
+/// Put the shards of a run together into one run folder.
+///
+/// All shards must be there and finished; gaps, doubles and shards of different runs are refused. The shards stay.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The folder to make; it must not exist yet.
     out: PathBuf,

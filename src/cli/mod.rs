@@ -28,41 +28,44 @@ mod trace;
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
 #[derive(Debug, Parser)]
-#[command(name = "palimpsest", version, about, propagate_version = true)]
+#[command(
+    name = "palimpsest",
+    version,
+    about,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  palimpsest quickstart
+  palimpsest run --data sample --limit 4 --context 4096 --out runs/first
+  palimpsest judge runs/first --judge local:smollm2-135m
+  palimpsest report runs/first
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C (the same command goes on)."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// Each command's help is the doc comment of its `Args`.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job end to end on a small real model.
     Quickstart(quickstart::Args),
-    /// Answers and attention of a benchmark file, in one pass.
     Run(run::Args),
-    /// Verdicts on the answers of a run.
     Judge(judge::Args),
-    /// Curves and ratios of a run, as CSV.
     Lens(lens::Args),
-    /// The figures of a run, as SVG and PNG.
     Figures(figures::Args),
-    /// The one-page report of a run.
     Report(report::Args),
-    /// The raw instrument: tokens in, logits and masses out.
     Trace(trace::Args),
-    /// Answers in the exchange format of a benchmark's authors.
     Export(export::Args),
-    /// Answers from the exchange format of a benchmark's authors.
     Import(import::Args),
-    /// The shards of a run as one run folder.
     Merge(merge::Args),
-    /// Check, measure and write benchmark files.
     Data(data::Args),
-    /// List, fetch and describe models.
     Model(model::Args),
 }
 
-/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage.
+/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
+/// stopped by Ctrl-C.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     show_warnings();

@@ -7,8 +7,15 @@ use crate::model::info::{self, ModelInfo};
 use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
 use crate::progress::grouped;
 
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest model list
+  palimpsest model pull smollm2-135m
+  palimpsest model info ./weights.gguf";
+
 /// List, fetch and describe models.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

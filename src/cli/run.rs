@@ -21,12 +21,19 @@ use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
 
-/// Answers and attention of a benchmark file, in one pass.
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest run --data sample --limit 4 --context 4096 --out runs/first
+  palimpsest run --data stale.json --model ./qwen3-8b --device cuda --shard 0/8 --out runs/0
+  palimpsest run --data sample --model http://127.0.0.1:8000/v1#qwen3-8b --out runs/served";
+
+/// Answer a benchmark file and record attention, in one pass.
 ///
 /// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown) and
 /// attention/ (one safetensors file a probe). Started again with the same settings it goes on where it was, also after a
 /// kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A STALE file, or `sample` for the built-in one
     #[arg(long)]
@@ -65,7 +72,7 @@ pub struct Settings {
     /// Most tokens of an answer
     #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = super::positive)]
     pub max_new_tokens: usize,
-    /// 0 is greedy
+    /// Sampling temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f64,
     /// Nucleus mass in (0, 1]; needs a temperature
@@ -74,7 +81,7 @@ pub struct Settings {
     /// Sessions of each history of the built-in sample [default: 16]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub sessions: Option<usize>,
-    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md)
+    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md) [default: the built-in ones]
     #[arg(long, value_name = "DIR")]
     pub prompts: Option<PathBuf>,
     /// Record no attention
@@ -245,6 +252,7 @@ impl Job {
         };
         let stop = stop_on_interrupt()?;
         let builder = PromptBuilder::new(templates, model.template().clone());
+        check_templates(&builder, &cases)?;
         let options = SubjectOptions {
             sampling: self.sampling(),
             seed: s.seed,
@@ -286,6 +294,7 @@ impl Job {
         };
         // The endpoint applies its own chat template; only the messages go out.
         let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
+        check_templates(&builder, &cases)?;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
             let prompt = builder.build(&case.history, &case.evidence, probe).map_err(|e| e.to_string())?;
             Ok(Shown { messages: prompt.messages, dropped_sessions: Vec::new() })
@@ -316,4 +325,13 @@ impl Job {
         runner::run(&mut store, cases, subject, &stop, show)
             .with_context(|| format!("{}", self.out.display()))
     }
+}
+
+/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it.
+fn check_templates(builder: &PromptBuilder, cases: &[crate::data::Case]) -> anyhow::Result<()> {
+    let probes = cases.iter().take(1).flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
+    for (case, probe) in probes {
+        builder.build(&case.history, &case.evidence, probe)?;
+    }
+    Ok(())
 }

@@ -12,6 +12,11 @@ use crate::engine::{self, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
 
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest trace --model smollm2-135m --tokens tokens.json --out trace.safetensors
+  palimpsest trace --model ./qwen3-8b --tokens t.json --out trace.safetensors --stats stats.json";
+
 /// Tokens in, logits and attention masses out, without any tokeniser: to compare with other implementations.
 ///
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
@@ -21,6 +26,7 @@ use crate::prompt::Span;
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
 /// `layers`, `rows`, `spans` as JSON arrays in the order of the axes.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A manifest's name, a model folder, or a .gguf file
     #[arg(long)]

@@ -231,6 +231,7 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, RunError> {
     let seen = Arc::clone(&flag);
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
+            note("stopped; the same command goes on from here");
             std::process::exit(INTERRUPTED);
         }
         note("stopping after the answer under way; press Ctrl-C again to stop at once");
