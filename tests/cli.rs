@@ -1,1 +1,208 @@
-//! What must hold for: cli.
+//! What must hold for: the commands as typed, run as a user runs them, with a tiny random model.
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use palimpsest::eval::store::{RunFolder, RunStore};
+
+mod bad_input;
+mod endpoints;
+mod resume;
+
+/// The tiny model.
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny")
+}
+
+/// The command, as a user has it who asks for backtraces.
+fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+    command.args(args).env("RUST_BACKTRACE", "1").env_remove("RUST_LOG").env_remove("RUST_LIB_BACKTRACE");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command came to.
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn ended(mut command: Command) -> Ended {
+    let output = command.output().unwrap();
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
+    ended(command(args))
+}
+
+/// A short run of the sample into `out`, with further flags.
+fn run_command(out: &Path, more: &[&str]) -> Command {
+    let mut command = command(["run", "--data", "sample", "--sessions", "3", "--max-new-tokens", "8"]);
+    command.arg("--model").arg(model()).arg("--out").arg(out).args(more);
+    command
+}
+
+fn run(out: &Path, more: &[&str]) -> Ended {
+    ended(run_command(out, more))
+}
+
+/// Every file of a folder but the lock, by name.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name() != Some(OsStr::new("run.lock")) {
+                found.insert(path.strip_prefix(dir).unwrap().to_owned(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Fails with the names of the files that differ; their bytes would fill the screen.
+fn assert_same_files(one: &Path, other: &Path) {
+    let (one, other) = (files(one), files(other));
+    let differ: Vec<_> =
+        one.keys().chain(other.keys()).filter(|name| one.get(*name) != other.get(*name)).collect();
+    assert!(differ.is_empty(), "{differ:?}");
+}
+
+#[test]
+fn a_run_says_what_came_of_it_and_what_to_do_next() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let done = run(&dir, &["--only", "t1/sr", "--limit", "1"]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.out.contains("1 of 1 answers") && done.out.contains("palimpsest judge"), "{}", done.out);
+    let folder = RunFolder::read(&dir).unwrap();
+    assert_eq!((folder.plan.len(), folder.answers.len()), (1, 1));
+    assert_eq!(folder.answers[0].probe, "SR");
+    assert!(folder.attention(&folder.answers[0]).unwrap().is_some());
+}
+
+#[test]
+#[cfg(unix)]
+fn what_a_run_writes_may_be_read_by_whoever_may_read_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = tempfile::tempdir().unwrap();
+    let (dir, plain) = (root.path().join("run"), root.path().join("plain"));
+    assert_eq!(run(&dir, &["--limit", "1"]).code, Some(0));
+    std::fs::write(&plain, "").unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
+    for name in files(&dir).keys() {
+        assert_eq!(mode(&dir.join(name)), mode(&plain), "{}", name.display());
+    }
+}
+
+#[test]
+fn shards_merged_equal_the_whole_run() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    assert_eq!(run(&at("whole"), &["--limit", "3"]).code, Some(0));
+    assert_eq!(run(&at("a"), &["--limit", "3", "--shard", "0/2"]).code, Some(0));
+    let alone = palimpsest([OsStr::new("merge"), at("m").as_os_str(), at("a").as_os_str()]);
+    assert_eq!(alone.code, Some(1));
+    assert!(alone.err.contains("1/2"), "{}", alone.err);
+    assert_eq!(run(&at("b"), &["--limit", "3", "--shard", "1/2"]).code, Some(0));
+    let merged =
+        palimpsest([OsStr::new("merge"), at("m").as_os_str(), at("b").as_os_str(), at("a").as_os_str()]);
+    assert_eq!(merged.code, Some(0), "{}", merged.err);
+    assert_same_files(&at("whole"), &at("m"));
+}
+
+#[test]
+fn answers_survive_export_and_import() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name).display().to_string();
+    assert_eq!(run(&root.path().join("run"), &["--limit", "2"]).code, Some(0));
+    let (dir, first, again) = (at("run"), at("first.json"), at("again.json"));
+    assert_eq!(palimpsest(["export", "--stale", &dir, "--out", &first]).code, Some(0));
+    let import = ["import", "--stale", &first, "--data", "sample", "--model-name", "mine", "--out"];
+    let refused = palimpsest(import.iter().copied().chain([at("refused").as_str()]));
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("--partial"), "{}", refused.err);
+    assert!(!root.path().join("refused").exists());
+    let taken = palimpsest(import.iter().copied().chain([at("taken").as_str(), "--partial"]));
+    assert_eq!(taken.code, Some(0), "{}", taken.err);
+    assert_eq!(palimpsest(["export", "--stale", &at("taken"), "--partial", "--out", &again]).code, Some(0));
+    let read = |path: &str| -> Vec<serde_json::Value> {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let (first, again) = (read(&first), read(&again));
+    assert_eq!(first.len(), 2);
+    assert_eq!(first, again[..2]);
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let commands: &[&[&str]] = &[
+        &[],
+        &["run"],
+        &["judge"],
+        &["trace"],
+        &["export"],
+        &["import"],
+        &["merge"],
+        &["data"],
+        &["data", "check"],
+        &["data", "sample"],
+        &["data", "stats"],
+        &["model"],
+    ];
+    for words in commands {
+        let help = palimpsest(words.iter().copied().chain(["--help"]));
+        assert_eq!(help.code, Some(0), "{words:?}");
+        let example = format!("palimpsest {}", words.join(" "));
+        assert!(
+            help.out.contains("Examples:") && help.out.contains(example.trim()),
+            "{words:?}: {}",
+            help.out
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let fixture = model();
+    let fixture = fixture.to_str().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let out = root.path().join("run");
+    let out = out.to_str().unwrap();
+    let run = [
+        "run",
+        "--data",
+        "sample",
+        "--sessions",
+        "3",
+        "--model",
+        fixture,
+        "--limit",
+        "1",
+        "--max-new-tokens",
+        "2",
+    ];
+    let run: Vec<&str> = run.into_iter().chain(["--out", out]).collect();
+    for args in
+        [&["data", "sample"][..], &["model", "list"], &["data", "stats", "sample", "--model", fixture], &run]
+    {
+        let mut child = command(args).spawn().unwrap();
+        // Both ends are closed before anything is written.
+        drop(child.stdout.take());
+        drop(child.stderr.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+    }
+}

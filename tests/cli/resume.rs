@@ -1,0 +1,154 @@
+//! Killed, stopped, torn, locked, changed: a run folder goes on or says why not.
+use super::*;
+
+/// Lines of a file, 0 where it is not there yet.
+fn lines(path: &Path) -> usize {
+    std::fs::read(path).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count())
+}
+
+fn entries(path: &Path) -> usize {
+    std::fs::read_dir(path).map_or(0, |dir| dir.filter_map(Result::ok).filter(is_whole).count())
+}
+
+/// Not the temporary file of a write under way.
+fn is_whole(entry: &std::fs::DirEntry) -> bool {
+    !entry.file_name().to_string_lossy().starts_with('.')
+}
+
+/// Starts a command and has `end` done to it as soon as `reached` holds. True if it was still under way.
+fn interrupt(
+    mut command: Command,
+    reached: impl Fn() -> bool,
+    end: impl FnOnce(&std::process::Child),
+) -> Ended {
+    let mut child = command.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() && !reached() {
+        std::thread::yield_now();
+    }
+    end(&child);
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Sends a signal, as `kill` does.
+fn signal(name: &'static str) -> impl FnOnce(&std::process::Child) {
+    move |child| {
+        Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_killed_at_any_point_and_started_again_ends_with_the_same_files() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
+    assert_eq!(run(&whole, &["--limit", "2"]).code, Some(0));
+    let answers = dir.join("answers.jsonl");
+    let stores = dir.join("attention");
+    let points: [(&str, &dyn Fn() -> bool); 6] = [
+        ("before the first row", &|| dir.join("run.json").exists()),
+        ("between the first attention file and its row", &|| entries(&stores) >= 1),
+        ("after a row", &|| lines(&answers) >= 1),
+        ("after the first case", &|| lines(&answers) >= 3),
+        ("during the second case", &|| lines(&answers) >= 4),
+        ("between an attention file and its row in the second case", &|| entries(&stores) >= 5),
+    ];
+    for (point, reached) in points {
+        let _ = std::fs::remove_dir_all(&dir);
+        let killed = interrupt(run_command(&dir, &["--limit", "2"]), reached, signal("-KILL"));
+        assert_eq!(killed.code, None, "{point}: ended before it was killed");
+        assert!(lines(&answers) < 6, "{point}");
+        let resumed = run(&dir, &["--limit", "2"]);
+        assert_eq!(resumed.code, Some(0), "{point}: {}", resumed.err);
+        assert_same_files(&whole, &dir);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_stopped_by_ctrl_c_says_how_to_go_on_and_does() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
+    assert_eq!(run(&whole, &["--limit", "2"]).code, Some(0));
+    let answers = dir.join("answers.jsonl");
+    let stopped = interrupt(run_command(&dir, &["--limit", "2"]), || lines(&answers) >= 1, signal("-INT"));
+    assert_eq!(stopped.code, Some(130), "{}", stopped.err);
+    assert!(stopped.out.contains("the same command goes on from here"), "{}", stopped.out);
+    let resumed = run(&dir, &["--limit", "2"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    assert!(!resumed.out.contains("(0 from before"), "{}", resumed.out);
+    assert_same_files(&whole, &dir);
+}
+
+#[test]
+#[cfg(unix)]
+fn judging_killed_and_started_again_ends_with_the_same_verdicts() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
+    let judge = format!("local:{}", model().display());
+    let judging = |dir: &Path| {
+        let mut command = command(["judge", "--judge", &judge]);
+        command.arg(dir);
+        command
+    };
+    for dir in [&whole, &dir] {
+        assert_eq!(run(dir, &["--limit", "3"]).code, Some(0));
+    }
+    assert_eq!(ended(judging(&whole)).code, Some(0));
+    let verdicts = dir.join("verdicts.jsonl");
+    let killed = interrupt(judging(&dir), || lines(&verdicts) >= 1, signal("-KILL"));
+    assert_eq!(killed.code, None);
+    let resumed = ended(judging(&dir));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    assert_same_files(&whole, &dir);
+}
+
+#[test]
+fn a_torn_last_line_is_cut_off_with_a_warning_and_its_probe_answered_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
+    for dir in [&whole, &dir] {
+        assert_eq!(run(dir, &["--limit", "1"]).code, Some(0));
+    }
+    let answers = dir.join("answers.jsonl");
+    let bytes = std::fs::read(&answers).unwrap();
+    std::fs::write(&answers, &bytes[..bytes.len() - 20]).unwrap();
+    let resumed = run(&dir, &["--limit", "1"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+    assert!(resumed.err.contains("answers.jsonl: the last line"), "{}", resumed.err);
+    assert!(resumed.out.contains("2 from before, 1 new"), "{}", resumed.out);
+    assert_same_files(&whole, &dir);
+}
+
+#[test]
+fn a_folder_that_another_process_writes_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    assert_eq!(run(&dir, &["--limit", "1"]).code, Some(0));
+    let _held = RunStore::open(&dir).unwrap();
+    for refused in [
+        run(&dir, &["--limit", "1"]),
+        palimpsest([OsStr::new("judge"), dir.as_os_str(), OsStr::new("--judge"), OsStr::new("local:x")]),
+    ] {
+        assert_eq!(refused.code, Some(1));
+        assert!(refused.err.contains("another process"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn a_folder_of_other_settings_is_refused_with_every_field_that_differs() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    assert_eq!(run(&dir, &["--limit", "1"]).code, Some(0));
+    let before = files(&dir);
+    let other = run(&dir, &["--limit", "2", "--temperature", "0.5", "--no-attention", "--shard", "0/2"]);
+    assert_eq!(other.code, Some(1));
+    for field in ["limit: 1 in the folder, 2 asked for", "sampling.temperature", "attention", "shard"] {
+        assert!(other.err.contains(field), "{field}: {}", other.err);
+    }
+    assert_eq!(files(&dir), before);
+}
