@@ -12,7 +12,7 @@ mod mass;
 mod observer;
 mod store;
 
-pub use mass::{MassObserver, SpanError};
+pub use mass::{MassObserver, Masses, SpanError};
 pub use observer::{NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 

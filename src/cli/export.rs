@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             println!("{}: answers to {} cases", path.display(), answers.len());
         }
         None => {
-            std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?
+            std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
         }
     }
     Ok(())

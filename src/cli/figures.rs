@@ -10,12 +10,12 @@ use crate::lens::{Lens, RunFolder};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Where the figures go [default: DIR/figures].
     #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     #[command(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
 }
 
 /// Runs the command.

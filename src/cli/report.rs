@@ -10,9 +10,9 @@ use crate::lens::{Lens, LensError, RunFolder};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     #[command(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
 }
 
 /// Runs the command.

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::attention::{MassObserver, Values, write_tensors};
+use crate::attention::{MassObserver, Masses, Values, write_tensors};
 use crate::engine::{self, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
 
     // 4. Write.
-    let (layers, mass, sink) = observer.finish()?;
+    let Masses { layers, mass, sink } = observer.finish()?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
     let metadata = [
         ("format", "palimpsest trace 1".to_owned()),

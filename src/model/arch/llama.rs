@@ -52,11 +52,11 @@ pub fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
 }
 
 fn check_heads(config: &Fields, a: &AttentionSpec) -> Result<(), ModelError> {
-    if a.heads % a.kv_heads != 0 {
+    if !a.heads.is_multiple_of(a.kv_heads) {
         let problem = format!("is {}, which does not divide the {} attention heads", a.kv_heads, a.heads);
         return Err(config.refuse("num_key_value_heads", problem));
     }
-    if a.head_dim % 2 != 0 || a.head_dim == 0 {
+    if !a.head_dim.is_multiple_of(2) || a.head_dim == 0 {
         return Err(
             config.refuse("head_dim", format!("is {}; rotary embedding needs an even number", a.head_dim))
         );
@@ -133,7 +133,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
     let kv_heads = optional("attention.head_count_kv")?.unwrap_or(heads);
     let head_dim = optional("attention.key_length")?.unwrap_or(hidden / heads);
     let dims = optional("rope.dimension_count")?.unwrap_or(head_dim);
-    if heads % kv_heads != 0 || head_dim % 2 != 0 || dims != head_dim {
+    if !heads.is_multiple_of(kv_heads) || !head_dim.is_multiple_of(2) || dims != head_dim {
         let problem = format!(
             "is {heads} with {kv_heads} key/value heads of width {head_dim} and {dims} rotary dimensions, which do not fit together"
         );
