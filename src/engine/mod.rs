@@ -10,6 +10,7 @@ use crate::chat::{Sampling, StopReason};
 use crate::model::{Cache, Decoder, Phase};
 
 mod device;
+pub mod plan;
 mod sampler;
 
 pub use device::{DeviceError, default_dtype, parse_device, parse_dtype};
