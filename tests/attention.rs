@@ -1,6 +1,7 @@
 //! What must hold for: attention.
 
 mod kernel;
+mod masses;
 
 use candle_core::{Device, Tensor};
 use palimpsest::attention::Site;
