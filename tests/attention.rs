@@ -2,6 +2,7 @@
 
 mod kernel;
 mod masses;
+mod store;
 
 use candle_core::{Device, Tensor};
 use palimpsest::attention::Site;
