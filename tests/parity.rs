@@ -2,6 +2,7 @@
 
 mod bad_models;
 mod checkpoint;
+mod gguf;
 pub mod reference;
 
 use std::path::{Path, PathBuf};
