@@ -4,6 +4,7 @@ mod bad_models;
 mod checkpoint;
 mod gguf;
 pub mod reference;
+mod trace;
 
 use std::path::{Path, PathBuf};
 
