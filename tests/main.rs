@@ -11,4 +11,5 @@ mod lens;
 mod models;
 mod parity;
 mod prompt;
+mod real_model;
 mod statistics;
