@@ -4,6 +4,7 @@ mod bad_models;
 mod checkpoint;
 mod gguf;
 pub mod reference;
+mod subject;
 mod trace;
 
 use std::path::{Path, PathBuf};

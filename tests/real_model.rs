@@ -248,7 +248,7 @@ fn check_store(store: &AttentionStore, length: usize) {
 #[test]
 fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherwise() {
     let Some(mut model) = model() else { return };
-    // A short history: three sessions, nothing dropped.
+    // A short history, of which nothing is dropped.
     let case = &cases(SampleSpec { sessions: 5, seed: 3 }).unwrap()[4];
     let all: Vec<&Probe> = case.probes.iter().collect();
     let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
