@@ -97,8 +97,11 @@ impl MassObserver {
     pub fn fork(&self, other: &MassObserver, shared: usize) -> Option<MassObserver> {
         let mut fork = other.clone();
         let measured = |rows: &[Span]| rows.iter().filter(|s| s.start < shared).cloned().collect::<Vec<_>>();
-        let before =
-            |keys: &[Span]| keys.iter().map(|s| (s.start.min(shared), s.end.min(shared))).collect::<Vec<_>>();
+        // What begins after the border may differ, in number too: no row before it sees that far.
+        let before = |keys: &[Span]| {
+            let begun = keys.iter().filter(|s| s.start < shared);
+            begun.map(|s| (s.start, s.end.min(shared))).collect::<Vec<_>>()
+        };
         let straddles = fork.rows.iter().any(|s| s.start < shared && s.end > shared);
         if straddles
             || measured(&self.rows) != measured(&fork.rows)

@@ -265,6 +265,9 @@ impl LocalModel {
             .map(|choice| self.tokens(messages, &format!("{prefix}{choice}")))
             .collect::<Result<Vec<_>, _>>()?;
         let Some(first) = texts.first() else { return Ok(scores) };
+        if texts.iter().any(Vec::is_empty) {
+            return Err(EngineError::EmptyPrompt.into());
+        }
         let shared = texts
             .iter()
             .map(|t| t.iter().zip(first).take_while(|(a, b)| a == b).count().min(t.len().saturating_sub(1)))

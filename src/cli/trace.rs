@@ -82,6 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
     let mut observer = MassObserver::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
+    args.stats.as_deref().map_or(Ok(()), super::writable)?;
     let device = engine::parse_device(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&device)), engine::parse_dtype)?;
 

@@ -27,7 +27,8 @@ pub enum EngineError {
         "the model's output at position {position} is not finite ({value}): the weights are damaged or overflow {dtype:?}; try --dtype f32 or fetch the model again"
     )]
     NotFinite {
-        /// Position in the context.
+        /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
+        /// positions of its chunk too: a weight of 0 times NaN is NaN.
         position: usize,
         /// What was found.
         value: f32,

@@ -216,7 +216,7 @@ pub struct RunStore {
     answers: RowLog<AnswerRow>,
     verdicts: RowLog<VerdictRow>,
     // Held until the store is dropped.
-    _lock: File,
+    _lock: RunLock,
 }
 
 impl RunStore {
@@ -280,7 +280,7 @@ impl RunStore {
         RunStore::open_locked(dir, lock(dir)?)
     }
 
-    fn open_locked(dir: &Path, lock: File) -> Result<Self, RunError> {
+    fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
         for folder in FOLDERS {
             let folder = dir.join(folder);
             std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
@@ -470,7 +470,19 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-fn lock(dir: &Path) -> Result<File, RunError> {
+/// The lock of a run folder. Unlocked by name when dropped, not only closed: a child process that is just being started
+/// holds a copy of the file until it runs its program, and the lock lives as long as any copy.
+#[derive(Debug)]
+struct RunLock(File);
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing follows in any case.
+        let _ = FileExt::unlock(&self.0);
+    }
+}
+
+fn lock(dir: &Path) -> Result<RunLock, RunError> {
     let path = dir.join(LOCK);
     let file = OpenOptions::new()
         .create(true)
@@ -479,7 +491,7 @@ fn lock(dir: &Path) -> Result<File, RunError> {
         .open(&path)
         .map_err(RunError::io("write", &path))?;
     match FileExt::try_lock(&file) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(RunLock(file)),
         Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
     }
