@@ -11,5 +11,6 @@ mod lens;
 mod models;
 mod parity;
 mod prompt;
+mod real_model;
 mod statistics;
 mod synthetic_run;

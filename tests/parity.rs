@@ -1,1 +1,65 @@
 //! What must hold for: parity.
+
+mod bad_models;
+mod checkpoint;
+mod gguf;
+pub mod reference;
+mod subject;
+mod trace;
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use palimpsest::attention::NoObserver;
+use palimpsest::chat::Sampling;
+use palimpsest::engine::Engine;
+use palimpsest::model::{Cache, OpenModel, Phase};
+
+/// The checkpoints that `scripts/hf_reference.py tiny` made.
+pub const TINY: [&str; 2] = ["llama-tiny", "llama3-rope-tiny"];
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+pub fn engine_in(path: &Path, chunk: usize, dtype: DType) -> Engine {
+    let model = OpenModel::open(&[path.to_owned()]).unwrap();
+    Engine::new(model.load(&Device::Cpu, dtype).unwrap(), chunk)
+}
+
+pub fn engine(path: &Path, chunk: usize) -> Engine {
+    engine_in(path, chunk, DType::F32)
+}
+
+/// The logits of the last `keep` positions, row by row, and the cache with room for 80 more tokens.
+pub fn prefill(engine: &Engine, tokens: &[u32], keep: usize) -> (Vec<f32>, Cache) {
+    let mut cache = engine.decoder().cache(tokens.len() + 80).unwrap();
+    let logits = engine.prefill(&mut cache, tokens, keep, &mut NoObserver, &mut |_| true).unwrap();
+    (numbers(&logits), cache)
+}
+
+/// The logits after each of `tokens`, read one at a time as generated tokens are.
+pub fn decode(engine: &Engine, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
+    let mut logits = Vec::new();
+    for &token in tokens {
+        let decoder = engine.decoder();
+        let hidden = decoder.forward(&[token], 1, cache, Phase::Decode, &mut NoObserver).unwrap();
+        logits.extend(numbers(&decoder.logits(&hidden, Phase::Decode).unwrap()));
+    }
+    logits
+}
+
+pub fn numbers(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+/// The largest absolute difference; NaN on either side counts as infinite.
+pub fn apart(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, |most, x| if x.is_nan() { f32::INFINITY } else { most.max(x) })
+}
+
+pub fn greedy(max_new_tokens: usize) -> Sampling {
+    Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens }
+}

@@ -37,6 +37,17 @@ pub enum SpanError {
     },
 }
 
+/// What a [`MassObserver`] measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Masses {
+    /// The decoder layers seen, ascending.
+    pub layers: Vec<usize>,
+    /// f32 `[layers, heads, row spans, key spans]`.
+    pub mass: Array4<f32>,
+    /// f32 `[layers, heads, row spans]`: the sinks' share, if any layer has sinks.
+    pub sink: Option<Array3<f32>>,
+}
+
 /// Sums attention into spans as the prompt streams by.
 #[derive(Debug, Clone)]
 pub struct MassObserver {
@@ -86,8 +97,11 @@ impl MassObserver {
     pub fn fork(&self, other: &MassObserver, shared: usize) -> Option<MassObserver> {
         let mut fork = other.clone();
         let measured = |rows: &[Span]| rows.iter().filter(|s| s.start < shared).cloned().collect::<Vec<_>>();
-        let before =
-            |keys: &[Span]| keys.iter().map(|s| (s.start.min(shared), s.end.min(shared))).collect::<Vec<_>>();
+        // What begins after the border may differ, in number too: no row before it sees that far.
+        let before = |keys: &[Span]| {
+            let begun = keys.iter().filter(|s| s.start < shared);
+            begun.map(|s| (s.start, s.end.min(shared))).collect::<Vec<_>>()
+        };
         let straddles = fork.rows.iter().any(|s| s.start < shared && s.end > shared);
         if straddles
             || measured(&self.rows) != measured(&fork.rows)
@@ -100,7 +114,7 @@ impl MassObserver {
             target.sink.fill(0.0);
             let (from_segments, to_segments) = (self.segments(), fork.segments());
             for (to_row, row) in fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared) {
-                let Some(from_row) = self.rows.iter().position(|s| s == row) else { return None };
+                let from_row = self.rows.iter().position(|s| s == row)?;
                 let target = fork.layers.get_mut(&layer)?;
                 for head in 0..sums.heads {
                     target.sink[to_row * sums.heads + head] = sums.sink[from_row * sums.heads + head];
@@ -132,9 +146,8 @@ impl MassObserver {
         &self.keys
     }
 
-    /// Layers seen, masses f32 `[layers, heads, rows, keys]`, and sink shares `[layers, heads, rows]` if any layer has
-    /// sinks. Every layer must have the same number of heads.
-    pub fn finish(&self) -> Result<(Vec<usize>, Array4<f32>, Option<Array3<f32>>)> {
+    /// What was measured. Every layer must have the same number of heads.
+    pub fn finish(&self) -> Result<Masses> {
         let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
         if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
             candle_core::bail!(
@@ -160,7 +173,7 @@ impl MassObserver {
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        Ok((self.layers.keys().copied().collect(), mass, has_sinks.then_some(sink)))
+        Ok(Masses { layers: self.layers.keys().copied().collect(), mass, sink: has_sinks.then_some(sink) })
     }
 
     fn segments(&self) -> usize {

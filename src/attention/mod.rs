@@ -12,7 +12,7 @@ mod mass;
 mod observer;
 mod store;
 
-pub use mass::{MassObserver, SpanError};
+pub use mass::{MassObserver, Masses, SpanError};
 pub use observer::{NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
@@ -45,8 +45,10 @@ impl Site {
 ///
 /// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l, head_dim), `k` rotated, views of the cache. Every
 /// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
-/// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result.
+/// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result. Tensors and
+/// settings that do not fit together are an error.
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
+    check(q, k, v, site)?;
     if observer.wants(site) {
         observer.observe(site, q, k)?;
     }
@@ -55,6 +57,42 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
     match backend {
         backends::Backend::Cpu => backends::cpu::attention(q, k, v, site),
-        backends::Backend::Chunked => backends::chunked::attention(q, k, v, site),
+        backends::Backend::Chunked => backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS),
+    }
+}
+
+/// Refuses what the kernels would read past the end for, or quietly read wrongly.
+fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
+    let (l, heads, d) = q.dims3()?;
+    let (kv_heads, keys, _) = k.dims3()?;
+    if l == 0 || heads == 0 || d == 0 {
+        candle_core::bail!("attention: queries of shape {:?} hold no rows", q.dims());
+    }
+    if kv_heads == 0 || heads % kv_heads != 0 {
+        candle_core::bail!("attention: {heads} query heads are no multiple of {kv_heads} key/value heads");
+    }
+    if k.dims() != v.dims() || k.dim(2)? != d {
+        candle_core::bail!(
+            "attention: keys of shape {:?} and values of shape {:?} do not fit queries of shape {:?}",
+            k.dims(),
+            v.dims(),
+            q.dims()
+        );
+    }
+    if site.offset.checked_add(l) != Some(keys) {
+        candle_core::bail!(
+            "attention: {l} queries at offset {} see {} keys, but there are {keys}",
+            site.offset,
+            site.offset.saturating_add(l)
+        );
+    }
+    if site.window == Some(0) {
+        candle_core::bail!("attention: a window of 0 sees nothing; the smallest is 1, a token itself");
+    }
+    match &site.sinks {
+        Some(sinks) if sinks.len() != heads => {
+            candle_core::bail!("attention: {} sinks for {heads} query heads", sinks.len())
+        }
+        _ => Ok(()),
     }
 }

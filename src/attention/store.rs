@@ -38,6 +38,9 @@ pub struct AttentionStore {
     pub dtype: String,
 }
 
+/// The metadata that tells a store from other safetensors files.
+const FORMAT: &str = "palimpsest attention store 1";
+
 /// Why an attention store could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -130,7 +133,7 @@ impl AttentionStore {
             tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
         }
         let metadata = [
-            ("format", "palimpsest attention store 1".to_owned()),
+            ("format", FORMAT.to_owned()),
             ("layers", json(serde_json::json!(self.layers))),
             ("rows", json(serde_json::json!(self.rows))),
             ("spans", json(serde_json::json!(self.keys))),
@@ -153,6 +156,10 @@ impl AttentionStore {
         };
         fn parse<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, String> {
             serde_json::from_str(text).map_err(|e| format!("its metadata `{key}` does not parse: {e}"))
+        }
+        let format = text("format")?;
+        if format != FORMAT {
+            return Err(broken(format!("its format is `{format}`, not `{FORMAT}`")));
         }
         let layers: Vec<usize> = parse("layers", &text("layers")?).map_err(broken)?;
         let rows: Vec<Span> = parse("rows", &text("rows")?).map_err(broken)?;
@@ -188,13 +195,27 @@ impl AttentionStore {
         let mass = Array4::from_shape_vec((l, h, r, k), floats(&view)).map_err(|e| broken(e.to_string()))?;
         let sink = match file.names().contains(&"sink") {
             false => None,
-            true => Some(
-                Array3::from_shape_vec((l, h, r), floats(&tensor("sink", Dtype::F32)?))
-                    .map_err(|e| broken(e.to_string()))?,
-            ),
+            true => {
+                let view = tensor("sink", Dtype::F32)?;
+                if view.shape() != [l, h, r] {
+                    return Err(broken(format!(
+                        "`sink` has shape {:?} where that of `mass` implies [{l}, {h}, {r}]",
+                        view.shape()
+                    )));
+                }
+                Some(Array3::from_shape_vec((l, h, r), floats(&view)).map_err(|e| broken(e.to_string()))?)
+            }
         };
-        let tokens =
-            tensor("tokens", Dtype::U32)?.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+        let view = tensor("tokens", Dtype::U32)?;
+        let &[n] = view.shape() else {
+            return Err(broken(format!("`tokens` has shape {:?}, not [tokens]", view.shape())));
+        };
+        let tokens = view.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+        if let Some(Span { label, start, end, .. }) =
+            rows.iter().chain(&keys).find(|span| span.start > span.end || span.end > n)
+        {
+            return Err(broken(format!("span `{label}` [{start}, {end}) is not within its {n} tokens")));
+        }
         Ok(AttentionStore {
             mass,
             sink,

@@ -8,6 +8,7 @@ use candle_core::{D, DType, Device};
 use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
+use crate::engine::plan::{self, Wish};
 use crate::engine::{self, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Mark, ModelError, OpenModel};
@@ -67,6 +68,9 @@ pub enum LocalError {
         /// The model's.
         limit: usize,
     },
+    /// There is not enough memory.
+    #[error(transparent)]
+    Memory(#[from] Box<plan::DoesNotFit>),
     /// A conversation does not fit.
     #[error(
         "{needed} tokens (prompt and answer) do not fit the context of {context}; raise --context or shorten the input"
@@ -135,6 +139,16 @@ impl LocalModel {
         }
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.device));
+        if let Some(available) = plan::available_bytes(&options.device) {
+            let wish = Wish {
+                context,
+                chunk: options.chunk,
+                dtype,
+                device: options.device.clone(),
+                quantised: model.is_quantised(),
+            };
+            plan::check(&files.name, model.spec(), &wish, available)?;
+        }
         let engine = Engine::new(model.load(&options.device, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         Ok(LocalModel {
@@ -251,6 +265,9 @@ impl LocalModel {
             .map(|choice| self.tokens(messages, &format!("{prefix}{choice}")))
             .collect::<Result<Vec<_>, _>>()?;
         let Some(first) = texts.first() else { return Ok(scores) };
+        if texts.iter().any(Vec::is_empty) {
+            return Err(EngineError::EmptyPrompt.into());
+        }
         let shared = texts
             .iter()
             .map(|t| t.iter().zip(first).take_while(|(a, b)| a == b).count().min(t.len().saturating_sub(1)))

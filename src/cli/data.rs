@@ -151,10 +151,12 @@ fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
 /// How a model sees a case and counts its tokens.
 struct Shown {
     /// The formatted context of a case: history and its first probe.
-    format: Box<dyn Fn(&Case) -> anyhow::Result<String>>,
+    format: Box<Shows<Case, String>>,
     /// Tokens of a text.
-    count: Box<dyn Fn(&str) -> anyhow::Result<usize>>,
+    count: Box<Shows<str, usize>>,
 }
+
+type Shows<From, To> = dyn Fn(&From) -> anyhow::Result<To>;
 
 /// The case's first prompt by the model's chat template, and the model's tokeniser.
 fn shown_to(model: &str) -> anyhow::Result<Shown> {

@@ -10,12 +10,12 @@ use crate::lens::{Lens, RunFolder};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Where the figures go [default: DIR/figures].
     #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     #[command(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
 }
 
 /// Runs the command.
@@ -26,8 +26,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let out = args.out.unwrap_or_else(|| args.dir.join("figures"));
     figures::write(&figures, &out)?;
     for figure in &figures {
-        println!("{}: {}", figure.name, figure.title);
+        super::say(format_args!("{}: {}", figure.name, figure.title))?;
     }
-    println!("wrote {} figures (svg, png, csv) and captions.json to {}", figures.len(), out.display());
+    super::say(format_args!(
+        "wrote {} figures (svg, png, csv) and captions.json to {}",
+        figures.len(),
+        out.display()
+    ))?;
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! `palimpsest judge`: verdicts on the answers of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{LocalModel, LocalOptions, Sampling};
-use crate::eval::judge::{Judge, run as judge_run};
+use crate::eval::judge::{Judge, Summary as JudgeSummary, run as judge_run};
 use crate::eval::runner::{INTERRUPTED, stop_on_interrupt};
 use crate::eval::store::RunStore;
 
@@ -61,25 +61,7 @@ impl<'a> Named<'a> {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, timeout, retries } = args;
-    let named = Named::parse(&judge).map_err(|e| super::WrongUsage(e.to_string()))?;
-    // The folder first: a wrong one should not cost the loading of a model.
-    let mut store = RunStore::open(&dir)?;
-    let stop = stop_on_interrupt()?;
-    let summary = match named {
-        Named::Local(name) => {
-            let mut model = LocalModel::open(name, &LocalOptions::default())
-                .with_context(|| format!("judge `{judge}`"))?;
-            judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
-        }
-        Named::Endpoint(address) => {
-            let patience =
-                Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
-            let mut model = Endpoint::from_address(address, patience)?;
-            model.check_reachable()?;
-            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
-            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
-        }
-    };
+    let summary = judge_folder(&dir, &judge, timeout, retries)?;
     super::say(format_args!(
         "{}: {} of {} verdicts ({} from before, {} new, {} errors)",
         dir.display(),
@@ -96,6 +78,36 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if summary.errors > 0 {
         super::say("the reasons are in verdicts.jsonl; the same command tries the errors again")?;
         ensure!(summary.skipped + summary.judged > 0, "{}: not one answer could be judged", dir.display());
+    } else {
+        super::say(format_args!("next: palimpsest report {}", dir.display()))?;
     }
     Ok(())
+}
+
+/// Judges what is not judged yet.
+pub(super) fn judge_folder(
+    dir: &Path,
+    judge: &str,
+    timeout: u64,
+    retries: usize,
+) -> anyhow::Result<JudgeSummary> {
+    let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
+    // The folder first: a wrong one should not cost the loading of a model.
+    let mut store = RunStore::open(dir)?;
+    let stop = stop_on_interrupt()?;
+    Ok(match named {
+        Named::Local(name) => {
+            let mut model = LocalModel::open(name, &LocalOptions::default())
+                .with_context(|| format!("judge `{judge}`"))?;
+            judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
+        }
+        Named::Endpoint(address) => {
+            let patience =
+                Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
+            let mut model = Endpoint::from_address(address, patience)?;
+            model.check_reachable()?;
+            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
+            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
+        }
+    })
 }

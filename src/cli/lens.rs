@@ -10,23 +10,33 @@ use crate::lens::{Curve, Lens, Options, Part, RunFolder, Scale, Statistic, table
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     #[command(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
 }
 
+/// Resamples of a band, unless told otherwise.
+const DEFAULT_RESAMPLES: u32 = 2000;
+
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
     /// Split by this judge's verdicts [default: the judge that judged last].
     #[arg(long, value_name = "NAME")]
-    judge: Option<String>,
+    pub(super) judge: Option<String>,
     /// Bootstrap resamples of every confidence band.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
-    resamples: u32,
+    #[arg(long, default_value_t = DEFAULT_RESAMPLES, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub(super) resamples: u32,
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 0)]
-    bootstrap_seed: u64,
+    pub(super) bootstrap_seed: u64,
+}
+
+impl Default for Analysis {
+    /// What an empty command line means.
+    fn default() -> Self {
+        Analysis { judge: None, resamples: DEFAULT_RESAMPLES, bootstrap_seed: 0 }
+    }
 }
 
 impl Analysis {

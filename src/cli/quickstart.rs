@@ -1,10 +1,112 @@
 //! `palimpsest quickstart`: the main job end to end on a small real model.
 
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::{figures, judge, lens, report, run};
+use crate::eval::runner::INTERRUPTED;
+use crate::model::fetch::ModelStore;
+use crate::model::manifest::DEFAULT_MODEL;
+
 /// The main job end to end on a small real model.
+///
+/// Fetches the model (once), answers the built-in STALE sample, judges the answers, measures the attention, and draws the
+/// figures and the report. Nothing is canned: every number is computed now. Started again it goes on where it was.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// A manifest's name, a model folder, or a .gguf file
+    #[arg(long, default_value = DEFAULT_MODEL)]
+    model: String,
+    /// Cases of the sample
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = super::positive)]
+    limit: usize,
+    /// Most tokens of prompt and answer together
+    #[arg(long, default_value_t = 4096, value_name = "TOKENS", value_parser = super::positive)]
+    context: usize,
+    /// The run folder
+    #[arg(long, default_value = "runs/quickstart")]
+    out: PathBuf,
+}
+
+/// Tokens of an answer: enough for a few sentences, few enough for two cores.
+const MAX_NEW_TOKENS: usize = 96;
 
 /// Runs the command.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`palimpsest quickstart` is being built")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Args { model, limit, context, out } = args;
+    let start = Instant::now();
+    let step = |n: usize, what: &str| crate::progress::note(format_args!("\n[{n}/5] {what}"));
+
+    step(1, &format!("the model: {model}"));
+    let files = ModelStore::open()?.resolve(&model)?;
+    crate::progress::note(format_args!("{}", files.path().display()));
+
+    step(
+        2,
+        &format!("answering {limit} cases of the built-in sample, attention recorded ({context} tokens)"),
+    );
+    let settings = run::Settings {
+        context: Some(context),
+        limit: Some(limit),
+        max_new_tokens: MAX_NEW_TOKENS,
+        ..run::Settings::default()
+    };
+    let job = run::Job {
+        data: "sample".into(),
+        model: model.clone(),
+        out: out.clone(),
+        settings,
+        shard: None,
+        stream: false,
+    };
+    let summary = job.run()?;
+    crate::progress::note(format_args!(
+        "{} of {} answers, {} errors",
+        summary.skipped + summary.answered,
+        summary.planned,
+        summary.errors
+    ));
+    if summary.stopped {
+        super::say("stopped; the same command goes on from here")?;
+        std::process::exit(INTERRUPTED);
+    }
+
+    step(3, "judging the answers with the same model, read by scoring");
+    let judged = judge::judge_folder(&out, &format!("local:{model}"), 600, 5)?;
+    crate::progress::note(format_args!(
+        "{} of {} verdicts, {} errors",
+        judged.skipped + judged.judged,
+        judged.planned,
+        judged.errors
+    ));
+    if judged.stopped {
+        super::say("stopped; the same command goes on from here")?;
+        std::process::exit(INTERRUPTED);
+    }
+
+    step(4, "curves and figures");
+    let analysis = lens::Analysis::default();
+    lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
+    figures::run(figures::Args { dir: out.clone(), out: None, analysis: analysis.clone() })?;
+
+    step(5, "the report");
+    report::run(report::Args { dir: out.clone(), analysis })?;
+
+    let dir = out.display();
+    super::say(format_args!(
+        "\ndone in {:.0} s. In {dir}:
+  report.html      the whole run on one page; open it in a browser
+  figures/         SVG, PNG and CSV of every figure, with captions.json
+  answers.jsonl    one answer a line; verdicts.jsonl: one verdict a line
+  attention/       one safetensors file a probe: every layer, head and session
+
+A model of this size cannot judge itself: the verdicts only show that the machinery works.
+Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
+  palimpsest data check T1_T2_400_FULL.json
+  palimpsest run --data T1_T2_400_FULL.json --model NAME_OR_FOLDER_OR_GGUF --out runs/stale
+  palimpsest judge runs/stale --judge http://localhost:8000/v1#JUDGE_MODEL
+  palimpsest report runs/stale",
+        start.elapsed().as_secs_f64()
+    ))?;
+    Ok(())
 }

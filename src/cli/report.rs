@@ -10,9 +10,9 @@ use crate::lens::{Lens, LensError, RunFolder};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html.
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     #[command(flatten)]
-    analysis: Analysis,
+    pub(super) analysis: Analysis,
 }
 
 /// Runs the command.
@@ -24,7 +24,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let lens = match Lens::of(&folder, &options) {
         Ok(lens) => Some(lens),
         Err(LensError::NoAttention { reason, .. }) => {
-            println!("no attention in this run ({reason}): the page has no figures");
+            super::say(format_args!("no attention in this run ({reason}): the page has no figures"))?;
             None
         }
         Err(error) => return Err(error.into()),
@@ -34,6 +34,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         None => Vec::new(),
     };
     let page = report::write(&folder, &verdicts, lens.as_ref(), &figures, &args.dir)?;
-    println!("wrote {}; open it in any browser", page.display());
+    super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
     Ok(())
 }

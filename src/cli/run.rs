@@ -21,6 +21,9 @@ use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
 
+/// Most tokens of an answer, unless told otherwise.
+const DEFAULT_NEW_TOKENS: usize = 256;
+
 const EXAMPLES: &str = "\
 Examples:
   palimpsest run --data sample --limit 4 --context 4096 --out runs/first
@@ -55,7 +58,7 @@ pub struct Args {
 }
 
 /// What decides the results of a run, other than data, model and shard.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Settings {
     /// Most tokens of prompt and answer together [default: the model's context length]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
@@ -70,7 +73,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Most tokens of an answer
-    #[arg(long, default_value_t = 256, value_name = "TOKENS", value_parser = super::positive)]
+    #[arg(long, default_value_t = DEFAULT_NEW_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
     pub max_new_tokens: usize,
     /// Sampling temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
@@ -96,6 +99,27 @@ pub struct Settings {
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     pub dtype: Option<String>,
+}
+
+impl Default for Settings {
+    /// What an empty command line means.
+    fn default() -> Self {
+        Settings {
+            context: None,
+            limit: None,
+            only: None,
+            seed: 0,
+            max_new_tokens: DEFAULT_NEW_TOKENS,
+            temperature: 0.0,
+            top_p: 1.0,
+            sessions: None,
+            prompts: None,
+            no_attention: false,
+            allow_longer: false,
+            device: "cpu".to_owned(),
+            dtype: None,
+        }
+    }
 }
 
 /// Runs the command.

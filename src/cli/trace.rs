@@ -7,7 +7,8 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::attention::{MassObserver, Values, write_tensors};
+use crate::attention::{MassObserver, Masses, Values, write_tensors};
+use crate::engine::plan::{self, Wish};
 use crate::engine::{self, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
@@ -94,6 +95,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // 2. Load.
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(n, model.spec().max_positions, args.allow_longer)?;
+    if let Some(available) = plan::available_bytes(&device) {
+        let quantised = model.is_quantised();
+        let wish = Wish { context: n, chunk: args.chunk, dtype, device: device.clone(), quantised };
+        plan::check(&args.model, model.spec(), &wish, available)?;
+    }
     let engine = Engine::new(model.load(&device, dtype)?, args.chunk);
 
     // 3. Read the tokens.
@@ -109,7 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
 
     // 4. Write.
-    let (layers, mass, sink) = observer.finish()?;
+    let Masses { layers, mass, sink } = observer.finish()?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
     let metadata = [
         ("format", "palimpsest trace 1".to_owned()),

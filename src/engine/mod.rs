@@ -10,6 +10,7 @@ use crate::chat::{Sampling, StopReason};
 use crate::model::{Cache, Decoder, Phase};
 
 mod device;
+pub mod plan;
 mod sampler;
 
 pub use device::{DeviceError, default_dtype, parse_device, parse_dtype};
@@ -27,7 +28,8 @@ pub enum EngineError {
         if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (try --dtype f32)" }
     )]
     NotFinite {
-        /// Position in the context.
+        /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
+        /// positions of its chunk too: a weight of 0 times NaN is NaN.
         position: usize,
         /// What was found.
         value: f32,

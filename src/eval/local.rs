@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::fit::{Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::store::RunError;
-use crate::attention::{AttentionStore, MassObserver};
+use crate::attention::{AttentionStore, MassObserver, Masses};
 use crate::chat::{LocalModel, Parts, Sampling};
 use crate::data::{Case, Probe};
 use crate::engine::EngineError;
@@ -22,8 +22,10 @@ pub struct LocalSubject<'a> {
     options: SubjectOptions,
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
-    on_text: Option<Box<dyn FnMut(&str) + 'a>>,
+    on_text: Option<OnText<'a>>,
 }
+
+type OnText<'a> = Box<dyn FnMut(&str) + 'a>;
 
 /// What [`LocalSubject`] does.
 #[derive(Debug, Clone, Copy)]
@@ -172,7 +174,7 @@ impl<'a> LocalSubject<'a> {
         let attention = match attention {
             false => None,
             true => {
-                let (layers, mass, sink) = own.finish()?;
+                let Masses { layers, mass, sink } = own.finish()?;
                 Some(AttentionStore {
                     mass,
                     sink,

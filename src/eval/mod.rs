@@ -30,7 +30,7 @@ pub mod subject;
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // As an ordinary new file, which others may read as far as the umask lets them; temporary files are private otherwise.
+    // Temporary files are private by default; results are for whoever may read the folder, as the umask says.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder)?;

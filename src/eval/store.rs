@@ -218,7 +218,7 @@ pub struct RunStore {
     answers: RowLog<AnswerRow>,
     verdicts: RowLog<VerdictRow>,
     // Held until the store is dropped.
-    _lock: Lock,
+    _lock: RunLock,
 }
 
 impl RunStore {
@@ -282,7 +282,7 @@ impl RunStore {
         RunStore::open_locked(dir, lock(dir)?)
     }
 
-    fn open_locked(dir: &Path, lock: Lock) -> Result<Self, RunError> {
+    fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
         for folder in FOLDERS {
             let folder = dir.join(folder);
             std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
@@ -472,19 +472,19 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Held by the process that writes a run folder.
+/// The lock of a run folder. Unlocked by name when dropped, not only closed: a child process that is just being started
+/// holds a copy of the file until it runs its program, and the lock lives as long as any copy.
 #[derive(Debug)]
-struct Lock(File);
+struct RunLock(File);
 
-impl Drop for Lock {
-    /// Lets go at once. Closing the file alone would not, while a child process that is just being started holds a copy.
+impl Drop for RunLock {
     fn drop(&mut self) {
-        // The system lets go of it in any case when the last copy is closed.
+        // Closing follows in any case.
         let _ = FileExt::unlock(&self.0);
     }
 }
 
-fn lock(dir: &Path) -> Result<Lock, RunError> {
+fn lock(dir: &Path) -> Result<RunLock, RunError> {
     let path = dir.join(LOCK);
     let file = OpenOptions::new()
         .create(true)
@@ -493,7 +493,7 @@ fn lock(dir: &Path) -> Result<Lock, RunError> {
         .open(&path)
         .map_err(RunError::io("write", &path))?;
     match FileExt::try_lock(&file) {
-        Ok(()) => Ok(Lock(file)),
+        Ok(()) => Ok(RunLock(file)),
         Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
     }

@@ -30,6 +30,12 @@ const NOISE: &str = "Dashed: the noise baseline, the same with the evidence sess
                      sessions.";
 const BAND: &str = "Bands: 95% bootstrap over cases; none for a single case. Logarithmic value axis.";
 
+/// One legend entry for the baselines of all curves.
+fn noise_entry() -> (Stroke, String) {
+    let stroke = Stroke::solid(super::style::GREY, Marker::None).noise();
+    (stroke, "noise baseline of the same colour".to_owned())
+}
+
 fn stroke(curve: Curve) -> Stroke {
     match curve {
         Curve::NewToOld => Stroke::solid(GREEN, Marker::Triangle),
@@ -69,11 +75,9 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
     }
     let rows = super::sheet::without_empty(rows);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
-    let mut legend = Vec::new();
-    for curve in Curve::ALL {
-        legend.push((stroke(curve), curve.label().to_owned()));
-        legend.push((stroke(curve).noise(), "its noise baseline".to_owned()));
-    }
+    let mut legend: Vec<_> =
+        Curve::ALL.iter().map(|&curve| (stroke(curve), curve.label().to_owned())).collect();
+    legend.push(noise_entry());
     let what = match lens.judge {
         Some(_) => "Attention by layer, for each type, probe and verdict",
         None => "Attention by layer, for each type and probe",
@@ -138,10 +142,7 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
         rows: vec![row],
-        legend: vec![(
-            Stroke::solid(super::style::GREY, Marker::None).noise(),
-            "noise baseline of the same colour".to_owned(),
-        )],
+        legend: vec![noise_entry()],
         panel: (260, 210),
     };
     let caption = format!(

@@ -36,8 +36,27 @@ impl Mark {
 
 impl Cache {
     /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
-    /// they are written.
+    /// they are written. A cache that no memory can hold is an error.
     pub fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
+        let bytes = spec.layers.iter().try_fold(0usize, |sum, layer| {
+            let a = &layer.attention;
+            let of_layer = [a.kv_heads, capacity, a.head_dim, 2, dtype.size_in_bytes()];
+            sum.checked_add(of_layer.into_iter().try_fold(1usize, usize::checked_mul)?)
+        });
+        // The allocator ends the process where it is refused; asked this way, it says so first.
+        let granted = |bytes| {
+            let mut probe = Vec::<u8>::new();
+            let granted = !device.is_cpu() || probe.try_reserve_exact(bytes).is_ok();
+            // Or the compiler takes the allocation out and calls it granted.
+            std::hint::black_box(&probe);
+            granted
+        };
+        if !bytes.is_some_and(granted) {
+            candle_core::bail!(
+                "a key/value cache for {capacity} tokens needs {}, more than this machine gives; ask for a shorter context",
+                bytes.map_or("an impossible amount of memory".to_owned(), |b| format!("{} MiB", b >> 20))
+            );
+        }
         let layers = spec
             .layers
             .iter()

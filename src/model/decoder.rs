@@ -41,6 +41,10 @@ impl Decoder {
             false,
             spec.tied.then(|| embedding.clone()),
         )?;
+        if spec.tied {
+            // Some fine-tuned checkpoints carry a copy of the head beside the embedding that it is tied to.
+            loader.accept_copy("lm_head.weight", &embedding)?;
+        }
         let layers = spec
             .layers
             .iter()

@@ -30,7 +30,7 @@ pub struct Loader {
     place: String,
     dtype: DType,
     device: Device,
-    /// Query and key rows of GGUF files are interleaved for some architectures: (heads, kv_heads) to undo it.
+    /// Query and key rows (of weights and biases) of GGUF files are interleaved for some architectures: (heads, kv_heads) to undo it.
     interleaved: Option<(usize, usize)>,
     used: HashSet<String>,
 }
@@ -114,9 +114,15 @@ impl Loader {
         dense: Option<Tensor>,
     ) -> Result<Linear, ModelError> {
         let weight = format!("{name}.weight");
-        let bias = match bias {
-            true => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
-            false => None,
+        let bias = match (bias, self.interleaved_heads(name)) {
+            (false, _) => None,
+            (true, None) => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
+            (true, Some(heads)) => {
+                let stored = self.tensor(&format!("{name}.bias"), &[outputs])?;
+                // As in `half_rotation_rows`: (heads, head_dim / 2, 2) -> (heads, 2, head_dim / 2).
+                let halves = stored.reshape((heads, outputs / heads / 2, 2))?.transpose(1, 2)?;
+                Some(halves.contiguous()?.reshape(outputs)?)
+            }
         };
         let quantised = self.quantised(&weight, &[outputs, inputs])?;
         let dense = match (dense, &quantised) {
@@ -124,9 +130,9 @@ impl Loader {
             (None, Some(quantised)) => quantised.dequantize(&self.device)?.to_dtype(self.dtype)?,
             (None, None) => self.tensor(&weight, &[outputs, inputs])?,
         };
-        // On other devices than the CPU the dense weight serves decoding too.
+        // The quantised products are of f32 activations on the CPU; elsewhere the dense weight serves decoding too.
         let for_decode = match quantised {
-            Some(quantised) if self.device.is_cpu() => {
+            Some(quantised) if self.device.is_cpu() && self.dtype == DType::F32 => {
                 let grouped =
                     GroupedInt8::from_blocks(quantised.dtype(), &quantised.data()?, outputs, inputs);
                 Some(match grouped {
@@ -144,15 +150,7 @@ impl Loader {
         let stored = self.stored_name(name);
         let Checkpoint::Gguf(file) = &self.checkpoint else { return Ok(None) };
         self.expect_shape(&stored, shape)?;
-        let interleaved = self.interleaved.and_then(|(heads, kv_heads)| {
-            if name.ends_with("q_proj.weight") {
-                Some(heads)
-            } else if name.ends_with("k_proj.weight") {
-                Some(kv_heads)
-            } else {
-                None
-            }
-        });
+        let interleaved = self.interleaved_heads(name.trim_end_matches(".weight"));
         let Some(info) = file.tensor_info(&stored) else { return Ok(None) };
         let dtype = info.dtype;
         let tensor = match interleaved {
@@ -168,6 +166,31 @@ impl Loader {
         let dense = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
         // Stored dense but permuted: the caller's dense path would read the rows in the file's order.
         if dense && interleaved.is_none() { Ok(None) } else { Ok(Some(tensor)) }
+    }
+
+    /// The heads of the linear map `name` if its rows are stored interleaved.
+    fn interleaved_heads(&self, name: &str) -> Option<usize> {
+        let (heads, kv_heads) = self.interleaved?;
+        if name.ends_with("q_proj") {
+            Some(heads)
+        } else if name.ends_with("k_proj") {
+            Some(kv_heads)
+        } else {
+            None
+        }
+    }
+
+    /// Counts `name` as used if the checkpoint stores it with the very values of `same`; other values stay left over.
+    pub(super) fn accept_copy(&mut self, name: &str, same: &Tensor) -> Result<(), ModelError> {
+        let stored = self.stored_name(name);
+        if self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
+            return Ok(());
+        }
+        let copy = self.tensor(name, same.dims())?;
+        if copy.ne(same)?.max_all()?.to_scalar::<u8>()? != 0 {
+            self.used.remove(&stored);
+        }
+        Ok(())
     }
 
     /// Checks that every tensor of the checkpoint was used.

@@ -50,6 +50,19 @@ impl OpenModel {
         &self.spec
     }
 
+    /// Whether most weights are stored quantised.
+    pub fn is_quantised(&self) -> bool {
+        use candle_core::quantized::GgmlDType::{BF16, F16, F32};
+        let Some(file) = self.gguf() else { return false };
+        let count = |quantised: bool| -> usize {
+            file.tensors()
+                .filter(|info| matches!(info.dtype, F32 | F16 | BF16) != quantised)
+                .map(|info| info.elements())
+                .sum()
+        };
+        count(true) > count(false)
+    }
+
     /// The GGUF file, if it is one: its metadata holds the tokeniser.
     pub fn gguf(&self) -> Option<&GgufFile> {
         match &self.checkpoint {

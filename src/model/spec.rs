@@ -1,5 +1,7 @@
 //! What a decoder is made of, as numbers: the meeting point of configs and layers.
 
+use std::sync::Arc;
+
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderSpec {
@@ -18,6 +20,9 @@ pub struct DecoderSpec {
     /// From the first to the last.
     pub layers: Vec<LayerSpec>,
 }
+
+/// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.
+pub const MAX_LAYERS: usize = 4096;
 
 /// One decoder layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +90,7 @@ pub enum RopeScaling {
         original: f64,
     },
     /// A divisor for every frequency, as GGUF files store the outcome of a scaling (`rope_freqs.weight`).
-    Divisors(Vec<f32>),
+    Divisors(Arc<[f32]>),
 }
 
 impl RopeSpec {
@@ -95,7 +100,7 @@ impl RopeSpec {
         match &self.scaling {
             RopeScaling::None => plain.map(|f| f as f32).collect(),
             RopeScaling::Divisors(divisors) => {
-                plain.zip(divisors).map(|(f, &by)| (f / f64::from(by)) as f32).collect()
+                plain.zip(divisors.iter()).map(|(f, &by)| (f / f64::from(by)) as f32).collect()
             }
             &RopeScaling::Llama3 { factor, low, high, original } => plain
                 .map(|f| {

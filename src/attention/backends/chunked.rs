@@ -8,24 +8,32 @@ use candle_core::{D, DType, Result, Tensor};
 use super::super::Site;
 use super::SegmentSums;
 
-/// Query positions of a block.
-const ROW_BLOCK: usize = 512;
-/// Scores of a block: 64 Mi elements, 256 MiB in f32.
-const SCORES: usize = 64 << 20;
+/// How large the blocks are.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks {
+    /// Query positions of a block.
+    pub rows: usize,
+    /// Scores of a block, which with the rows and heads gives its keys.
+    pub scores: usize,
+}
+
+/// 64 Mi scores are 256 MiB in f32.
+pub const BLOCKS: Blocks = Blocks { rows: 512, scores: 64 << 20 };
+
 /// Stands for minus infinity: finite, so that a row that sees nothing of a block yields no NaN, and so low that
 /// whatever such a block gathered is wiped out by the first visible key.
 const HIDDEN: f32 = -1e30;
 
 /// See [`super::super::run`].
-pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) -> Result<Tensor> {
     let (l, heads, d) = q.dims3()?;
     let mut blocks = Vec::new();
-    for start in (0..l).step_by(ROW_BLOCK) {
-        let rows = start..(start + ROW_BLOCK).min(l);
+    for start in (0..l).step_by(size.rows) {
+        let rows = start..(start + size.rows).min(l);
         let r = rows.len();
         let mut out: Option<Tensor> = None;
         // Products stay in the model's dtype, as in the reference implementations; the softmax is in f32.
-        let (_, sum, max) = stream(q, k, site, rows, q.dtype(), |weights, keys, factor| {
+        let (sum, max) = stream(q, k, site, rows, q.dtype(), size, |weights, keys, factor| {
             let v = v.narrow(1, keys.start, keys.len())?;
             let part = weights.to_dtype(v.dtype())?.matmul(&v.contiguous()?)?.to_dtype(DType::F32)?;
             out = Some(match (&out, factor) {
@@ -50,16 +58,20 @@ pub fn segment_sums(
     site: &Site,
     rows: std::ops::Range<usize>,
     bounds: &[usize],
+    size: Blocks,
 ) -> Result<SegmentSums> {
     let (_, heads, _) = q.dims3()?;
     let segments = bounds.len().saturating_sub(1);
     let mut mass = vec![0f64; heads * segments];
     let mut sink = vec![0f64; heads];
-    for start in rows.clone().step_by(ROW_BLOCK) {
-        let rows = start..(start + ROW_BLOCK).min(rows.end);
+    for start in rows.clone().step_by(size.rows) {
+        let rows = start..(start + size.rows).min(rows.end);
         let r = rows.len();
         let mut sums: Option<Tensor> = None;
-        let (kv_heads, sum, max) = stream(q, k, site, rows, DType::F32, |weights, keys, factor| {
+        let (sum, max) = stream(q, k, site, rows, DType::F32, size, |weights, keys, factor| {
+            if segments == 0 {
+                return Ok(());
+            }
             let mut member = vec![0f32; keys.len() * segments];
             for s in 0..segments {
                 let from = bounds[s].clamp(keys.start, keys.end) - keys.start;
@@ -77,12 +89,12 @@ pub fn segment_sums(
             });
             Ok(())
         })?;
-        let Some(sums) = sums else { continue };
         let (total, share) = close_rows(site, heads, r, &max, &sum)?;
-        let group = heads / kv_heads;
-        let per_head = sums.broadcast_div(&total)?.reshape((kv_heads * group, r, segments))?.sum(1)?;
-        for (sum, x) in mass.iter_mut().zip(per_head.flatten_all()?.to_vec1::<f32>()?) {
-            *sum += f64::from(x);
+        if let Some(sums) = sums {
+            let per_head = sums.broadcast_div(&total)?.reshape((heads, r, segments))?.sum(1)?;
+            for (sum, x) in mass.iter_mut().zip(per_head.flatten_all()?.to_vec1::<f32>()?) {
+                *sum += f64::from(x);
+            }
         }
         if let Some(share) = share {
             let per_head = share.reshape((heads, r))?.sum(1)?.to_vec1::<f32>()?;
@@ -96,15 +108,16 @@ pub fn segment_sums(
 
 /// Walks the keys that the rows see. `fold` gets the weights e^(s - running max) of a block (kv_heads, group * r, n) f32,
 /// its keys, and, from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before.
-/// Returns (kv_heads, sum, max), the latter two (kv_heads, group * r, 1).
+/// Returns each row's sum and maximum, (kv_heads, group * r, 1).
 fn stream(
     q: &Tensor,
     k: &Tensor,
     site: &Site,
     rows: std::ops::Range<usize>,
     product_dtype: DType,
+    size: Blocks,
     mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
-) -> Result<(usize, Tensor, Tensor)> {
+) -> Result<(Tensor, Tensor)> {
     let (_, heads, d) = q.dims3()?;
     let kv_heads = k.dim(0)?;
     let group = heads / kv_heads;
@@ -115,7 +128,7 @@ fn stream(
     let first = site.offset + rows.start;
     let last = site.offset + rows.end - 1;
     let keys = site.visible(first).start..site.visible(last).end;
-    let step = (SCORES / (heads * r)).max(1);
+    let step = (size.scores / (heads * r)).max(1);
     let mut state: Option<(Tensor, Tensor)> = None;
     for start in keys.clone().step_by(step) {
         let block = start..(start + step).min(keys.end);
@@ -160,8 +173,7 @@ fn stream(
         fold(&weights, block, factor.as_ref())?;
         state = Some((sum, max));
     }
-    let Some((sum, max)) = state else { candle_core::bail!("attention over no keys") };
-    Ok((kv_heads, sum, max))
+    state.ok_or_else(|| candle_core::Error::Msg("attention over no keys".to_owned()))
 }
 
 /// The softmax totals of the rows (same shape as `sum`) and, with sinks, the sinks' share of each.

@@ -115,11 +115,6 @@ impl Shape {
     fn new(q: &Tensor, k: &Tensor) -> Result<Self> {
         let (_, heads, d) = q.dims3()?;
         let kv_heads = k.dim(0)?;
-        if kv_heads == 0 || heads % kv_heads != 0 {
-            candle_core::bail!(
-                "attention: {heads} query heads are no multiple of {kv_heads} key/value heads"
-            );
-        }
         Ok(Shape { heads, kv_heads, group: heads / kv_heads, d, k_stride: k.stride()[0] })
     }
 
@@ -219,14 +214,14 @@ struct Segments<'a> {
 
 impl Fold for Segments<'_> {
     fn rescale(&mut self, row: usize, factor: f32) {
-        let segments = self.bounds.len() - 1;
+        let segments = self.bounds.len().saturating_sub(1);
         for x in &mut self.sums[row * segments..(row + 1) * segments] {
             *x *= f64::from(factor);
         }
     }
 
     fn block(&mut self, weights: &[f32], start: usize, n: usize) {
-        let segments = self.bounds.len() - 1;
+        let segments = self.bounds.len().saturating_sub(1);
         let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
         for (row, weights) in weights.chunks_exact(n).enumerate() {
             for s in first..segments {

@@ -9,6 +9,8 @@ use super::Site;
 pub(super) mod chunked;
 pub(super) mod cpu;
 mod softmax;
+#[cfg(test)]
+mod tests;
 
 /// A kernel family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,6 @@ pub(super) fn segment_sums(
 ) -> Result<SegmentSums> {
     match choose(q.device(), q.dtype()) {
         Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds),
-        Backend::Chunked => chunked::segment_sums(q, k, site, rows, bounds),
+        Backend::Chunked => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS),
     }
 }

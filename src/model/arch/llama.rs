@@ -1,7 +1,9 @@
 //! Llama: Llama 3.1 and 3.3, SmolLM2 (transformers, `LlamaForCausalLM`).
 
 use super::super::weights::GgufFile;
-use super::super::{AttentionSpec, DecoderSpec, LayerSpec, MlpSpec, ModelError, RopeScaling, RopeSpec};
+use super::super::{
+    AttentionSpec, DecoderSpec, LayerSpec, MAX_LAYERS, MlpSpec, ModelError, RopeScaling, RopeSpec,
+};
 use super::Fields;
 
 /// Reads config.json.
@@ -40,6 +42,10 @@ pub fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         },
     };
     check_heads(config, &layer.attention)?;
+    let layers = config.count("num_hidden_layers")?;
+    if layers > MAX_LAYERS {
+        return Err(config.refuse("num_hidden_layers", too_many(layers)));
+    }
     Ok(DecoderSpec {
         architecture: "llama",
         vocab: config.count("vocab_size")?,
@@ -47,16 +53,20 @@ pub fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         norm_eps: config.positive("rms_norm_eps")?,
         tied: config.flag("tie_word_embeddings", false)?,
         max_positions: config.count("max_position_embeddings")?,
-        layers: vec![layer; config.count("num_hidden_layers")?],
+        layers: vec![layer; layers],
     })
 }
 
+fn too_many(layers: usize) -> String {
+    format!("is {layers}; no model has more than {MAX_LAYERS} layers")
+}
+
 fn check_heads(config: &Fields, a: &AttentionSpec) -> Result<(), ModelError> {
-    if a.heads % a.kv_heads != 0 {
+    if !a.heads.is_multiple_of(a.kv_heads) {
         let problem = format!("is {}, which does not divide the {} attention heads", a.kv_heads, a.heads);
         return Err(config.refuse("num_key_value_heads", problem));
     }
-    if a.head_dim % 2 != 0 || a.head_dim == 0 {
+    if !a.head_dim.is_multiple_of(2) || a.head_dim == 0 {
         return Err(
             config.refuse("head_dim", format!("is {}; rotary embedding needs an even number", a.head_dim))
         );
@@ -111,7 +121,14 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
         }
     };
     let count = |field: &str| optional(field)?.ok_or_else(|| refuse(field, "is missing".to_owned()));
-    let number = |field: &str| file.get::<f64>(&format!("llama.{field}"));
+    let positive = |field: &str| -> Result<Option<f64>, ModelError> {
+        match file.get::<f64>(&format!("llama.{field}"))? {
+            Some(x) if !(x.is_finite() && x > 0.0) => {
+                Err(refuse(field, format!("is {x}, not a number above 0")))
+            }
+            found => Ok(found),
+        }
+    };
     if let Some(kind) = file.get::<&str>("llama.rope.scaling.type")?
         && kind != "none"
     {
@@ -133,7 +150,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
     let kv_heads = optional("attention.head_count_kv")?.unwrap_or(heads);
     let head_dim = optional("attention.key_length")?.unwrap_or(hidden / heads);
     let dims = optional("rope.dimension_count")?.unwrap_or(head_dim);
-    if heads % kv_heads != 0 || head_dim % 2 != 0 || dims != head_dim {
+    if !heads.is_multiple_of(kv_heads) || !head_dim.is_multiple_of(2) || head_dim == 0 || dims != head_dim {
         let problem = format!(
             "is {heads} with {kv_heads} key/value heads of width {head_dim} and {dims} rotary dimensions, which do not fit together"
         );
@@ -147,7 +164,9 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
         None => RopeScaling::None,
         Some(info) if info.elements() == head_dim / 2 => {
             let divisors = file.qtensor("rope_freqs.weight", &candle_core::Device::Cpu)?;
-            RopeScaling::Divisors(divisors.dequantize(&candle_core::Device::Cpu)?.flatten_all()?.to_vec1()?)
+            let divisors: Vec<f32> =
+                divisors.dequantize(&candle_core::Device::Cpu)?.flatten_all()?.to_vec1()?;
+            RopeScaling::Divisors(divisors.into())
         }
         Some(info) => {
             return Err(ModelError::Shape {
@@ -158,6 +177,10 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
             });
         }
     };
+    let layers = count("block_count")?;
+    if layers > MAX_LAYERS {
+        return Err(refuse("block_count", too_many(layers)));
+    }
     let layer = LayerSpec {
         attention: AttentionSpec {
             heads,
@@ -166,7 +189,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
             bias: file.contains("blk.0.attn_q.bias"),
-            rope: RopeSpec { theta: number("rope.freq_base")?.unwrap_or(10_000.0), dims, scaling },
+            rope: RopeSpec { theta: positive("rope.freq_base")?.unwrap_or(10_000.0), dims, scaling },
         },
         mlp: MlpSpec { intermediate: count("feed_forward_length")?, bias: false },
     };
@@ -174,10 +197,10 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<DecoderSpec, ModelError
         architecture: "llama",
         vocab,
         hidden,
-        norm_eps: number("attention.layer_norm_rms_epsilon")?
+        norm_eps: positive("attention.layer_norm_rms_epsilon")?
             .ok_or_else(|| refuse("attention.layer_norm_rms_epsilon", "is missing".to_owned()))?,
         tied: !file.contains("output.weight"),
         max_positions: count("context_length")?,
-        layers: vec![layer; count("block_count")?],
+        layers: vec![layer; layers],
     })
 }

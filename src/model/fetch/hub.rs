@@ -128,7 +128,7 @@ impl ProgressHandler for Bar {
     fn on_progress(&self, event: &ProgressEvent) {
         match event {
             ProgressEvent::Download(DownloadEvent::Start { total_bytes, .. }) => {
-                self.0.set_length(*total_bytes)
+                self.0.set_length(*total_bytes);
             }
             ProgressEvent::Download(DownloadEvent::Progress { files }) => {
                 if let Some(file) = files.first() {

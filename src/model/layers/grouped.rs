@@ -34,7 +34,7 @@ impl GroupedInt8 {
         let has_mins = matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_1);
         let known = has_mins || matches!(dtype, GgmlDType::Q4_0 | GgmlDType::Q5_0 | GgmlDType::Q8_0);
         let size = dtype.type_size();
-        if !known || cols % GROUP != 0 || bytes.len() != rows * cols / GROUP * size {
+        if !known || !cols.is_multiple_of(GROUP) || bytes.len() != rows * cols / GROUP * size {
             return None;
         }
         let groups = rows * cols / GROUP;

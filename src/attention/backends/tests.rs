@@ -1,0 +1,120 @@
+//! Both kernels compute the same: the CPU kernel, and the chunked one, which is what runs on other devices.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::super::Site;
+use super::chunked::Blocks;
+use super::{chunked, cpu};
+
+/// Values are of order 1: some f32 roundings of them.
+const TOLERANCE: f64 = 1e-5;
+
+/// Blocks so small that a row sees many of them, and the default, which holds everything here at once.
+const SIZES: [Blocks; 3] =
+    [Blocks { rows: 3, scores: 200 }, Blocks { rows: 64, scores: 1 << 16 }, chunked::BLOCKS];
+
+struct Call {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    site: Site,
+}
+
+/// Calls over every grouping, lengths, offsets, windows, caps and sinks.
+fn calls() -> Result<Vec<Call>> {
+    let device = &Device::Cpu;
+    let mut calls = Vec::new();
+    for (heads, kv_heads, d) in [(1, 1, 8), (3, 1, 64), (9, 3, 12), (8, 2, 80)] {
+        for (l, offset) in [(1, 0), (2, 0), (5, 40), (64, 0), (193, 60), (1, 1300)] {
+            for (window, softcap, with_sinks) in [
+                (None, None, false),
+                (Some(1), None, true),
+                (Some(7), Some(2.0), false),
+                (Some(512), None, true),
+            ] {
+                let keys = (kv_heads, offset + l, d);
+                calls.push(Call {
+                    q: Tensor::randn(0f32, 2.0, (l, heads, d), device)?,
+                    k: Tensor::randn(0f32, 1.0, keys, device)?,
+                    v: Tensor::randn(0f32, 1.0, keys, device)?,
+                    site: Site {
+                        layer: 0,
+                        offset,
+                        scale: 1.0 / (d as f32).sqrt(),
+                        window,
+                        softcap,
+                        sinks: with_sinks.then(|| (0..heads).map(|h| h as f32 - 2.0).collect()),
+                    },
+                });
+            }
+        }
+    }
+    Ok(calls)
+}
+
+fn apart(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> f64 {
+    let worst = |most: f64, (a, b): (f64, f64)| {
+        let by = (a - b).abs();
+        if by.is_nan() { f64::INFINITY } else { most.max(by) }
+    };
+    a.into_iter().zip(b).fold(0.0, worst)
+}
+
+fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
+    Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
+}
+
+#[test]
+fn the_chunked_kernel_equals_the_cpu_kernel_at_every_block_size() -> Result<()> {
+    for Call { q, k, v, site } in calls()? {
+        let expected = cpu::attention(&q, &k, &v, &site)?;
+        for size in SIZES {
+            let found = chunked::attention(&q, &k, &v, &site, size)?;
+            assert_eq!(found.dims(), expected.dims());
+            let difference = apart(numbers(&found)?, numbers(&expected)?);
+            assert!(difference < TOLERANCE, "{:?} {site:?} {size:?}: off by {difference:e}", q.dims());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
+    for Call { q, k, site, .. } in calls()? {
+        let l = q.dim(0)?;
+        let keys = site.offset + l;
+        // Segments that do not begin at the first key, with one of a single key, up to the end.
+        let bounds = [keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys];
+        let bounds: Vec<usize> = bounds.into_iter().filter(|&b| b <= keys).collect();
+        for rows in [0..l, l / 3..l, 0..l.div_ceil(2)] {
+            let n = rows.len() as f64;
+            let expected = cpu::segment_sums(&q, &k, &site, rows.clone(), &bounds)?;
+            for size in SIZES {
+                let found = chunked::segment_sums(&q, &k, &site, rows.clone(), &bounds, size)?;
+                assert_eq!(found.mass.len(), expected.mass.len());
+                let mass = apart(found.mass, expected.mass.iter().copied()) / n;
+                let sink = apart(found.sink, expected.sink.iter().copied()) / n;
+                assert!(mass < TOLERANCE && sink < TOLERANCE, "{site:?} {size:?}: off by {mass:e}, {sink:e}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
+    for at in [0, 30, 49] {
+        let device = &Device::Cpu;
+        let mut keys = vec![0.5f32; 50 * 8];
+        keys[at * 8] = f32::NAN;
+        let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
+        let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
+        let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
+        let site = Site { layer: 0, offset: 40, scale: 1.0, window: None, softcap: None, sinks: None };
+        for size in SIZES {
+            let out = chunked::attention(&q, &k, &v, &site, size)?;
+            assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The attention store comes back as it was saved, and a file that is none is refused.
+
+use std::path::Path;
+
+use ndarray::{Array3, Array4};
+use palimpsest::attention::{AttentionStore, StoreError, Values, write_tensors};
+use palimpsest::prompt::{Span, SpanRole};
+
+fn store() -> AttentionStore {
+    let number = |n: usize| n as f32 / 97.0;
+    let new = Span::new("session[3]", 2..4).with_role(SpanRole::New);
+    let query = Span::new("query", 4..5).with_role(SpanRole::Query);
+    AttentionStore {
+        mass: Array4::from_shape_fn((2, 3, 2, 3), |(a, b, c, d)| number(a * 18 + b * 6 + c * 3 + d)),
+        sink: Some(Array3::from_shape_fn((2, 3, 2), |(a, b, c)| number(a * 6 + b * 2 + c))),
+        layers: vec![0, 5],
+        rows: vec![new.clone(), query.clone()],
+        keys: vec![Span::new("bos", 0..2), new, query],
+        tokens: vec![7, 0, u32::MAX, 3, 4],
+        case: "uid-1 \"é\"".to_owned(),
+        probe: "SR".to_owned(),
+        model: "smollm2-135m".to_owned(),
+        dtype: "f32".to_owned(),
+    }
+}
+
+#[test]
+fn a_store_is_read_back_as_it_was_saved_with_and_without_sinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let with = store();
+    let without = AttentionStore { sink: None, ..store() };
+    for store in [with, without] {
+        store.save(&path).unwrap();
+        assert_eq!(AttentionStore::load(&path).unwrap(), store);
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_names_its_path_and_leaves_the_old_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("missing/a.safetensors");
+    let error = store().save(&path).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Io { .. }) && error.to_string().contains("missing/a.safetensors"),
+        "{error}"
+    );
+    let error = AttentionStore::load(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+}
+
+/// Writes a store's file with changed parts and returns the reason that reading gives.
+fn refusal(change: impl FnOnce(&mut Vec<(&str, Values, Vec<usize>)>, &mut Vec<(&str, String)>)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    let mut tensors = vec![
+        ("mass", Values::F32(vec![0.25; 4]), vec![1, 2, 1, 2]),
+        ("tokens", Values::U32(vec![1, 2, 3]), vec![3]),
+    ];
+    let mut metadata: Vec<(&str, String)> = [
+        ("format", "palimpsest attention store 1"),
+        ("layers", "[0]"),
+        ("rows", r#"[{"label": "query", "role": "query", "start": 2, "end": 3}]"#),
+        ("spans", r#"[{"label": "a", "start": 0, "end": 2}, {"label": "query", "start": 2, "end": 3}]"#),
+        ("case", "c"),
+        ("probe", "p"),
+        ("model", "m"),
+        ("dtype", "f32"),
+    ]
+    .map(|(key, value)| (key, value.to_owned()))
+    .to_vec();
+    change(&mut tensors, &mut metadata);
+    write_tensors(&path, &tensors, &metadata).unwrap();
+    match AttentionStore::load(&path) {
+        Ok(_) => String::new(),
+        Err(error @ StoreError::Broken { .. }) => {
+            let message = error.to_string();
+            assert!(
+                message.contains("a.safetensors") && message.contains("start the run again"),
+                "{message}"
+            );
+            message
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn set(metadata: &mut [(&str, String)], key: &str, value: &str) {
+    metadata.iter_mut().find(|(k, _)| *k == key).unwrap().1 = value.to_owned();
+}
+
+#[test]
+fn a_broken_store_says_what_is_wrong_with_it() {
+    assert_eq!(refusal(|_, _| {}), "", "the unchanged file is fine");
+    type Tensors<'a, 'b> = &'a mut Vec<(&'b str, Values, Vec<usize>)>;
+    let tensor = |change: fn(Tensors)| refusal(|tensors, _| change(tensors));
+    let meta = |key: &'static str, value: &'static str| refusal(|_, metadata| set(metadata, key, value));
+    for (found, expected) in [
+        (tensor(|t| drop(t.remove(0))), "`mass`"),
+        (tensor(|t| drop(t.remove(1))), "`tokens`"),
+        (tensor(|t| t[0].2 = vec![4]), "[4]"),
+        (tensor(|t| t[0].2 = vec![2, 2, 1, 1]), "2 spans"),
+        (tensor(|t| t[0].1 = Values::U32(vec![0; 4])), "`mass` is U32"),
+        (tensor(|t| t.push(("sink", Values::F32(vec![0.0; 3]), vec![3]))), "sink"),
+        (tensor(|t| t[1].2 = vec![3, 1]), "`tokens` has shape [3, 1]"),
+        (meta("format", "palimpsest trace 1"), "palimpsest trace 1"),
+        (meta("layers", "[0, 1]"), "2 layers"),
+        (meta("layers", "zero"), "`layers` does not parse"),
+        (meta("rows", "[]"), "0 rows"),
+        (meta("rows", r#"[{"label": "query"}]"#), "`rows` does not parse"),
+        (meta("rows", r#"[{"label": "query", "start": 3, "end": 2}]"#), "`query` [3, 2)"),
+        (meta("rows", r#"[{"label": "query", "start": 2, "end": 4}]"#), "`query` [2, 4)"),
+        (refusal(|_, m| m.retain(|(key, _)| *key != "case")), "no `case`"),
+        (refusal(|_, m| m.retain(|(key, _)| *key != "spans")), "no `spans`"),
+    ] {
+        assert!(found.contains(expected), "{found:?} does not say {expected:?}");
+    }
+}
+
+#[test]
+fn a_truncated_store_or_any_other_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.safetensors");
+    store().save(&path).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let refused = |path: &Path| matches!(AttentionStore::load(path), Err(StoreError::Broken { .. }));
+    for length in [0, 4, 8, 100, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        assert!(refused(&path), "{length} bytes");
+    }
+    std::fs::write(&path, b"{\"not\": \"safetensors\"}").unwrap();
+    assert!(refused(&path));
+}

@@ -1,0 +1,219 @@
+//! A config or a file that describes no model is a named error, and none makes the loader panic or allocate absurdly.
+
+use std::path::Path;
+
+use candle_core::quantized::gguf_file::Value;
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Tensor};
+use palimpsest::attention::NoObserver;
+use palimpsest::engine::{Engine, EngineError};
+use palimpsest::model::OpenModel;
+use serde_json::{Value as Json, json};
+
+use super::checkpoint::{Llama, write_gguf};
+use super::{TINY, engine, fixture};
+
+/// The error of opening or loading `path`, which is to name what is wrong.
+fn refusal(path: &Path) -> String {
+    let loaded = OpenModel::open(&[path.to_owned()]).and_then(|model| model.load(&Device::Cpu, DType::F32));
+    match loaded {
+        Ok(_) => "loaded".to_owned(),
+        Err(error) => format!("{:#}", anyhow::Error::from(error)),
+    }
+}
+
+#[test]
+fn every_wrong_field_of_a_config_is_refused_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = Llama::fixture(TINY[0]);
+    let refused = |change: &[(&str, Json)]| {
+        let mut config = model.config.clone();
+        for (field, value) in change {
+            config[*field] = value.clone();
+        }
+        let changed = Llama { config, tensors: model.tensors.clone() };
+        refusal(&changed.write_folder(dir.path()))
+    };
+    assert_eq!(refused(&[]), "loaded");
+    let absent = Json::Null;
+    for (field, value, said) in [
+        ("num_attention_heads", json!(0), "`num_attention_heads` is 0"),
+        ("num_attention_heads", json!(-6), "`num_attention_heads` is -6"),
+        ("num_attention_heads", absent.clone(), "`num_attention_heads` is missing"),
+        ("num_key_value_heads", json!(0), "`num_key_value_heads` is 0"),
+        ("num_key_value_heads", json!(4), "`num_key_value_heads` is 4"),
+        ("head_dim", json!(0), "`head_dim` is 0"),
+        ("head_dim", json!(13), "`head_dim` is 13"),
+        ("head_dim", json!(16), "q_proj.weight` has shape [72, 72] where the config implies [96, 72]"),
+        ("hidden_size", json!(0), "`hidden_size` is 0"),
+        ("hidden_size", json!(64), "has shape [267, 72] where the config implies [267, 64]"),
+        ("num_hidden_layers", json!(0), "`num_hidden_layers` is 0"),
+        ("num_hidden_layers", json!(2), "does not use: `model.layers.2"),
+        ("num_hidden_layers", json!(4), "`model.layers.3.input_layernorm.weight` is missing"),
+        ("num_hidden_layers", json!(16_777_216), "`num_hidden_layers` is 16777216"),
+        ("num_hidden_layers", json!(u64::MAX), "`num_hidden_layers` is 18446744073709551615"),
+        ("num_hidden_layers", json!("3"), "`num_hidden_layers` is \"3\""),
+        ("vocab_size", json!(0), "`vocab_size` is 0"),
+        ("vocab_size", json!(268), "has shape [267, 72] where the config implies [268, 72]"),
+        ("intermediate_size", json!(101), "gate_proj.weight` has shape [100, 72]"),
+        ("max_position_embeddings", json!(0), "`max_position_embeddings` is 0"),
+        ("rms_norm_eps", json!(0), "`rms_norm_eps` is 0"),
+        ("rms_norm_eps", json!(-1.0), "`rms_norm_eps` is -1"),
+        ("hidden_act", json!("gelu"), "`hidden_act` is `gelu`"),
+        ("pretraining_tp", json!(2), "`pretraining_tp` is 2"),
+        ("tie_word_embeddings", json!("yes"), "`tie_word_embeddings` is \"yes\""),
+        ("tie_word_embeddings", json!(true), "does not use: `lm_head.weight`"),
+        ("attention_bias", json!(true), "q_proj.bias` is missing"),
+        ("rope_parameters", json!({"rope_type": "yarn", "rope_theta": 1e4}), "`rope_type` is `yarn`"),
+        ("rope_parameters", json!({"rope_type": "default", "rope_theta": 0}), "`rope_theta` is 0"),
+        ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "`factor` is missing"),
+        ("rope_parameters", json!(7), "is 7, not an object"),
+        ("model_type", json!("mamba"), "unknown architecture `mamba`"),
+        ("model_type", absent.clone(), "`model_type` is missing"),
+    ] {
+        let found = refused(&[(field, value.clone())]);
+        assert!(found.contains(said), "{field} = {value}: {found:?} does not say {said:?}");
+    }
+    let found = refused(&[
+        ("num_attention_heads", json!(128)),
+        ("head_dim", absent),
+        ("num_key_value_heads", json!(1)),
+    ]);
+    assert!(found.contains("`head_dim` is 0"), "{found}");
+}
+
+#[test]
+fn the_rotary_settings_of_earlier_transformers_give_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in TINY {
+        let mut model = Llama::fixture(name);
+        let mut scaling = model.config["rope_parameters"].take();
+        model.config["rope_theta"] = scaling["rope_theta"].take();
+        if scaling["rope_type"] != "default" {
+            model.config["rope_scaling"] = scaling;
+        }
+        let spec = |path: &Path| OpenModel::open(&[path.to_owned()]).unwrap().spec().clone();
+        assert_eq!(spec(&model.write_folder(dir.path())), spec(&fixture(name)));
+    }
+}
+
+#[test]
+fn folders_without_a_whole_model_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(refusal(dir.path()).contains("config.json"));
+    std::fs::write(dir.path().join("config.json"), "{").unwrap();
+    assert!(refusal(dir.path()).contains("not valid JSON"));
+    std::fs::write(dir.path().join("config.json"), "[1]").unwrap();
+    assert!(refusal(dir.path()).contains("not an object"));
+    let mut model = Llama::fixture(TINY[0]);
+    let empty = Tensor::zeros((0, 72), DType::F32, &Device::Cpu).unwrap();
+    model.tensors.insert("model.embed_tokens.weight".into(), empty);
+    let found = refusal(&model.write_folder(dir.path()));
+    assert!(found.contains("`model.embed_tokens.weight` has shape [0, 72]"), "{found}");
+}
+
+#[test]
+fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let model = Llama::fixture(TINY[0]);
+    let tensors = model.gguf_tensors(GgmlDType::F32);
+    let refused = |change: &[(&'static str, Option<Value>)]| {
+        let mut metadata = model.metadata();
+        for (key, value) in change {
+            metadata.retain(|(k, _)| k != key);
+            metadata.extend(value.clone().map(|value| (*key, value)));
+        }
+        refusal(&write_gguf(&path, &metadata, &tensors))
+    };
+    assert_eq!(refused(&[]), "loaded");
+    for (key, value, said) in [
+        ("block_count", Value::U32(0), "`llama.block_count` is 0"),
+        ("block_count", Value::U32(1 << 24), "`llama.block_count` is 16777216"),
+        ("block_count", Value::U32(4), "`blk.3.attn_norm.weight` is missing"),
+        ("block_count", Value::U32(2), "does not use: `blk.2"),
+        ("block_count", Value::String("3".into()), "llama.block_count"),
+        ("attention.head_count", Value::U32(0), "`llama.attention.head_count` is 0"),
+        ("attention.head_count", Value::U32(5), "5 with 2 key/value heads"),
+        ("attention.head_count_kv", Value::U32(4), "6 with 4 key/value heads"),
+        ("attention.key_length", Value::U32(13), "of width 13"),
+        ("rope.dimension_count", Value::U32(6), "6 rotary dimensions"),
+        ("rope.freq_base", Value::F32(0.0), "`llama.rope.freq_base` is 0"),
+        ("rope.freq_base", Value::F32(-1.0), "`llama.rope.freq_base` is -1"),
+        ("attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "layer_norm_rms_epsilon` is NaN"),
+        ("attention.layer_norm_rms_epsilon", Value::F32(-0.5), "layer_norm_rms_epsilon` is -0.5"),
+        ("context_length", Value::U32(0), "`llama.context_length` is 0"),
+        ("embedding_length", Value::U32(64), "where the config implies [267, 64]"),
+        ("expert_count", Value::U32(8), "`llama.expert_count` is 8"),
+        ("rope.scaling.type", Value::String("yarn".into()), "`llama.rope.scaling.type` is `yarn`"),
+    ] {
+        let key: &'static str = format!("llama.{key}").leak();
+        let found = refused(&[(key, Some(value.clone()))]);
+        assert!(found.contains(said), "{key} = {value:?}: {found:?} does not say {said:?}");
+    }
+    // More heads than the stream is wide, and no width given.
+    let found = refused(&[
+        ("llama.attention.head_count", Some(Value::U32(128))),
+        ("llama.attention.key_length", None),
+        ("llama.rope.dimension_count", None),
+    ]);
+    assert!(found.contains("heads of width 0"), "{found}");
+    let found = refused(&[("general.architecture", Some(Value::String("rwkv".into())))]);
+    assert!(found.contains("unknown architecture `rwkv`"), "{found}");
+}
+
+#[test]
+fn gguf_tensors_that_are_missing_or_of_another_shape_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let model = Llama::fixture(TINY[0]);
+    let refused = |change: &dyn Fn(&mut Vec<(String, QTensor)>)| {
+        let mut tensors = model.gguf_tensors(GgmlDType::F32);
+        change(&mut tensors);
+        refusal(&write_gguf(&path, &model.metadata(), &tensors))
+    };
+    let numbers = |n: usize| {
+        QTensor::quantize(&Tensor::ones(n, DType::F32, &Device::Cpu).unwrap(), GgmlDType::F32).unwrap()
+    };
+    let found = refused(&|tensors| tensors.retain(|(name, _)| name != "token_embd.weight"));
+    assert!(found.contains("`token_embd.weight` is missing"), "{found}");
+    let found = refused(&|tensors| tensors.push(("rope_freqs.weight".into(), numbers(5))));
+    assert!(found.contains("`rope_freqs.weight` has shape [5]"), "{found}");
+    let found = refused(&|tensors| tensors.push(("blk.0.ffn_up.bias".into(), numbers(100))));
+    assert!(found.contains("does not use: `blk.0.ffn_up.bias`"), "{found}");
+    let found = refused(&|tensors| tensors.push(("blk.0.attn_q.bias".into(), numbers(72))));
+    assert!(found.contains("`blk.0.attn_k.bias` is missing"), "{found}");
+}
+
+#[test]
+fn a_cache_that_no_memory_can_hold_is_an_error_with_its_size() {
+    let decoder = engine(&fixture(TINY[0]), 64);
+    let decoder = decoder.decoder();
+    let error = decoder.cache(1 << 42).unwrap_err().to_string();
+    assert!(error.contains("4398046511104 tokens") && error.contains("MiB"), "{error}");
+    let error = decoder.cache(usize::MAX / 2).unwrap_err().to_string();
+    assert!(error.contains("shorter context"), "{error}");
+    assert_eq!(decoder.cache(0).unwrap().capacity(), 0);
+}
+
+#[test]
+fn weights_that_are_not_numbers_are_found_in_the_output_with_their_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = Llama::fixture(TINY[0]);
+    // Token 9's embedding alone is broken: what comes before it is sound.
+    let name = "model.embed_tokens.weight";
+    let mut rows: Vec<Vec<f32>> = model.tensors[name].to_vec2().unwrap();
+    rows[9][3] = f32::NAN;
+    model.tensors.insert(name.into(), Tensor::new(rows, &Device::Cpu).unwrap());
+    // One token at a time: within a chunk, weights of 0 for later tokens times values that are NaN are NaN as well.
+    let engine = engine(&model.write_folder(dir.path()), 1);
+    let read = |engine: &Engine, tokens: &[u32]| {
+        let mut cache = engine.decoder().cache(10).unwrap();
+        engine.prefill(&mut cache, tokens, 5, &mut NoObserver, &mut |_| true).map(drop)
+    };
+    assert!(read(&engine, &[1, 2, 3, 4, 5]).is_ok());
+    match read(&engine, &[1, 2, 3, 9, 5]) {
+        Err(EngineError::NotFinite { position: 3, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}

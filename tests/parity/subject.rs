@@ -1,0 +1,87 @@
+//! The local subject on a tiny checkpoint: what it shares, skips and records changes no answer.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use palimpsest::chat::{LocalModel, LocalOptions, Sampling};
+use palimpsest::data::sample::{SampleSpec, cases};
+use palimpsest::data::{Case, Probe};
+use palimpsest::eval::local::{LocalSubject, SubjectOptions};
+use palimpsest::eval::runner::{ProbeOutcome, Subject};
+use palimpsest::prompt::{PromptBuilder, Templates};
+
+use super::{TINY, apart, fixture};
+
+fn ask(
+    model: &mut LocalModel,
+    templates: &Templates,
+    case: &Case,
+    probes: &[&Probe],
+    (attention, share_prefix): (bool, bool),
+) -> Vec<Result<ProbeOutcome, String>> {
+    let builder = PromptBuilder::new(templates.clone(), model.template().clone());
+    let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
+    let options = SubjectOptions { sampling, seed: 0, attention, share_prefix };
+    let stop = AtomicBool::new(false);
+    let mut outcomes = Vec::new();
+    LocalSubject::new(model, builder, options, &stop)
+        .answer_case(case, probes, &palimpsest::progress::Status::silent(), &mut |_, outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        })
+        .unwrap();
+    outcomes
+}
+
+fn model(context: usize) -> LocalModel {
+    let path = fixture(TINY[0]);
+    let options = LocalOptions { context: Some(context), ..LocalOptions::default() };
+    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+}
+
+/// Our wording, with instructions after the question but none after the request.
+fn uneven(dir: &Path) -> Templates {
+    let question = "Chats:\n{{ history }}\nQuestion:\n{{ query }}\n\nAnswer in one word.\n";
+    let request = "Chats:\n{{ history }}\nQuestion:\n{{ query }}\n";
+    std::fs::write(dir.join("question.j2"), question).unwrap();
+    std::fs::write(dir.join("request.j2"), request).unwrap();
+    Templates::load(Some(dir)).unwrap()
+}
+
+#[test]
+fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probes_have_other_spans() {
+    let dir = tempfile::tempdir().unwrap();
+    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let all: Vec<&Probe> = case.probes.iter().collect();
+    let mut model = model(8192);
+    for templates in [Templates::load(None).unwrap(), uneven(dir.path())] {
+        let mut answers = |probes: &[&Probe], how| -> Vec<ProbeOutcome> {
+            ask(&mut model, &templates, case, probes, how).into_iter().map(Result::unwrap).collect()
+        };
+        let observed = answers(&all, (true, true));
+        let unobserved = answers(&all, (false, true));
+        let unshared = answers(&all, (true, false));
+        let alone = answers(&all[2..], (true, true));
+        for (i, outcome) in observed.iter().enumerate() {
+            assert_eq!(outcome.completion_tokens, Some(16));
+            assert_eq!(unobserved[i].answer, outcome.answer);
+            assert_eq!(unshared[i].answer, outcome.answer);
+            let (a, b) = (outcome.attention.as_ref().unwrap(), unshared[i].attention.as_ref().unwrap());
+            assert_eq!(a.keys, b.keys);
+            assert!(apart(a.mass.as_slice().unwrap(), b.mass.as_slice().unwrap()) < 1e-5);
+            assert!(a.mass.sum_axis(ndarray::Axis(3)).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+        }
+        assert_eq!(alone[0].answer, observed[2].answer);
+        assert_eq!(alone[0].attention.as_ref().unwrap().mass, observed[2].attention.as_ref().unwrap().mass);
+    }
+}
+
+#[test]
+fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy() {
+    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let all: Vec<&Probe> = case.probes.iter().collect();
+    for outcome in ask(&mut model(600), &Templates::load(None).unwrap(), case, &all, (true, true)) {
+        let error = outcome.unwrap_err();
+        assert!(error.contains("raise --context"), "{error}");
+    }
+}

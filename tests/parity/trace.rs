@@ -1,0 +1,173 @@
+//! `palimpsest trace`, as typed.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use safetensors::SafeTensors;
+use serde_json::{Value as Json, json};
+
+use super::reference::reference;
+use super::{TINY, apart, fixture, numbers};
+
+fn trace(args: &[&str]) -> (i32, String, String) {
+    let home = tempfile::tempdir().unwrap();
+    let output = Command::cargo_bin("palimpsest")
+        .unwrap()
+        .env("PALIMPSEST_HOME", home.path())
+        // Candle's errors carry a backtrace where one is asked for.
+        .env_remove("RUST_BACKTRACE")
+        .arg("trace")
+        .args(args)
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, stats) = (dir.path().join("out.safetensors"), dir.path().join("stats.json"));
+    for name in TINY {
+        let folder = fixture(name);
+        let tokens = folder.join("tokens.json");
+        let args = ["--model", shown(&folder), "--tokens", shown(&tokens), "--out", shown(&out)];
+        let more = ["--stats", shown(&stats), "--chunk", "37", "--dtype", "f32", "--device", "cpu"];
+        let (code, said, err) = trace(&[&args[..], &more[..]].concat());
+        assert_eq!(code, 0, "{err}");
+        assert!(said.contains("out.safetensors: 151 tokens") && said.contains("3 layers traced"), "{said}");
+
+        let (ours, theirs) =
+            (std::fs::read(&out).unwrap(), std::fs::read(folder.join("reference.safetensors")).unwrap());
+        let (_, header) = SafeTensors::read_metadata(&ours).unwrap();
+        let (_, expected) = SafeTensors::read_metadata(&theirs).unwrap();
+        for key in ["layers", "rows", "spans"] {
+            let parsed = |header: &safetensors::tensor::Metadata| -> Json {
+                serde_json::from_str(&header.metadata().as_ref().unwrap()[key]).unwrap()
+            };
+            assert_eq!(parsed(&header), parsed(&expected), "{key}");
+        }
+        assert_eq!(header.metadata().as_ref().unwrap()["dtype"], "f32");
+        let tensors = candle_core::safetensors::load(&out, &candle_core::Device::Cpu).unwrap();
+        assert_eq!(tensors.len(), 2, "no sinks, so no more than these");
+        for (tensor, tolerance) in [("logits", 1e-3), ("mass", 1e-4)] {
+            let expected = reference(name, tensor);
+            assert_eq!(tensors[tensor].dims(), expected.dims());
+            let difference = apart(&numbers(&tensors[tensor]), &numbers(&expected));
+            assert!(difference < tolerance, "{name}: {tensor} off by {difference:e}");
+        }
+
+        let stats: Json = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+        assert_eq!(stats["tokens"], 151);
+        for field in ["prefill_seconds", "tokens_per_second", "observer_seconds"] {
+            assert!(stats[field].as_f64().is_some_and(|x| x > 0.0), "{field}: {stats}");
+        }
+        assert_eq!(stats["peak_resident_bytes"].as_u64().is_some(), cfg!(target_os = "linux"), "{stats}");
+    }
+}
+
+/// Runs llama-tiny over a tokens file; the exit code, what was said, and the file written, if any.
+fn traced(file: &Json, args: &[&str]) -> (i32, String, Option<Vec<u8>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
+    std::fs::write(&tokens, file.to_string()).unwrap();
+    let model = fixture(TINY[0]);
+    let always = ["--model", shown(&model), "--tokens", shown(&tokens), "--out", shown(&out)];
+    let (code, _, err) = trace(&[&always[..], args].concat());
+    assert!(std::fs::read_dir(dir.path()).unwrap().count() <= 2, "nothing else is left behind");
+    (code, err, std::fs::read(&out).ok())
+}
+
+#[test]
+fn overlaps_gaps_no_rows_and_no_logits_are_all_right() {
+    let file = json!({
+        "tokens": [1, 2, 3, 4, 5, 6],
+        "spans": {"b": [2, 4], "a": [0, 3], "query": [5, 6], "nothing": [1, 1]},
+        "rows": ["query", "b"], "logits": 0,
+    });
+    let (code, err, out) = traced(&file, &["--chunk", "4"]);
+    assert_eq!(code, 0, "{err}");
+    let out = out.unwrap();
+    let tensors = SafeTensors::deserialize(&out).unwrap();
+    assert_eq!(tensors.tensor("logits").unwrap().shape(), [0, 267]);
+    let mass = tensors.tensor("mass").unwrap();
+    assert_eq!(mass.shape(), [3, 6, 2, 4]);
+    let (_, header) = SafeTensors::read_metadata(&out).unwrap();
+    let metadata = header.metadata().as_ref().unwrap();
+    assert_eq!(metadata["spans"], r#"["b","a","query","nothing"]"#, "the file's order, not the alphabet's");
+    assert_eq!(metadata["rows"], r#"["query","b"]"#);
+    let values: Vec<f32> =
+        mass.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    for of_rows in values.chunks_exact(8) {
+        // `b` cannot see the query, and sees all of itself and of the first three tokens: together more than 1.
+        assert_eq!((of_rows[6], of_rows[7], of_rows[3]), (0.0, 0.0, 0.0));
+        assert!(of_rows[4] + of_rows[5] >= 1.0 - 1e-5);
+        assert!(of_rows[..4].iter().all(|&m| (0.0..=1.0).contains(&m)));
+    }
+    let (code, err, out) = traced(&json!({"tokens": [1, 2], "spans": {}, "rows": []}), &[]);
+    assert_eq!((code, out.is_some()), (0, true), "{err}");
+}
+
+#[test]
+fn wrong_input_is_one_line_that_names_it_and_nothing_is_written() {
+    let good = json!({
+        "tokens": [1, 2, 3, 4, 5], "spans": {"old": [0, 2], "query": [3, 5]}, "rows": ["query"], "logits": 1,
+    });
+    let with = |field: &str, value: Json| {
+        let mut file = good.clone();
+        file[field] = value;
+        file
+    };
+    assert_eq!(traced(&good, &[]).0, 0);
+    for (file, args, said) in [
+        (with("spans", json!({"query": [3, 6]})), &[][..], "span `query` [3, 6) is not within the 5 tokens"),
+        (with("spans", json!({"query": [4, 3]})), &[], "span `query` [4, 3)"),
+        (with("spans", json!({"query": [3, 3]})), &[], "row span `query` is empty"),
+        (with("spans", json!({"query": [3]})), &[], "span `query` is [3]"),
+        (with("spans", json!({"query": [-1, 3]})), &[], "span `query` is [-1,3]"),
+        (with("rows", json!(["new"])), &[], "row `new` is none of the spans"),
+        (with("logits", json!(6)), &[], "`logits` asks for 6 positions of 5"),
+        (with("tokens", json!([])), &[], "`tokens` is empty"),
+        (with("tokens", json!([1, 2, 267, 4, 5])), &[], "token id 267"),
+        (with("tokens", json!([1, -2])), &[], "is not a tokens file"),
+        (with("span", json!({})), &[], "unknown field `span`"),
+        (json!([1, 2]), &[], "is not a tokens file"),
+        (
+            with("tokens", json!(vec![1; 8193])),
+            &[],
+            "8193 tokens are more than the model's context length of 8192",
+        ),
+        (good.clone(), &["--dtype", "int4"], "`int4` is no dtype"),
+        (good.clone(), &["--device", "tpu"], "`tpu` is no device"),
+        (good.clone(), &["--stats", "no/such/folder/stats.json"], "no/such/folder"),
+    ] {
+        let (code, err, out) = traced(&file, args);
+        assert_eq!((code, out), (1, None), "{err}");
+        assert!(err.contains(said) && err.trim_end().lines().count() == 1, "{err:?} does not say {said:?}");
+    }
+    let (code, err, _) = traced(&good, &["--chunk", "0"]);
+    assert!(code == 2 && err.contains("above 0"), "{err}");
+}
+
+#[test]
+fn an_output_folder_or_a_model_that_is_not_there_is_named_and_an_old_file_survives_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, tokens) = (fixture(TINY[0]), fixture(TINY[0]).join("tokens.json"));
+    let (missing, old) = (dir.path().join("missing/out.safetensors"), dir.path().join("old.safetensors"));
+    let (code, _, err) =
+        trace(&["--model", shown(&model), "--tokens", shown(&tokens), "--out", shown(&missing)]);
+    assert!(code == 1 && err.contains("missing/out.safetensors"), "{err}");
+    std::fs::write(&old, "precious").unwrap();
+    let nowhere = dir.path().join("nowhere");
+    let (code, _, err) =
+        trace(&["--model", shown(&nowhere), "--tokens", shown(&tokens), "--out", shown(&old)]);
+    assert!(code == 1 && err.contains("nowhere"), "{err}");
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "precious");
+    let (code, _, err) =
+        trace(&["--model", shown(&model), "--tokens", shown(&nowhere), "--out", shown(&old)]);
+    assert!(code == 1 && err.contains("nowhere"), "{err}");
+}

