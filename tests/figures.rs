@@ -253,30 +253,3 @@ fn the_commands_refuse_a_folder_that_is_no_run_in_one_line() {
         assert!(text.contains("is no run folder") && text.lines().count() == 1, "{text}");
     }
 }
-
-/// Leaves synthetic runs to look at: `SYNTHETIC_OUT=folder cargo test --release write_synthetic -- --ignored`.
-#[test]
-#[ignore = "writes runs to look at, where SYNTHETIC_OUT says"]
-fn write_synthetic_runs_to_look_at() {
-    let Some(out) = std::env::var_os("SYNTHETIC_OUT").map(std::path::PathBuf::from) else { return };
-    synthetic::write(
-        &out.join("mid"),
-        &Plan { cases: 30, layers: 30, heads: 4, sessions: 20, verdicts: true, ..Plan::small() },
-    );
-    synthetic::write(
-        &out.join("shallow"),
-        &Plan { cases: 8, layers: 3, heads: 2, sessions: 9, verdicts: false, ..Plan::small() },
-    );
-    synthetic::write(
-        &out.join("deep"),
-        &Plan { cases: 12, layers: 64, heads: 2, sessions: 50, verdicts: true, ..Plan::small() },
-    );
-    synthetic::write(
-        &out.join("many"),
-        &Plan { cases: 400, layers: 32, heads: 8, sessions: 50, verdicts: true, ..Plan::small() },
-    );
-    synthetic::write(
-        &out.join("one"),
-        &Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true, ..Plan::small() },
-    );
-}

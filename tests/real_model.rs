@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{AttentionStore, MassObserver};
+use palimpsest::attention::{AttentionStore, MassObserver, Masses};
 use palimpsest::chat::{LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
@@ -61,7 +61,7 @@ fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of
     let logits = engine.prefill(cache, &file.tokens, 1, &mut observer, &mut |_| true).unwrap();
     let difference = apart(&numbers(&logits), &numbers(&reference("smollm2-2k", "logits")));
     assert!(difference < LOGITS, "logits off by {difference:e}");
-    let (layers, mass, _) = observer.finish().unwrap();
+    let Masses { layers, mass, .. } = observer.finish().unwrap();
     assert_eq!(layers, (0..30).collect::<Vec<_>>());
     assert_eq!(mass.shape(), [30, 9, 2, 15]);
     let expected = numbers(&reference("smollm2-2k", "mass"));

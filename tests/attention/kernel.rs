@@ -1,7 +1,7 @@
 //! The kernels behind the door against the definition.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{MassObserver, NoObserver, Site, run};
+use palimpsest::attention::{MassObserver, Masses, NoObserver, Site, run};
 use palimpsest::prompt::Span;
 use proptest::prelude::*;
 
@@ -155,7 +155,7 @@ fn one_thread_equals_two_bit_for_bit_and_so_does_an_observer_or_none() {
             let rows = Span::new("rows", offset..offset + l);
             let mut observer = MassObserver::new(vec![rows], vec![span.clone()], offset + l).unwrap();
             let out = run(&q, &k, &v, &site, &mut observer).unwrap();
-            let (_, mass, sink) = observer.finish().unwrap();
+            let Masses { mass, sink, .. } = observer.finish().unwrap();
             let masses: Vec<u32> = mass.iter().chain(sink.iter().flatten()).map(|x| x.to_bits()).collect();
             (bits(&out), masses)
         };

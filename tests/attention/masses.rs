@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Tensor};
 use ndarray::{Array3, Array4};
-use palimpsest::attention::{MassObserver, Observer, Site, SpanError, run};
+use palimpsest::attention::{MassObserver, Masses, Observer, Site, SpanError, run};
 use palimpsest::prompt::{Span, SpanRole};
 
 use super::{Inputs, apart, sinks, site};
@@ -54,7 +54,7 @@ fn observe(
 fn measured(inputs: &Inputs, site: &Site, chunk: usize) -> (Array4<f32>, Option<Array3<f32>>) {
     let mut observer = MassObserver::new(rows(), keys(), 700).unwrap();
     observe(inputs, site, chunk, &mut observer, 0..inputs.l, DType::F32);
-    let (layers, mass, sink) = observer.finish().unwrap();
+    let Masses { layers, mass, sink } = observer.finish().unwrap();
     assert_eq!(layers, [0]);
     assert_eq!(mass.shape(), [1, inputs.heads, 3, 7]);
     (mass, sink)
@@ -139,7 +139,7 @@ fn masses_of_half_precision_inputs_equal_the_definition_on_those_inputs() {
             let mut observer = MassObserver::new(rows(), keys(), 700).unwrap();
             observe(&inputs, &site, 300, &mut observer, 0..inputs.l, dtype);
             let (expected, shares) = defined(&inputs, &site);
-            let (_, mass, sink) = observer.finish().unwrap();
+            let Masses { mass, sink, .. } = observer.finish().unwrap();
             let difference = apart(mass.as_slice().unwrap(), &expected);
             assert!(difference < TOLERANCE, "{dtype:?}, {site:?}: off by {difference:e}");
             if let Some(sink) = sink {
@@ -215,7 +215,7 @@ fn without_key_spans_there_are_no_masses_but_the_sinks_share_and_without_rows_no
         for dtype in [DType::F32, DType::BF16] {
             let mut observer = MassObserver::new(vec![Span::new("r", 0..20)], keys.clone(), 20).unwrap();
             observe(&inputs, &site, 7, &mut observer, 0..inputs.l, dtype);
-            let (_, mass, sink) = observer.finish().unwrap();
+            let Masses { mass, sink, .. } = observer.finish().unwrap();
             assert_eq!(mass.shape(), [1, 2, 1, keys.len()]);
             assert!(mass.iter().all(|&m| m == 0.0));
             assert!(sink.unwrap().iter().all(|&s| s > 0.0 && s < 1.0));
