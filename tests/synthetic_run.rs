@@ -38,7 +38,7 @@ impl Plan {
 pub fn correct(case: usize, probe: &str) -> bool {
     match (case % 2, probe) {
         (_, "SR") => case % 3 != 2,
-        (0, "PR") => case % 4 == 0,
+        (0, "PR") => case.is_multiple_of(4),
         (_, "PR") => false,
         _ => case % 4 < 2,
     }

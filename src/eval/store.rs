@@ -11,10 +11,9 @@
 //! [`RunFolder`] reads it without a lock, also while it is being written. Within a file the last row of a key counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use fs4::{FileExt, TryLockError};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
@@ -480,7 +479,7 @@ struct RunLock(File);
 impl Drop for RunLock {
     fn drop(&mut self) {
         // Closing follows in any case.
-        let _ = FileExt::unlock(&self.0);
+        let _ = self.0.unlock();
     }
 }
 
@@ -492,7 +491,7 @@ fn lock(dir: &Path) -> Result<RunLock, RunError> {
         .write(true)
         .open(&path)
         .map_err(RunError::io("write", &path))?;
-    match FileExt::try_lock(&file) {
+    match file.try_lock() {
         Ok(()) => Ok(RunLock(file)),
         Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),

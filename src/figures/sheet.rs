@@ -386,7 +386,7 @@ fn sample(area: &Area<'_>, stroke: Stroke, (x, y): (i32, i32)) -> Result<(), Ref
     let line = stroke.colour.stroke_width(UNIT as u32 * if noise { 5 } else { 7 } / 4);
     if stroke.dashed {
         let (dash, space) = if noise { (3, 3) } else { (7, 4) };
-        area.draw(&DashedPathElement::new(ends.into_iter(), dash * UNIT, space * UNIT, line))?;
+        area.draw(&DashedPathElement::new(ends, dash * UNIT, space * UNIT, line))?;
     } else {
         area.draw(&PathElement::new(ends, line))?;
     }

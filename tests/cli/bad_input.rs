@@ -146,8 +146,8 @@ fn a_model_folder_that_is_incomplete_or_damaged_is_refused_by_name() {
             "failing template",
             |m| {
                 edit_json(&m.join("tokenizer_config.json"), |c| {
-                    c["chat_template"] = "{{ raise_exception('no') }}".into()
-                })
+                    c["chat_template"] = "{{ raise_exception('no') }}".into();
+                });
             },
             "chat_template",
         ),

@@ -492,10 +492,10 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| places(item, &format!("{at}/{i}"), all))
+            items.iter().enumerate().for_each(|(i, item)| places(item, &format!("{at}/{i}"), all));
         }
         Value::Object(fields) => {
-            fields.iter().for_each(|(name, item)| places(item, &format!("{at}/{name}"), all))
+            fields.iter().for_each(|(name, item)| places(item, &format!("{at}/{name}"), all));
         }
         _ => {}
     }

@@ -162,12 +162,14 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
     assert!(found.contains("unknown architecture `rwkv`"), "{found}");
 }
 
+type NamedTensors = Vec<(String, QTensor)>;
+
 #[test]
 fn gguf_tensors_that_are_missing_or_of_another_shape_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let model = Llama::fixture(TINY[0]);
-    let refused = |change: &dyn Fn(&mut Vec<(String, QTensor)>)| {
+    let refused = |change: &dyn Fn(&mut NamedTensors)| {
         let mut tensors = model.gguf_tensors(GgmlDType::F32);
         change(&mut tensors);
         refusal(&write_gguf(&path, &model.metadata(), &tensors))

