@@ -307,7 +307,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let mut endpoint = back.endpoint(0);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
     let summary = run(&mut store, &all, &mut subject, &stop, false).unwrap();
-    assert_eq!((summary.answered, summary.errors), (6, 0));
+    assert_eq!((summary.done, summary.errors), (6, 0));
     let rows = store.answers();
     assert_eq!(rows[5].answer.as_deref(), Some("answer 5"));
     assert_eq!((rows[5].attention.as_ref(), rows[5].prompt_tokens), (None, Some(11)));

@@ -161,7 +161,7 @@ pub fn finished(n: usize) -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
     let summary = answer(&dir, &cases(n), &mut Fake::new()).unwrap();
-    assert_eq!(summary, Summary { planned: 3 * n, skipped: 0, answered: 3 * n, errors: 0, stopped: false });
+    assert_eq!(summary, Summary { planned: 3 * n, skipped: 0, done: 3 * n, errors: 0, stopped: false });
     (root, dir)
 }
 
@@ -227,7 +227,7 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
     let lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
     std::fs::write(dir.join("answers.jsonl"), lines[..5].concat()).unwrap();
     std::fs::write(dir.join("attention/.tmpAbC"), b"half").unwrap();
-    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().answered, 1);
+    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().done, 1);
     assert_eq!(bytes(&dir), whole);
     assert!(!dir.join("attention/.tmpAbC").exists());
 
@@ -241,7 +241,7 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
 
     // The last row of a case is there, what was shown of it is not.
     std::fs::remove_file(dir.join("cases/case-1.json")).unwrap();
-    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().answered, 0);
+    assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().done, 0);
     assert_eq!(std::fs::read(dir.join("cases/case-1.json")).unwrap(), shown);
 
     // The folder, the plan and the lock, but no header yet.
@@ -261,7 +261,7 @@ fn errors_are_rows_that_a_resumed_run_tries_again_and_puts_in_their_place() {
     let dir = root.path().join("run");
     let failing = ["case-0/PR", "case-1/SR"];
     let summary = answer(&dir, &cases, &mut Fake::failing(&failing)).unwrap();
-    assert_eq!((summary.answered, summary.errors), (4, 2));
+    assert_eq!((summary.done, summary.errors), (4, 2));
     let folder = RunFolder::read(&dir).unwrap();
     assert_eq!(folder.answers.len(), 6);
     assert_eq!(folder.answers[1].error.as_deref(), Some("the model fell over"));
@@ -269,7 +269,7 @@ fn errors_are_rows_that_a_resumed_run_tries_again_and_puts_in_their_place() {
 
     let mut subject = Fake::failing(&failing[..1]);
     let summary = answer(&dir, &cases, &mut subject).unwrap();
-    assert_eq!((summary.skipped, summary.answered, summary.errors), (4, 1, 1));
+    assert_eq!((summary.skipped, summary.done, summary.errors), (4, 1, 1));
     assert_eq!(subject.asked, failing);
     answer(&dir, &cases, &mut Fake::new()).unwrap();
     assert_eq!(bytes(&dir), bytes(&clean));
@@ -304,9 +304,9 @@ fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
         let mut subject = Fake { stop_after: Some((after, &stop)), ..Fake::new() };
         let mut store = open(root.path(), &cases).unwrap();
         let summary = run(&mut store, &cases, &mut subject, &stop, false).unwrap();
-        assert_eq!((summary.answered, summary.stopped), (after, true));
+        assert_eq!((summary.done, summary.stopped), (after, true));
         drop(store);
-        assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().answered, 6 - after);
+        assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().done, 6 - after);
         assert_eq!(bytes(root.path()), bytes(&clean));
         assert!(root.path().join("cases/case-1.json").exists());
     }
@@ -339,7 +339,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
     }
     let root = tempfile::tempdir().unwrap();
     let summary = answer(root.path(), &cases(1), &mut Careless).unwrap();
-    assert_eq!((summary.answered, summary.errors), (1, 2));
+    assert_eq!((summary.done, summary.errors), (1, 2));
     let rows = RunFolder::read(root.path()).unwrap().answers;
     assert_eq!((rows.len(), rows[0].answer.as_deref()), (3, Some("first")));
     assert_eq!(rows[2].error.as_deref(), Some("the model gave no answer"));

@@ -3,11 +3,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
-use palimpsest::eval::judge::{
-    Exchange, Judge, Summary, judge_by_reply, judge_by_scoring, judge_prompt, run,
-};
+use palimpsest::eval::judge::{Exchange, Judge, judge_by_reply, judge_by_scoring, judge_prompt, run};
 use palimpsest::eval::plan::Selection;
 use palimpsest::eval::reply::parse_verdicts;
+use palimpsest::eval::runner::Summary;
 use palimpsest::eval::store::{RunError, RunFolder, RunStore};
 
 use crate::eval::{cases, finished, header};
@@ -211,7 +210,7 @@ fn judging_makes_one_verdict_a_probe_and_skips_what_is_judged() {
     let mut store = RunStore::open(&dir).unwrap();
     let mut model = agreeable(2);
     let summary = judge(&mut store, &mut model).unwrap();
-    assert_eq!(summary, Summary { planned: 6, skipped: 0, judged: 6, errors: 0, stopped: false });
+    assert_eq!(summary, Summary { planned: 6, skipped: 0, done: 6, errors: 0, stopped: false });
     let prompt = &model.asked[0][0].content;
     assert!(prompt.contains("because 0") && prompt.contains("answer to case-0/IPA"), "{prompt}");
     drop(store);
@@ -298,9 +297,9 @@ fn a_call_that_fails_becomes_error_rows_that_the_same_command_mends() {
     let too_long = Err("too long".to_owned());
     let script = vec![too_long.clone(), too_long.clone(), good, too_long];
     let summary = by_reply(&mut store, script).unwrap();
-    assert_eq!((summary.judged, summary.errors), (3, 9));
+    assert_eq!((summary.done, summary.errors), (3, 9));
     assert_eq!(store.verdicts().iter().filter(|row| row.error.as_deref() == Some("too long")).count(), 9);
-    assert_eq!(judge(&mut store, &mut agreeable(3)).unwrap().judged, 9);
+    assert_eq!(judge(&mut store, &mut agreeable(3)).unwrap().done, 9);
     assert_eq!(store.verdicts().len(), 12);
     assert!(store.verdicts().iter().all(|row| row.error.is_none()));
 }
@@ -312,5 +311,5 @@ fn a_stop_keeps_the_verdicts_so_far() {
     let mut model = Scripted::default();
     let summary = run(&mut store, &mut Judge::Scoring(&mut model), &AtomicBool::new(true), false).unwrap();
     assert!(summary.stopped && model.asked.is_empty());
-    assert_eq!(judge(&mut store, &mut agreeable(2)).unwrap().judged, 6);
+    assert_eq!(judge(&mut store, &mut agreeable(2)).unwrap().done, 6);
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{LocalModel, LocalOptions, Sampling};
-use crate::eval::judge::{Judge, Summary as JudgeSummary, run as judge_run};
-use crate::eval::runner::{INTERRUPTED, stop_on_interrupt};
+use crate::eval::judge::{Judge, run as judge_run};
+use crate::eval::runner::{Summary, stop_on_interrupt};
 use crate::eval::store::RunStore;
 
 /// Most tokens of an endpoint's verdicts: three short reasons, with room for a model that thinks aloud.
@@ -62,35 +62,15 @@ impl<'a> Named<'a> {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, timeout, retries } = args;
     let summary = judge_folder(&dir, &judge, timeout, retries)?;
-    super::say(format_args!(
-        "{}: {} of {} verdicts ({} from before, {} new, {} errors)",
-        dir.display(),
-        summary.skipped + summary.judged,
-        summary.planned,
-        summary.skipped,
-        summary.judged,
-        summary.errors
-    ))?;
-    if summary.stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
-    }
-    if summary.errors > 0 {
-        super::say("the reasons are in verdicts.jsonl; the same command tries the errors again")?;
-        ensure!(summary.skipped + summary.judged > 0, "{}: not one answer could be judged", dir.display());
-    } else {
+    super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
+    if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
     }
     Ok(())
 }
 
 /// Judges what is not judged yet.
-pub(super) fn judge_folder(
-    dir: &Path,
-    judge: &str,
-    timeout: u64,
-    retries: usize,
-) -> anyhow::Result<JudgeSummary> {
+pub(super) fn judge_folder(dir: &Path, judge: &str, timeout: u64, retries: usize) -> anyhow::Result<Summary> {
     let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;

@@ -9,6 +9,7 @@ use crate::data::Case;
 use crate::data::dataset::Dataset;
 use crate::data::sample::SampleSpec;
 use crate::eval::header::Named;
+use crate::eval::runner::{INTERRUPTED, Summary};
 use crate::progress::note;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -174,4 +175,23 @@ fn read_cases(data: &Path, sample: SampleSpec) -> anyhow::Result<(Named, Vec<Cas
         format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())
     })?;
     Ok((Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() }, cases))
+}
+
+/// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
+/// is an error where nothing came of it at all.
+fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
+    let Summary { planned, skipped, done, errors, stopped } = *summary;
+    let (dir, there) = (dir.display(), skipped + done);
+    say(format_args!(
+        "{dir}: {there} of {planned} {what} ({skipped} from before, {done} new, {errors} errors)"
+    ))?;
+    if stopped {
+        say("stopped; the same command goes on from here")?;
+        std::process::exit(INTERRUPTED);
+    }
+    if errors > 0 {
+        say(format_args!("the reasons are in {file}; the same command tries the errors again"))?;
+        anyhow::ensure!(there > 0, "{dir}: all {errors} {what} failed");
+    }
+    Ok(())
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{figures, judge, lens, report, run};
-use crate::eval::runner::INTERRUPTED;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
 
@@ -59,30 +58,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         shard: None,
         stream: false,
     };
-    let summary = job.run()?;
-    crate::progress::note(format_args!(
-        "{} of {} answers, {} errors",
-        summary.skipped + summary.answered,
-        summary.planned,
-        summary.errors
-    ));
-    if summary.stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
-    }
+    super::conclude(&out, "answers", "answers.jsonl", &job.run()?)?;
 
     step(3, "judging the answers with the same model, read by scoring");
     let judged = judge::judge_folder(&out, &format!("local:{model}"), 600, 5)?;
-    crate::progress::note(format_args!(
-        "{} of {} verdicts, {} errors",
-        judged.skipped + judged.judged,
-        judged.planned,
-        judged.errors
-    ));
-    if judged.stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
-    }
+    super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");
     let analysis = lens::Analysis::default();

@@ -14,7 +14,7 @@ use crate::engine;
 use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
 use crate::eval::local::{LocalSubject, SubjectOptions};
 use crate::eval::plan::{Selection, Shard};
-use crate::eval::runner::{self, INTERRUPTED, Subject, Summary, stop_on_interrupt};
+use crate::eval::runner::{self, Subject, Summary, stop_on_interrupt};
 use crate::eval::store::RunStore;
 use crate::eval::subject::{ChatSubject, Shown};
 use crate::model::manifest::DEFAULT_MODEL;
@@ -127,23 +127,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { data, model, out, settings, shard, stream } = args;
     let job = Job { data, model, out: out.clone(), settings, shard, stream };
     let summary = job.run()?;
-    super::say(format_args!(
-        "{}: {} of {} answers ({} from before, {} new, {} errors)",
-        out.display(),
-        summary.skipped + summary.answered,
-        summary.planned,
-        summary.skipped,
-        summary.answered,
-        summary.errors
-    ))?;
-    if summary.stopped {
-        super::say("stopped; the same command goes on from here")?;
-        std::process::exit(INTERRUPTED);
-    }
-    if summary.errors > 0 {
-        super::say("the reasons are in answers.jsonl; the same command tries the errors again")?;
-        ensure!(summary.skipped + summary.answered > 0, "{}: not one probe could be answered", out.display());
-    } else {
+    super::conclude(&out, "answers", "answers.jsonl", &summary)?;
+    if summary.errors == 0 {
         super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;
     }
     Ok(())

@@ -12,6 +12,7 @@ use minijinja::{Environment, context};
 use super::plan::PlannedCase;
 use super::reply::parse_verdicts;
 use super::rows::{AnswerRow, VerdictRow};
+use super::runner::Summary;
 use super::store::{RunError, RunStore};
 use super::subject::PATIENCE;
 use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
@@ -78,21 +79,6 @@ pub enum JudgeError {
     NoVerdict(String),
 }
 
-/// What judging, or a part of it, came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
-    /// (case, probe) pairs in the plan.
-    pub planned: usize,
-    /// Had a clean verdict of this judge before.
-    pub skipped: usize,
-    /// Judged by this process.
-    pub judged: usize,
-    /// Ended as error rows in this process, missing answers included.
-    pub errors: usize,
-    /// Whether a stop was asked for before the end.
-    pub stopped: bool,
-}
-
 /// Judges what has no clean verdict of this judge yet. Verdicts of other judges stay beside the new ones.
 ///
 /// A probe without an answer gets an error row and costs no call; a case all of whose probes lack one costs none.
@@ -124,7 +110,7 @@ pub fn run(
         .flat_map(|c| c.probes.iter().map(|p| (&c.case, &p.id)))
         .filter(|(c, p)| is_clean(c, p))
         .count();
-    let summary = Summary { planned, skipped, judged: 0, errors: 0, stopped: false };
+    let summary = Summary { planned, skipped, done: 0, errors: 0, stopped: false };
     let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
@@ -191,7 +177,7 @@ impl Desk<'_> {
             if error.is_some() {
                 self.summary.errors += 1;
             } else {
-                self.summary.judged += 1;
+                self.summary.done += 1;
             }
         }
         Ok(())

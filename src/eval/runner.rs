@@ -53,16 +53,16 @@ pub trait Subject {
     ) -> Result<(), RunError>;
 }
 
-/// What a run, or a part of one, came to.
+/// What a run or its judging, or a part of one, came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
     /// (case, probe) pairs in the plan.
     pub planned: usize,
     /// Already there when this process started.
     pub skipped: usize,
-    /// Answered by this process.
-    pub answered: usize,
-    /// Ended as error rows in this process; the same command tries them again.
+    /// Answered or judged by this process.
+    pub done: usize,
+    /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
     pub errors: usize,
     /// Whether a stop was asked for before the end.
     pub stopped: bool,
@@ -82,7 +82,7 @@ pub fn run(
     let plan = store.plan().to_vec();
     let clean = store.clean_answers();
     let planned: usize = plan.iter().map(|case| case.probes.len()).sum();
-    let summary = Summary { planned, skipped: clean.len(), answered: 0, errors: 0, stopped: false };
+    let summary = Summary { planned, skipped: clean.len(), done: 0, errors: 0, stopped: false };
     let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
     let done = plan.iter().try_for_each(|planned| {
@@ -162,7 +162,7 @@ impl Job<'_> {
         if error.is_some() {
             self.summary.errors += 1;
         } else {
-            self.summary.answered += 1;
+            self.summary.done += 1;
         }
         if self.stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
     }
