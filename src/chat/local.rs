@@ -11,7 +11,7 @@ use crate::attention::NoObserver;
 use crate::engine::plan::{self, Wish};
 use crate::engine::{self, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, Mark, ModelError, OpenModel};
+use crate::model::{Cache, Mark, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
 /// How a local model is to be run.
@@ -89,6 +89,15 @@ impl From<candle_core::Error> for LocalError {
     }
 }
 
+/// The files behind a name or path, fetched if need be. A model by name that this build cannot run is refused before it is
+/// fetched.
+pub fn resolve_to_run(store: &ModelStore, name_or_path: &str) -> Result<ModelFiles, LocalError> {
+    if store.locate(name_or_path)?.is_none() {
+        arch::check_known(&store.manifest(name_or_path)?.architecture)?;
+    }
+    Ok(store.resolve(name_or_path)?)
+}
+
 /// What [`LocalModel::parts`] lends.
 pub struct Parts<'a> {
     /// The engine.
@@ -120,7 +129,7 @@ impl LocalModel {
     /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
     pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
         let store = ModelStore::open()?;
-        let files = store.resolve(name_or_path)?;
+        let files = resolve_to_run(&store, name_or_path)?;
         let digest = store.digest(&files)?;
         Self::from_files(&files, digest, options)
     }

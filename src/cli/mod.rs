@@ -165,7 +165,7 @@ fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyho
 
 /// The model files behind a name or path.
 fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
-    Ok(crate::model::fetch::ModelStore::open()?.resolve(name)?.paths())
+    Ok(crate::chat::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
 }
 
 /// Reads all cases of a file or of the built-in sample; the first problems of a bad file are listed.

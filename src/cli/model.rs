@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use crate::model::arch;
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::info::{self, ModelInfo};
 use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
@@ -48,6 +49,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let text = match args.command {
         Command::List => list(&store)?,
         Command::Pull { name, force } => {
+            if let Err(unknown) = arch::check_known(&store.manifest(&name)?.architecture) {
+                crate::progress::note(format_args!("note: {name} can be fetched but not run: {unknown}"));
+            }
             let files = store.pull(&name, force)?;
             format!("{name} is here and verified: {}\n", files.path().display())
         }
@@ -66,7 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 fn list(store: &ModelStore) -> anyhow::Result<String> {
     let manifests = store.manifests()?;
-    let header = ["NAME", "HERE", "ARCHITECTURE", "CONTEXT", "LICENCE", "FROM", "TITLE"].map(str::to_string);
+    let header =
+        ["NAME", "HERE", "RUNS", "ARCHITECTURE", "CONTEXT", "LICENCE", "FROM", "TITLE"].map(str::to_string);
     let mut rows = vec![header];
     for manifest in &manifests {
         // One changed file must not hide the other models.
@@ -81,6 +86,7 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
         rows.push([
             manifest.name.clone(),
             here.to_string(),
+            if arch::check_known(&manifest.architecture).is_ok() { "yes" } else { "no" }.to_string(),
             manifest.architecture.clone(),
             grouped(manifest.context_length as u64),
             manifest.licence.clone(),
@@ -89,7 +95,10 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
         ]);
     }
     let mut text = table(&rows);
-    text.push_str(&format!("\n{DEFAULT_MODEL} is the default. Model home: {}\n", store.home().display()));
+    text.push_str(&format!(
+        "\nRUNS: whether this version runs the architecture. {DEFAULT_MODEL} is the default. Model home: {}\n",
+        store.home().display()
+    ));
     Ok(text)
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{figures, judge, lens, report, run};
+use crate::chat::resolve_to_run;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
 
@@ -37,7 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let step = |n: usize, what: &str| crate::progress::note(format_args!("\n[{n}/5] {what}"));
 
     step(1, &format!("the model: {model}"));
-    let files = ModelStore::open()?.resolve(&model)?;
+    let files = resolve_to_run(&ModelStore::open()?, &model)?;
     crate::progress::note(format_args!("{}", files.path().display()));
 
     step(

@@ -50,6 +50,15 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture,
     Ok((entry, (entry.from_gguf)(file, place)?))
 }
 
+/// Refuses an architecture, by either of its names, that this build does not know: before anything is fetched for it.
+pub fn check_known(name: &str) -> Result<(), ModelError> {
+    if ARCHITECTURES.iter().any(|a| a.hf == name || a.gguf == name) {
+        Ok(())
+    } else {
+        Err(unknown(name, |a| a.hf))
+    }
+}
+
 fn unknown(found: &str, name: fn(&Architecture) -> &'static str) -> ModelError {
     let known = ARCHITECTURES.iter().map(|a| format!("`{}`", name(a))).collect::<Vec<_>>().join(", ");
     ModelError::UnknownArchitecture { found: found.to_owned(), known }
