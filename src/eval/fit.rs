@@ -1,7 +1,7 @@
 //! Fits a case's prompts into a token budget by evidence-preserving truncation (STALE, section 4.1).
 //!
 //! Truncation weighs sessions by estimated costs; what counts is the true length of every prompt, so the prompts are
-//! built and measured, and the budget of the estimate is lowered until the longest fits.
+//! built and measured, and the estimate is raised until the longest fits.
 
 use crate::data::truncate::{TruncateError, truncate};
 use crate::data::{Case, History};
@@ -38,10 +38,9 @@ pub fn fit(
     seed: u64,
 ) -> Result<Fitted, FitError> {
     let costs = builder.session_costs(&case.history, tokenizer)?;
-    let fixed = builder.fixed_cost(&case.history, &case.probes, tokenizer)?;
-    let mut room = budget;
+    let mut fixed = builder.fixed_cost(&case.history, &case.probes, tokenizer)?;
     loop {
-        let cut = truncate(&case.history, &case.evidence, &costs, fixed, room, seed)?;
+        let cut = truncate(&case.history, &case.evidence, &costs, fixed, budget, seed)?;
         let prompts = case
             .probes
             .iter()
@@ -55,7 +54,7 @@ pub fn fit(
         if longest <= budget {
             return Ok(Fitted { history: cut.history, dropped: cut.dropped, prompts });
         }
-        // The estimate was short by this much; it shrinks at every turn, and truncation errs when nothing is left to drop.
-        room = room.saturating_sub(longest - budget);
+        // The estimate was short by this much. It grows at every turn, and truncation errs when nothing is left to drop.
+        fixed += longest - budget;
     }
 }
