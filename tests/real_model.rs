@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
 use palimpsest::attention::{AttentionStore, MassObserver, Masses};
-use palimpsest::chat::{LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
+use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
 use palimpsest::eval::fit::fit;
@@ -34,7 +34,7 @@ fn model() -> Option<MutexGuard<'static, LocalModel>> {
         return None;
     }
     let load = || {
-        let options = LocalOptions { context: Some(CONTEXT), ..LocalOptions::default() };
+        let options = LocalOptions { context: ContextLength::Exactly(CONTEXT), ..LocalOptions::default() };
         Mutex::new(LocalModel::open("smollm2-135m", &options).unwrap())
     };
     // Another test's failure is no reason to fail this one: every use begins by rolling the cache back.

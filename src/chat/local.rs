@@ -14,6 +14,17 @@ use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Mark, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
+/// How long a context a model is opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextLength {
+    /// The length that the model was made for.
+    Whole,
+    /// That length or this one, whichever is less: for jobs whose inputs are short.
+    AtMost(usize),
+    /// This one.
+    Exactly(usize),
+}
+
 /// How a local model is to be run.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
@@ -21,9 +32,9 @@ pub struct LocalOptions {
     pub device: Device,
     /// In what; `None` is the device's default.
     pub dtype: Option<DType>,
-    /// Most tokens of prompt and answer together; `None` is the model's context length.
-    pub context: Option<usize>,
-    /// Whether `context` may exceed the model's.
+    /// Most tokens of prompt and answer together: what the cache is made for.
+    pub context: ContextLength,
+    /// Whether the context may exceed the model's.
     pub allow_longer: bool,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
@@ -34,7 +45,7 @@ impl Default for LocalOptions {
         LocalOptions {
             device: Device::Cpu,
             dtype: None,
-            context: None,
+            context: ContextLength::Whole,
             allow_longer: false,
             chunk: engine::DEFAULT_CHUNK,
         }
@@ -73,7 +84,7 @@ pub enum LocalError {
     Memory(#[from] Box<plan::DoesNotFit>),
     /// A conversation does not fit.
     #[error(
-        "{needed} tokens (prompt and answer) do not fit the context of {context}; raise --context or shorten the input"
+        "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"
     )]
     DoesNotFit {
         /// Tokens needed.
@@ -142,7 +153,11 @@ impl LocalModel {
     ) -> Result<Self, LocalError> {
         let model = OpenModel::open(&files.paths())?;
         let limit = model.spec().max_positions;
-        let context = options.context.unwrap_or(limit);
+        let context = match options.context {
+            ContextLength::Whole => limit,
+            ContextLength::AtMost(tokens) => limit.min(tokens),
+            ContextLength::Exactly(tokens) => tokens,
+        };
         if context > limit && !options.allow_longer {
             return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 mod local;
 mod text_side;
 
-pub use local::{LocalError, LocalModel, LocalOptions, Parts, resolve_to_run};
+pub use local::{ContextLength, LocalError, LocalModel, LocalOptions, Parts, resolve_to_run};
 pub use text_side::TextSide;
 
 /// One message of a conversation with a model.

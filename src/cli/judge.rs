@@ -6,10 +6,14 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{LocalModel, LocalOptions, Sampling};
+use crate::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::eval::judge::{Judge, run as judge_run};
 use crate::eval::runner::{Summary, stop_on_interrupt};
 use crate::eval::store::RunStore;
+
+/// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
+/// made for 128K tokens need not.
+const JUDGE_CONTEXT: usize = 16_384;
 
 /// Most tokens of an endpoint's verdicts: three short reasons, with room for a model that thinks aloud.
 const REPLY_TOKENS: usize = 2048;
@@ -77,8 +81,9 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, timeout: u64, retries: usize
     let stop = stop_on_interrupt()?;
     Ok(match named {
         Named::Local(name) => {
-            let mut model = LocalModel::open(name, &LocalOptions::default())
-                .with_context(|| format!("judge `{judge}`"))?;
+            let options =
+                LocalOptions { context: ContextLength::AtMost(JUDGE_CONTEXT), ..LocalOptions::default() };
+            let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
             judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
         }
         Named::Endpoint(address) => {

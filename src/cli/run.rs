@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::{WrongUsage, read_cases};
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{ChatModel, LocalModel, LocalOptions, Sampling};
+use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
 use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
@@ -224,7 +224,7 @@ impl Job {
         let options = LocalOptions {
             device,
             dtype,
-            context: s.context,
+            context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
             ..LocalOptions::default()
         };

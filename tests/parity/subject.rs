@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use palimpsest::chat::{LocalModel, LocalOptions, Sampling};
+use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
 use palimpsest::eval::local::{LocalSubject, SubjectOptions};
@@ -35,7 +35,7 @@ fn ask(
 
 fn model(context: usize) -> LocalModel {
     let path = fixture(TINY[0]);
-    let options = LocalOptions { context: Some(context), ..LocalOptions::default() };
+    let options = LocalOptions { context: ContextLength::Exactly(context), ..LocalOptions::default() };
     LocalModel::open(path.to_str().unwrap(), &options).unwrap()
 }
 
