@@ -44,6 +44,19 @@ def band(rng):
     return {"values": curves.tolist(), "low": interval.low.tolist(), "high": interval.high.tolist()}
 
 
+def ratio_band(rng):
+    old = np.exp(rng.normal(size=(40, 5))).round(6)
+    new = (old * np.exp(rng.normal(size=(40, 5)) / 2 + np.arange(5) / 3)).round(6)
+    interval = stats.bootstrap(
+        (new, old), lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis), n_resamples=200_000, batch=2_000, axis=0,
+        vectorized=True, paired=True, confidence_level=0.95, method="percentile", rng=np.random.default_rng(7),
+    ).confidence_interval
+    return {
+        "numerator": new.tolist(), "denominator": old.tolist(),
+        "low": interval.low.tolist(), "high": interval.high.tolist(),
+    }
+
+
 def agreement():
     for tp, fp, fn, tn in COUNTS:
         reference = [1] * tp + [0] * fp + [1] * fn + [0] * tn
@@ -68,6 +81,7 @@ def main():
         "wilson": list(wilson()),
         "quantile": quantiles(rng),
         "bootstrap_mean": band(rng),
+        "bootstrap_ratio": ratio_band(np.random.default_rng(20260102)),
         "agreement": list(agreement()),
     }, indent=1))
 

@@ -12,7 +12,7 @@ use palimpsest::data::{
 use palimpsest::eval::exchange::{ExchangeError, Import, export_stale, import_stale};
 use palimpsest::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::eval::merge::{MergeError, merge};
-use palimpsest::eval::metrics::{accuracy_table, choose_judge};
+use palimpsest::eval::metrics::accuracy_table;
 use palimpsest::eval::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::eval::rows::VerdictRow;
 use palimpsest::eval::runner::{ProbeOutcome, Sink, Subject, Summary, run};
@@ -628,8 +628,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     }
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    let judge = choose_judge(&folder, None).unwrap();
-    let table = accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, &judge, 5);
+    let table = accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, "j", 5);
     assert_eq!(
         (table.types.clone(), table.probes.clone()),
         (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
@@ -649,7 +648,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
         (interval.low - (0.25 - half)).abs() < 0.012 && (interval.high - (0.25 + half)).abs() < 0.012,
         "{interval:?}"
     );
-    assert_eq!(table, accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, &judge, 5));
+    assert_eq!(table, accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, "j", 5));
     assert_eq!(all.len(), 20);
 
     // Without any verdict everything counts as not correct, and nothing vanishes.

@@ -1,9 +1,9 @@
 //! What must hold for: statistics, against established libraries and the published tables.
 use palimpsest::eval::agreement::Agreement;
 use palimpsest::eval::metrics::mean;
-use palimpsest::eval::statistics::{
-    StatisticsError, bootstrap_mean_band, quantile, stratified_bootstrap, wilson,
-};
+use palimpsest::eval::statistics::{quantile, stratified_bootstrap, wilson};
+use palimpsest::lens::Resampling;
+use palimpsest::lens::band::Estimate;
 use serde_json::Value;
 
 /// Made by scripts/statistics_reference.py; the versions stand in it.
@@ -47,40 +47,40 @@ fn quantiles_equal_numpy() {
     assert!(quantile(&[], 0.5).is_nan());
 }
 
-#[test]
-fn the_bootstrap_band_agrees_with_scipy_within_monte_carlo_error() {
-    let reference = reference();
-    let values: Vec<Vec<f64>> =
-        reference["bootstrap_mean"]["values"].as_array().unwrap().iter().map(floats).collect();
-    let (low, high) = bootstrap_mean_band(&values, 20_000, 1).unwrap();
-    let expected = floats(&reference["bootstrap_mean"]["low"]).into_iter();
-    let expected = expected.zip(floats(&reference["bootstrap_mean"]["high"]));
-    for ((low, high), (l, h)) in low.iter().zip(&high).zip(expected) {
+/// A (rows, columns) array of the reference.
+fn matrix(value: &Value) -> ndarray::Array2<f64> {
+    let rows: Vec<Vec<f64>> = value.as_array().unwrap().iter().map(floats).collect();
+    let columns = rows[0].len();
+    ndarray::Array2::from_shape_vec((rows.len(), columns), rows.concat()).unwrap()
+}
+
+/// Two independent bootstraps agree up to the noise of their draws: 2% of the band's width.
+fn assert_bands_agree(ours: &[Estimate], scipy: &Value) {
+    let expected: Vec<_> = floats(&scipy["low"]).into_iter().zip(floats(&scipy["high"])).collect();
+    assert_eq!(ours.len(), expected.len());
+    for (estimate, (l, h)) in ours.iter().zip(expected) {
+        let (low, high) = estimate.band.unwrap();
         let tolerance = 0.02 * (h - l);
         assert!((low - l).abs() < tolerance && (high - h).abs() < tolerance, "{low} {high} against {l} {h}");
     }
 }
 
 #[test]
-fn the_bootstrap_is_the_same_for_the_same_seed_and_moves_with_another() {
-    let values: Vec<Vec<f64>> = (0..12).map(|i| vec![f64::from(i * i), 1.0]).collect();
-    let first = bootstrap_mean_band(&values, 500, 3).unwrap();
-    assert_eq!(first, bootstrap_mean_band(&values, 500, 3).unwrap());
-    assert_ne!(first, bootstrap_mean_band(&values, 500, 4).unwrap());
-    // A position that never varies has a band without width.
-    assert_eq!((first.0[1], first.1[1]), (1.0, 1.0));
+fn the_bands_of_the_figures_agree_with_scipy_within_monte_carlo_error() {
+    let reference = reference();
+    let of_means = &reference["bootstrap_mean"];
+    assert_bands_agree(&Resampling::new(40, 20_000, 1).means(&matrix(&of_means["values"])), of_means);
+    let of_ratios = &reference["bootstrap_ratio"];
+    let (numerator, denominator) = (matrix(&of_ratios["numerator"]), matrix(&of_ratios["denominator"]));
+    assert_bands_agree(&Resampling::new(40, 20_000, 1).ratios(&numerator, &denominator), of_ratios);
 }
 
 #[test]
-fn the_bootstrap_refuses_what_has_no_mean_curve() {
-    assert_eq!(bootstrap_mean_band(&[], 10, 0), Err(StatisticsError::Empty("examples")));
-    assert_eq!(bootstrap_mean_band(&[vec![1.0]], 0, 0), Err(StatisticsError::Empty("resamples")));
-    let ragged = bootstrap_mean_band(&[vec![1.0, 2.0], vec![1.0]], 10, 0);
-    assert_eq!(ragged, Err(StatisticsError::Ragged { example: 1, found: 1, expected: 2 }));
-    assert!(matches!(
-        bootstrap_mean_band(&[vec![1.0, f64::NAN]], 10, 0),
-        Err(StatisticsError::NotFinite { example: 0, position: 1, .. })
-    ));
+fn bands_are_the_same_for_the_same_seed_and_move_with_another() {
+    let values = ndarray::Array2::from_shape_fn((12, 1), |(i, _)| (i * i) as f64);
+    let band = |seed| Resampling::new(12, 500, seed).means(&values)[0].band;
+    assert_eq!(band(3), band(3));
+    assert_ne!(band(3), band(4));
 }
 
 #[test]

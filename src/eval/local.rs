@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 use super::fit::{Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::store::RunError;
-use crate::attention::{AttentionStore, MassObserver, Masses};
+use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
 use crate::chat::{LocalModel, Parts, Sampling};
 use crate::data::{Case, Probe};
 use crate::engine::EngineError;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, Span, SpanRole, StreamDecoder, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, SpanRole, StreamDecoder, TokenizedPrompt};
 
 /// Answers a case's probes with a local model.
 pub struct LocalSubject<'a> {
@@ -84,7 +84,9 @@ impl<'a> LocalSubject<'a> {
                     outcome.dropped_sessions.clone_from(&fitted.dropped);
                     sink(probe, Ok(outcome)).map_err(CaseError::Run)?;
                 }
-                Err(EngineError::Interrupted) => return Err(CaseError::Run(RunError::Stopped)),
+                Err(ProbeError::Engine(EngineError::Interrupted)) => {
+                    return Err(CaseError::Run(RunError::Stopped));
+                }
                 Err(error) => {
                     before = None;
                     sink(probe, Err(format!("{:#}", anyhow::Error::from(error)))).map_err(CaseError::Run)?;
@@ -105,15 +107,12 @@ impl<'a> LocalSubject<'a> {
         shared: usize,
         before: &mut Option<MassObserver>,
         status: &Status,
-    ) -> Result<ProbeOutcome, EngineError> {
+    ) -> Result<ProbeOutcome, ProbeError> {
         let attention = self.options.attention;
         let stop = self.stop;
         let name = self.model.model_name().to_owned();
         let shares = self.options.share_prefix;
-        let observer = |rows: Vec<Span>| {
-            MassObserver::new(rows, prompt.spans.clone(), prompt.tokens.len())
-                .map_err(|e| EngineError::Tensor(candle_core::Error::Msg(e.to_string())))
-        };
+        let observer = |rows: Vec<Span>| MassObserver::new(rows, prompt.spans.clone(), prompt.tokens.len());
         // An observer of no rows wants nothing.
         let rows = if attention { row_spans(prompt) } else { Vec::new() };
 
@@ -140,11 +139,7 @@ impl<'a> LocalSubject<'a> {
         };
 
         // 2. This probe's own part.
-        let mut own = first.fork(&observer(rows)?, shared).ok_or_else(|| {
-            EngineError::Tensor(candle_core::Error::Msg(
-                "This is a bug: probes share tokens but not spans".to_owned(),
-            ))
-        })?;
+        let mut own = first.fork(&observer(rows)?, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
         let logits = engine.prefill(cache, rest, 1, &mut own, &mut go_on)?.squeeze(0)?;
 
@@ -168,9 +163,7 @@ impl<'a> LocalSubject<'a> {
             }
             on_text("");
         }
-        let answer = tokenizer
-            .decode(&generated.tokens, true)
-            .map_err(|e| EngineError::Tensor(candle_core::Error::Msg(e.to_string())))?;
+        let answer = tokenizer.decode(&generated.tokens, true)?;
         let attention = match attention {
             false => None,
             true => {
@@ -198,6 +191,25 @@ impl<'a> LocalSubject<'a> {
             dropped_sessions: Vec::new(),
             attention,
         })
+    }
+}
+
+/// Why a probe has no answer.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    #[error("This is a bug: probes share tokens but not spans")]
+    Unshared,
+}
+
+impl From<candle_core::Error> for ProbeError {
+    fn from(error: candle_core::Error) -> Self {
+        ProbeError::Engine(error.into())
     }
 }
 

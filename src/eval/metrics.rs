@@ -10,35 +10,12 @@ use serde::Serialize;
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, VerdictRow};
 use super::statistics::{Interval, LEVEL, stratified_bootstrap, wilson};
-use super::store::RunFolder;
 
 /// Draws behind the interval of the overall accuracy.
 pub const RESAMPLES: usize = 10_000;
 
 /// The label that STALE groups by.
 const TYPE: &str = "type";
-
-/// Why there is no table.
-#[derive(Debug, thiserror::Error)]
-pub enum MetricsError {
-    /// Nobody has judged.
-    #[error("the run has no verdicts; make them with `palimpsest judge`")]
-    NotJudged,
-    /// Several have, and none was chosen.
-    #[error("the run holds verdicts of several judges ({judges}); choose one with --judge")]
-    SeveralJudges {
-        /// Their names.
-        judges: String,
-    },
-    /// The chosen one has not.
-    #[error("the run holds no verdict of judge `{judge}`, but of: {judges}")]
-    UnknownJudge {
-        /// What was asked for.
-        judge: String,
-        /// Whose verdicts there are.
-        judges: String,
-    },
-}
 
 /// The table of section 4.2.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,20 +71,6 @@ pub struct Overall {
     pub judged: usize,
     /// In the plan.
     pub expected: usize,
-}
-
-/// The judge whose verdicts to use: `chosen`, or the only one.
-pub fn choose_judge(folder: &RunFolder, chosen: Option<&str>) -> Result<String, MetricsError> {
-    let judges = folder.judges();
-    match (chosen, judges.as_slice()) {
-        (_, []) => Err(MetricsError::NotJudged),
-        (None, [only]) => Ok((*only).to_owned()),
-        (None, several) => Err(MetricsError::SeveralJudges { judges: several.join(", ") }),
-        (Some(judge), all) if all.contains(&judge) => Ok(judge.to_owned()),
-        (Some(judge), all) => {
-            Err(MetricsError::UnknownJudge { judge: judge.to_owned(), judges: all.join(", ") })
-        }
-    }
 }
 
 /// What is known of one probe of one case.

@@ -1,6 +1,6 @@
-//! Interval estimates: Wilson's for a proportion, the percentile bootstrap for means.
+//! Interval estimates: Wilson's for a proportion, quantiles, the stratified percentile bootstrap.
 //!
-//! Pure functions of numbers and a seed; called by the metrics here and by the lens for its bands. Every bootstrap
+//! Pure functions of numbers and a seed; called by the metrics here; the lens takes its quantiles. Every bootstrap
 //! draws from ChaCha8 seeded by the caller, so that a figure drawn again is the same figure.
 
 use rand::{RngExt, SeedableRng};
@@ -9,36 +9,6 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 /// The level of every interval in the reports.
 pub const LEVEL: f64 = 0.95;
-
-/// Why a statistic could not be computed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum StatisticsError {
-    /// Nothing to compute it from.
-    #[error("no {0} to compute an interval from")]
-    Empty(&'static str),
-    /// The examples have curves of different lengths.
-    #[error(
-        "example {example} has {found} values and the first has {expected}; curves of one model have one length"
-    )]
-    Ragged {
-        /// Zero-based.
-        example: usize,
-        /// Its length.
-        found: usize,
-        /// The length of the first.
-        expected: usize,
-    },
-    /// A value is not a number.
-    #[error("example {example} has {value} at position {position}; leave it out or mend it first")]
-    NotFinite {
-        /// Zero-based.
-        example: usize,
-        /// Zero-based.
-        position: usize,
-        /// What stands there.
-        value: f64,
-    },
-}
 
 /// A closed interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -80,45 +50,6 @@ fn percentile_interval(draws: &mut [f64]) -> Option<Interval> {
     draws.sort_by(f64::total_cmp);
     let tail = (1.0 - LEVEL) / 2.0;
     (!draws.is_empty()).then(|| Interval { low: quantile(draws, tail), high: quantile(draws, 1.0 - tail) })
-}
-
-/// A 95% percentile-bootstrap band of the mean curve: lower and upper ends, one a position.
-///
-/// `values` is `[examples][positions]` (for example layers). Each of `resamples` draws takes whole examples with
-/// replacement, so that the dependence between the positions of an example stays. With one example the band is the curve.
-pub fn bootstrap_mean_band(
-    values: &[Vec<f64>],
-    resamples: usize,
-    seed: u64,
-) -> Result<(Vec<f64>, Vec<f64>), StatisticsError> {
-    let first = values.first().ok_or(StatisticsError::Empty("examples"))?;
-    if resamples == 0 {
-        return Err(StatisticsError::Empty("resamples"));
-    }
-    for (example, curve) in values.iter().enumerate() {
-        if curve.len() != first.len() {
-            return Err(StatisticsError::Ragged { example, found: curve.len(), expected: first.len() });
-        }
-        if let Some((position, &value)) = curve.iter().enumerate().find(|(_, v)| !v.is_finite()) {
-            return Err(StatisticsError::NotFinite { example, position, value });
-        }
-    }
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    // draws: [positions][resamples]
-    let mut draws = vec![Vec::with_capacity(resamples); first.len()];
-    for _ in 0..resamples {
-        let mut sum = vec![0.0; first.len()];
-        for _ in 0..values.len() {
-            if let Some(curve) = values.get(rng.random_range(0..values.len())) {
-                sum.iter_mut().zip(curve).for_each(|(s, v)| *s += v);
-            }
-        }
-        for (draws, sum) in draws.iter_mut().zip(sum) {
-            draws.push(sum / values.len() as f64);
-        }
-    }
-    let ends = draws.iter_mut().filter_map(|draws| percentile_interval(draws)).map(|i| (i.low, i.high));
-    Ok(ends.unzip())
 }
 
 /// A 95% percentile-bootstrap interval of `statistic` under resampling of the units within each stratum.
