@@ -201,13 +201,16 @@ impl Observer for MassObserver {
         let (l, heads, _) = q.dims3()?;
         let segments = self.segments();
         self.layer(site.layer, heads, site.sinks.is_some());
+        // Borders before the first key move onto it: what lies before is outside every window, and gets nothing.
+        let bounds: Vec<usize> = self.bounds.iter().map(|b| b.saturating_sub(site.first_key)).collect();
+        let local = site.from_first_key();
         for r in 0..self.rows.len() {
             let from = self.rows[r].start.clamp(site.offset, site.offset + l) - site.offset;
             let to = self.rows[r].end.clamp(site.offset, site.offset + l) - site.offset;
             if from >= to {
                 continue;
             }
-            let part = segment_sums(q, k, site, from..to, &self.bounds)?;
+            let part = segment_sums(q, k, &local, from..to, &bounds)?;
             let sums = self.layer(site.layer, heads, site.sinks.is_some());
             for (sum, x) in sums.mass[r * heads * segments..].iter_mut().zip(&part.mass) {
                 *sum += x;

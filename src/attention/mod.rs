@@ -21,8 +21,10 @@ pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub struct Site {
     /// Decoder layer, from 0.
     pub layer: usize,
-    /// Position of the first query row; the keys begin at position 0.
+    /// Position of the first query row.
     pub offset: usize,
+    /// Position of the first key: above 0 where a layer with a window keeps only what can still be seen.
+    pub first_key: usize,
     /// What the scores are multiplied by before the softmax.
     pub scale: f32,
     /// Sliding window: a query at position p sees keys p - window + 1 ..= p.
@@ -39,11 +41,17 @@ impl Site {
         let end = position + 1;
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }
+
+    /// The same site with positions counted from the first key: causality and windows depend on distances alone.
+    fn from_first_key(&self) -> Self {
+        Site { offset: self.offset - self.first_key, first_key: 0, ..self.clone() }
+    }
 }
 
 /// Causal attention of the queries of one chunk over all keys so far.
 ///
-/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l, head_dim), `k` rotated, views of the cache. Every
+/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
+/// cache; keys before `first_key` must be outside the window of every query. Every
 /// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
 /// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result. Tensors and
 /// settings that do not fit together are an error.
@@ -52,6 +60,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     if observer.wants(site) {
         observer.observe(site, q, k)?;
     }
+    let site = &site.from_first_key();
     static LOGGED: Once = Once::new();
     let backend = backends::choose(q.device(), q.dtype());
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
@@ -79,11 +88,20 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
             q.dims()
         );
     }
-    if site.offset.checked_add(l) != Some(keys) {
+    let expected = site.offset.checked_add(l).and_then(|end| end.checked_sub(site.first_key));
+    if expected != Some(keys) || site.first_key > site.offset {
         candle_core::bail!(
-            "attention: {l} queries at offset {} see {} keys, but there are {keys}",
+            "attention: {l} queries at offset {} see {} keys, but there are {keys} from position {}",
             site.offset,
-            site.offset.saturating_add(l)
+            site.offset.saturating_add(l),
+            site.first_key
+        );
+    }
+    if site.first_key > site.visible(site.offset).start {
+        candle_core::bail!(
+            "attention: the query at position {} sees keys before the first, at position {}",
+            site.offset,
+            site.first_key
         );
     }
     if site.window == Some(0) {

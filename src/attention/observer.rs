@@ -13,7 +13,8 @@ pub trait Observer {
     /// Whether [`Observer::observe`] is to be called for this site at all.
     fn wants(&self, site: &Site) -> bool;
 
-    /// Reads one layer's chunk. `q`: (l, heads, head_dim), rotated; `k`: (kv_heads, offset + l, head_dim), rotated.
+    /// Reads one layer's chunk. `q`: (l, heads, head_dim), rotated; `k`: (kv_heads,
+    /// offset + l - first_key, head_dim), rotated.
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()>;
 }
 

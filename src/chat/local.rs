@@ -11,7 +11,7 @@ use crate::attention::NoObserver;
 use crate::engine::plan::{self, Wish};
 use crate::engine::{self, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, Mark, ModelError, OpenModel, arch};
+use crate::model::{Cache, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
 /// How long a context a model is opened with.
@@ -223,11 +223,12 @@ impl LocalModel {
         &self.stop
     }
 
-    /// The model's parts, for a caller that manages prefixes itself, with the first `keep` tokens still in the cache.
-    pub fn parts(&mut self, keep: usize) -> Parts<'_> {
+    /// The model's parts, for a caller that manages prefixes itself, with up to the first `keep` tokens still in the cache:
+    /// all of them, or fewer where the model's layers cannot go back to there (see [`Cache::truncate`]).
+    pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
         self.held = None;
-        self.cache.roll_back(Mark::at(keep));
-        Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
+        self.cache.truncate(keep)?;
+        Ok(Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop })
     }
 
     /// Brings the cache to hold all of `tokens` but the last, reusing what is there of the same conversation, and returns
@@ -248,8 +249,8 @@ impl LocalModel {
             }
             _ => 0,
         };
-        self.cache.roll_back(Mark::at(shared));
         self.held = None;
+        let shared = self.cache.truncate(shared)?;
         let logits =
             self.engine.prefill(&mut self.cache, &tokens[shared..], 1, &mut NoObserver, &mut |_| true)?;
         self.held = Some((messages.to_vec(), tokens.to_vec()));
@@ -300,10 +301,10 @@ impl LocalModel {
             .max(1);
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
         let after_shared = self.read(messages, &first[..shared], longest - shared)?;
-        let mark = self.cache.mark();
+        let mark = self.cache.mark()?;
         for tokens in &texts {
             let rest = &tokens[shared..];
-            self.cache.roll_back(mark);
+            self.cache.roll_back(&mark)?;
             let mut logits = vec![after_shared.clone()];
             if let Some((_, read)) = rest.split_last()
                 && !read.is_empty()
@@ -325,7 +326,7 @@ impl LocalModel {
             }
             scores.push(score);
         }
-        self.cache.roll_back(mark);
+        self.cache.roll_back(&mark)?;
         Ok(scores)
     }
 

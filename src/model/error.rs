@@ -57,6 +57,17 @@ pub enum ModelError {
         /// The first few, comma-separated.
         names: String,
     },
+    /// Quantised blocks of a tensor are broken.
+    #[error("{place}: {source}; fetch the model again")]
+    Blocks {
+        /// The file.
+        place: String,
+        /// What is wrong with them.
+        source: super::weights::BlocksError,
+    },
+    /// There is nothing to put the layers on.
+    #[error("a model needs at least one layer and a device for each; none was given")]
+    NoDevice,
     /// No path was given.
     #[error("no model file was given; name a model, a folder or a .gguf file")]
     NoFile,

@@ -7,6 +7,7 @@
 //! `palimpsest model`; knows no prompts and no cases.
 
 pub mod arch;
+mod build;
 mod cache;
 mod decoder;
 mod error;
@@ -17,12 +18,13 @@ mod loader;
 pub mod manifest;
 mod open;
 mod spec;
-pub mod weights;
 
 pub use cache::{Cache, Mark};
+pub(crate) use cache::layer_bytes_reading;
 pub use decoder::Decoder;
 pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
-pub use spec::{AttentionSpec, DecoderSpec, LayerSpec, MAX_LAYERS, MlpSpec, RopeScaling, RopeSpec};
+pub use spec::*;
+pub mod weights;

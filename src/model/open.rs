@@ -40,9 +40,11 @@ impl OpenModel {
         let config = serde_json::from_slice(&text)
             .map_err(|source| ModelError::Json { place: place.clone(), source })?;
         let (architecture, spec) = arch::from_config(&config, &place)?;
-        let weights = SafetensorsFolder::open(folder)?;
-        let place = folder.display().to_string();
-        Ok(OpenModel { checkpoint: Checkpoint::Safetensors(weights), architecture, spec, place })
+        let fp8_block = arch::fp8_block(&config, &place)?;
+        let folder_name = folder.display().to_string();
+        let folder = SafetensorsFolder::open(folder)?;
+        let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
+        Ok(OpenModel { checkpoint, architecture, spec, place: folder_name })
     }
 
     /// What the decoder will be made of.
@@ -52,11 +54,10 @@ impl OpenModel {
 
     /// Whether most weights are stored quantised.
     pub fn is_quantised(&self) -> bool {
-        use candle_core::quantized::GgmlDType::{BF16, F16, F32};
         let Some(file) = self.gguf() else { return false };
         let count = |quantised: bool| -> usize {
             file.tensors()
-                .filter(|info| matches!(info.dtype, F32 | F16 | BF16) != quantised)
+                .filter(|info| info.dtype.is_dense() != quantised)
                 .map(|info| info.elements())
                 .sum()
         };
@@ -67,19 +68,19 @@ impl OpenModel {
     pub fn gguf(&self) -> Option<&GgufFile> {
         match &self.checkpoint {
             Checkpoint::Gguf(file) => Some(file),
-            Checkpoint::Safetensors(_) => None,
+            Checkpoint::Safetensors { .. } => None,
         }
     }
 
-    /// Loads the weights.
+    /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
-        let interleaved = match (&self.checkpoint, self.architecture.gguf_interleaved) {
-            (Checkpoint::Gguf(_), true) => {
-                self.spec.layers.first().map(|l| (l.attention.heads, l.attention.kv_heads))
-            }
-            _ => None,
-        };
-        let loader = Loader::new(self.checkpoint, self.place, dtype, device.clone(), interleaved);
-        Decoder::load(self.spec, loader)
+        let devices = vec![device.clone(); self.spec.layers.len()];
+        self.load_split(devices, dtype)
+    }
+
+    /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
+    pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
+        let names = &self.architecture.names;
+        Decoder::load(Loader::new(self.checkpoint, self.place, names, self.spec, dtype), devices)
     }
 }

@@ -1,0 +1,164 @@
+//! Rotary settings, from config.json and from GGUF metadata.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+
+use super::{Fields, Meta};
+use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
+
+/// What a config leaves unsaid.
+#[derive(Debug, Clone, Copy)]
+pub struct RopeDefaults {
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// The part of a head that turns.
+    pub partial: f64,
+    /// Positions that the model was made for.
+    pub max_positions: usize,
+}
+
+/// Rotary settings, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier).
+pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
+    let partial = config.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
+    let defaults = RopeDefaults { theta, partial, ..defaults };
+    let older = config.object("rope_scaling")?;
+    match config.object("rope_parameters")?.or(older) {
+        None => spec(config, defaults, RopeScaling::None),
+        Some(parameters) => {
+            let spec = from_parameters(&parameters, defaults)?;
+            parameters.finish()?;
+            Ok(spec)
+        }
+    }
+}
+
+/// Rotary settings from one object of parameters.
+pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
+    let partial = p.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
+    // Sections of a rotation by several axes: text has the same position on all of them.
+    (p.get("mrope_section"), p.get("mrope_interleaved"));
+    let original = |field: &str| -> Result<f64, ModelError> {
+        Ok(p.optional_positive(field)?.unwrap_or(defaults.max_positions as f64))
+    };
+    // Older files call it `type`; some carry both.
+    let older = p.optional_text("type")?;
+    let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
+    let scaling = match kind {
+        "default" | "mrope" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: p.positive("factor")? },
+        "llama3" => RopeScaling::Llama3 {
+            factor: p.positive("factor")?,
+            low: p.positive("low_freq_factor")?,
+            high: p.positive("high_freq_factor")?,
+            original: original("original_max_position_embeddings")?,
+        },
+        "yarn" => {
+            let factor = p.positive("factor")?;
+            let (mscale, all) =
+                (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
+            let inferred = match (mscale, all) {
+                (Some(mscale), Some(all)) if factor > 1.0 => {
+                    (0.1 * mscale * factor.ln() + 1.0) / (0.1 * all * factor.ln() + 1.0)
+                }
+                _ => Yarn::default_attention_factor(factor),
+            };
+            RopeScaling::Yarn(Yarn {
+                factor,
+                original: original("original_max_position_embeddings")?,
+                beta_fast: p.optional_positive("beta_fast")?.unwrap_or(32.0),
+                beta_slow: p.optional_positive("beta_slow")?.unwrap_or(1.0),
+                truncate: p.flag("truncate", true)?,
+                attention_factor: p.optional_positive("attention_factor")?.unwrap_or(inferred),
+            })
+        }
+        other => {
+            let problem =
+                format!("is `{other}`; this build knows `default`, `linear`, `llama3` and `yarn`");
+            return Err(p.refuse("rope_type", problem));
+        }
+    };
+    spec(p, RopeDefaults { theta, partial, ..defaults }, scaling)
+}
+
+/// The spec, with the number of turning dimensions checked.
+fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<RopeSpec, ModelError> {
+    let dims = (defaults.head_dim as f64 * defaults.partial) as usize;
+    if dims == 0 || !dims.is_multiple_of(2) || dims > defaults.head_dim {
+        return Err(place.refuse(
+            "partial_rotary_factor",
+            format!(
+                "is {}, so that {dims} of {} dimensions would turn; that must be an even number of them",
+                defaults.partial, defaults.head_dim
+            ),
+        ));
+    }
+    Ok(RopeSpec { theta: defaults.theta, dims, scaling })
+}
+
+/// Rotary settings from GGUF metadata and, for scalings that the converter worked out, `rope_freqs.weight`. `truncate`: see
+/// [`Yarn`]; the file does not say.
+pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<RopeSpec, ModelError> {
+    let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
+    let whole = (defaults.head_dim as f64 * defaults.partial) as usize;
+    let dims = meta.optional_count("rope.dimension_count")?.unwrap_or(whole);
+    if !dims.is_multiple_of(2) || dims > defaults.head_dim {
+        let problem = format!("is {dims}; it must be even and at most the head's {}", defaults.head_dim);
+        return Err(meta.refuse("rope.dimension_count", problem));
+    }
+    if let Some(divisors) = divisors(meta, dims)? {
+        return Ok(RopeSpec { theta, dims, scaling: RopeScaling::Divisors(divisors) });
+    }
+    let factor = meta.optional_positive("rope.scaling.factor")?;
+    let original = meta.optional_positive("rope.scaling.original_context_length")?;
+    let attention_factor = meta.optional_positive("rope.scaling.attn_factor")?;
+    let (fast, slow) = (
+        meta.optional_positive("rope.scaling.yarn_beta_fast")?,
+        meta.optional_positive("rope.scaling.yarn_beta_slow")?,
+    );
+    let needed = |field: &str, found: Option<f64>| {
+        found.ok_or_else(|| meta.refuse(field, "is missing, and the scaling type needs it".to_owned()))
+    };
+    let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or("none") {
+        "none" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: needed("rope.scaling.factor", factor)? },
+        "yarn" => {
+            let factor = needed("rope.scaling.factor", factor)?;
+            RopeScaling::Yarn(Yarn {
+                factor,
+                original: original.unwrap_or(defaults.max_positions as f64),
+                beta_fast: fast.unwrap_or(32.0),
+                beta_slow: slow.unwrap_or(1.0),
+                truncate,
+                // llama.cpp multiplies what the file says with the usual factor.
+                attention_factor: Yarn::default_attention_factor(factor) * attention_factor.unwrap_or(1.0),
+            })
+        }
+        other => {
+            let problem = format!("is `{other}`; this build knows `none`, `linear` and `yarn`");
+            return Err(meta.refuse("rope.scaling.type", problem));
+        }
+    };
+    Ok(RopeSpec { theta, dims, scaling })
+}
+
+fn divisors(meta: &Meta, dims: usize) -> Result<Option<Arc<[f32]>>, ModelError> {
+    const NAME: &str = "rope_freqs.weight";
+    match meta.file().tensor_info(NAME) {
+        None => Ok(None),
+        Some(info) if info.elements() == dims / 2 => {
+            let divisors = meta.file().tensor(NAME, &Device::Cpu, DType::F32)?;
+            Ok(Some(divisors.flatten_all()?.to_vec1::<f32>()?.into()))
+        }
+        Some(info) => Err(ModelError::Shape {
+            place: meta.place().to_owned(),
+            name: NAME.to_owned(),
+            found: info.shape.clone(),
+            expected: vec![dims / 2],
+        }),
+    }
+}
