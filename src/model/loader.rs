@@ -7,12 +7,12 @@
 use std::collections::HashSet;
 
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
-use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
+use candle_core::quantized::{QMatMul, QTensor};
 use candle_core::{DType, Device, Tensor};
 
 use super::ModelError;
 use super::layers::{GroupedInt8, Linear, Quantised};
-use super::weights::{GgufFile, SafetensorsFolder};
+use super::weights::{BlockType, GgufFile, SafetensorsFolder};
 
 /// Where a model's tensors come from.
 #[derive(Debug)]
@@ -85,9 +85,7 @@ impl Loader {
         self.expect_shape(&stored, shape)?;
         let tensor = match &self.checkpoint {
             Checkpoint::Safetensors(folder) => folder.tensor(&stored, &self.device, self.dtype)?,
-            Checkpoint::Gguf(file) => {
-                file.qtensor(&stored, &self.device)?.dequantize(&self.device)?.to_dtype(self.dtype)?
-            }
+            Checkpoint::Gguf(file) => file.tensor(&stored, &self.device, self.dtype)?,
         };
         self.used.insert(stored);
         Ok(tensor)
@@ -127,14 +125,13 @@ impl Loader {
         let quantised = self.quantised(&weight, &[outputs, inputs])?;
         let dense = match (dense, &quantised) {
             (Some(dense), _) => dense,
-            (None, Some(quantised)) => quantised.dequantize(&self.device)?.to_dtype(self.dtype)?,
+            (None, Some((_, quantised))) => quantised.dequantize(&self.device)?.to_dtype(self.dtype)?,
             (None, None) => self.tensor(&weight, &[outputs, inputs])?,
         };
         // The quantised products are of f32 activations on the CPU; elsewhere the dense weight serves decoding too.
         let for_decode = match quantised {
-            Some(quantised) if self.device.is_cpu() && self.dtype == DType::F32 => {
-                let grouped =
-                    GroupedInt8::from_blocks(quantised.dtype(), &quantised.data()?, outputs, inputs);
+            Some((dtype, quantised)) if self.device.is_cpu() && self.dtype == DType::F32 => {
+                let grouped = GroupedInt8::from_blocks(dtype, &quantised.data()?, outputs, inputs);
                 Some(match grouped {
                     Some(grouped) => Quantised::Grouped(grouped),
                     None => Quantised::Candle(QMatMul::from_qtensor(quantised)?),
@@ -146,26 +143,25 @@ impl Loader {
     }
 
     /// The quantised tensor `name`, if the checkpoint holds it quantised.
-    fn quantised(&mut self, name: &str, shape: &[usize]) -> Result<Option<QTensor>, ModelError> {
+    fn quantised(&mut self, name: &str, shape: &[usize]) -> Result<Option<(BlockType, QTensor)>, ModelError> {
         let stored = self.stored_name(name);
         let Checkpoint::Gguf(file) = &self.checkpoint else { return Ok(None) };
         self.expect_shape(&stored, shape)?;
         let interleaved = self.interleaved_heads(name.trim_end_matches(".weight"));
         let Some(info) = file.tensor_info(&stored) else { return Ok(None) };
         let dtype = info.dtype;
-        let tensor = match interleaved {
-            None => file.qtensor(&stored, &self.device)?,
-            Some(heads) => {
+        let tensor = match (interleaved, dtype.candle()) {
+            (Some(heads), Some(candle)) => {
                 let bytes = file.tensor_bytes(&stored)?;
                 let rows = half_rotation_rows(bytes, shape[0], heads);
                 let start = rows.as_ptr().align_offset(8);
-                qtensor_from_ggml(dtype, &rows[start..start + bytes.len()], shape.to_vec(), &self.device)?
+                qtensor_from_ggml(candle, &rows[start..start + bytes.len()], shape.to_vec(), &self.device)?
             }
+            _ => file.qtensor(&stored, &self.device)?,
         };
         self.used.insert(stored);
-        let dense = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
         // Stored dense but permuted: the caller's dense path would read the rows in the file's order.
-        if dense && interleaved.is_none() { Ok(None) } else { Ok(Some(tensor)) }
+        if dtype.is_dense() && interleaved.is_none() { Ok(None) } else { Ok(Some((dtype, tensor))) }
     }
 
     /// The heads of the linear map `name` if its rows are stored interleaved.

@@ -52,13 +52,9 @@ impl OpenModel {
 
     /// Whether most weights are stored quantised.
     pub fn is_quantised(&self) -> bool {
-        use candle_core::quantized::GgmlDType::{BF16, F16, F32};
         let Some(file) = self.gguf() else { return false };
         let count = |quantised: bool| -> usize {
-            file.tensors()
-                .filter(|info| matches!(info.dtype, F32 | F16 | BF16) != quantised)
-                .map(|info| info.elements())
-                .sum()
+            file.tensors().filter(|info| info.dtype.is_dense() != quantised).map(|info| info.elements()).sum()
         };
         count(true) > count(false)
     }
