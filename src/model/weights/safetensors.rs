@@ -254,7 +254,7 @@ impl SafetensorsFolder {
     }
 
     /// The FP8 weight `name`, (.., out, in) of E4M3 codes, times the tensor `scales`: (.., ceil(out / block.0),
-    /// ceil(in / block.1)) in a float type, one scale for each block of `block` (rows, columns). Of `part`, where given, only
+    /// ceil(in / block.1)) in a float type or as E8M0 codes, one scale for each block of `block` (rows, columns). Of `part`, where given, only
     /// that entry of both along the outermost dimension. The product is taken in f32 and then converted to `dtype`.
     ///
     /// # Errors
@@ -391,14 +391,14 @@ impl SafetensorsFolder {
     }
 }
 
-/// Scales as f32; `None` where they are stored in no float type.
+/// Scales as f32; `None` where they are stored in no such type. Bytes are E8M0 codes, as in transformers.
 fn floats(view: View<'_>) -> Option<Vec<f32>> {
     let pairs = || view.bytes.as_chunks::<2>().0.iter();
     Some(match view.dtype {
         Dtype::F32 => view.bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
         Dtype::BF16 => pairs().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()).collect(),
         Dtype::F16 => pairs().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect(),
-        Dtype::F8_E8M0 => view.bytes.iter().map(|&code| e8m0(code)).collect(),
+        Dtype::F8_E8M0 | Dtype::U8 => view.bytes.iter().map(|&code| e8m0(code)).collect(),
         _ => return None,
     })
 }
