@@ -1,4 +1,5 @@
 //! What must hold for: models.
+mod blocks;
 mod gguf;
 mod gguf_bytes;
 mod manifests;
