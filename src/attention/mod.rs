@@ -8,6 +8,7 @@ use std::sync::Once;
 use candle_core::{Result, Tensor};
 
 mod backends;
+pub(crate) mod delta;
 mod mass;
 mod observer;
 mod store;

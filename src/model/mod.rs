@@ -25,4 +25,6 @@ pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
-pub use spec::{AttentionSpec, DecoderSpec, LayerSpec, MAX_LAYERS, MlpSpec, RopeScaling, RopeSpec};
+pub use spec::{
+    AttentionSpec, DecoderSpec, DeltaNetSpec, LayerSpec, MAX_LAYERS, MlpSpec, RopeScaling, RopeSpec,
+};

@@ -137,3 +137,35 @@ impl DecoderSpec {
         heads * self.vocab * self.hidden + self.hidden + layers
     }
 }
+
+/// A linear-attention layer: causal convolution, gated delta rule, gated norm (transformers, `Qwen3_5GatedDeltaNet`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeltaNetSpec {
+    /// Heads of queries and keys; divides `value_heads`, and each serves `value_heads / key_heads` consecutive value heads.
+    pub key_heads: usize,
+    /// Heads of values, decays and outputs.
+    pub value_heads: usize,
+    /// Width of a query or key head.
+    pub key_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
+    /// Taps of the causal convolution.
+    pub conv: usize,
+}
+
+impl DeltaNetSpec {
+    /// Width of all queries, or of all keys.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Width of all values.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Channels of the convolution: queries, keys, values.
+    pub fn channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+}

@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 
 mod attention;
+mod delta_rule;
 mod grouped;
 mod linear;
 mod mlp;
