@@ -14,7 +14,7 @@ mod observer;
 mod store;
 
 pub use mass::{MassObserver, Masses, SpanError};
-pub use observer::{NoObserver, Observer};
+pub use observer::{DeltaSite, NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
 /// Everything about one call to attention, other than its tensors.

@@ -14,6 +14,16 @@ pub struct Cache {
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
+    deltas: std::collections::BTreeMap<usize, DeltaState>,
+}
+
+/// What a linear-attention layer remembers. Tensors are replaced, never written to, so that a clone is a copy.
+#[derive(Debug, Clone)]
+pub(super) struct DeltaState {
+    /// The convolution's last inputs, (taps - 1, channels), in the model's dtype.
+    pub conv: Tensor,
+    /// (value_heads, key_dim, value_dim), f32.
+    pub state: Tensor,
 }
 
 /// A length to roll back to.
@@ -68,7 +78,7 @@ impl Cache {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Cache { layers, length: 0, capacity })
+        Ok(Cache { layers, length: 0, capacity, deltas: Default::default() })
     }
 
     /// Tokens in the cache.
@@ -112,6 +122,20 @@ impl Cache {
         cache.k.slice_set(&k.contiguous()?, 1, self.length)?;
         cache.v.slice_set(&v.contiguous()?, 1, self.length)?;
         Ok((cache.k.narrow(1, 0, end)?, cache.v.narrow(1, 0, end)?))
+    }
+
+    /// The state of a linear-attention layer.
+    pub(super) fn delta(&self, layer: usize) -> Result<DeltaState> {
+        match self.deltas.get(&layer) {
+            Some(state) => Ok(state.clone()),
+            None => candle_core::bail!("This is a bug: layer {layer} keeps no state"),
+        }
+    }
+
+    /// Replaces the state of a linear-attention layer by the one after this forward's tokens.
+    pub(super) fn set_delta(&mut self, layer: usize, state: DeltaState) -> Result<()> {
+        self.deltas.insert(layer, state);
+        Ok(())
     }
 
     /// Counts `l` tokens that every layer has appended.

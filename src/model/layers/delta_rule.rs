@@ -137,4 +137,4 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

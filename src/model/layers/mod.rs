@@ -3,6 +3,8 @@
 use candle_core::{Result, Tensor};
 
 mod attention;
+#[allow(dead_code)]
+mod delta_net;
 mod delta_rule;
 mod grouped;
 mod linear;

@@ -22,7 +22,7 @@ enum Kind {
 }
 
 /// Numbers in -1..1, the same for the same seed.
-fn numbers(seed: u64, n: usize) -> Vec<f32> {
+pub(in crate::model::layers) fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed;
     let mut number = || {
         // SplitMix64
@@ -79,12 +79,12 @@ fn state((_, value_heads, key_dim, value_dim): Sizes) -> Tensor {
     Tensor::from_vec(numbers, (value_heads, key_dim, value_dim), &Device::Cpu).unwrap()
 }
 
-fn flat(x: &Tensor) -> Vec<f64> {
+pub(in crate::model::layers) fn flat(x: &Tensor) -> Vec<f64> {
     x.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
 /// The definition, one number at a time: outputs and state.
-fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
+pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
     let (l, key_heads, dk) = inputs.q.dims3().unwrap();
     let (_, value_heads, dv) = inputs.v.dims3().unwrap();
     let [q, k, v, g, beta] = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta].map(flat);
@@ -110,7 +110,7 @@ fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// The largest difference, relative to the largest number.
-fn apart(found: &Tensor, expected: &[f64]) -> f64 {
+pub(in crate::model::layers) fn apart(found: &Tensor, expected: &[f64]) -> f64 {
     let found = flat(found);
     assert_eq!(found.len(), expected.len());
     let size = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
