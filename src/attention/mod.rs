@@ -8,12 +8,13 @@ use std::sync::Once;
 use candle_core::{Result, Tensor};
 
 mod backends;
+pub(crate) mod delta;
 mod mass;
 mod observer;
 mod store;
 
 pub use mass::{MassObserver, Masses, SpanError};
-pub use observer::{NoObserver, Observer};
+pub use observer::{DeltaSite, NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
 /// Everything about one call to attention, other than its tensors.

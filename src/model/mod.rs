@@ -18,6 +18,7 @@ mod loader;
 pub mod manifest;
 mod open;
 mod spec;
+pub mod weights;
 
 pub use cache::{Cache, Mark};
 pub(crate) use cache::layer_bytes_reading;
@@ -26,5 +27,7 @@ pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
-pub use spec::*;
-pub mod weights;
+pub use spec::{
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec,
+    MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
+};

@@ -5,6 +5,8 @@ use candle_core::{DType, Result, Tensor};
 use super::NormSpec;
 
 mod attention;
+mod delta_net;
+mod delta_rule;
 mod experts;
 mod grouped;
 mod linear;
@@ -12,9 +14,10 @@ mod mlp;
 mod rope;
 
 pub(super) use attention::Attention;
+pub(super) use delta_net::DeltaNet;
 pub(super) use experts::Experts;
 pub(super) use grouped::GroupedInt8;
-pub(super) use linear::{Linear, Quantised};
+pub(super) use linear::Linear;
 pub(super) use mlp::Mlp;
 pub(super) use rope::Rope;
 
