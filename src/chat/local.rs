@@ -228,7 +228,12 @@ impl LocalModel {
     pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
         self.held = None;
         self.cache.truncate(keep)?;
-        Ok(Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop })
+        Ok(Parts {
+            engine: &self.engine,
+            cache: &mut self.cache,
+            tokenizer: &self.tokenizer,
+            stop: &self.stop,
+        })
     }
 
     /// Brings the cache to hold all of `tokens` but the last, reusing what is there of the same conversation, and returns

@@ -6,7 +6,7 @@
 use candle_core::{DType, Device};
 
 use super::DEFAULT_CHUNK;
-use crate::model::DecoderSpec;
+use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec, cache_bytes};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -39,35 +39,65 @@ pub struct Plan {
 /// Key spans that the observer's scratch is reckoned for: twice the longest published histories.
 const SPANS: u64 = 512;
 
+fn n(x: usize) -> u64 {
+    x as u64
+}
+
+/// Bytes a token of a mixer's widest moment: queries, keys, values and outputs, with the unnormalised outputs in f32; or what a
+/// delta net projects, with the rule's inputs and outputs in f32.
+fn mixer_width(mixer: &MixerSpec, size: u64) -> u64 {
+    match mixer {
+        MixerSpec::Attention(a) => {
+            let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
+            let gate = if a.gated { q } else { 0 };
+            (2 * q + gate + 4 * kv) * size + 2 * q * 4
+        }
+        MixerSpec::DeltaNet(d) => {
+            let repeated = 2 * n(d.value_heads) * n(d.key_dim);
+            (n(d.channels()) + n(d.values())) * size
+                + (2 * n(d.channels()) + 3 * repeated + 3 * n(d.values())) * 4
+        }
+    }
+}
+
+/// Bytes a token of a feed-forward part's widest moment: gate, up and their product.
+fn feed_forward_width(feed_forward: &FeedForwardSpec, hidden: u64, size: u64) -> u64 {
+    match feed_forward {
+        FeedForwardSpec::Dense(mlp) => 3 * n(mlp.intermediate) * size,
+        FeedForwardSpec::Experts(e) => {
+            // At worst every token goes to one expert; the sum so far and the router's logits lie beside it.
+            let shared = e.shared.map_or(0, |mlp| 3 * n(mlp.intermediate) * size);
+            (3 * n(e.expert.intermediate) * size).max(shared) + 3 * hidden * size + 2 * n(e.experts) * 4
+        }
+    }
+}
+
 impl Plan {
     /// The plan for a decoder and a wish.
     pub fn new(spec: &DecoderSpec, wish: &Wish) -> Self {
         let size = wish.dtype.size_in_bytes() as u64;
         let parameters = spec.parameters() as u64;
-        let n = |x: usize| x as u64;
         // Repacked blocks: a byte a weight, and a scale and a minimum in f32 for every 32 of them.
         let quantised = if wish.quantised && wish.device.is_cpu() { parameters + parameters / 4 } else { 0 };
+        let chunk = wish.chunk.min(wish.context.max(1));
         let cache: u64 = spec
             .layers
             .iter()
-            .map(|l| 2 * n(l.attention.kv_heads) * n(l.attention.head_dim) * n(wish.context) * size)
+            .map(|l| cache_bytes(&l.mixer, wish.context, chunk, wish.dtype).map_or(u64::MAX >> 16, n))
             .sum();
-        let chunk = n(wish.chunk.min(wish.context.max(1)));
-        // The widest moments of a layer: the feed-forward's gate, up, their product and its input and residual; or the
-        // attention's projections with queries, outputs and the unnormalised outputs in f32.
+        // The widest moment of a layer, in bytes a token.
         let widest = spec
             .layers
             .iter()
             .map(|l| {
-                let a = &l.attention;
-                let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
-                let mlp = 3 * n(l.mlp.intermediate) * size;
-                let attention = (2 * q + 4 * kv) * size + 2 * q * 4;
-                mlp.max(attention) + 3 * n(spec.hidden) * size
+                mixer_width(&l.mixer, size).max(feed_forward_width(&l.feed_forward, n(spec.hidden), size))
             })
             .max()
-            .unwrap_or(0);
-        let observer = spec.layers.iter().map(|l| n(l.attention.heads) * 2 * SPANS * 8).sum();
+            .unwrap_or(0)
+            + 3 * n(spec.hidden) * size;
+        let chunk = n(chunk);
+        let observer =
+            spec.layers.iter().filter_map(LayerSpec::attention).map(|a| n(a.heads) * 2 * SPANS * 8).sum();
         Plan {
             weights: parameters * size + quantised,
             cache,
@@ -170,27 +200,37 @@ pub fn gigabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AttentionSpec, LayerSpec, MlpSpec, RopeScaling, RopeSpec};
+    use crate::model::{
+        Activation, AttentionBias, AttentionSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec,
+    };
 
     /// SmolLM2-135M.
     fn spec() -> DecoderSpec {
+        let attention = AttentionSpec {
+            heads: 9,
+            kv_heads: 3,
+            head_dim: 64,
+            scale: 0.125,
+            window: None,
+            softcap: None,
+            sinks: false,
+            gated: false,
+            qk_norm: QkNorm::None,
+            bias: AttentionBias::None,
+            rope: RopeSpec { theta: 1e5, dims: 64, scaling: RopeScaling::None },
+        };
+        let mlp = MlpSpec { intermediate: 1536, bias: false, activation: Activation::Silu };
         let layer = LayerSpec {
-            attention: AttentionSpec {
-                heads: 9,
-                kv_heads: 3,
-                head_dim: 64,
-                scale: 0.125,
-                window: None,
-                bias: false,
-                rope: RopeSpec { theta: 1e5, dims: 64, scaling: RopeScaling::None },
-            },
-            mlp: MlpSpec { intermediate: 1536, bias: false },
+            mixer: MixerSpec::Attention(attention),
+            feed_forward: FeedForwardSpec::Dense(mlp),
+            sandwich: false,
         };
         DecoderSpec {
             architecture: "llama",
             vocab: 49152,
             hidden: 576,
-            norm_eps: 1e-5,
+            norm: NormSpec { eps: 1e-5, plus_one: false },
+            embedding_scale: None,
             tied: true,
             max_positions: 8192,
             layers: vec![layer; 30],

@@ -44,7 +44,10 @@ enum Saved {
     /// Keys and values up to the length are still in place.
     InPlace,
     /// The window before the next token.
-    Window { k: Tensor, v: Tensor },
+    Window {
+        k: Tensor,
+        v: Tensor,
+    },
     Delta(DeltaState),
 }
 
@@ -195,18 +198,15 @@ impl Windowed {
 impl Cache {
     /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
     /// they are written. A cache that no memory can hold is an error. `devices` holds one device a layer.
-    pub(super) fn new(
-        spec: &DecoderSpec,
-        capacity: usize,
-        dtype: DType,
-        devices: &[Device],
-    ) -> Result<Self> {
+    pub(super) fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, devices: &[Device]) -> Result<Self> {
         let bytes = spec
             .layers
             .iter()
             .zip(devices)
             .filter(|(_, device)| device.is_cpu())
-            .try_fold(0usize, |sum, (layer, _)| sum.checked_add(layer_bytes(&layer.mixer, capacity, dtype)?));
+            .try_fold(0usize, |sum, (layer, _)| {
+                sum.checked_add(bytes_at_first(&layer.mixer, capacity, dtype)?)
+            });
         // The allocator ends the process where it is refused; asked this way, it says so first.
         let granted = |bytes| {
             let mut probe = Vec::<u8>::new();
@@ -272,7 +272,9 @@ impl Cache {
         }
         for (layer, saved) in self.layers.iter_mut().zip(&mark.saved) {
             match (layer, saved) {
-                (LayerCache::Windowed(windowed), Saved::Window { k, v }) => windowed.restore(k, v, mark.length)?,
+                (LayerCache::Windowed(windowed), Saved::Window { k, v }) => {
+                    windowed.restore(k, v, mark.length)?
+                }
                 (LayerCache::Delta(state), Saved::Delta(saved)) => *state = saved.clone(),
                 _ => {}
             }
@@ -353,12 +355,7 @@ impl Cache {
 }
 
 /// Bytes that a layer's cache takes for `capacity` tokens read `l` at a time, or `None` where no number holds them.
-pub(crate) fn layer_bytes_reading(
-    mixer: &MixerSpec,
-    capacity: usize,
-    l: usize,
-    dtype: DType,
-) -> Option<usize> {
+pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, dtype: DType) -> Option<usize> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
     match mixer {
         MixerSpec::Attention(a) => {
@@ -375,6 +372,6 @@ pub(crate) fn layer_bytes_reading(
     }
 }
 
-fn layer_bytes(mixer: &MixerSpec, capacity: usize, dtype: DType) -> Option<usize> {
-    layer_bytes_reading(mixer, capacity, WINDOW_ROOM, dtype)
+fn bytes_at_first(mixer: &MixerSpec, capacity: usize, dtype: DType) -> Option<usize> {
+    cache_bytes(mixer, capacity, WINDOW_ROOM, dtype)
 }

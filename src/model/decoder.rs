@@ -32,7 +32,13 @@ struct Ropes<'a> {
 
 impl<'a> Ropes<'a> {
     /// The table for `spec` on the device of layer `of`, where `same` says which layers share its device.
-    fn get(&mut self, spec: &'a RopeSpec, of: usize, device: &Device, same: impl Fn(usize) -> bool) -> Result<&Rope> {
+    fn get(
+        &mut self,
+        spec: &'a RopeSpec,
+        of: usize,
+        device: &Device,
+        same: impl Fn(usize) -> bool,
+    ) -> Result<&Rope> {
         let found = self.made.iter().position(|(made, layer, _)| *made == spec && same(*layer));
         let at = match found {
             Some(at) => at,
@@ -48,10 +54,7 @@ impl<'a> Ropes<'a> {
 impl Decoder {
     /// Loads every tensor that the loader's spec asks for; a missing, misshapen or left-over one is an error that names it.
     /// `devices` holds one device a layer; embedding and head go with the first and the last.
-    pub(super) fn load(
-        mut loader: Loader,
-        devices: Vec<Device>,
-    ) -> std::result::Result<Self, ModelError> {
+    pub(super) fn load(mut loader: Loader, devices: Vec<Device>) -> std::result::Result<Self, ModelError> {
         let spec = loader.spec().clone();
         let (Some(first), Some(last)) = (devices.first(), devices.last()) else {
             return Err(ModelError::NoDevice);

@@ -329,8 +329,7 @@ impl Loader {
                 self.used.extend(blocks);
                 return Ok(tensor);
             }
-            let shape =
-                if interleaved { [count, inputs, outputs] } else { [count, outputs, inputs] };
+            let shape = if interleaved { [count, inputs, outputs] } else { [count, outputs, inputs] };
             self.expect_shape(stored, &shape)?;
             let tensor = folder.tensor_part(stored, expert, &self.device, self.dtype)?;
             self.used.insert(stored.to_owned());
@@ -345,7 +344,10 @@ impl Loader {
                 pairs[0] = 2;
                 pairs.insert(0, width);
                 let pairs = both.reshape(pairs)?;
-                Ok((pairs.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?, pairs.narrow(1, 1, 1)?.squeeze(1)?.contiguous()?))
+                Ok((
+                    pairs.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?,
+                    pairs.narrow(1, 1, 1)?.squeeze(1)?.contiguous()?,
+                ))
             } else {
                 Ok((both.narrow(0, 0, width)?.contiguous()?, both.narrow(0, width, width)?.contiguous()?))
             }
@@ -390,7 +392,9 @@ impl Loader {
             Some(order) => {
                 // Rows are whole runs of blocks, so that moving their bytes is exact.
                 let width = bytes.len() / outputs.max(1);
-                Cow::Owned(order.iter().flat_map(|&row| &bytes[row * width..(row + 1) * width]).copied().collect())
+                Cow::Owned(
+                    order.iter().flat_map(|&row| &bytes[row * width..(row + 1) * width]).copied().collect(),
+                )
             }
         };
         let matrix = match (dense, &columns) {
@@ -494,12 +498,16 @@ impl Loader {
                     let nested = format!("language_model.{name}");
                     return if folder.contains(&nested) { nested } else { name.to_owned() };
                 }
-                let renamed =
-                    self.names.hf.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
+                let renamed = self
+                    .names
+                    .hf
+                    .iter()
+                    .fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
                 format!("{}{renamed}", self.prefix)
             }
             Checkpoint::Gguf(_) => {
-                let (prefix, part) = match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+                let (prefix, part) = match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
+                {
                     Some((layer, part)) => (format!("blk.{layer}."), part),
                     None => (String::new(), name),
                 };

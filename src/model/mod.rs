@@ -20,14 +20,13 @@ mod open;
 mod spec;
 pub mod weights;
 
-pub use cache::{Cache, Mark};
-pub(crate) use cache::layer_bytes_reading;
+pub use cache::{Cache, Mark, cache_bytes};
 pub use decoder::Decoder;
 pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
 pub use spec::{
-    Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec,
-    MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
+    LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
 };

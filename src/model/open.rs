@@ -56,10 +56,7 @@ impl OpenModel {
     pub fn is_quantised(&self) -> bool {
         let Some(file) = self.gguf() else { return false };
         let count = |quantised: bool| -> usize {
-            file.tensors()
-                .filter(|info| info.dtype.is_dense() != quantised)
-                .map(|info| info.elements())
-                .sum()
+            file.tensors().filter(|info| info.dtype.is_dense() != quantised).map(|info| info.elements()).sum()
         };
         count(true) > count(false)
     }

@@ -3,7 +3,6 @@
 use candle_core::{Device, Tensor};
 use palimpsest::attention::{MassObserver, Masses, NoObserver};
 use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::Mark;
 use palimpsest::prompt::Span;
 use serde::Deserialize;
 
@@ -92,7 +91,7 @@ fn the_greedy_continuation_is_that_of_transformers_and_the_same_again_after_roll
         let mut cache = engine.decoder().cache(tokens.len() + 64).unwrap();
         let logits = engine.prefill(&mut cache, &tokens, 1, &mut NoObserver, &mut |_| true).unwrap();
         let logits = logits.squeeze(0).unwrap();
-        let mark = cache.mark();
+        let mark = cache.mark().unwrap();
         let expected: Vec<u32> = reference(name, "greedy").to_vec1().unwrap();
         for round in 0..2 {
             let mut shown = Vec::new();
@@ -104,7 +103,7 @@ fn the_greedy_continuation_is_that_of_transformers_and_the_same_again_after_roll
                 .unwrap();
             assert_eq!(generated.tokens, expected, "{name}, round {round}");
             assert_eq!(shown, expected);
-            cache.roll_back(mark);
+            cache.roll_back(&mark).unwrap();
             assert_eq!(cache.len(), tokens.len());
         }
         // The first 20 tokens, up to but without a stop token.
@@ -133,10 +132,10 @@ fn a_suffix_after_a_rolled_back_prefix_gives_the_same_bits_each_time_and_the_who
     let engine = engine(&fixture(TINY[0]), 64);
     let (whole, _) = prefill(&engine, &tokens, 10);
     let (_, mut cache) = prefill(&engine, &tokens[..100], 1);
-    let mark = cache.mark();
-    assert_eq!(mark, Mark::at(100));
+    let mark = cache.mark().unwrap();
+    assert_eq!(mark.tokens(), 100);
     let mut suffix = |tokens: &[u32]| {
-        cache.roll_back(mark);
+        cache.roll_back(&mark).unwrap();
         numbers(&engine.prefill(&mut cache, tokens, 10, &mut NoObserver, &mut |_| true).unwrap())
     };
     let first = suffix(&tokens[100..]);
@@ -156,7 +155,7 @@ fn a_full_cache_is_an_error_that_says_so_in_prefill_and_in_decoding() {
     let logits = logits.squeeze(0).unwrap();
     // The last token chosen needs no room: nothing is predicted after it.
     assert_eq!(engine.decode(&mut cache, &logits, &greedy(4), &[], &mut |_| true).unwrap().tokens.len(), 4);
-    cache.roll_back(Mark::at(tokens.len()));
+    assert_eq!(cache.truncate(tokens.len()).unwrap(), tokens.len());
     let error = engine.decode(&mut cache, &logits, &greedy(5), &[], &mut |_| true).unwrap_err().to_string();
     assert!(error.contains("154 of 154 tokens: 1 more do not fit"), "{error}");
     let mut cache = engine.decoder().cache(100).unwrap();
@@ -170,7 +169,7 @@ fn a_token_outside_the_vocabulary_an_empty_prompt_and_a_caller_who_stops_are_err
     let engine = engine(&fixture(TINY[0]), 2);
     let mut cache = engine.decoder().cache(10).unwrap();
     let mut read = |tokens: &[u32], go_on: bool| {
-        cache.roll_back(Mark::at(0));
+        cache.truncate(0).unwrap();
         engine.prefill(&mut cache, tokens, 1, &mut NoObserver, &mut |_| go_on)
     };
     let error = read(&[1, 266, 267], true).unwrap_err().to_string();

@@ -68,7 +68,8 @@ impl Base {
         let head_dim = meta.optional_count("attention.key_length")?.unwrap_or(hidden / heads);
         let value_dim = meta.optional_count("attention.value_length")?.unwrap_or(head_dim);
         if value_dim != head_dim {
-            let problem = format!("is {value_dim}, but key heads are {head_dim} wide; only equal widths are read");
+            let problem =
+                format!("is {value_dim}, but key heads are {head_dim} wide; only equal widths are read");
             return Err(meta.refuse("attention.value_length", problem));
         }
         if !heads.is_multiple_of(kv_heads) {

@@ -90,9 +90,7 @@ impl<'a> Fields<'a> {
     /// The fields of `config`, which must be an object. `place` is the file's name for errors.
     pub fn new(config: &'a Value, place: &str) -> Result<Self, ModelError> {
         match config {
-            Value::Object(object) => {
-                Ok(Fields { object, place: place.to_owned(), read: RefCell::default() })
-            }
+            Value::Object(object) => Ok(Fields { object, place: place.to_owned(), read: RefCell::default() }),
             other => Err(ModelError::Config {
                 place: place.to_owned(),
                 field: "config".to_owned(),

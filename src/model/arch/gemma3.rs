@@ -98,7 +98,9 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let local_theta = meta.optional_positive("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
     let softcap = meta.optional_positive("attn_logit_softcapping")?.map(|cap| cap as f32);
     if let Some(cap) = meta.optional_positive("final_logit_softcapping")? {
-        return Err(meta.refuse("final_logit_softcapping", format!("is {cap}; caps of the output are not built")));
+        return Err(
+            meta.refuse("final_logit_softcapping", format!("is {cap}; caps of the output are not built"))
+        );
     }
     // Of the released sizes only the largest has heads that do not give the scale: llama.cpp knows it by its layers.
     const LARGEST: usize = 62;

@@ -89,7 +89,9 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     // 2 is the sigmoid, and what llama.cpp means for this architecture where nothing is said.
     match meta.optional_count("expert_gating_func")? {
         None | Some(2) => {}
-        Some(n) => return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known"))),
+        Some(n) => {
+            return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known")));
+        }
     }
     let stated = Stated {
         rope: rope::from_gguf(meta, defaults, true)?,

@@ -4,9 +4,7 @@ use serde_json::json;
 
 use super::base::{Base, layer};
 use super::{Architecture, Fields, Meta, Names, rope};
-use crate::model::{
-    Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError,
-};
+use crate::model::{Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
 /// The architecture's line in the table.
 pub const LLAMA: Architecture = Architecture {
@@ -59,5 +57,9 @@ fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
     }
     let head_dim = layer.attention()?.head_dim;
     let half = head_dim / 2;
-    Some((0..rows).map(|row| row / head_dim * head_dim + 2 * (row % head_dim % half) + row % head_dim / half).collect())
+    Some(
+        (0..rows)
+            .map(|row| row / head_dim * head_dim + 2 * (row % head_dim % half) + row % head_dim / half)
+            .collect(),
+    )
 }

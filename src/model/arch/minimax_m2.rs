@@ -5,8 +5,8 @@ use serde_json::json;
 use super::base::{Base, layer};
 use super::{Architecture, Fields, Meta, Names, rope};
 use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError, QkNorm,
-    RopeSpec, Routing,
+    Activation, AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError,
+    QkNorm, RopeSpec, Routing,
 };
 
 /// The architecture's line in the table.
@@ -61,7 +61,9 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let rope = rope::from_gguf(meta, base.rope_defaults(5_000_000.0), true)?;
     match meta.optional_count("expert_gating_func")? {
         None | Some(2) => {}
-        Some(n) => return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known"))),
+        Some(n) => {
+            return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known")));
+        }
     }
     let length = meta.optional_count("expert_feed_forward_length")?;
     let (experts, per_token) = (meta.count("expert_count")?, meta.count("expert_used_count")?);

@@ -15,11 +15,11 @@ mod gpt_oss;
 mod llama;
 mod meta;
 mod minimax_m2;
+mod quantisation;
 mod qwen2;
 mod qwen3;
 mod qwen3_5;
 mod qwen3_moe;
-mod quantisation;
 mod rope;
 
 pub use fields::Fields;
@@ -90,8 +90,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
 pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let fields = Fields::new(config, place)?;
     let found = fields.text("model_type")?;
-    let entry =
-        ARCHITECTURES.iter().find(|a| a.hf.contains(&found)).ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
+    let entry = ARCHITECTURES
+        .iter()
+        .find(|a| a.hf.contains(&found))
+        .ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
     Quantisation::from_hf(&fields)?;
     let spec = match fields.object("text_config")? {
         None => {
@@ -146,7 +148,6 @@ pub fn check_known(name: &str) -> Result<(), ModelError> {
 }
 
 fn unknown(found: &str, name: fn(&Architecture) -> Option<&'static str>) -> ModelError {
-    let known: Vec<String> =
-        ARCHITECTURES.iter().filter_map(name).map(|name| format!("`{name}`")).collect();
+    let known: Vec<String> = ARCHITECTURES.iter().filter_map(name).map(|name| format!("`{name}`")).collect();
     ModelError::UnknownArchitecture { found: found.to_owned(), known: known.join(", ") }
 }

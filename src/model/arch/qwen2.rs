@@ -2,7 +2,9 @@
 
 use super::base::{self, Base, layer};
 use super::{Architecture, Fields, Meta, Names, rope};
-use crate::model::{Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, MlpSpec, ModelError};
+use crate::model::{
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, MlpSpec, ModelError,
+};
 
 /// The architecture's line in the table.
 pub const QWEN2: Architecture =

@@ -4,8 +4,8 @@ use super::base::{Base, layer_types};
 use super::qwen2::dense;
 use super::{Architecture, Fields, Meta, Names, rope};
 use crate::model::{
-    AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, ModelError,
-    NormSpec, QkNorm, RopeSpec,
+    AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec,
+    ModelError, NormSpec, QkNorm, RopeSpec,
 };
 
 /// The architecture's line in the table.
@@ -46,8 +46,10 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         conv: config.count("linear_conv_kernel_dim")?,
     };
     if !delta_net.value_heads.is_multiple_of(delta_net.key_heads) {
-        let problem =
-            format!("is {}, which does not divide the {} value heads", delta_net.key_heads, delta_net.value_heads);
+        let problem = format!(
+            "is {}, which does not divide the {} value heads",
+            delta_net.key_heads, delta_net.value_heads
+        );
         return Err(config.refuse("linear_num_key_heads", problem));
     }
     let interval = config.optional_count("full_attention_interval")?.unwrap_or(INTERVAL);

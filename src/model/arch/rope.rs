@@ -59,8 +59,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
         },
         "yarn" => {
             let factor = p.positive("factor")?;
-            let (mscale, all) =
-                (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
+            let (mscale, all) = (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
             let inferred = match (mscale, all) {
                 (Some(mscale), Some(all)) if factor > 1.0 => {
                     (0.1 * mscale * factor.ln() + 1.0) / (0.1 * all * factor.ln() + 1.0)
@@ -77,8 +76,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
             })
         }
         other => {
-            let problem =
-                format!("is `{other}`; this build knows `default`, `linear`, `llama3` and `yarn`");
+            let problem = format!("is `{other}`; this build knows `default`, `linear`, `llama3` and `yarn`");
             return Err(p.refuse("rope_type", problem));
         }
     };

@@ -75,7 +75,8 @@ impl Attention {
         };
 
         // 5. Attend: (l, heads, head_dim).
-        let mut out = attention::run(&q, &seen.k, &seen.v, &site, observer)?.reshape((l, heads * head_dim))?;
+        let mut out =
+            attention::run(&q, &seen.k, &seen.v, &site, observer)?.reshape((l, heads * head_dim))?;
 
         // 6. Gate and project back: (l, hidden).
         if let Some(gate) = gate {

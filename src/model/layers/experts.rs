@@ -85,8 +85,10 @@ fn route(logits: &[f32], correction: Option<&[f32]>, spec: &ExpertsSpec) -> Vec<
             if let Some((groups, kept)) = groups {
                 keep_groups(&mut corrected, groups, kept);
             }
-            let mut chosen: Vec<(usize, f32)> =
-                best(&corrected, spec.per_token).iter().map(|&(expert, _)| (expert, scores[expert])).collect();
+            let mut chosen: Vec<(usize, f32)> = best(&corrected, spec.per_token)
+                .iter()
+                .map(|&(expert, _)| (expert, scores[expert]))
+                .collect();
             if let Some(eps) = normalise {
                 let sum = chosen.iter().map(|(_, p)| p).sum::<f32>() + eps as f32;
                 chosen.iter_mut().for_each(|(_, p)| *p /= sum);

@@ -180,6 +180,11 @@ impl GgufFile {
         self.version
     }
 
+    /// All metadata keys, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.metadata.keys().map(String::as_str)
+    }
+
     /// The metadata value of a key, as it stands in the file.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
