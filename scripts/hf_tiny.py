@@ -8,13 +8,14 @@ gets, after a check that it gives what the model in memory gave.
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
 
 import hf_layouts
 from hf_numbers import RouterMargin, describe, greedy, reference, write_reference, write_request
@@ -28,6 +29,8 @@ FIXTURE_BYTES = 1_000_000
 # but chooses another expert.
 LEAST_MARGIN = 1e-2
 LEAST_ROUTER_MARGIN = 1e-3
+# The buffer that a router adds to its sigmoids to choose by.
+CORRECTION = "e_score_correction_bias"
 
 # What every architecture shares. Sizes are odd on purpose: none is a multiple of a SIMD width or a block size, so a
 # kernel that forgets its remainder cannot pass. The norm's epsilon is large on purpose: with a usual one, an engine
@@ -82,6 +85,27 @@ GEMMA3 = dict(head_dim=20, num_hidden_layers=4, sliding_window=23, query_pre_att
               rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=20000.0, factor=8.0),
                                    sliding_attention=dict(rope_type="default", rope_theta=300.0)))
 
+# Three of seven experts a token, none of a usual size.
+QWEN3_MOE = dict(hidden_size=60, head_dim=20, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=28,
+                 tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+
+# The limit of the experts' activation is low enough to clip.
+GPT_OSS = dict(head_dim=20, sliding_window=23, num_local_experts=5, num_experts_per_tok=2, swiglu_limit=2.5,
+               layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+               max_position_embeddings=2048, tie_word_embeddings=False,
+               rope_parameters=dict(YARN, factor=8.0, original_max_position_embeddings=256, beta_fast=16.0,
+                                    beta_slow=1.0, truncate=False))
+
+# Five rotary pairs of ten; a dense first layer.
+GLM4_MOE = dict(hidden_size=60, head_dim=20, attention_bias=True, first_k_dense_replace=1, n_routed_experts=9,
+                num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=2, routed_scaling_factor=1.7,
+                tie_word_embeddings=False,
+                rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+MINIMAX_M2 = dict(hidden_size=60, head_dim=20, intermediate_size=28, num_local_experts=7, num_experts_per_tok=3,
+                  tie_word_embeddings=False,
+                  rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
 # One entry an architecture or variant.
 TINY = {
     "llama": Tiny("llama", dict(head_dim=12, tie_word_embeddings=False,
@@ -118,6 +142,34 @@ TINY = {
             model_type="siglip_vision_model", hidden_size=12, intermediate_size=20, num_hidden_layers=1,
             num_attention_heads=2, image_size=8, patch_size=4)),
         release=hf_layouts.age_gemma3, seed=1),
+    "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True, mlp_only_layers=[1]), seed=2),
+    # Sparse where (layer + 1) % 2 is 0: layers 1 and 3.
+    "qwen3-moe-unnormalised": Tiny("qwen3_moe", dict(
+        QWEN3_MOE, num_hidden_layers=4, norm_topk_prob=False, decoder_sparse_step=2, num_experts=5,
+        num_experts_per_tok=2), seed=1),
+    "gpt-oss": Tiny("gpt_oss", dict(GPT_OSS, hidden_size=60, intermediate_size=36), seed=9),
+    "gpt-oss-mxfp4": Tiny("gpt_oss", dict(GPT_OSS, hidden_size=96, intermediate_size=64),
+                          release=hf_layouts.quantise_gpt_oss, seed=2),
+    # As GLM-4.5-Air, but for the groups of experts (two of three).
+    "glm4-moe": Tiny("glm4_moe", dict(GLM4_MOE, use_qk_norm=False, n_group=3, topk_group=2, norm_topk_prob=True),
+                     release=hf_layouts.add_glm4_extras, seed=7),
+    # As GLM-4.5 and 4.6: norms of queries and keys, one group.
+    "glm4-moe-qk-norm": Tiny("glm4_moe", dict(GLM4_MOE, use_qk_norm=True, n_group=1, topk_group=1,
+                                              norm_topk_prob=True), seed=36),
+    "minimax-m2": Tiny("minimax_m2", MINIMAX_M2, seed=90),
+    # Blocks of 128 x 128 with remainders on both sides: 140 = 128 + 12, 144 = 128 + 16, 36 < 128.
+    "minimax-m2-fp8": Tiny("minimax_m2", dict(
+        MINIMAX_M2, hidden_size=140, head_dim=24, intermediate_size=36, num_hidden_layers=2, num_local_experts=5,
+        num_experts_per_tok=2), release=hf_layouts.quantise_minimax, seed=1),
+    # Settings as before transformers 5: rope_theta and rope_scaling instead of rope_parameters.
+    "llama-old-config": Tiny("llama", dict(
+        hidden_size=60, head_dim=20, tie_word_embeddings=False, rope_parameters=dict(
+            rope_type="llama3", rope_theta=50000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=512)), release=hf_layouts.age_settings, seed=4),
+    # The same with `type`, which was the first name of `rope_type`, and two shards.
+    "qwen2-sharded": Tiny("qwen2", dict(hidden_size=60, tie_word_embeddings=False, max_position_embeddings=2048,
+                                        rope_parameters=YARN),
+                          shard="150KB", release=hf_layouts.age_first_settings, seed=4),
 }
 
 # The request of the tiny fixtures. Spans overlap (`overlap`, `tail`), leave a gap (tokens 1..17), start and end off
@@ -176,6 +228,11 @@ def random_vector(name: str, initial: torch.Tensor, noise: torch.Tensor) -> torc
         return noise
     if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")):
         return 0.5 * noise
+    if last == "sinks":
+        # From a sink that takes little to one that takes most of what its head has to give.
+        return torch.linspace(1.0, 7.0, len(noise)) + noise
+    if name.endswith("router.bias"):
+        return 0.5 * noise
     return 0.1 * noise
 
 
@@ -200,9 +257,18 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 weight.add_(0.35 / embedding - 1)  # logits of the same size whatever the embedding's
         elif "embed" in name:
             weight.copy_((embedding if tied else 1.0) * noise)
+        elif name.endswith("proj_bias"):
+            weight.copy_(0.3 * noise)
         else:
-            gain = 1.0
-            if name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
+            gain, inputs = 1.0, weight[0].numel()
+            if ".experts." in name:
+                # [experts, outputs, inputs], but for gpt_oss, which also clips large values.
+                inputs = weight.shape[1 if config.model_type == "gpt_oss" else 2]
+                gain = 1.8 if config.model_type == "gpt_oss" else 1.0
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+                # Decisive, but for sigmoids not so much that they saturate.
+                gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss") else 1.5
+            elif name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
                 heads = weight.shape[0] // head_dim
                 gain = torch.linspace(1.0, 2.2, heads).repeat_interleave(head_dim)[:, None]
             elif name.endswith("in_proj_b.weight"):
@@ -213,13 +279,18 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 gain = torch.tensor([0.1, 0.2, 0.4, 0.8, 1.5]).repeat(len(weight))[:len(weight), None, None]
             elif name.startswith("lm_head"):
                 gain = 2.5
-            weight.copy_(gain * noise * weight[0].numel() ** -0.5)
+            weight.copy_(gain * noise * inputs ** -0.5)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith(CORRECTION):
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
 
 
-def load(folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """What a reader of the folder gets, with the plainest implementation of everything."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
-                                                experts_implementation="eager").eval()
+def load(folder: Path, dtype: torch.dtype, **more) -> torch.nn.Module:
+    """What a reader of the folder gets, with the plainest implementation of everything. Quantised weights are
+    dequantised here, by their format's definition."""
+    with hf_layouts.dequantised(folder) if not more else nullcontext(folder) as plain:
+        return AutoModelForCausalLM.from_pretrained(plain, dtype=dtype, attn_implementation="eager",
+                                                    experts_implementation="eager", **more).eval()
 
 
 def make(tiny: Tiny, seed: int, out: Path) -> None:
@@ -239,7 +310,11 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
         for parameter in model.parameters():
             parameter.copy_(parameter.to(tiny.dtype))
         memory = model(probe).logits
+    # A router's correction is kept in f32, whatever the type of the rest.
+    corrections = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(CORRECTION)}
     model.to(tiny.dtype)
+    for name, buffer in corrections.items():
+        model.get_submodule(name.removesuffix(f".{CORRECTION}"))._buffers[CORRECTION] = buffer
     out.mkdir(parents=True, exist_ok=True)
     for stale in [*out.glob("*.safetensors"), *out.glob("*.json"), *out.glob("*.jinja")]:
         stale.unlink()
@@ -248,11 +323,27 @@ def make(tiny: Tiny, seed: int, out: Path) -> None:
     hf_layouts.settle_types(out)
     if tiny.release:
         tiny.release(out)
-    # The layout on disk loses nothing of the model in memory.
-    with torch.inference_mode():
-        disk = load(out, torch.float32)(probe).logits
-    if not torch.equal(memory, disk):
-        sys.exit(f"error: {out} reads back as another model: logits differ by {(memory - disk).abs().max()}")
+    check_layout(out, model.float(), memory, probe)
+
+
+@torch.inference_mode()
+def check_layout(out: Path, model: torch.nn.Module, logits: torch.Tensor, probe: torch.Tensor) -> None:
+    """Exits where a reader of the folder does not get `model`, whose answer to `probe` is `logits`."""
+    read = load(out, torch.float32)
+    if method := hf_layouts.quantisation(out):
+        # Not the model, but near it (a 4-bit float that is clipped loses a quarter) ...
+        kept = dict(model.named_parameters())
+        for name, parameter in read.named_parameters():
+            if (parameter - kept[name]).abs().max() > 0.26 * kept[name].abs().max():
+                sys.exit(f"error: {out} reads back with another {name}")
+        # ... and transformers' own dequantisation gives what ours does. It takes the size of fp8 blocks from the number
+        # of scales, which is wrong with remainders; hf_layouts.py compares padded weights instead.
+        if method == "fp8":
+            return
+        logits = load(out, torch.float32, quantization_config=Mxfp4Config(dequantize=True))(probe).logits
+    difference = (logits - read(probe).logits).abs().max()
+    if difference != 0:
+        sys.exit(f"error: {out} reads back as another model: logits differ by {difference}")
 
 
 def run_tiny(args: argparse.Namespace) -> None:
