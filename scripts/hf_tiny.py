@@ -120,9 +120,9 @@ TINY = {
                    embedding=0.35, dtype=torch.float32, seed=4),
     # head_dim is hidden_size / heads = 12: six rotary pairs.
     "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
-    "qwen3": Tiny("qwen3", dict(head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
-                                rope_parameters=dict(
-        YARN, attention_factor=1.3, beta_fast=8.0, beta_slow=3.0)), seed=2),
+    "qwen3": Tiny("qwen3", dict(
+        head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
+        rope_parameters=dict(YARN, attention_factor=1.3, beta_fast=8.0, beta_slow=3.0)), seed=2),
     "qwen35-text": Tiny("qwen3_5_text", dict(
         QWEN35, tie_word_embeddings=False,
         layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"]), seed=1),
