@@ -136,8 +136,8 @@ def add_glm4_extras(folder: Path) -> None:
 
 
 def to_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Blocks u8 [..., inputs / 32, 16], the earlier of two values in the low half, and scales u8 [..., inputs / 32], the
-    exponent of a power of two plus 127."""
+    """Blocks u8 [..., inputs / 32, 16], the earlier of two values in the low half, and scales u8 [..., inputs / 32],
+    the exponent of a power of two plus 127."""
     blocks = weight.float().unflatten(-1, (-1, 32))
     # The largest power of two of the elements is 4, that is 2^2.
     exponent = torch.floor(torch.log2(blocks.abs().amax(-1))) - 2

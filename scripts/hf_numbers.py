@@ -105,14 +105,14 @@ class DeltaHooks:
                 self.stack.enter_context(mock.patch.object(sys.modules[source], rule, self.keep(original)))
 
     def keep(self, rule):
-        def kept(query, key, value, *, g, beta, **more):
+        def spy(query, key, value, *, g, beta, **more):
             out, state = rule(query, key, value, g=g, beta=beta, **more)
             if not more["use_qk_l2norm_in_kernel"]:
-                raise SystemExit("error: a delta rule that does not normalise its keys; DeltaHooks assumes that it does")
-            # (tokens, heads, ...)
-            self.seen.setdefault(self.layer, []).append([x[0].detach().double() for x in (query, key, value, g, beta, out)])
+                raise SystemExit("error: a delta rule that does not normalise its keys; DeltaHooks assumes it does")
+            kept = [x[0].detach().double() for x in (query, key, value, g, beta, out)]  # (tokens, heads, ...)
+            self.seen.setdefault(self.layer, []).append(kept)
             return out, state
-        return kept
+        return spy
 
     def attribution(self, layer: int, check: bool) -> torch.Tensor:
         """a [row tokens, value heads, tokens] of the tokens of the row spans, one span after the other."""

@@ -120,9 +120,9 @@ TINY = {
                    embedding=0.35, dtype=torch.float32, seed=4),
     # head_dim is hidden_size / heads = 12: six rotary pairs.
     "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
-    "qwen3": Tiny("qwen3", dict(head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
-                                rope_parameters=dict(
-        YARN, attention_factor=1.3, beta_fast=24.0, beta_slow=1.5)), seed=2),
+    "qwen3": Tiny("qwen3", dict(
+        head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
+        rope_parameters=dict(YARN, attention_factor=1.3, beta_fast=8.0, beta_slow=3.0)), seed=2),
     "qwen35-text": Tiny("qwen3_5_text", dict(
         QWEN35, tie_word_embeddings=False,
         layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"]), seed=1),
@@ -132,7 +132,7 @@ TINY = {
         around=dict(tie_word_embeddings=True, vision_config=dict(
             depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
             num_position_embeddings=4)),
-        release=hf_layouts.add_qwen35_extras, seed=1),
+        release=hf_layouts.add_qwen35_extras, seed=2),
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
         "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
     # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.
@@ -275,8 +275,10 @@ def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
                 gain = torch.linspace(1.0, 3.0, weight.shape[0])[:, None]
             elif name.endswith("conv1d.weight"):
                 # From nearly linear in the activation that follows to well bent by it. Keys that are all bent point
-                # the same way, and the state forgets what it was told before.
+                # the same way, and the state forgets what it was told before. Values are large, so that the epsilon of
+                # the norm after them does not swamp them.
                 gain = torch.tensor([0.1, 0.2, 0.4, 0.8, 1.5]).repeat(len(weight))[:len(weight), None, None]
+                gain[2 * config.linear_num_key_heads * config.linear_key_head_dim:] = 4.0
             elif name.startswith("lm_head"):
                 gain = 2.5
             weight.copy_(gain * noise * inputs ** -0.5)
