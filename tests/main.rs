@@ -6,6 +6,7 @@ mod data;
 mod endpoint;
 mod eval;
 mod figures;
+mod fuzz;
 mod judge;
 mod lens;
 mod models;

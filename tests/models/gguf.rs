@@ -283,6 +283,33 @@ fn a_split_file_is_found_whole_from_any_part() {
 }
 
 #[test]
+fn later_parts_need_only_their_split_metadata_and_the_first_needs_no_tensors() {
+    // As llama.cpp's gguf-split writes them, the first with --no-tensor-first-split.
+    let dir = tempfile::tempdir().unwrap();
+    let [mut first, second] = split();
+    first.tensors.clear();
+    first.data.clear();
+    let mut parts = vec![first, second.clone(), second];
+    parts[2].tensors[0].name = "third";
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.metadata.retain(|(key, _)| number == 0 || key.starts_with("split."));
+        for (key, value) in &mut part.metadata {
+            match *key {
+                "split.count" => *value = Meta::Raw(2, 3_u16.to_le_bytes().to_vec()),
+                "split.no" => *value = Meta::Raw(2, (number as u16).to_le_bytes().to_vec()),
+                _ => {}
+            }
+        }
+        write(dir.path(), &format!("Some-Model-8B.Q4_K_M-{:05}-of-00003.gguf", number + 1), &part.bytes());
+    }
+    let file = GgufFile::open(&[dir.path().join("Some-Model-8B.Q4_K_M-00002-of-00003.gguf")]).unwrap();
+    assert_eq!(file.paths().count(), 3);
+    assert_eq!(file.architecture().unwrap(), "llama");
+    assert_eq!(file.tensors().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["second", "third"]);
+    assert_eq!(file.tensor("third", &Device::Cpu, DType::F32).unwrap().dims(), [2, 4]);
+}
+
+#[test]
 fn a_split_file_with_a_missing_double_or_misplaced_part_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = split();

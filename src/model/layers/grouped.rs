@@ -124,11 +124,20 @@ impl<const GROUP: usize> pulp::WithSimd for Rows<'_, GROUP> {
                     lanes[lane] += scale * part;
                 }
             }
-            *y = lanes.iter().sum::<f32>();
             if let Some(mins) = &matrix.mins {
-                let mins = &mins[row * groups..(row + 1) * groups];
-                *y += mins.iter().zip(sums).map(|(min, sum)| min * sum).sum::<f32>();
+                // In lanes too: one running sum would wait for itself at every group.
+                let (mins, sums) =
+                    (mins[row * groups..(row + 1) * groups].as_chunks::<LANES>(), sums.as_chunks::<LANES>());
+                for (min, sum) in mins.0.iter().zip(sums.0) {
+                    for lane in 0..LANES {
+                        lanes[lane] += min[lane] * sum[lane];
+                    }
+                }
+                for (lane, (min, sum)) in lanes.iter_mut().zip(mins.1.iter().zip(sums.1)) {
+                    *lane += min * sum;
+                }
             }
+            *y = lanes.iter().sum();
         }
     }
 }
