@@ -200,6 +200,7 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
     AttentionStore {
         mass,
         sink: None,
+        delta: None,
         layers: (0..plan.layers).collect(),
         rows,
         keys,

@@ -13,7 +13,7 @@ mod mass;
 mod observer;
 mod store;
 
-pub use mass::{MassObserver, Masses, SpanError};
+pub use mass::{DeltaMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 

@@ -25,7 +25,8 @@ Examples:
 /// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only.
 ///
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
-/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes.
+/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. A model with Gated DeltaNet layers adds their implicit
+/// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -115,9 +116,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
 
     // 4. Write.
-    let Masses { layers, mass, sink } = observer.finish()?;
+    let Masses { layers, mass, sink, delta } = observer.finish()?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
-    let metadata = [
+    let mut metadata = vec![
         ("format", "palimpsest trace 1".to_owned()),
         ("layers", json!(layers).to_string()),
         ("rows", names(observer.rows())),
@@ -134,12 +135,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(sink) = sink {
         tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
     }
+    if let Some(delta) = &delta {
+        tensors.extend(delta.tensors());
+        metadata.push(delta.metadata());
+    }
     write_tensors(&args.out, &tensors, &metadata)?;
     super::say(format_args!(
         "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
         args.out.display(),
         n as f64 / seconds,
-        layers.len()
+        layers.len() + delta.map_or(0, |delta| delta.layers.len())
     ))?;
     if let Some(path) = &args.stats {
         let stats = json!({

@@ -134,7 +134,8 @@ impl<'a> LocalSubject<'a> {
             Some(observer) => observer,
             None => {
                 let inside = rows.iter().filter(|s| s.end <= shared).cloned().collect();
-                let mut observer = observer(inside)?;
+                let keep = if attention { shared } else { 0 };
+                let mut observer = observer(inside)?.keeping(keep);
                 if shared > 0 {
                     engine.read(cache, &prompt.tokens[..shared], &mut observer, &mut go_on)?;
                     cache.mark()?;
@@ -172,10 +173,11 @@ impl<'a> LocalSubject<'a> {
         let attention = match attention {
             false => None,
             true => {
-                let Masses { layers, mass, sink } = own.finish()?;
+                let Masses { layers, mass, sink, delta } = own.finish()?;
                 Some(AttentionStore {
                     mass,
                     sink,
+                    delta,
                     layers,
                     rows: own.rows().to_vec(),
                     keys: own.keys().to_vec(),

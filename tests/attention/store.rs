@@ -13,6 +13,7 @@ fn store() -> AttentionStore {
     AttentionStore {
         mass: Array4::from_shape_fn((2, 3, 2, 3), |(a, b, c, d)| number(a * 18 + b * 6 + c * 3 + d)),
         sink: Some(Array3::from_shape_fn((2, 3, 2), |(a, b, c)| number(a * 6 + b * 2 + c))),
+        delta: None,
         layers: vec![0, 5],
         rows: vec![new.clone(), query.clone()],
         keys: vec![Span::new("bos", 0..2), new, query],

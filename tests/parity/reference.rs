@@ -50,7 +50,7 @@ fn traced(engine: &Engine, file: &TokensFile) -> (Vec<f32>, Vec<f32>) {
     let mut observer = file.observer();
     let mut cache = engine.decoder().cache(file.tokens.len()).unwrap();
     let logits = engine.prefill(&mut cache, &file.tokens, 16, &mut observer, &mut |_| true).unwrap();
-    let Masses { layers, mass, sink } = observer.finish().unwrap();
+    let Masses { layers, mass, sink, .. } = observer.finish().unwrap();
     assert_eq!((layers, sink), (vec![0, 1, 2], None));
     (numbers(&logits), mass.into_raw_vec_and_offset().0)
 }
