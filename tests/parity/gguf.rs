@@ -5,7 +5,7 @@ use candle_core::quantized::GgmlDType;
 
 use super::checkpoint::Llama;
 use super::reference::TokensFile;
-use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, prefill};
+use super::{LLAMA, apart, decode, engine, engine_in, fixture, greedy, prefill};
 
 /// Between two files with the same weights.
 const SAME: f32 = 1e-4;
@@ -24,7 +24,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn an_f32_gguf_gives_the_logits_of_its_safetensors_with_either_rotary_scaling() {
     let dir = tempfile::tempdir().unwrap();
-    for name in TINY {
+    for name in LLAMA {
         let tokens = TokensFile::of(name).tokens;
         let path = Llama::fixture(name).write_gguf(&dir.path().join("f32.gguf"), GgmlDType::F32);
         let (expected, _) = prefill(&engine(&fixture(name), 64), &tokens, 16);

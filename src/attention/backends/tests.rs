@@ -39,7 +39,8 @@ fn calls() -> Result<Vec<Call>> {
                     v: Tensor::randn(0f32, 1.0, keys, device)?,
                     site: Site {
                         layer: 0,
-                        offset, first_key: 0,
+                        offset,
+                        first_key: 0,
                         scale: 1.0 / (d as f32).sqrt(),
                         window,
                         softcap,
@@ -110,7 +111,8 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
         let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
         let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
         let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
-        let site = Site { layer: 0, offset: 40, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
+        let site =
+            Site { layer: 0, offset: 40, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
         for size in SIZES {
             let out = chunked::attention(&q, &k, &v, &site, size)?;
             assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
