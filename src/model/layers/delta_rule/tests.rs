@@ -4,6 +4,8 @@ use candle_core::{DType, Device};
 
 use super::*;
 use crate::attention::delta::normalised;
+use crate::attention::{DeltaSite, MassObserver, Observer};
+use crate::prompt::Span;
 
 /// Sizes of a case: key heads, value heads, key_dim, value_dim.
 type Sizes = (usize, usize, usize, usize);
@@ -35,7 +37,14 @@ pub(in crate::model::layers) fn numbers(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|_| number()).collect()
 }
 
-fn inputs(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes) -> Inputs {
+fn inputs(kind: Kind, l: usize, sizes: Sizes) -> Inputs {
+    let raw = raw(kind, l, sizes);
+    let scale = (sizes.2 as f64).powf(-0.5);
+    Inputs { q: normalised(&raw.q, scale).unwrap(), k: normalised(&raw.k, 1.0).unwrap(), ..raw }
+}
+
+/// Inputs whose queries and keys are not normalised yet.
+fn raw(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes) -> Inputs {
     let device = &Device::Cpu;
     let mut k = numbers(1, l * key_heads * key_dim);
     if kind == Kind::RepeatedKeys {
@@ -66,8 +75,8 @@ fn inputs(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Si
     let k = Tensor::from_vec(k, (l, key_heads, key_dim), device).unwrap();
     let v = numbers(7, l * value_heads * value_dim);
     Inputs {
-        q: normalised(&q, (key_dim as f64).powf(-0.5)).unwrap(),
-        k: normalised(&k, 1.0).unwrap(),
+        q,
+        k,
         v: Tensor::from_vec(v, (l, value_heads, value_dim), device).unwrap(),
         g: Tensor::from_vec(g, (l, value_heads), device).unwrap(),
         beta: Tensor::from_vec(beta, (l, value_heads), device).unwrap(),
@@ -183,5 +192,32 @@ fn a_state_is_never_written_to() {
         let (_, after) = rule(&inputs, &start).unwrap();
         assert_eq!(flat(&start), before);
         assert_ne!(flat(&after), before);
+    }
+}
+
+#[test]
+fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
+    let (l, sizes) = (150, SIZES[0]);
+    let (_, value_heads, _, value_dim) = sizes;
+    for kind in KINDS {
+        // A span for each token, so that the observer reports every single weight.
+        let tokens: Vec<Span> = (0..l).map(|t| Span::new(format!("{t}"), t..t + 1)).collect();
+        let mut observer = MassObserver::new(tokens.clone(), tokens, l).unwrap();
+        let Inputs { q, k, g, beta, v } = raw(kind, l, sizes);
+        observer.observe_delta(&DeltaSite { layer: 0, offset: 0 }, &q, &k, &g, &beta).unwrap();
+        let weights = observer.finish().unwrap().delta.unwrap().signed;
+        let v = flat(&v);
+        let summed: Vec<f64> = (0..l * value_heads * value_dim)
+            .map(|i| {
+                let (t, h, j) = (i / value_dim / value_heads, i / value_dim % value_heads, i % value_dim);
+                (0..=t)
+                    .map(|s| f64::from(weights[[0, h, t, s]]) * v[(s * value_heads + h) * value_dim + j])
+                    .sum()
+            })
+            .collect();
+        let zero = state(sizes).zeros_like().unwrap();
+        let (out, _) = chunked(&inputs(kind, l, sizes), &zero).unwrap();
+        let apart = apart(&out, &summed);
+        assert!(apart < 1e-5, "{kind:?}: {apart:e}");
     }
 }
