@@ -49,10 +49,10 @@ pub fn reference(name: &str, tensor: &str) -> Tensor {
 }
 
 /// Everything that a trace and a reference have in common, by the reference's names.
-type Numbers = BTreeMap<&'static str, Vec<f32>>;
+pub type Numbers = BTreeMap<&'static str, Vec<f32>>;
 
 /// Logits of the last 16 positions, masses, and what else the model has.
-fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
+pub fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
     let mut observer = file.observer();
     let mut cache = engine.decoder().cache(file.tokens.len()).unwrap();
     let logits = engine.prefill(&mut cache, &file.tokens, 16, &mut observer, &mut |_| true).unwrap();
@@ -70,7 +70,7 @@ fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
 }
 
 /// The reference's numbers, those with `suffix`.
-fn expected(name: &str, suffix: &str) -> Numbers {
+pub fn expected(name: &str, suffix: &str) -> Numbers {
     let path = fixture(name).join("reference.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
     let of = |key: &'static str| Some((key, numbers(tensors.get(&format!("{key}{suffix}"))?)));
@@ -90,12 +90,12 @@ fn listed(name: &str, key: &str) -> Vec<usize> {
 }
 
 /// The largest difference of every kind of number.
-fn differences(a: &Numbers, b: &Numbers) -> Vec<(&'static str, f32)> {
+pub fn differences(a: &Numbers, b: &Numbers) -> Vec<(&'static str, f32)> {
     assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());
     a.iter().map(|(key, a)| (*key, apart(a, &b[key]))).collect()
 }
 
-fn tolerance(key: &str) -> f32 {
+pub fn tolerance(key: &str) -> f32 {
     if key == "logits" { LOGITS } else { MASSES }
 }
 
