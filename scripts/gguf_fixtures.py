@@ -53,14 +53,14 @@ PRE_TOKENIZERS = {
 
 GGUF_ONLY: dict[str, Tiny] = {
     # Every layer is sparse and the weights of the chosen experts sum to 1.
-    "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=1),
+    "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
     # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
     "gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
-                                       query_pre_attn_scalar=20), seed=1),
+                                       query_pre_attn_scalar=20), seed=2),
     # The limit of the experts' activation is 7, and every other layer slides.
-    "gpt-oss": replace(TINY["gpt-oss"], config=dict(TINY["gpt-oss"].config, swiglu_limit=7.0), seed=1),
+    "gpt-oss": replace(TINY["gpt-oss"], config=dict(TINY["gpt-oss"].config, swiglu_limit=7.0), seed=3),
     "gpt-oss-mxfp4": replace(TINY["gpt-oss-mxfp4"], config=dict(TINY["gpt-oss-mxfp4"].config, swiglu_limit=7.0),
-                             seed=1),
+                             seed=7),
 }
 
 
@@ -124,6 +124,9 @@ class Converter:
     def __init__(self, checkout: Path) -> None:
         if not (checkout / "convert_hf_to_gguf.py").is_file():
             sys.exit(f"error: {checkout}: no convert_hf_to_gguf.py; give the root of a checkout of llama.cpp")
+        # The checkout's own gguf package, whatever was imported before.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "gguf"]:
+            del sys.modules[name]
         sys.path[:0] = [str(checkout / "gguf-py"), str(checkout)]
         self.script = importlib.import_module("convert_hf_to_gguf")
         self.base = importlib.import_module("conversion.base")
