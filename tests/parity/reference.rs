@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::{MassObserver, Masses, NoObserver};
 use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::{FeedForwardSpec, LayerSpec};
+use palimpsest::model::{Cache, FeedForwardSpec, LayerSpec};
 use palimpsest::prompt::Span;
 use serde::Deserialize;
 
@@ -228,6 +228,38 @@ fn suffixes_after_a_prefix(name: &str) {
     assert_eq!(suffix(&tokens[100..]), first, "{name}: what was there in between leaves no trace");
     let difference = apart(&first, &whole);
     assert!(difference < CUTS, "{name}: off by {difference:e}");
+}
+
+#[test]
+fn windows_and_states_hold_over_far_more_tokens_than_a_window_and_through_rolling_back() {
+    for name in ["gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let once = TokensFile::of(name).tokens;
+        let tokens: Vec<u32> = once.iter().cycle().take(1000).copied().collect();
+        let (whole, _) = prefill(&engine(&fixture(name), 1000), &tokens, 400);
+        let engine = engine(&fixture(name), 37);
+        let (cut, mut cache) = prefill(&engine, &tokens, 400);
+        assert!(apart(&cut, &whole) < 4.0 * CUTS, "{name}: off by {:e}", apart(&cut, &whole));
+
+        // Back to the middle, by the cache's own memory of a mark: what follows is the same again, and decoded too.
+        cache.truncate(0).unwrap();
+        let read = |cache: &mut Cache, tokens: &[u32], keep: usize| {
+            numbers(&engine.prefill(cache, tokens, keep, &mut NoObserver, &mut |_| true).unwrap())
+        };
+        read(&mut cache, &tokens[..700], 1);
+        cache.mark().unwrap();
+        let first = read(&mut cache, &tokens[700..], 300);
+        assert!(apart(&first, &whole[whole.len() - first.len()..]) < 4.0 * CUTS, "{name}");
+        assert_eq!(cache.truncate(720).unwrap(), 700, "{name}: the mark at 700 is the last state at hand");
+        assert_eq!(read(&mut cache, &tokens[700..], 300), first, "{name}");
+        assert_eq!(cache.truncate(701).unwrap(), 700);
+        let decoded = decode(&engine, &mut cache, &tokens[700..]);
+        assert!(
+            apart(&decoded, &first) < 4.0 * CUTS,
+            "{name}: decoding is off by {:e}",
+            apart(&decoded, &first)
+        );
+        assert_eq!(cache.truncate(699).unwrap(), 0, "{name}: no state before the mark is at hand");
+    }
 }
 
 #[test]
