@@ -8,7 +8,7 @@ use super::Site;
 
 pub(super) mod chunked;
 pub(super) mod cpu;
-mod softmax;
+pub(super) mod softmax;
 #[cfg(test)]
 mod tests;
 

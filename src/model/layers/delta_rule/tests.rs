@@ -140,7 +140,9 @@ fn both_rules_equal_the_definition_at_any_length() {
             for l in [1, 2, 3, 17, 63, 64, 65, 200] {
                 let (inputs, state) = (inputs(kind, l, sizes), state(sizes));
                 let (out, after) = defined(&inputs, &state);
-                for (name, rule) in [("chunked", chunked as Rule), ("recurrent", recurrent)] {
+                for (name, rule) in
+                    [("chunked", chunked as Rule), ("recurrent", recurrent), ("slices", on_slices)]
+                {
                     let (found, state) = rule(&inputs, &state).unwrap();
                     assert_eq!(found.dims(), [l, sizes.1, sizes.3]);
                     let (out, after) = (apart(&found, &out), apart(&state, &after));
@@ -162,12 +164,14 @@ fn a_carried_state_makes_any_cut_equal_to_the_whole() {
     for kind in KINDS {
         let (inputs, start) = (inputs(kind, l, sizes), state(sizes));
         let (out, after) = defined(&inputs, &start);
-        for cut in [37, 64, 100, 500, l] {
+        for (cut, rule) in
+            [37, 64, 100, 500, l].into_iter().flat_map(|cut| [(cut, chunked as Rule), (cut, on_slices)])
+        {
             let mut state = start.clone();
             let mut outputs = Vec::new();
             for at in (0..l).step_by(cut) {
                 let part = inputs.narrow(at, cut.min(l - at)).unwrap();
-                let (out, next) = chunked(&part, &state).unwrap();
+                let (out, next) = rule(&part, &state).unwrap();
                 outputs.push(out);
                 state = next;
             }
@@ -188,7 +192,7 @@ fn a_state_is_never_written_to() {
     let start = state(sizes);
     let before = flat(&start);
     let inputs = inputs(Kind::Plain, 70, sizes);
-    for rule in [chunked as Rule, recurrent] {
+    for rule in [chunked as Rule, recurrent, on_slices] {
         let (_, after) = rule(&inputs, &start).unwrap();
         assert_eq!(flat(&start), before);
         assert_ne!(flat(&after), before);
