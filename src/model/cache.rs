@@ -154,8 +154,9 @@ impl Windowed {
             // Only the last window - 1 are still seen. They go to the start of the buffer, of a larger one if need be.
             let keep = self.held.min(self.window - 1);
             let needed = window_rows(self.window, l, capacity);
-            for (buffer, _) in [(&mut self.k, 0), (&mut self.v, 1)] {
-                let kept = buffer.narrow(1, self.held - keep, keep)?.contiguous()?;
+            for buffer in [&mut self.k, &mut self.v] {
+                // A copy: the buffer cannot be written from itself.
+                let kept = buffer.narrow(1, self.held - keep, keep)?.force_contiguous()?;
                 if needed > rows {
                     let (heads, _, d) = buffer.dims3()?;
                     *buffer = Tensor::zeros((heads, needed, d), buffer.dtype(), buffer.device())?;
