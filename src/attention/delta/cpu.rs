@@ -100,14 +100,14 @@ impl pulp::WithSimd for Invert<'_> {
         let Invert { block: HeadBlock { m, pairwise, from_start, transform }, products, beta } = self;
         let m = *m;
         softmax::exp_sum(from_start, 0.0);
-        for i in 0..m {
+        for (i, &b) in beta.iter().enumerate() {
             let decays = &mut pairwise[i * m..][..=i];
             softmax::exp_sum(decays, 0.0);
             let (done, row) = transform.split_at_mut(i * m);
             let row = &mut row[..=i];
-            row[i] = beta[i];
-            for j in 0..i {
-                let factor = -beta[i] * decays[j] * products[i * m + j];
+            row[i] = b;
+            for (j, (decay, product)) in decays.iter().zip(&products[i * m..]).take(i).enumerate() {
+                let factor = -b * decay * product;
                 for (x, y) in row[..=j].iter_mut().zip(&done[j * m..][..=j]) {
                     *x = factor.mul_add(*y, *x);
                 }

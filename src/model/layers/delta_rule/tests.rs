@@ -1,4 +1,4 @@
-//! The blocked and the token-by-token rule against the definition in f64.
+//! The rule in blocks, token by token and on slices against the definition in f64.
 
 use candle_core::{DType, Device};
 
@@ -107,9 +107,9 @@ pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec
             let s = &mut s[h * dk * dv..][..dk * dv];
             let decay = g[t * value_heads + h].exp();
             s.iter_mut().for_each(|x| *x *= decay);
-            for j in 0..dv {
+            for (j, v) in v.iter().enumerate() {
                 let held: f64 = (0..dk).map(|i| k[i] * s[i * dv + j]).sum();
-                let written = beta[t * value_heads + h] * (v[j] - held);
+                let written = beta[t * value_heads + h] * (v - held);
                 (0..dk).for_each(|i| s[i * dv + j] += k[i] * written);
                 out.push((0..dk).map(|i| q[i] * s[i * dv + j]).sum());
             }
@@ -134,7 +134,7 @@ const SIZES: [Sizes; 3] = [(2, 6, 12, 10), (3, 3, 16, 16), (1, 2, 5, 7)];
 const KINDS: [Kind; 3] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme];
 
 #[test]
-fn both_rules_equal_the_definition_at_any_length() {
+fn every_form_of_the_rule_equals_the_definition_at_any_length() {
     for kind in KINDS {
         for sizes in SIZES {
             for l in [1, 2, 3, 17, 63, 64, 65, 200] {
@@ -223,5 +223,25 @@ fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
         let (out, _) = chunked(&inputs(kind, l, sizes), &zero).unwrap();
         let apart = apart(&out, &summed);
         assert!(apart < 1e-5, "{kind:?}: {apart:e}");
+    }
+}
+
+#[test]
+fn what_is_not_a_number_reaches_the_outputs_after_it_and_the_state() {
+    let (l, sizes) = (100, SIZES[0]);
+    for rule in [chunked as Rule, recurrent, on_slices] {
+        for which in 0..5 {
+            let mut inputs = inputs(Kind::Plain, l, sizes);
+            let Inputs { q, k, v, g, beta } = &mut inputs;
+            let x = [q, k, v, g, beta].into_iter().nth(which).unwrap();
+            let mut damaged: Vec<f32> = x.flatten_all().unwrap().to_vec1().unwrap();
+            let at_token_70 = 70 * damaged.len() / l;
+            damaged[at_token_70] = f32::NAN;
+            *x = Tensor::from_vec(damaged, x.shape(), &Device::Cpu).unwrap();
+            let (out, after) = rule(&inputs, &state(sizes)).unwrap();
+            let nan = |x: &Tensor| flat(x).iter().any(|x| x.is_nan());
+            assert!(nan(&out.narrow(0, 70, 1).unwrap()), "input {which}");
+            assert_eq!(nan(&after), which > 0, "input {which}: only queries leave the state alone");
+        }
     }
 }
