@@ -10,6 +10,9 @@ For developers only. Environment: `pip install -r scripts/requirements.txt sente
   gemma GGUF             tests/fixtures/tokenizers/gemma3.json: the ids of Gemma 3's whole vocabulary, which comes from
                          a GGUF file (models/gemma3-270m.toml)
 
+  templates LLAMA_CPP    tests/fixtures/tokenizers/templates.json: what transformers makes of conversations with the
+                         published chat templates that lie in llama.cpp's repository
+
 The texts are in tests/fixtures/tokenizers/texts.json; ids are in their order, without special tokens added.
 
 Gemma. The vocabulary is a SentencePiece model. It is put together again from the file and checked two ways: by
@@ -278,6 +281,36 @@ def run_gemma(args: argparse.Namespace) -> None:
     print(f"gemma3: {len(ids)} texts, sentencepiece gives the same for all but {exempt} with control tokens or U+2581")
 
 
+# ---------------------------------------------------------------------------------------------------------------
+# templates
+# ---------------------------------------------------------------------------------------------------------------
+
+TEMPLATES = ["GLM-4.6", "GLM-4.7-Flash", "HuggingFaceTB-SmolLM3-3B", "MiniMax-M2", "Qwen-Qwen2.5-7B-Instruct",
+             "Qwen-Qwen3-0.6B", "Qwen3-Coder", "Qwen3.5-4B", "google-gemma-2-2b-it", "meta-llama-Llama-3.1-8B-Instruct",
+             "meta-llama-Llama-3.2-3B-Instruct", "meta-llama-Llama-3.3-70B-Instruct", "openai-gpt-oss-120b"]
+USER, ASSISTANT = {"role": "user", "content": " Where is the <b>cat</b>? "}, {"role": "assistant", "content": "On the mat."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+CONVERSATIONS = [[USER], [SYSTEM, USER], [SYSTEM, USER, ASSISTANT, {"role": "user", "content": "And \u201cthe dog\u201d?\n"}]]
+
+
+def run_templates(args: argparse.Namespace) -> None:
+    from datetime import datetime
+
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+    found = []
+    for name in TEMPLATES:
+        template = _compile_jinja_template((args.llama_cpp / "models" / "templates" / f"{name}.jinja").read_text())
+        for messages in CONVERSATIONS:
+            if messages[0] is SYSTEM and "gemma" in name:
+                continue  # has no system role
+            rendered = template.render(
+                messages=messages, add_generation_prompt=True, bos_token="<B>", eos_token="<E>", tools=None, documents=None,
+                strftime_now=lambda form: datetime(2025, 1, 1, 12).strftime(form))
+            found.append({"template": name, "messages": messages, "rendered": rendered})
+    write(OUT / "templates.json", found)
+    print(f"{len(found)} conversations with {len(TEMPLATES)} templates")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -287,6 +320,9 @@ def main() -> None:
     command = commands.add_parser("gemma")
     command.add_argument("gguf", type=Path, help="the GGUF file of models/gemma3-270m.toml")
     command.set_defaults(run=run_gemma)
+    command = commands.add_parser("templates")
+    command.add_argument("llama_cpp", type=Path, help="root of a checkout of llama.cpp")
+    command.set_defaults(run=run_templates)
     args = parser.parse_args()
     args.run(args)
 

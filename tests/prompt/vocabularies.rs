@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
+use palimpsest::chat::{self, MessageRole};
 use palimpsest::model::weights::GgufFile;
 use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
-use palimpsest::prompt::{KNOWN_PRE_TOKENIZERS, Tokenizer};
+use palimpsest::prompt::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
 use serde::de::DeserializeOwned;
 
 /// A pre-tokeniser's name as llama.cpp's converter writes it; the folder has the same name.
@@ -98,5 +99,70 @@ fn gemma_gguf_gives_hugging_faces_ids() {
         // A visible space decodes as a space.
         let decoded = tokenizer.decode(&tokenizer.encode(&text).unwrap(), false).unwrap();
         assert_eq!(decoded, text.replace('\u{2581}', " "));
+    }
+}
+
+/// The released vocabularies of Llama 3, Qwen 2 and GPT-2, and the ids that Hugging Face's tokenisers give, lie in
+/// llama.cpp's repository, too large to be copied. PALIMPSEST_LLAMA_CPP names a checkout.
+/// (Its file for Qwen 3.5 is Qwen 2's vocabulary with ids of llama.cpp's own, which composes no accents.)
+#[test]
+#[ignore = "needs a checkout of llama.cpp; set PALIMPSEST_LLAMA_CPP to its path"]
+fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
+    let checkout =
+        std::env::var_os("PALIMPSEST_LLAMA_CPP").expect("PALIMPSEST_LLAMA_CPP is the path of a checkout");
+    for name in ["llama-bpe", "qwen2", "gpt-2"] {
+        let file = |ending: &str| {
+            PathBuf::from(&checkout).join("models").join(format!("ggml-vocab-{name}.gguf{ending}"))
+        };
+        let tokenizer = from_gguf(file(""));
+        let texts = std::fs::read_to_string(file(".inp")).unwrap();
+        let ids = std::fs::read_to_string(file(".out")).unwrap();
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let ids: Vec<&str> = ids.lines().collect();
+        for (text, line) in texts.iter().zip(&ids) {
+            let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            assert_eq!(tokenizer.encode(text).unwrap(), expected, "{name}: {text:?}");
+        }
+        assert!(
+            ids.len() > 40 && texts.len() >= ids.len(),
+            "{name}: {} texts, {} lines of ids",
+            texts.len(),
+            ids.len()
+        );
+    }
+}
+
+/// Published chat templates lie in llama.cpp's repository.
+#[test]
+#[ignore = "needs a checkout of llama.cpp; set PALIMPSEST_LLAMA_CPP to its path"]
+fn published_chat_templates_render_as_in_transformers() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        template: String,
+        messages: Vec<Message>,
+        rendered: String,
+    }
+    #[derive(serde::Deserialize)]
+    struct Message {
+        role: String,
+        content: String,
+    }
+    let checkout =
+        std::env::var_os("PALIMPSEST_LLAMA_CPP").expect("PALIMPSEST_LLAMA_CPP is the path of a checkout");
+    for Case { template: name, messages, rendered } in read::<Vec<Case>>("templates.json") {
+        let path = PathBuf::from(&checkout).join("models/templates").join(format!("{name}.jinja"));
+        let source = std::fs::read_to_string(path).unwrap();
+        let template = ChatTemplate::new(&name, &source, Some("<B>"), Some("<E>")).unwrap();
+        let messages: Vec<_> = (messages.into_iter())
+            .map(|message| {
+                let role = match message.role.as_str() {
+                    "system" => MessageRole::System,
+                    "user" => MessageRole::User,
+                    _ => MessageRole::Assistant,
+                };
+                chat::Message { role, content: message.content }
+            })
+            .collect();
+        assert_eq!(template.render(&messages, true).unwrap(), rendered, "{name}");
     }
 }
