@@ -33,7 +33,7 @@ from transformers.convert_slow_tokenizer import generate_merges
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN_2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN_3_5
 
-from smollm2_fixtures import CASES, TOPICS, everyday_session
+from real_model_fixtures import CASES, TOPICS, everyday_session
 
 OUT = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "tokenizers"
 
