@@ -7,6 +7,7 @@ mod endpoint;
 mod eval;
 mod figures;
 mod fuzz;
+mod gemma;
 mod judge;
 mod lens;
 mod models;

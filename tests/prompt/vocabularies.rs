@@ -88,12 +88,11 @@ fn tokens_decode_to_the_text_however_the_vocabulary_was_read() {
     }
 }
 
-/// Gemma 3's own vocabulary of 262,144 tokens. PALIMPSEST_GEMMA3 names the file of `models/gemma3-270m.toml`.
+/// Gemma 3's own vocabulary of 262,144 tokens.
 #[test]
-#[ignore = "needs the GGUF file of gemma3-270m; set PALIMPSEST_GEMMA3 to its path"]
-fn gemma_gguf_gives_hugging_faces_ids() {
-    let path = std::env::var_os("PALIMPSEST_GEMMA3").expect("PALIMPSEST_GEMMA3 is the path of the GGUF file");
-    let tokenizer = from_gguf(path.into());
+fn gemmas_vocabulary_gives_hugging_faces_ids() {
+    let Some(path) = crate::gemma::file() else { return };
+    let tokenizer = from_gguf(path);
     assert_ids(&tokenizer, "gemma3.json", "gemma3");
     for text in read::<Vec<String>>("texts.json") {
         // A visible space decodes as a space.
@@ -102,18 +101,23 @@ fn gemma_gguf_gives_hugging_faces_ids() {
     }
 }
 
+/// The checkout of llama.cpp that PALIMPSEST_LLAMA_CPP names, for what is too large to be copied from it.
+fn llama_cpp() -> Option<PathBuf> {
+    let checkout = std::env::var_os("PALIMPSEST_LLAMA_CPP");
+    if checkout.is_none() {
+        println!("left out: PALIMPSEST_LLAMA_CPP names no checkout of llama.cpp");
+    }
+    checkout.map(PathBuf::from)
+}
+
 /// The released vocabularies of Llama 3, Qwen 2 and GPT-2, and the ids that Hugging Face's tokenisers give, lie in
 /// llama.cpp's repository, too large to be copied. PALIMPSEST_LLAMA_CPP names a checkout.
 /// (Its file for Qwen 3.5 is Qwen 2's vocabulary with ids of llama.cpp's own, which composes no accents.)
 #[test]
-#[ignore = "needs a checkout of llama.cpp; set PALIMPSEST_LLAMA_CPP to its path"]
 fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
-    let checkout =
-        std::env::var_os("PALIMPSEST_LLAMA_CPP").expect("PALIMPSEST_LLAMA_CPP is the path of a checkout");
+    let Some(checkout) = llama_cpp() else { return };
     for name in ["llama-bpe", "qwen2", "gpt-2"] {
-        let file = |ending: &str| {
-            PathBuf::from(&checkout).join("models").join(format!("ggml-vocab-{name}.gguf{ending}"))
-        };
+        let file = |ending: &str| checkout.join("models").join(format!("ggml-vocab-{name}.gguf{ending}"));
         let tokenizer = from_gguf(file(""));
         let texts = std::fs::read_to_string(file(".inp")).unwrap();
         let ids = std::fs::read_to_string(file(".out")).unwrap();
@@ -134,7 +138,6 @@ fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
 
 /// Published chat templates lie in llama.cpp's repository.
 #[test]
-#[ignore = "needs a checkout of llama.cpp; set PALIMPSEST_LLAMA_CPP to its path"]
 fn published_chat_templates_render_as_in_transformers() {
     #[derive(serde::Deserialize)]
     struct Case {
@@ -147,10 +150,9 @@ fn published_chat_templates_render_as_in_transformers() {
         role: String,
         content: String,
     }
-    let checkout =
-        std::env::var_os("PALIMPSEST_LLAMA_CPP").expect("PALIMPSEST_LLAMA_CPP is the path of a checkout");
+    let Some(checkout) = llama_cpp() else { return };
     for Case { template: name, messages, rendered } in read::<Vec<Case>>("templates.json") {
-        let path = PathBuf::from(&checkout).join("models/templates").join(format!("{name}.jinja"));
+        let path = checkout.join("models/templates").join(format!("{name}.jinja"));
         let source = std::fs::read_to_string(path).unwrap();
         let template = ChatTemplate::new(&name, &source, Some("<B>"), Some("<E>")).unwrap();
         let messages: Vec<_> = (messages.into_iter())
