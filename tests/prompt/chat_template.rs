@@ -96,7 +96,7 @@ fn constructs_of_published_templates_work() {
         (
             "{{ messages[0].content }}{% if tools is iterable and tools | length > 0 %}tools{% endif %}\
              {{ [] is iterable }}{{ 'a' is iterable }}",
-            "Be brief.truetrue",
+            "Be brief.TrueTrue",
         ),
         // macros
         (
