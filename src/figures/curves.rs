@@ -94,8 +94,9 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
         panel: (if columns > 2 { 190 } else { 300 }, 130),
     };
     let caption = format!(
-        "{} {NOISE} {BAND} n is the number of cases.{}{}",
+        "{} {NOISE} {BAND} n is the number of cases.{}{}{}",
         how_to_read(scale),
+        super::about_linear_layers(lens, super::LINEAR_CURVES),
         super::left_out(&empty),
         super::without_verdicts(lens)
     );
@@ -147,8 +148,9 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
     };
     let caption = format!(
         "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {NOISE} {BAND} n is \
-         the number of cases.{}",
+         the number of cases.{}{}",
         how_to_read(scale),
+        super::about_linear_layers(lens, super::LINEAR_CURVES),
         super::left_out(&empty)
     );
     figure(name, title, caption, &sheet, &all)

@@ -155,6 +155,23 @@ fn left_out(groups: &[Group]) -> String {
     format!(" Left out, having no members: {}.", names.join(", "))
 }
 
+/// A sentence on the linear layers of a model that has any, with how a figure shows them; nothing for the others.
+fn about_linear_layers(lens: &Lens, shown: &str) -> String {
+    if !lens.has_linear_layers() {
+        return String::new();
+    }
+    format!(
+        " At linear layers ({shown}) the value is the share of |weight|: the sizes of the layer's implicit attention weights \
+         on the session over those on all tokens, averaged over value heads instead of heads."
+    )
+}
+
+/// How curves show linear layers.
+const LINEAR_CURVES: &str =
+    "grey band, hollow markers, thinner lines apart from those of the softmax layers, noise dotted";
+/// How heat maps show linear layers.
+const LINEAR_ROWS: &str = "rows with an open mark at their left; the shades are those of the softmax layers";
+
 /// What a figure that splits by verdict says where there are no verdicts.
 fn without_verdicts(lens: &Lens) -> &'static str {
     match lens.judge {
