@@ -133,6 +133,6 @@ impl Measured {
             format!("{cell:>17}")
         });
         let ratio = self.ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
-        format!("{:<26}{:>5}{}{ratio:>9}", self.group.label(), self.n, cells.concat())
+        format!("{:<26}{:>5}{} {ratio:>8}", self.group.label(), self.n, cells.concat())
     }
 }

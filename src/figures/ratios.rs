@@ -91,6 +91,7 @@ fn draw(
         rows,
         legend: Vec::new(),
         panel: (300, 150),
+        reach: 10.0,
     };
     let caption = format!(
         "{how} Above the line at 1 the query attends more to the new session. Bands: 95% bootstrap over cases of the whole \

@@ -43,6 +43,9 @@ pub struct Sheet {
     pub legend: Vec<(Stroke, String)>,
     /// Size of one panel's plot in pixels.
     pub panel: (i32, i32),
+    /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
+    /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
+    pub reach: f64,
 }
 
 /// One panel.
@@ -210,6 +213,14 @@ impl Sheet {
         Ok(())
     }
 
+    /// Whether some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
+    pub fn cuts_linear_layers(&self) -> bool {
+        let y = Range::of(self);
+        let points = self.series().flat_map(|series| &series.points).filter(|point| point.layer.is_linear());
+        let mut values = points.filter_map(|point| point.value).filter(|value| *value > 0.0);
+        values.any(|value| !(y.low..=y.high).contains(&value))
+    }
+
     fn series(&self) -> impl Iterator<Item = &Series> {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
@@ -251,8 +262,11 @@ struct Range {
 
 impl Range {
     fn of(sheet: &Sheet) -> Self {
-        let points = || sheet.series().flat_map(|series| &series.points);
         let positive = |v: &f64| *v > 0.0 && v.is_finite();
+        let all = || sheet.series().flat_map(|series| &series.points);
+        let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
+        // what sets the axis: softmax layers, linear ones where there are no others
+        let points = || all().filter(|p| !(softmax && p.layer.is_linear()));
         let means = || points().filter_map(|p| p.value).filter(positive).chain(sheet.reference);
         let bands = || points().filter_map(|p| p.band);
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
@@ -264,6 +278,12 @@ impl Range {
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
         let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
         let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
+        let linear =
+            || all().filter(|p| softmax && p.layer.is_linear()).filter_map(|p| p.value).filter(positive);
+        let (low, most) = (
+            linear().fold(low, f64::min).max(low / sheet.reach),
+            linear().fold(most, f64::max).min(most * sheet.reach),
+        );
         let room = (most / low).powf(0.05).max(1.05);
         let (low, high) = (low / room, most * room);
         Range { low, high, ticks: value_ticks(low, high) }
@@ -348,7 +368,10 @@ fn band(
         let (low, high) = p.band.filter(|b| b.1 > 0.0 && p.value.is_some_and(|v| v > 0.0))?;
         Some((p.layer.index as f64, y.clamp(low), y.clamp(high)))
     });
-    let fill = stroke.colour.mix(if stroke.is_noise() { 0.10 } else { 0.20 }).filled();
+    let share = if stroke.is_noise() { 0.10 } else { 0.20 };
+    // there are more of them, and on grey
+    let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
+    let fill = stroke.colour.mix(share).filled();
     for run in runs(points) {
         let upper = run.iter().map(|(x, _, high)| (*x, *high));
         let lower = run.iter().rev().map(|(x, low, _)| (*x, *low));
@@ -521,6 +544,7 @@ pub(super) fn svg(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lens::{Group, Point, Scale, Statistic};
 
     #[test]
     fn bands_lie_behind_linear_layers_only() {
@@ -536,6 +560,43 @@ mod tests {
             vec![(0.5, 1.5), (3.5, 5.5)]
         );
         assert!(linear_stretches(&[layer(0, false), layer(1, false)]).is_empty());
+    }
+
+    #[test]
+    fn linear_layers_do_not_push_the_others_off_the_axis() {
+        let point = |index: usize, kind, value| Point {
+            layer: Layer { index, kind },
+            n: 1,
+            undefined: 0,
+            value: Some(value),
+            band: None,
+            signed: None,
+        };
+        let sheet = |points: Vec<Point>| {
+            let (statistic, scale) = (Statistic::RatioOfMeans, Scale::Mass);
+            let series = Series { group: Group::all(), statistic, scale, n: 1, points };
+            let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
+            Sheet {
+                title: String::new(),
+                origin: String::new(),
+                y_label: String::new(),
+                percent: false,
+                reference: Some(1.0),
+                rows: vec![vec![Some(Panel { title: String::new(), legend: Vec::new(), lines })]],
+                legend: Vec::new(),
+                panel: (300, 150),
+                reach: 10.0,
+            }
+        };
+        let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
+        let far = sheet(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
+        let y = Range::of(&far);
+        assert!((0.05..0.1).contains(&y.low) && (20.0..40.0).contains(&y.high), "{} to {}", y.low, y.high);
+        assert!(far.cuts_linear_layers());
+        let near = sheet(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
+        assert!(!near.cuts_linear_layers() && Range::of(&near).high < 7.0);
+        let only = sheet(vec![point(0, linear, 1e3)]);
+        assert!(!only.cuts_linear_layers());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use palimpsest::figures::sheet::{Panel, Sheet};
-use palimpsest::figures::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
+use palimpsest::figures::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
 use palimpsest::lens::{
     Correctness, Curve, Group, Layer, LayerKind, Part, Point, Scale, Series, Statistic, table,
 };
@@ -113,6 +113,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
             rows: vec![Curve::ALL.map(panel).into()],
             legend: vec![(noise, "noise baseline of the same colour".to_owned())],
             panel: (260, 210),
+            reach: 1000.0,
         };
         assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");
     }
@@ -147,6 +148,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
                 rows: rows.map(|row| row.iter().map(panel).collect()).collect(),
                 legend: Vec::new(),
                 panel: (300, 150),
+                reach: 10.0,
             };
             assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");
         }
