@@ -167,10 +167,9 @@ fn about_linear_layers(lens: &Lens, shown: &str) -> String {
 }
 
 /// How curves show linear layers.
-const LINEAR_CURVES: &str =
-    "grey band, hollow markers, thinner lines apart from those of the softmax layers, noise dotted";
+const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own, noise dotted";
 /// How heat maps show linear layers.
-const LINEAR_ROWS: &str = "rows with an open mark at their left; the shades are those of the softmax layers";
+const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
 /// What a figure that splits by verdict says where there are no verdicts.
 fn without_verdicts(lens: &Lens) -> &'static str {
