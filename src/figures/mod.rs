@@ -161,8 +161,8 @@ fn about_linear_layers(lens: &Lens, shown: &str) -> String {
         return String::new();
     }
     format!(
-        " At linear layers ({shown}) the value is the share of |weight|: the sizes of the layer's implicit attention weights \
-         on the session over those on all tokens, averaged over value heads instead of heads."
+        " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
+         weights on the session over those on all tokens, averaged over value heads instead of heads."
     )
 }
 
