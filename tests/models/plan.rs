@@ -156,7 +156,7 @@ fn a_plan_says_what_is_not_known_does_not_fit_or_is_longer_than_the_model() {
         (&["qwen3-8b", "--device", "tpu"], "`tpu` is no device"),
         (&["qwen3-8b", "--device", "cuda:0,cuda:0"], "names cuda:0 twice"),
         (&["qwen3-8b", "--dtype", "int4"], "`int4` is no dtype"),
-        (&["qwen3-8b", "--memory", "-1"], "--memory"),
+        (&["qwen3-8b", "--memory", "0"], "above 0"),
         (&["qwen3-8b", "--context", "0"], "above 0"),
     ] {
         let (code, _, err) = plan(args);
@@ -185,4 +185,38 @@ fn a_trace_with_the_layers_split_between_two_devices_is_bit_equal_to_one_without
             plan["devices"].as_array().unwrap().iter().map(|d| d["layers"].as_u64().unwrap()).collect();
         assert!(layers.len() == 2 && layers.iter().all(|&n| n > 0), "{name}: {layers:?}");
     }
+}
+
+/// With attention recorded over 4,096 tokens of the small real model, which is fetched once into the model home.
+#[test]
+fn the_peak_memory_of_a_real_model_is_the_planned_one_within_a_tenth() {
+    const TOKENS: usize = 4096;
+    if std::env::var_os("PALIMPSEST_OFFLINE").is_some() || !cfg!(target_os = "linux") {
+        println!("left out: this test needs SmolLM2-135M, and Linux to tell the peak");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (tokens, out, stats) = (path("tokens.json"), path("out.safetensors"), path("stats.json"));
+    let file = json!({
+        "tokens": (0..TOKENS).map(|i| 100 + i * 7919 % 48_000).collect::<Vec<_>>(),
+        "spans": { "history": [0, TOKENS - 240], "new": [TOKENS - 240, TOKENS - 40], "query": [TOKENS - 40, TOKENS] },
+        "rows": ["new", "query"],
+        "logits": 1,
+    });
+    std::fs::write(&tokens, file.to_string()).unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let model = "smollm2-135m";
+    run(&["trace", "--model", model, "--tokens", &tokens, "--out", &out, "--stats", &stats]);
+    // After the trace, which fetches the file where it is not here: the plan is then of the file.
+    let plan = run(&["model", "plan", model, "--context", &TOKENS.to_string(), "--json"]);
+    let plan: Json = serde_json::from_slice(&plan).unwrap();
+    let stats: Json = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+    let (planned, measured) = (&plan["peak_resident"], &stats["peak_resident_bytes"]);
+    let (planned, measured) = (planned.as_f64().unwrap(), measured.as_f64().unwrap());
+    assert!((planned / measured - 1.0).abs() < 0.1, "planned {planned}, measured {measured}");
 }

@@ -291,7 +291,10 @@ fn remedies(outline: &Outline, wish: &Wish, free: &[Option<u64>], needed: u64) -
 
 /// Bytes for people.
 pub fn gigabytes(bytes: u64) -> String {
-    format!("{:.2} GB", bytes as f64 / 1e9)
+    match bytes {
+        0..100_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
 }
 
 #[cfg(test)]

@@ -44,11 +44,11 @@ fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
 #[test]
 fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
     let observer = |context| Plan::new(&outline("qwen3.5-9b"), &bf16(context, 1), &[None]).observer();
-    // From one context to another only what grows a token: 24 layers of 16 keys of 128 in bf16, two f32 a value head; and
-    // what grows with the attention's table of spans is none, as its blocks are at their longest already.
-    let grown = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 65_536u64;
-    let table = 4 * 65_536 * 512 * 4;
-    assert_eq!(observer(131_072) - observer(65_536), grown + table);
+    // From one long context to another only this grows: in 24 layers 16 keys of 128 in bf16 and two f32 a value head; and
+    // while an attention layer with 4 key/value heads is measured, the table of which key belongs to which of 512 spans.
+    let history = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 131_072u64;
+    let table = 4 * 131_072 * 512 * 4;
+    assert_eq!(observer(262_144) - observer(131_072), history + table);
 }
 
 #[test]
