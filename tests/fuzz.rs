@@ -60,7 +60,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 /// A few changes, one after another.
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
-    prop::collection::vec(edit(), 1..8)
+    prop::collection::vec(edit(), 1..5)
 }
 
 fn apply(bytes: &mut Vec<u8>, edits: &[Edit]) {

@@ -8,11 +8,19 @@
 
 use std::ops::Range;
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 mod block;
+mod chunked;
+mod cpu;
+mod gather;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use block::{BLOCK, Blocks, block_length, blocked, normalised};
+use cpu::Walk;
+pub(crate) use cpu::rule as cpu_rule;
+use gather::HeadSums;
 
 /// Rows that go backwards together.
 const ROWS: usize = 512;
@@ -67,7 +75,8 @@ impl History {
         Ok(kept)
     }
 
-    fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
+    /// The tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
+    fn part(&self, range: Range<usize>) -> Result<[Tensor; 3]> {
         let first = self.pieces.partition_point(|p| p.start <= range.start).saturating_sub(1);
         let (mut k, mut g, mut beta) = (Vec::new(), Vec::new(), Vec::new());
         for piece in self.pieces[first..].iter().take_while(|p| p.start < range.end) {
@@ -78,8 +87,13 @@ impl History {
             beta.push(piece.beta.narrow(0, from, l)?);
         }
         let k = normalised(&Tensor::cat(&k, 0)?, 1.0)?;
-        // Always whole blocks, so that the arithmetic does not depend on the chunks.
-        Blocks::new(&k, &Tensor::cat(&g, 0)?, &Tensor::cat(&beta, 0)?, BLOCK)
+        Ok([k, Tensor::cat(&g, 0)?.contiguous()?, Tensor::cat(&beta, 0)?.contiguous()?])
+    }
+
+    /// Their blocks: always of the full length, so that the arithmetic does not depend on the chunks.
+    fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
+        let [k, g, beta] = self.part(range)?;
+        Blocks::new(&k, &g, &beta, BLOCK)
     }
 }
 
@@ -101,207 +115,53 @@ pub(super) fn segment_sums(
     bounds: &[usize],
 ) -> Result<DeltaSums> {
     let (rows, key_heads, key_dim) = q.dims3()?;
-    let last_row = first_row + rows;
-    if history.len() < last_row {
+    let kept = history.len();
+    if kept < first_row + rows {
         candle_core::bail!(
-            "This is a bug: rows up to position {last_row} of which only {} keys were kept",
-            history.len()
+            "This is a bug: rows {first_row}..{} but only {kept} keys were kept",
+            first_row + rows
+        );
+    }
+    let value_heads = history.pieces.first().map_or(Ok(0), |p| p.g.dim(1))?;
+    if value_heads == 0 || value_heads % key_heads != 0 {
+        candle_core::bail!(
+            "the delta rule: {value_heads} value heads are no multiple of {key_heads} key heads"
         );
     }
     let segments = bounds.len().saturating_sub(1);
-    let value_heads = history.pieces.first().map_or(Ok(0), |p| p.g.dim(1))?;
     let mut all =
         DeltaSums { signed: vec![0.0; value_heads * segments], share: vec![0.0; value_heads * segments] };
-    let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?.contiguous()?; // (key_heads, r, key_dim)
+    let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
-        // (value_heads, r, key_dim)
-        let group = value_heads / key_heads;
-        let q = q
-            .narrow(1, start, r)?
-            .unsqueeze(1)?
-            .broadcast_as((key_heads, group, r, key_dim))?
-            .contiguous()?
-            .reshape((value_heads, r, key_dim))?;
-        let mut gathered = Gathered::new(bounds, value_heads, r);
-        backwards(&q, first_row + start, key_heads, history, &mut gathered)?;
-        gathered.add_to(&mut all)?;
+        let q = q.narrow(1, start, r)?.contiguous()?;
+        let mut heads = vec![HeadSums::new(segments, r); value_heads];
+        let walk = if q.device().is_cpu() { walk_on_cpu } else { chunked::walk };
+        walk(&q, first_row + start, history, bounds, &mut heads)?;
+        for (h, head) in heads.iter().enumerate() {
+            for segment in 0..segments {
+                all.signed[h * segments + segment] += head.signed(segment);
+                all.share[h * segments + segment] += head.share(segment);
+            }
+        }
     }
     Ok(all)
 }
 
-/// Walks from the last row of `q` (value_heads, r, key_dim) back to the first key.
-fn backwards(
+/// [`chunked::walk`] on f32 slices.
+fn walk_on_cpu(
     q: &Tensor,
     first_row: usize,
-    key_heads: usize,
     history: &History,
-    gathered: &mut Gathered<'_>,
+    bounds: &[usize],
+    heads: &mut [HeadSums],
 ) -> Result<()> {
-    let (value_heads, r, key_dim) = q.dims3()?;
-    let group = value_heads / key_heads;
-    let end = first_row + r;
-    // The rows that have begun, the last ones: (value_heads, begun, key_dim).
-    let mut w: Option<Tensor> = None;
-    let panels = (0..end).step_by(PANEL).rev();
-    for panel in panels {
-        let blocks = history.blocks(panel..end.min(panel + PANEL))?;
-        let c = blocks.c;
-        let from_start = blocks.log_decay.exp()?; // (n * value_heads, c, 1)
-        let to_end = blocks.to_end()?.contiguous()?; // (n * value_heads, 1, c)
-        for i in (0..blocks.n).rev() {
-            let at = panel + i * c;
-            let part = |x: &Tensor| blocks.part(x, i);
-            let decay = part(&from_start)?; // (value_heads, c, 1)
-
-            // 1. Rows inside the block begin: they see it up to themselves, later rows see all of it.
-            let inside = at.max(first_row)..end.min(at + c);
-            let mut seen = part(&to_end)?;
-            let mut kept = decay.narrow(1, c - 1, 1)?;
-            if !inside.is_empty() {
-                let n = inside.len();
-                let begin = q.narrow(1, inside.start - first_row, n)?;
-                let own_seen = part(&blocks.pairwise)?.narrow(1, inside.start - at, n)?;
-                let own_kept = decay.narrow(1, inside.start - at, n)?;
-                match &w {
-                    None => (w, seen, kept) = (Some(begin.contiguous()?), own_seen.contiguous()?, own_kept),
-                    Some(after) => {
-                        let later = after.dim(1)?;
-                        let repeat = |x: &Tensor| x.broadcast_as((value_heads, later, x.dim(2)?));
-                        seen = Tensor::cat(&[own_seen, repeat(&seen)?], 1)?;
-                        kept = Tensor::cat(&[own_kept, repeat(&kept)?], 1)?;
-                        w = Some(Tensor::cat(&[&begin, after], 1)?);
-                    }
-                }
-            }
-            let Some(begun) = &w else { continue };
-            let m = begun.dim(1)?;
-
-            // 2. The weights of the block: (value_heads, begun, c). Keys serve `group` consecutive value heads.
-            let k = part(&blocks.k)?; // (key_heads, c, key_dim)
-            let weights = begun
-                .reshape((key_heads, group * m, key_dim))?
-                .matmul(&k.transpose(1, 2)?)?
-                .reshape((value_heads, m, c))?
-                .broadcast_mul(&seen)?
-                .matmul(&part(&blocks.transform)?)?;
-            gathered.add(&weights, at)?;
-
-            // 3. What earlier keys see of the rows.
-            if at > 0 {
-                let taken = weights
-                    .broadcast_mul(&decay.transpose(1, 2)?)?
-                    .reshape((key_heads, group * m, c))?
-                    .matmul(&k)?
-                    .reshape((value_heads, m, key_dim))?;
-                w = Some((begun.broadcast_mul(&kept)? - taken)?);
-            }
-        }
+    let mut rows = Walk::new(q, first_row, heads.len())?;
+    let end = first_row + q.dim(1)?;
+    for start in (0..end).step_by(PANEL).rev() {
+        let panel = start..end.min(start + PANEL);
+        let [k, g, beta] = history.part(panel.clone())?;
+        rows.back(&k, &g, &beta, panel, bounds, heads)?;
     }
     Ok(())
-}
-
-/// Sums of the weights of a group of rows.
-struct Gathered<'a> {
-    bounds: &'a [usize],
-    value_heads: usize,
-    rows: usize,
-    /// `[segment][value_heads]`
-    signed: Vec<f64>,
-    /// `[segment][value_heads][rows]`, and last the sizes of all weights, inside segments or not.
-    sizes: Vec<f64>,
-    /// What goes to one place for a while, and stays on the device until the place changes.
-    run: Option<Run>,
-}
-
-struct Run {
-    /// `None` outside of all segments.
-    segment: Option<usize>,
-    /// (value_heads, begun)
-    signed: Tensor,
-    sizes: Tensor,
-}
-
-impl<'a> Gathered<'a> {
-    fn new(bounds: &'a [usize], value_heads: usize, rows: usize) -> Self {
-        let segments = bounds.len().saturating_sub(1);
-        Gathered {
-            bounds,
-            value_heads,
-            rows,
-            signed: vec![0.0; segments * value_heads],
-            sizes: vec![0.0; (segments + 1) * value_heads * rows],
-            run: None,
-        }
-    }
-
-    /// Adds the weights (value_heads, begun, c) of the keys from `at` on; the rows are the last `begun`.
-    fn add(&mut self, weights: &Tensor, at: usize) -> Result<()> {
-        let c = weights.dim(2)?;
-        let sizes = weights.abs()?;
-        let mut end = at + c;
-        while end > at {
-            // The last place that begins before `end`: a segment, or what is outside of all.
-            let border = self.bounds.partition_point(|&b| b < end);
-            let segment = border.checked_sub(1).filter(|s| s + 1 < self.bounds.len());
-            let start = border.checked_sub(1).map_or(at, |b| self.bounds[b].max(at));
-            let sum = |x: &Tensor| x.narrow(2, start - at, end - start)?.sum(D::Minus1);
-            let (signed, sizes) = (sum(weights)?, sum(&sizes)?);
-            self.run = Some(match self.run.take() {
-                Some(run) if run.segment == segment && run.sizes.dims() == sizes.dims() => {
-                    Run { segment, signed: (run.signed + signed)?, sizes: (run.sizes + sizes)? }
-                }
-                other => {
-                    self.close(other)?;
-                    Run { segment, signed, sizes }
-                }
-            });
-            end = start;
-        }
-        Ok(())
-    }
-
-    fn close(&mut self, run: Option<Run>) -> Result<()> {
-        let Some(Run { segment, signed, sizes }) = run else { return Ok(()) };
-        let begun = sizes.dim(1)?;
-        let per_head = self.value_heads * self.rows;
-        let last = self.sizes.len() - per_head;
-        for (head, of_rows) in sizes.to_vec2::<f32>()?.iter().enumerate() {
-            for place in segment.map(|s| s * per_head).into_iter().chain([last]) {
-                let rows = &mut self.sizes[place + head * self.rows..][..self.rows];
-                for (sum, x) in rows[self.rows - begun..].iter_mut().zip(of_rows) {
-                    *sum += f64::from(*x);
-                }
-            }
-        }
-        if let Some(segment) = segment {
-            for (head, of_rows) in signed.to_vec2::<f32>()?.iter().enumerate() {
-                let sum: f64 = of_rows.iter().map(|x| f64::from(*x)).sum();
-                self.signed[segment * self.value_heads + head] += sum;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the sums over the rows to `all`.
-    fn add_to(mut self, all: &mut DeltaSums) -> Result<()> {
-        let run = self.run.take();
-        self.close(run)?;
-        let segments = self.bounds.len().saturating_sub(1);
-        for segment in 0..segments {
-            for head in 0..self.value_heads {
-                let of_rows =
-                    |place: usize| &self.sizes[(place * self.value_heads + head) * self.rows..][..self.rows];
-                let share: f64 = of_rows(segment)
-                    .iter()
-                    .zip(of_rows(segments))
-                    .filter(|(_, total)| **total != 0.0)
-                    .map(|(size, total)| size / total)
-                    .sum();
-                all.share[head * segments + segment] += share;
-                all.signed[head * segments + segment] += self.signed[segment * self.value_heads + head];
-            }
-        }
-        Ok(())
-    }
 }

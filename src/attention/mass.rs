@@ -272,7 +272,8 @@ impl MassObserver {
         let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(segments);
         let key = &self.keys[key];
         let sum: f64 = of_row[at(key.start)..at(key.end)].iter().sum();
-        (sum / self.rows[row].len() as f64) as f32
+        // The sum of nothing is -0.
+        ((sum + 0.0) / self.rows[row].len() as f64) as f32
     }
 
     fn segments(&self) -> usize {

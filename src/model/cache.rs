@@ -17,6 +17,8 @@ pub struct Cache {
     capacity: usize,
     /// The latest marks, for callers that come back to a length rather than to a mark.
     marks: Vec<Mark>,
+    /// Whether a forward has begun and not ended: some layers have taken its tokens, others not.
+    torn: bool,
 }
 
 /// Marks that a cache remembers by itself.
@@ -152,8 +154,9 @@ impl Windowed {
             // Only the last window - 1 are still seen. They go to the start of the buffer, of a larger one if need be.
             let keep = self.held.min(self.window - 1);
             let needed = window_rows(self.window, l, capacity);
-            for (buffer, _) in [(&mut self.k, 0), (&mut self.v, 1)] {
-                let kept = buffer.narrow(1, self.held - keep, keep)?.contiguous()?;
+            for buffer in [&mut self.k, &mut self.v] {
+                // A copy: the buffer cannot be written from itself.
+                let kept = buffer.narrow(1, self.held - keep, keep)?.force_contiguous()?;
                 if needed > rows {
                     let (heads, _, d) = buffer.dims3()?;
                     *buffer = Tensor::zeros((heads, needed, d), buffer.dtype(), buffer.device())?;
@@ -227,7 +230,7 @@ impl Cache {
             .zip(devices)
             .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, dtype, device))
             .collect::<Result<_>>()?;
-        Ok(Cache { layers, length: 0, capacity, marks: Vec::new() })
+        Ok(Cache { layers, length: 0, capacity, marks: Vec::new(), torn: false })
     }
 
     /// Tokens in the cache.
@@ -247,6 +250,7 @@ impl Cache {
 
     /// Remembers the current state. The latest marks are remembered by the cache too, for [`Cache::truncate`].
     pub fn mark(&mut self) -> Result<Mark> {
+        self.check_whole()?;
         let saved = self.layers.iter().map(|layer| match layer {
             LayerCache::Full { .. } => Ok(Saved::InPlace),
             LayerCache::Windowed(windowed) => windowed.save(),
@@ -280,6 +284,7 @@ impl Cache {
             }
         }
         self.length = mark.length;
+        self.torn = false;
         self.marks.retain(|m| m.length <= self.length);
         Ok(())
     }
@@ -288,11 +293,13 @@ impl Cache {
     /// hand; returns how many are left. A model whose layers all see the whole context is left with `tokens`, others with the
     /// length of a remembered mark, or 0.
     pub fn truncate(&mut self, tokens: usize) -> Result<usize> {
-        if tokens >= self.length {
+        if tokens >= self.length && !self.torn {
             return Ok(self.length);
         }
+        let tokens = tokens.min(self.length);
         if self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. })) {
             self.length = tokens;
+            self.torn = false;
             self.marks.retain(|m| m.length <= tokens);
             return Ok(tokens);
         }
@@ -301,10 +308,28 @@ impl Cache {
             None => {
                 self.layers.iter_mut().try_for_each(LayerCache::reset)?;
                 self.length = 0;
+                self.torn = false;
                 self.marks.clear();
             }
         }
         Ok(self.length)
+    }
+
+    /// Begins a forward. Every layer then takes its tokens once, and [`Cache::advance`] ends it.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.check_whole()?;
+        self.torn = true;
+        Ok(())
+    }
+
+    /// Refuses to go on after a forward that failed half way.
+    fn check_whole(&self) -> Result<()> {
+        if self.torn {
+            candle_core::bail!(
+                "This is a bug: a cache is used after a failed forward and was not rolled back"
+            );
+        }
+        Ok(())
     }
 
     /// Writes a layer's new keys and values, both (kv_heads, l, head_dim), after the tokens in the cache, and returns views
@@ -348,9 +373,10 @@ impl Cache {
         Ok(())
     }
 
-    /// Counts `l` tokens that every layer has appended.
+    /// Ends a forward: counts `l` tokens that every layer has taken.
     pub(super) fn advance(&mut self, l: usize) {
         self.length += l;
+        self.torn = false;
     }
 }
 
@@ -374,4 +400,67 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, dtype: DType) -
 
 fn bytes_at_first(mixer: &MixerSpec, capacity: usize, dtype: DType) -> Option<usize> {
     cache_bytes(mixer, capacity, WINDOW_ROOM, dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: usize = 5;
+
+    /// Keys of one head and one dimension that are their positions, values their negatives.
+    fn tokens(from: usize, l: usize) -> (Tensor, Tensor) {
+        let k =
+            Tensor::arange(from as f32, (from + l) as f32, &Device::Cpu).and_then(|k| k.reshape((1, l, 1)));
+        let Ok(k) = k else { panic!("{k:?}") };
+        let Ok(v) = k.neg() else { panic!("no negative") };
+        (k, v)
+    }
+
+    fn windowed(capacity: usize) -> Windowed {
+        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity);
+        let zeros = || Tensor::zeros((1, rows, 1), DType::F32, &Device::Cpu);
+        match (zeros(), zeros()) {
+            (Ok(k), Ok(v)) => Windowed { window: WINDOW, k, v, first: 0, held: 0 },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Appends and checks that exactly what the new tokens can see comes back.
+    fn append(cache: &mut Windowed, position: usize, l: usize) -> Result<()> {
+        let (k, v) = tokens(position, l);
+        let seen = cache.append(&k, &v, position, 1 << 20)?;
+        let first = position.saturating_sub(WINDOW - 1);
+        assert_eq!(seen.first, first, "at {position}");
+        let expected: Vec<f32> = (first..position + l).map(|p| p as f32).collect();
+        assert_eq!(seen.k.flatten_all()?.to_vec1::<f32>()?, expected);
+        let negated: Vec<f32> = expected.iter().map(|x| -x).collect();
+        assert_eq!(seen.v.flatten_all()?.to_vec1::<f32>()?, negated);
+        Ok(())
+    }
+
+    #[test]
+    fn a_windowed_layer_gives_back_the_window_whatever_is_appended_and_rolled_back_to() -> Result<()> {
+        let mut cache = windowed(1 << 20);
+        let mut position = 0;
+        let mut marks = Vec::new();
+        // Single tokens, odd chunks, chunks larger than the buffer, and far more tokens than it holds.
+        for (i, l) in
+            [1, 3, 7, 200, 1, 90, 1, 1, 300, 1000, 1, 64, 2].into_iter().cycle().take(60).enumerate()
+        {
+            append(&mut cache, position, l)?;
+            position += l;
+            if i % 4 == 1 {
+                marks.push((position, cache.save()?));
+            }
+            if i % 7 == 6
+                && let Some((length, Saved::Window { k, v })) = marks.last()
+            {
+                cache.restore(k, v, *length)?;
+                position = *length;
+            }
+        }
+        assert!(position > 2 * cache.k.dim(1)?, "the buffer was moved along");
+        Ok(())
+    }
 }

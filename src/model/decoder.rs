@@ -118,6 +118,8 @@ impl Decoder {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
 
+        cache.begin()?;
+
         // 1. Embed: (l, hidden).
         let ids = Tensor::new(tokens, self.embedding.device())?;
         let mut x = self.embedding.index_select(&ids, 0)?;

@@ -75,6 +75,8 @@ fn value() -> impl Strategy<Value = Value> {
 enum Change {
     /// The value at a place replaced.
     Set(Index, Value),
+    /// The number at a place, of all places with one, replaced.
+    Number(Index, u64),
     /// The value at a place replaced by that of another.
     Copy(Index, Index),
     /// The value at a place put into a list of so many of it.
@@ -87,6 +89,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     let place = any::<Index>;
     let change = prop_oneof![
         4 => (place(), value()).prop_map(|(at, value)| Change::Set(at, value)),
+        4 => (place(), super::number()).prop_map(|(at, number)| Change::Number(at, number)),
         1 => (place(), place()).prop_map(|(to, from)| Change::Copy(to, from)),
         1 => (place(), 0..40usize).prop_map(|(at, count)| Change::Repeat(at, count)),
         2 => place().prop_map(Change::Remove),
@@ -120,6 +123,14 @@ fn change(config: &mut Value, changes: &[Change]) {
         let place = |index: &Index| all[index.index(all.len())].clone();
         match change {
             Change::Set(at, value) => *config.pointer_mut(&place(at)).unwrap() = value.clone(),
+            Change::Number(at, number) => {
+                let is_number = |place: &&String| config.pointer(place).is_some_and(Value::is_number);
+                let numbers: Vec<String> = all.iter().filter(is_number).cloned().collect();
+                if !numbers.is_empty() {
+                    let place: &String = at.get(&numbers);
+                    *config.pointer_mut(place).unwrap() = json!(number);
+                }
+            }
             Change::Copy(to, from) => {
                 let copied = config.pointer(&place(from)).unwrap().clone();
                 *config.pointer_mut(&place(to)).unwrap() = copied;
@@ -154,7 +165,9 @@ fn the_configs_that_are_mutated_are_valid_and_every_place_in_them_can_be_removed
         }
         let mut all = Vec::new();
         places(&config, "", &mut all);
-        assert!(all.iter().any(|place| place == "/rope_parameters/rope_theta"), "{}", path.display());
+        // Nested places are reached, too: every one of these has an object of rotary settings somewhere.
+        assert!(all.iter().any(|place| place.contains("/rope_")), "{}", path.display());
+        assert!(all.iter().any(|place| place.matches('/').count() > 1), "{}", path.display());
         for place in all.iter().rev() {
             remove(&mut config, place);
         }

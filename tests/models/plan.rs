@@ -51,7 +51,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("qwen3.5-27b", 27.0, 0.03),
         ("gpt-oss-20b", 20.9, 0.005),
         ("gpt-oss-120b", 116.8, 0.005),
-        // 106 with the layer that predicts a further token, which is not run.
+        // Without the layer that predicts a further token, which is not run.
         ("glm-4.5-air", 106.0, 0.03),
         ("minimax-m2.5", 229.0, 0.01),
     ];

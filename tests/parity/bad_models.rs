@@ -11,7 +11,7 @@ use palimpsest::model::OpenModel;
 use serde_json::{Value as Json, json};
 
 use super::checkpoint::{Llama, write_gguf};
-use super::{TINY, engine, fixture};
+use super::{LLAMA, TINY, engine, fixture};
 
 /// The error of opening or loading `path`, which is to name what is wrong.
 fn refusal(path: &Path) -> String {
@@ -64,7 +64,15 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
         ("tie_word_embeddings", json!("yes"), "`tie_word_embeddings` is \"yes\""),
         ("tie_word_embeddings", json!(true), "does not use: `lm_head.weight`"),
         ("attention_bias", json!(true), "q_proj.bias` is missing"),
-        ("rope_parameters", json!({"rope_type": "yarn", "rope_theta": 1e4}), "`rope_type` is `yarn`"),
+        ("rope_parameters", json!({"rope_type": "linear", "rope_theta": 1e4}), "`factor` is missing"),
+        ("rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4}), "`rope_type` is `longrope`"),
+        (
+            "logit_scale",
+            json!(0.5),
+            "`logit_scale` is 0.5, a field that this architecture is not known to have",
+        ),
+        ("rope_parameters", json!({"rope_type": "default", "ntk_alpha": 2.0}), "`ntk_alpha` is 2.0"),
+        ("quantization_config", json!({"quant_method": "gptq"}), "`quant_method` is `gptq`"),
         ("rope_parameters", json!({"rope_type": "default", "rope_theta": 0}), "`rope_theta` is 0"),
         ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "`factor` is missing"),
         ("rope_parameters", json!(7), "is 7, not an object"),
@@ -85,7 +93,7 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
 #[test]
 fn the_rotary_settings_of_earlier_transformers_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
-    for name in TINY {
+    for name in LLAMA {
         let mut model = Llama::fixture(name);
         let mut scaling = model.config["rope_parameters"].take();
         model.config["rope_theta"] = scaling["rope_theta"].take();
@@ -134,10 +142,28 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
         ("block_count", Value::U32(2), "does not use: `blk.2"),
         ("block_count", Value::String("3".into()), "llama.block_count"),
         ("attention.head_count", Value::U32(0), "`llama.attention.head_count` is 0"),
-        ("attention.head_count", Value::U32(5), "5 with 2 key/value heads"),
-        ("attention.head_count_kv", Value::U32(4), "6 with 4 key/value heads"),
-        ("attention.key_length", Value::U32(13), "of width 13"),
-        ("rope.dimension_count", Value::U32(6), "6 rotary dimensions"),
+        (
+            "attention.head_count",
+            Value::U32(5),
+            "`llama.attention.head_count_kv` is 2, which does not divide the 5",
+        ),
+        (
+            "attention.head_count_kv",
+            Value::U32(4),
+            "`llama.attention.head_count_kv` is 4, which does not divide the 6",
+        ),
+        (
+            "attention.key_length",
+            Value::U32(13),
+            "`llama.attention.value_length` is 12, but key heads are 13 wide",
+        ),
+        ("rope.dimension_count", Value::U32(5), "`llama.rope.dimension_count` is 5"),
+        ("rope.dimension_count", Value::U32(14), "`llama.rope.dimension_count` is 14"),
+        (
+            "logit_scale",
+            Value::F32(2.0),
+            "`llama.logit_scale` is a key that this architecture is not known to have",
+        ),
         ("rope.freq_base", Value::F32(0.0), "`llama.rope.freq_base` is 0"),
         ("rope.freq_base", Value::F32(-1.0), "`llama.rope.freq_base` is -1"),
         ("attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "layer_norm_rms_epsilon` is NaN"),
@@ -145,7 +171,7 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
         ("context_length", Value::U32(0), "`llama.context_length` is 0"),
         ("embedding_length", Value::U32(64), "where the config implies [267, 64]"),
         ("expert_count", Value::U32(8), "`llama.expert_count` is 8"),
-        ("rope.scaling.type", Value::String("yarn".into()), "`llama.rope.scaling.type` is `yarn`"),
+        ("rope.scaling.type", Value::String("yarn".into()), "`llama.rope.scaling.factor` is missing"),
     ] {
         let key: &'static str = format!("llama.{key}").leak();
         let found = refused(&[(key, Some(value.clone()))]);
@@ -155,9 +181,10 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
     let found = refused(&[
         ("llama.attention.head_count", Some(Value::U32(128))),
         ("llama.attention.key_length", None),
+        ("llama.attention.value_length", None),
         ("llama.rope.dimension_count", None),
     ]);
-    assert!(found.contains("heads of width 0"), "{found}");
+    assert!(found.contains("`llama.attention.key_length` is 0"), "{found}");
     let found = refused(&[("general.architecture", Some(Value::String("rwkv".into())))]);
     assert!(found.contains("unknown architecture `rwkv`"), "{found}");
 }

@@ -66,7 +66,7 @@ pub fn layer_activations(
             let scores = if streams(wish, device) { 0 } else { score_block(a, wish, BLOCK_ROWS.min(l)).0 };
             l * attention_width(a, size) + scores
         }
-        MixerSpec::DeltaNet(d) => delta_net(d, l, size),
+        MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
     };
     let feed_forward = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size),
@@ -99,11 +99,12 @@ fn mlp_width(mlp: &MlpSpec, size: u64) -> u64 {
     copies * n(mlp.intermediate) * size
 }
 
-/// The convolution's inputs and sums in f32, the rule's inputs and outputs, and for a panel of tokens the blocks' matrices.
-fn delta_net(d: &DeltaNetSpec, l: u64, size: u64) -> u64 {
+/// The convolution's inputs and sums in f32, the rule's inputs and outputs, and for a panel of tokens the blocks' matrices,
+/// which on the CPU stay within its cache.
+fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     let (channels, values, heads) = (n(d.channels()), n(d.values()), n(d.value_heads));
     let token = (2 * channels + 2 * values) * size + (4 * channels + 3 * values) * 4;
-    let panel = l.min(KEYS_TOGETHER);
+    let panel = if device == DeviceName::Cpu { 0 } else { l.min(KEYS_TOGETHER) };
     // Triangles, decays and their inverses, 6 of them at the widest; what reads the state and what writes it.
     let blocks = panel * heads * (6 * RULE_BLOCK + 4 * n(d.key_dim) + 3 * n(d.value_dim)) * 4;
     l * token + blocks
@@ -147,10 +148,19 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
             table.max(rows)
         }
         MixerSpec::DeltaNet(d) => {
-            let heads = n(d.value_heads);
-            let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) * 4 + 4 * RULE_BLOCK * 4 + (SPANS + 1) * 8);
-            let keys = KEYS_TOGETHER.min(n(wish.context)) * (heads * 6 * RULE_BLOCK + 3 * n(d.keys())) * 4;
-            rows + keys
+            let (heads, keys) = (n(d.value_heads), n(d.keys()));
+            let panel = KEYS_TOGETHER.min(n(wish.context));
+            match device {
+                // What earlier keys see of every row, and each row's sums by span.
+                DeviceName::Cpu => {
+                    heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (SPANS + 1) * 8) + panel * 3 * keys * 4
+                }
+                // The rows again, their weights, and the blocks' matrices; the sums by span are not on the device.
+                _ => {
+                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK) * 4;
+                    rows + panel * (heads * 6 * RULE_BLOCK + 3 * keys) * 4
+                }
+            }
         }
     }
 }

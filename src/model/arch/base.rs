@@ -175,6 +175,18 @@ pub fn window(config: &Fields) -> Result<usize, ModelError> {
     config.count("sliding_window")
 }
 
+/// Refuses a GGUF file that states another routing than `expected`: llama.cpp's 1 is softmax, 2 sigmoid, 3 softmax over the
+/// chosen. Nothing stated means the architecture's own.
+pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
+    match meta.optional_count("expert_gating_func")? {
+        Some(n) if n != expected => {
+            let problem = format!("is {n}; this architecture routes by {expected}");
+            Err(meta.refuse("expert_gating_func", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn too_many(layers: usize) -> String {
     format!("is {layers}; no model has more than {MAX_LAYERS} layers")
 }

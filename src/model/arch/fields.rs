@@ -106,6 +106,11 @@ impl<'a> Fields<'a> {
         Some(value).filter(|v| !v.is_null())
     }
 
+    /// Whether there are no fields.
+    pub fn is_empty(&self) -> bool {
+        self.object.is_empty()
+    }
+
     /// Refuses the first field that no one has read, that is not known to be harmless and that says something: not null,
     /// false, 0, or empty.
     pub fn finish(&self) -> Result<(), ModelError> {

@@ -86,13 +86,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let mut defaults = base.rope_defaults(10_000.0);
     defaults.partial = 0.5;
-    // 2 is the sigmoid, and what llama.cpp means for this architecture where nothing is said.
-    match meta.optional_count("expert_gating_func")? {
-        None | Some(2) => {}
-        Some(n) => {
-            return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known")));
-        }
-    }
+    super::base::gating(meta, 2)?;
     let stated = Stated {
         rope: rope::from_gguf(meta, defaults, true)?,
         bias: meta.has("blk.0.attn_q.bias"),

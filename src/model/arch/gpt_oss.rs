@@ -64,6 +64,9 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     // The released models round no border of YaRN's blend; the file does not say.
     let rope = rope::from_gguf(meta, base.rope_defaults(150_000.0), false)?;
     let window = meta.count("attention.sliding_window")?;
+    super::base::gating(meta, 3)?;
+    // The same number again.
+    meta.optional_count("feed_forward_length")?;
     let experts = experts(
         meta.count("expert_count")?,
         meta.count("expert_used_count")?,

@@ -94,7 +94,13 @@ impl<'a> Meta<'a> {
 
     /// A required count from 1 to 2^24.
     pub fn count(&self, key: &str) -> Result<usize, ModelError> {
-        self.optional_count(key)?.ok_or_else(|| self.refuse(key, "is missing"))
+        match self.optional_count(key)? {
+            Some(n) => Ok(n),
+            None if self.file.value(&self.key(key)).is_some() => {
+                Err(self.refuse(key, "is 0, not a whole number from 1 to 16777216"))
+            }
+            None => Err(self.refuse(key, "is missing")),
+        }
     }
 
     /// An optional finite number above 0.
@@ -128,6 +134,11 @@ impl<'a> Meta<'a> {
             None => Ok(()),
             Some(n) => Err(self.refuse(key, format!("is {n}; this architecture is built without it"))),
         }
+    }
+
+    /// An optional list of truth values, one a block.
+    pub fn optional_flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
+        Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
     }
 
     /// Whether the file has a tensor.

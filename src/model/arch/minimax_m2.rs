@@ -59,12 +59,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let rope = rope::from_gguf(meta, base.rope_defaults(5_000_000.0), true)?;
-    match meta.optional_count("expert_gating_func")? {
-        None | Some(2) => {}
-        Some(n) => {
-            return Err(meta.refuse("expert_gating_func", format!("is {n}; only 2, the sigmoid, is known")));
-        }
-    }
+    super::base::gating(meta, 2)?;
     let length = meta.optional_count("expert_feed_forward_length")?;
     let (experts, per_token) = (meta.count("expert_count")?, meta.count("expert_used_count")?);
     let intermediate = match (length, meta.optional_count("feed_forward_length")?) {

@@ -84,7 +84,11 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     }
     let interval = meta.optional_count("full_attention_interval")?.unwrap_or(INTERVAL);
     let mlp = dense(meta.count("feed_forward_length")?);
-    let linear = |i: usize| !(i + 1).is_multiple_of(interval);
+    let listed = meta.optional_flags("attention.recurrent_layers")?;
+    let linear = |i: usize| match &listed {
+        Some(listed) => listed.get(i).copied().unwrap_or(false),
+        None => !(i + 1).is_multiple_of(interval),
+    };
     Ok(decoder(&base, rope, AttentionBias::None, delta_net, &mlp, false, linear))
 }
 

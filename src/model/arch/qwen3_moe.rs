@@ -44,6 +44,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let attention = attention_from_gguf(meta, &base)?;
+    super::base::gating(meta, 1)?;
     let sparse = FeedForwardSpec::Experts(softmax_top_k(
         meta.count("expert_count")?,
         meta.count("expert_used_count")?,

@@ -25,8 +25,9 @@ pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, Mode
     let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let partial = config.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
     let defaults = RopeDefaults { theta, partial, ..defaults };
-    let older = config.object("rope_scaling")?;
-    match config.object("rope_parameters")?.or(older) {
+    let parameters = config.object("rope_parameters")?;
+    // As in transformers, the older field wins where a file carries both.
+    match config.object("rope_scaling")?.filter(|older| !older.is_empty()).or(parameters) {
         None => spec(config, defaults, RopeScaling::None),
         Some(parameters) => {
             let spec = from_parameters(&parameters, defaults)?;
@@ -58,7 +59,9 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
             original: original("original_max_position_embeddings")?,
         },
         "yarn" => {
-            let factor = p.positive("factor")?;
+            let stated = p.optional_positive("factor")?;
+            let original = original("original_max_position_embeddings")?;
+            let factor = stated.unwrap_or(defaults.max_positions as f64 / original);
             let (mscale, all) = (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
             let inferred = match (mscale, all) {
                 (Some(mscale), Some(all)) if factor > 1.0 => {
@@ -68,7 +71,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
             };
             RopeScaling::Yarn(Yarn {
                 factor,
-                original: original("original_max_position_embeddings")?,
+                original,
                 beta_fast: p.optional_positive("beta_fast")?.unwrap_or(32.0),
                 beta_slow: p.optional_positive("beta_slow")?.unwrap_or(1.0),
                 truncate: p.flag("truncate", true)?,
@@ -113,7 +116,14 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
     }
     let factor = meta.optional_positive("rope.scaling.factor")?;
     let original = meta.optional_positive("rope.scaling.original_context_length")?;
-    let attention_factor = meta.optional_positive("rope.scaling.attn_factor")?;
+    let attention_factor = meta.optional_positive("rope.scaling.yarn_attn_factor")?;
+    match meta.optional_positive("rope.scaling.yarn_ext_factor")? {
+        None | Some(1.0) => {}
+        Some(x) => {
+            let problem = format!("is {x}; only 1, a whole blend, is built");
+            return Err(meta.refuse("rope.scaling.yarn_ext_factor", problem));
+        }
+    }
     let (fast, slow) = (
         meta.optional_positive("rope.scaling.yarn_beta_fast")?,
         meta.optional_positive("rope.scaling.yarn_beta_slow")?,
@@ -121,7 +131,9 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
     let needed = |field: &str, found: Option<f64>| {
         found.ok_or_else(|| meta.refuse(field, "is missing, and the scaling type needs it".to_owned()))
     };
-    let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or("none") {
+    // A factor without a type is an older file's linear scaling.
+    let unsaid = if factor.is_some() { "linear" } else { "none" };
+    let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or(unsaid) {
         "none" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: needed("rope.scaling.factor", factor)? },
         "yarn" => {
@@ -132,8 +144,8 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
                 beta_fast: fast.unwrap_or(32.0),
                 beta_slow: slow.unwrap_or(1.0),
                 truncate,
-                // llama.cpp multiplies what the file says with the usual factor.
-                attention_factor: Yarn::default_attention_factor(factor) * attention_factor.unwrap_or(1.0),
+                // The config's own, as transformers applies it; llama.cpp reckons the usual one in any case.
+                attention_factor: attention_factor.unwrap_or(Yarn::default_attention_factor(factor)),
             })
         }
         other => {

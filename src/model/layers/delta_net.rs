@@ -81,11 +81,7 @@ impl DeltaNet {
             observer.observe_delta(site, &q, &k, &g, &beta)?;
         }
         let (q, k) = (normalised(&q, (key_dim as f64).powf(-0.5))?, normalised(&k, 1.0)?);
-        let inputs = Inputs { q, k, v, g, beta };
-        let (out, state) = match phase {
-            Phase::Prefill => delta_rule::chunked(&inputs, &state.state)?,
-            Phase::Decode => delta_rule::recurrent(&inputs, &state.state)?,
-        };
+        let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
 
         // 4. Norm each head, then gate it.
         let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape((l, value_heads, value_dim))?;

@@ -1,4 +1,4 @@
-//! The gated delta rule, in blocks for reading and token by token for generating.
+//! The gated delta rule: in blocks for reading, token by token for generating, and on slices on the CPU.
 //!
 //! Per value head, with a state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q
 //! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). Everything is f32. A state is
@@ -6,7 +6,8 @@
 
 use candle_core::{Result, Tensor};
 
-use crate::attention::delta::{Blocks, block_length, blocked};
+use super::Phase;
+use crate::attention::delta::{self, Blocks, block_length, blocked};
 
 /// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
 const TOGETHER: usize = 1024;
@@ -36,6 +37,22 @@ impl Inputs {
             beta: self.beta.narrow(0, start, l)?,
         })
     }
+}
+
+/// The rule in the form that serves the phase and the device.
+pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
+    match phase {
+        _ if state.device().is_cpu() => on_slices(inputs, state),
+        Phase::Prefill => chunked(inputs, state),
+        Phase::Decode => recurrent(inputs, state),
+    }
+}
+
+/// [`chunked`] on f32 slices; for one token this is the recurrence, too.
+pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    let Inputs { q, k, v, g, beta } = inputs;
+    let [q, k, v] = [q.contiguous()?, k.contiguous()?, v.contiguous()?];
+    delta::cpu_rule(&q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
 }
 
 /// The rule over l tokens from `state` (value_heads, key_dim, value_dim), in blocks: the outputs

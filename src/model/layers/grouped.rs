@@ -124,22 +124,26 @@ impl<const GROUP: usize> pulp::WithSimd for Rows<'_, GROUP> {
                     lanes[lane] += scale * part;
                 }
             }
+            *y = lanes.iter().sum::<f32>();
             if let Some(mins) = &matrix.mins {
-                // In lanes too: one running sum would wait for itself at every group.
-                let (mins, sums) =
-                    (mins[row * groups..(row + 1) * groups].as_chunks::<LANES>(), sums.as_chunks::<LANES>());
-                for (min, sum) in mins.0.iter().zip(sums.0) {
-                    for lane in 0..LANES {
-                        lanes[lane] += min[lane] * sum[lane];
-                    }
-                }
-                for (lane, (min, sum)) in lanes.iter_mut().zip(mins.1.iter().zip(sums.1)) {
-                    *lane += min * sum;
-                }
+                *y += dot(&mins[row * groups..(row + 1) * groups], sums);
             }
-            *y = lanes.iter().sum();
         }
     }
+}
+
+/// The sum of products, in lanes: one running sum would wait for itself at every product.
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut lanes = [0f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>();
+    lanes.iter().sum::<f32>() + rest
 }
 
 /// The product as a Candle operation.

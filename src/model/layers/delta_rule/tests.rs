@@ -1,9 +1,11 @@
-//! The blocked and the token-by-token rule against the definition in f64.
+//! The rule in blocks, token by token and on slices against the definition in f64.
 
 use candle_core::{DType, Device};
 
 use super::*;
 use crate::attention::delta::normalised;
+use crate::attention::{DeltaSite, MassObserver, Observer};
+use crate::prompt::Span;
 
 /// Sizes of a case: key heads, value heads, key_dim, value_dim.
 type Sizes = (usize, usize, usize, usize);
@@ -35,7 +37,14 @@ pub(in crate::model::layers) fn numbers(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|_| number()).collect()
 }
 
-fn inputs(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes) -> Inputs {
+fn inputs(kind: Kind, l: usize, sizes: Sizes) -> Inputs {
+    let raw = raw(kind, l, sizes);
+    let scale = (sizes.2 as f64).powf(-0.5);
+    Inputs { q: normalised(&raw.q, scale).unwrap(), k: normalised(&raw.k, 1.0).unwrap(), ..raw }
+}
+
+/// Inputs whose queries and keys are not normalised yet.
+fn raw(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes) -> Inputs {
     let device = &Device::Cpu;
     let mut k = numbers(1, l * key_heads * key_dim);
     if kind == Kind::RepeatedKeys {
@@ -66,8 +75,8 @@ fn inputs(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Si
     let k = Tensor::from_vec(k, (l, key_heads, key_dim), device).unwrap();
     let v = numbers(7, l * value_heads * value_dim);
     Inputs {
-        q: normalised(&q, (key_dim as f64).powf(-0.5)).unwrap(),
-        k: normalised(&k, 1.0).unwrap(),
+        q,
+        k,
         v: Tensor::from_vec(v, (l, value_heads, value_dim), device).unwrap(),
         g: Tensor::from_vec(g, (l, value_heads), device).unwrap(),
         beta: Tensor::from_vec(beta, (l, value_heads), device).unwrap(),
@@ -98,9 +107,9 @@ pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec
             let s = &mut s[h * dk * dv..][..dk * dv];
             let decay = g[t * value_heads + h].exp();
             s.iter_mut().for_each(|x| *x *= decay);
-            for j in 0..dv {
+            for (j, v) in v.iter().enumerate() {
                 let held: f64 = (0..dk).map(|i| k[i] * s[i * dv + j]).sum();
-                let written = beta[t * value_heads + h] * (v[j] - held);
+                let written = beta[t * value_heads + h] * (v - held);
                 (0..dk).for_each(|i| s[i * dv + j] += k[i] * written);
                 out.push((0..dk).map(|i| q[i] * s[i * dv + j]).sum());
             }
@@ -125,13 +134,15 @@ const SIZES: [Sizes; 3] = [(2, 6, 12, 10), (3, 3, 16, 16), (1, 2, 5, 7)];
 const KINDS: [Kind; 3] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme];
 
 #[test]
-fn both_rules_equal_the_definition_at_any_length() {
+fn every_form_of_the_rule_equals_the_definition_at_any_length() {
     for kind in KINDS {
         for sizes in SIZES {
             for l in [1, 2, 3, 17, 63, 64, 65, 200] {
                 let (inputs, state) = (inputs(kind, l, sizes), state(sizes));
                 let (out, after) = defined(&inputs, &state);
-                for (name, rule) in [("chunked", chunked as Rule), ("recurrent", recurrent)] {
+                for (name, rule) in
+                    [("chunked", chunked as Rule), ("recurrent", recurrent), ("slices", on_slices)]
+                {
                     let (found, state) = rule(&inputs, &state).unwrap();
                     assert_eq!(found.dims(), [l, sizes.1, sizes.3]);
                     let (out, after) = (apart(&found, &out), apart(&state, &after));
@@ -153,12 +164,14 @@ fn a_carried_state_makes_any_cut_equal_to_the_whole() {
     for kind in KINDS {
         let (inputs, start) = (inputs(kind, l, sizes), state(sizes));
         let (out, after) = defined(&inputs, &start);
-        for cut in [37, 64, 100, 500, l] {
+        for (cut, rule) in
+            [37, 64, 100, 500, l].into_iter().flat_map(|cut| [(cut, chunked as Rule), (cut, on_slices)])
+        {
             let mut state = start.clone();
             let mut outputs = Vec::new();
             for at in (0..l).step_by(cut) {
                 let part = inputs.narrow(at, cut.min(l - at)).unwrap();
-                let (out, next) = chunked(&part, &state).unwrap();
+                let (out, next) = rule(&part, &state).unwrap();
                 outputs.push(out);
                 state = next;
             }
@@ -179,9 +192,56 @@ fn a_state_is_never_written_to() {
     let start = state(sizes);
     let before = flat(&start);
     let inputs = inputs(Kind::Plain, 70, sizes);
-    for rule in [chunked as Rule, recurrent] {
+    for rule in [chunked as Rule, recurrent, on_slices] {
         let (_, after) = rule(&inputs, &start).unwrap();
         assert_eq!(flat(&start), before);
         assert_ne!(flat(&after), before);
+    }
+}
+
+#[test]
+fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
+    let (l, sizes) = (150, SIZES[0]);
+    let (_, value_heads, _, value_dim) = sizes;
+    for kind in KINDS {
+        // A span for each token, so that the observer reports every single weight.
+        let tokens: Vec<Span> = (0..l).map(|t| Span::new(format!("{t}"), t..t + 1)).collect();
+        let mut observer = MassObserver::new(tokens.clone(), tokens, l).unwrap();
+        let Inputs { q, k, g, beta, v } = raw(kind, l, sizes);
+        observer.observe_delta(&DeltaSite { layer: 0, offset: 0 }, &q, &k, &g, &beta).unwrap();
+        let weights = observer.finish().unwrap().delta.unwrap().signed;
+        let v = flat(&v);
+        let summed: Vec<f64> = (0..l * value_heads * value_dim)
+            .map(|i| {
+                let (t, h, j) = (i / value_dim / value_heads, i / value_dim % value_heads, i % value_dim);
+                (0..=t)
+                    .map(|s| f64::from(weights[[0, h, t, s]]) * v[(s * value_heads + h) * value_dim + j])
+                    .sum()
+            })
+            .collect();
+        let zero = state(sizes).zeros_like().unwrap();
+        let (out, _) = chunked(&inputs(kind, l, sizes), &zero).unwrap();
+        let apart = apart(&out, &summed);
+        assert!(apart < 1e-5, "{kind:?}: {apart:e}");
+    }
+}
+
+#[test]
+fn what_is_not_a_number_reaches_the_outputs_after_it_and_the_state() {
+    let (l, sizes) = (100, SIZES[0]);
+    for rule in [chunked as Rule, recurrent, on_slices] {
+        for which in 0..5 {
+            let mut inputs = inputs(Kind::Plain, l, sizes);
+            let Inputs { q, k, v, g, beta } = &mut inputs;
+            let x = [q, k, v, g, beta].into_iter().nth(which).unwrap();
+            let mut damaged: Vec<f32> = x.flatten_all().unwrap().to_vec1().unwrap();
+            let at_token_70 = 70 * damaged.len() / l;
+            damaged[at_token_70] = f32::NAN;
+            *x = Tensor::from_vec(damaged, x.shape(), &Device::Cpu).unwrap();
+            let (out, after) = rule(&inputs, &state(sizes)).unwrap();
+            let nan = |x: &Tensor| flat(x).iter().any(|x| x.is_nan());
+            assert!(nan(&out.narrow(0, 70, 1).unwrap()), "input {which}");
+            assert_eq!(nan(&after), which > 0, "input {which}: only queries leave the state alone");
+        }
     }
 }
