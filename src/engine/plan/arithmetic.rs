@@ -136,16 +136,17 @@ pub fn observer_history(layer: &LayerSpec, wish: &Wish) -> u64 {
     context * (keys * size + n(d.value_heads) * 8) + WAITING.min(context) * keys * size
 }
 
-/// What the observer holds while it measures one layer's chunk.
+/// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.
 pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u64 {
     match &layer.mixer {
         // Each thread's share is within its cache.
         MixerSpec::Attention(_) if streams(wish, device) => 0,
         MixerSpec::Attention(a) => {
-            // Few rows have long blocks of keys, and with them a long table of who belongs to which span.
-            let table = n(a.kv_heads) * score_block(a, wish, 1).1 * SPANS * 4;
-            let rows = score_block(a, wish, BLOCK_ROWS.min(n(wish.context))).0;
-            table.max(rows)
+            // Few rows have long blocks of keys, and with them long copies and a long table of who belongs to which span.
+            let (few, keys) = score_block(a, wish, 1);
+            let table = n(a.kv_heads) * keys * SPANS * 4;
+            let attention = score_block(a, wish, BLOCK_ROWS.min(n(wish.context))).0;
+            (few + table).saturating_sub(attention)
         }
         MixerSpec::DeltaNet(d) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
