@@ -63,11 +63,13 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     }
     let site = &site.from_first_key();
     static LOGGED: Once = Once::new();
-    let backend = backends::choose(q.device(), q.dtype());
+    let backend = backends::choose_forward(q.device(), q.dtype(), q.dim(2)?, site);
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
     match backend {
         backends::Backend::Cpu => backends::cpu::attention(q, k, v, site),
         backends::Backend::Chunked => backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS),
+        #[cfg(feature = "flash-attn")]
+        backends::Backend::Flash => backends::flash::attention(q, k, v, site),
     }
 }
 

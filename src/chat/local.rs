@@ -9,7 +9,7 @@ use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
 use crate::engine::plan::{self, Wish};
-use crate::engine::{self, Engine, EngineError};
+use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
@@ -28,9 +28,9 @@ pub enum ContextLength {
 /// How a local model is to be run.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Where.
-    pub device: Device,
-    /// In what; `None` is the device's default.
+    /// Where: one device, or several of one kind that share the layers out between them.
+    pub devices: Vec<Device>,
+    /// In what; `None` is the devices' default.
     pub dtype: Option<DType>,
     /// Most tokens of prompt and answer together: what the cache is made for.
     pub context: ContextLength,
@@ -43,7 +43,7 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     fn default() -> Self {
         LocalOptions {
-            device: Device::Cpu,
+            devices: vec![Device::Cpu],
             dtype: None,
             context: ContextLength::Whole,
             allow_longer: false,
@@ -162,18 +162,11 @@ impl LocalModel {
             return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
         }
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
-        let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.device));
-        if let Some(available) = plan::available_bytes(&options.device) {
-            let wish = Wish {
-                context,
-                chunk: options.chunk,
-                dtype,
-                device: options.device.clone(),
-                quantised: model.is_quantised(),
-            };
-            plan::check(&files.name, model.spec(), &wish, available)?;
-        }
-        let engine = Engine::new(model.load(&options.device, dtype)?, options.chunk);
+        let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
+        let devices = options.devices.iter().map(DeviceName::of).collect();
+        let wish = Wish { context, chunk: options.chunk, dtype, devices };
+        let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
+        let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         Ok(LocalModel {
             name: files.name.clone(),

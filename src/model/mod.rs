@@ -17,6 +17,7 @@ mod layers;
 mod loader;
 pub mod manifest;
 mod open;
+mod outline;
 mod spec;
 pub mod weights;
 
@@ -26,6 +27,7 @@ pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
+pub use outline::{Outline, Repacked};
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,

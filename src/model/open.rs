@@ -6,7 +6,7 @@ use candle_core::{DType, Device};
 
 use super::arch::{self, Architecture};
 use super::weights::{GgufFile, SafetensorsFolder};
-use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError};
+use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError, Outline};
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded.
 pub struct OpenModel {
@@ -52,13 +52,14 @@ impl OpenModel {
         &self.spec
     }
 
-    /// Whether most weights are stored quantised.
-    pub fn is_quantised(&self) -> bool {
-        let Some(file) = self.gguf() else { return false };
-        let count = |quantised: bool| -> usize {
-            file.tensors().filter(|info| info.dtype.is_dense() != quantised).map(|info| info.elements()).sum()
-        };
-        count(true) > count(false)
+    /// What a plan of its memory needs to know.
+    pub fn outline(&self) -> Outline {
+        match &self.checkpoint {
+            Checkpoint::Gguf(file) => Outline::from_gguf(file, self.spec.clone()),
+            Checkpoint::Safetensors { folder, .. } => {
+                Outline { file_bytes: folder.file_bytes(), ..Outline::of(self.spec.clone()) }
+            }
+        }
     }
 
     /// The GGUF file, if it is one: its metadata holds the tokeniser.

@@ -3,6 +3,7 @@ mod blocks;
 mod gguf;
 pub mod gguf_bytes;
 mod manifests;
+mod plan;
 #[cfg(unix)] // the stand-in for python3 is a shell script
 mod pulls;
 mod safetensors;
