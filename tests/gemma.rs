@@ -22,7 +22,7 @@ pub fn file() -> Option<PathBuf> {
 
 #[test]
 fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transformers() {
-    // The issue asks for masses within 2e-3.
+    // 4e-7 was measured; a window or an epsilon that is off by a little shows above 3e-4.
     const MASSES: f32 = 1e-4;
     const LOGITS: f32 = 1e-3;
     let Some(path) = file() else { return };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, numbers, prefill};
 
-/// The tolerances against transformers.
+/// What is promised against transformers.
 const LOGITS: f32 = 1e-3;
 const MASSES: f32 = 1e-4;
 /// And between two cuts of the same prompt.
