@@ -354,7 +354,7 @@ impl Observer for MassObserver {
         self.layer(site.layer, heads, site.sinks.is_some());
         // Borders before the first key move onto it: what lies before is outside every window, and gets nothing.
         let bounds: Vec<usize> = self.bounds.iter().map(|b| b.saturating_sub(site.first_key)).collect();
-        let local = site.from_first_key();
+        let local = site.relative();
         for r in 0..self.rows.len() {
             let from = self.rows[r].start.clamp(site.offset, site.offset + l) - site.offset;
             let to = self.rows[r].end.clamp(site.offset, site.offset + l) - site.offset;

@@ -44,7 +44,7 @@ impl Site {
     }
 
     /// The same site with positions counted from the first key: causality and windows depend on distances alone.
-    fn from_first_key(&self) -> Self {
+    fn relative(&self) -> Self {
         Site { offset: self.offset - self.first_key, first_key: 0, ..self.clone() }
     }
 }
@@ -61,7 +61,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     if observer.wants(site) {
         observer.observe(site, q, k)?;
     }
-    let site = &site.from_first_key();
+    let site = &site.relative();
     static LOGGED: Once = Once::new();
     let backend = backends::choose_forward(q.device(), q.dtype(), q.dim(2)?, site);
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));

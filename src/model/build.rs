@@ -29,8 +29,8 @@ pub(super) enum Mixer {
 /// What works on each position alone.
 #[derive(Debug)]
 pub(super) enum FeedForward {
-    Dense(Mlp),
-    Experts(Experts),
+    Dense(Box<Mlp>),
+    Experts(Box<Experts>),
 }
 
 /// The norm `name` of vectors of `width`.
@@ -65,8 +65,10 @@ pub(super) fn layer(loader: &mut Loader, i: usize, spec: &LayerSpec) -> Result<L
         },
         feed_forward_norm: norm(loader, &at(before), hidden, norms)?,
         feed_forward: match &spec.feed_forward {
-            FeedForwardSpec::Dense(mlp) => FeedForward::Dense(loader.mlp(&at("mlp"), hidden, mlp)?),
-            FeedForwardSpec::Experts(e) => FeedForward::Experts(experts(loader, &at("mlp"), e)?),
+            FeedForwardSpec::Dense(mlp) => {
+                FeedForward::Dense(Box::new(loader.mlp(&at("mlp"), hidden, mlp)?))
+            }
+            FeedForwardSpec::Experts(e) => FeedForward::Experts(Box::new(experts(loader, &at("mlp"), e)?)),
         },
         sandwich,
     })

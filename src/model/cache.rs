@@ -277,7 +277,7 @@ impl Cache {
         for (layer, saved) in self.layers.iter_mut().zip(&mark.saved) {
             match (layer, saved) {
                 (LayerCache::Windowed(windowed), Saved::Window { k, v }) => {
-                    windowed.restore(k, v, mark.length)?
+                    windowed.restore(k, v, mark.length)?;
                 }
                 (LayerCache::Delta(state), Saved::Delta(saved)) => *state = saved.clone(),
                 _ => {}

@@ -281,8 +281,11 @@ fn keys_of_half_precision_models_are_kept_without_loss() {
     }
 }
 
+/// The rows and keys of an observer.
+type RowsAndKeys = (Vec<Span>, Vec<Span>);
+
 /// Two continuations of one prefix of 200 tokens: spans and rows of each, and the rows that both have before.
-fn continuations() -> (Vec<Span>, [(Vec<Span>, Vec<Span>); 2]) {
+fn continuations() -> (Vec<Span>, [RowsAndKeys; 2]) {
     let before = spans(&[("bos", 0..1), ("old", 1..120), ("new", 120..190)]);
     let new = before[2].clone().with_role(SpanRole::New);
     let with = |after: &[(&str, Range<usize>)], query: Range<usize>| {

@@ -289,7 +289,7 @@ fn later_parts_need_only_their_split_metadata_and_the_first_needs_no_tensors() {
     let [mut first, second] = split();
     first.tensors.clear();
     first.data.clear();
-    let mut parts = vec![first, second.clone(), second];
+    let mut parts = [first, second.clone(), second];
     parts[2].tensors[0].name = "third";
     for (number, part) in parts.iter_mut().enumerate() {
         part.metadata.retain(|(key, _)| number == 0 || key.starts_with("split."));

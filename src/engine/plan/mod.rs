@@ -182,12 +182,14 @@ impl Plan {
         for (share, &free) in self.shares.iter().zip(free) {
             needed.entry(share.device).or_insert((0, free)).0 += share.total();
         }
-        let all = needed.values().map(|(needed, free)| free.map(|free| *needed <= free));
-        all.fold(Some(true), |sum, fits| match (sum, fits) {
-            (Some(false), _) | (_, Some(false)) => Some(false),
-            (Some(true), Some(true)) => Some(true),
-            _ => None,
-        })
+        let fits: Vec<Option<bool>> =
+            needed.values().map(|(needed, free)| free.map(|free| *needed <= free)).collect();
+        // One device that is too small decides, even where others are not known.
+        if fits.contains(&Some(false)) {
+            Some(false)
+        } else {
+            fits.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+        }
     }
 }
 

@@ -42,7 +42,9 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
     let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let partial = p.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
     // Sections of a rotation by several axes: text has the same position on all of them.
-    (p.get("mrope_section"), p.get("mrope_interleaved"));
+    for harmless in ["mrope_section", "mrope_interleaved"] {
+        p.get(harmless);
+    }
     let original = |field: &str| -> Result<f64, ModelError> {
         Ok(p.optional_positive(field)?.unwrap_or(defaults.max_positions as f64))
     };
