@@ -1,7 +1,7 @@
 //! How the elements of a GGUF tensor are stored: the types, their sizes, and what their bytes mean.
 //!
 //! Owns the bit layouts of ggml's blocks. The header reads type codes with it; the file and the loader dequantise with it;
-//! the layers repack with [`BlockType::unpack`], whose groups (an int8 a weight, one scale and minimum for 16 or 32 of
+//! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight, one scale and minimum for 16 or 32 of
 //! them) hold every block type without loss.
 //!
 //! Source: the block structures of ggml (`ggml-common.h`), as the `gguf` Python package reads them.
