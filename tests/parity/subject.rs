@@ -70,7 +70,9 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
         let unshared = answers(all, (true, false));
         let alone = answers(&all[2..], (true, true));
         for (i, outcome) in observed.iter().enumerate() {
-            assert_eq!(outcome.completion_tokens, Some(16));
+            // Some of the tiny models end their turn early.
+            assert!(outcome.completion_tokens.unwrap() <= 16);
+            assert_eq!(unobserved[i].completion_tokens, outcome.completion_tokens);
             assert_eq!(unobserved[i].answer, outcome.answer);
             assert_eq!(unshared[i].answer, outcome.answer);
             let (a, b) = (outcome.attention.as_ref().unwrap(), unshared[i].attention.as_ref().unwrap());
