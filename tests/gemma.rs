@@ -40,6 +40,7 @@ fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transf
     let some: Vec<f32> = ids.iter().map(|&id| found[id as usize]).collect();
     let difference = apart(&some, &numbers(&reference("gemma3-2k", "logits")));
     assert!(difference < LOGITS, "logits off by {difference:e}");
+    println!("logits within {difference:e}");
     let mut best: Vec<u32> = (0..found.len() as u32).collect();
     best.sort_by(|&a, &b| found[b as usize].total_cmp(&found[a as usize]));
     let top: Vec<u32> = reference("gemma3-2k", "top").flatten_all().unwrap().to_vec1().unwrap();
@@ -49,6 +50,7 @@ fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transf
     assert_eq!(layers, (0..18).collect::<Vec<_>>());
     let difference = apart(mass.as_slice().unwrap(), &numbers(&reference("gemma3-2k", "mass")));
     assert!(difference < MASSES, "masses off by {difference:e}");
+    println!("masses within {difference:e}");
     // Layers with a window pay nothing to what is out of sight of every row.
     let old = tokens.observer().keys().iter().position(|span| span.label == "old").unwrap();
     for (layer, spec) in engine.decoder().spec().layers.iter().enumerate() {

@@ -164,7 +164,7 @@ impl LocalModel {
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let wish = Wish { context, chunk: options.chunk, dtype, devices };
+        let wish = Wish { context, chunk: options.chunk, logits: 1, dtype, devices };
         let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
         let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;

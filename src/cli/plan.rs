@@ -61,6 +61,12 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let (name, outline, source) = outline(&args.model)?;
     let limit = outline.spec.max_positions;
     let context = args.context.unwrap_or(limit);
+    // Far beyond any model; beyond it the sums themselves would not fit into a number.
+    const MOST: usize = 1 << 36;
+    anyhow::ensure!(
+        context <= MOST,
+        "a context of {context} tokens is more than {MOST}, the most that is reckoned; ask for less"
+    );
     if context > limit {
         note(format_args!(
             "note: {} tokens are more than the {} that {name} was made for; `run` and `trace` take them with --allow-longer only",
@@ -69,7 +75,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let wish = Wish { context, chunk: args.chunk, dtype, devices: names };
+    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names };
     let plan = Plan::new(&outline, &wish, &free);
     let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
     if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }

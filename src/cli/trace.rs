@@ -97,7 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(n, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let wish = Wish { context: n, chunk: args.chunk, dtype, devices: names };
+    let wish = Wish { context: n, chunk: args.chunk, logits: file.logits, dtype, devices: names };
     let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
     let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
 

@@ -25,6 +25,14 @@ pub enum ModelError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The config contradicts itself.
+    #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
+    Contradiction {
+        /// The file.
+        place: String,
+        /// What does not fit together.
+        fault: String,
+    },
     /// A tensor that the architecture needs is not in the checkpoint.
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"

@@ -259,7 +259,9 @@ impl Loader {
                 (0..count).map(|expert| self.stacked_expert(name, expert, count, hidden, spec)).collect()
             }
             Checkpoint::Safetensors { folder, .. }
-                if folder.contains(&gate_up) || folder.contains(&format!("{gate_up}_blocks")) =>
+                if ["", "_blocks", "_scales"]
+                    .iter()
+                    .any(|end| folder.contains(&format!("{gate_up}{end}"))) =>
             {
                 (0..count).map(|e| self.fused_expert(&gate_up, &down, e, count, hidden, spec)).collect()
             }
@@ -322,7 +324,19 @@ impl Loader {
             let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
                 return Err(ModelError::NoFile);
             };
-            if folder.contains(&blocks[0]) {
+            // Either of the two, so that the missing one is what an error names.
+            if blocks.iter().any(|name| folder.contains(name)) {
+                let columns = inputs.next_multiple_of(32);
+                if columns != inputs {
+                    let expected = vec![count, outputs, inputs];
+                    let found = vec![count, outputs, columns];
+                    return Err(ModelError::Shape {
+                        place: self.place.clone(),
+                        name: blocks[0].clone(),
+                        found,
+                        expected,
+                    });
+                }
                 self.expect_shape(&blocks[0], &[count, outputs, inputs / 32, 16])?;
                 self.expect_shape(&blocks[1], &[count, outputs, inputs / 32])?;
                 let tensor = folder.mxfp4_tensor(stored, Some(expert), &self.device, self.dtype)?;
@@ -448,7 +462,7 @@ impl Loader {
         if self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
             return Ok(());
         }
-        let copy = self.tensor(name, same.dims())?;
+        let copy = self.tensor(name, same.dims())?.to_device(same.device())?;
         if copy.ne(same)?.max_all()?.to_scalar::<u8>()? != 0 {
             self.used.remove(&stored);
         }
@@ -482,11 +496,11 @@ impl Loader {
             Checkpoint::Safetensors { .. } => format!("{}layers.", self.prefix),
         };
         // Layers after the last predict further tokens at once.
-        let after_last = self.names.prediction_layers
-            && stored
-                .strip_prefix(&layers)
-                .and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok())
-                .is_some_and(|layer| layer >= self.spec.layers.len());
+        let run = self.spec.layers.len();
+        let after_last = stored
+            .strip_prefix(&layers)
+            .and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok())
+            .is_some_and(|layer| (run..run + self.spec.prediction_layers).contains(&layer));
         after_last || SKIPPED.iter().any(|prefix| stored.starts_with(prefix))
     }
 

@@ -24,6 +24,8 @@ pub struct DecoderSpec {
     pub max_positions: usize,
     /// From the first to the last.
     pub layers: Vec<LayerSpec>,
+    /// Layers after the last that the checkpoint may carry to predict further tokens; they are not run.
+    pub prediction_layers: usize,
 }
 
 /// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.
@@ -89,8 +91,6 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Sliding window in tokens, if any.
     pub window: Option<usize>,
-    /// Soft cap of the scores, if any.
-    pub softcap: Option<f32>,
     /// Whether every head has a sink: a learned logit that joins the softmax and has no value.
     pub sinks: bool,
     /// Whether the query projection brings a gate for the output of every head (transformers, `Qwen3_5Attention`).
@@ -421,7 +421,31 @@ impl LayerSpec {
     }
 }
 
+impl ExpertsSpec {
+    /// What contradicts itself in the routing, if anything.
+    pub fn contradiction(&self) -> Option<String> {
+        let (experts, per_token) = (self.experts, self.per_token);
+        let (groups, kept) = match self.routing {
+            Routing::Sigmoid { groups: Some(groups), .. } => groups,
+            _ => (1, 1),
+        };
+        if groups == 0 || kept > groups || !experts.is_multiple_of(groups) {
+            return Some(format!("{experts} experts in {groups} groups, of which {kept} are kept"));
+        }
+        let open = kept * (experts / groups);
+        (per_token > open).then(|| format!("{per_token} experts a token of {open} that it could be sent to"))
+    }
+}
+
 impl DecoderSpec {
+    /// What contradicts itself, if anything.
+    pub fn contradiction(&self) -> Option<String> {
+        self.layers.iter().find_map(|layer| match &layer.feed_forward {
+            FeedForwardSpec::Experts(experts) => experts.contradiction(),
+            FeedForwardSpec::Dense(_) => None,
+        })
+    }
+
     /// Parameters of the checkpoint, the shared embedding counted once.
     pub fn parameters(&self) -> usize {
         let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();

@@ -7,7 +7,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::NoObserver;
 use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::OpenModel;
+use palimpsest::model::{OpenModel, arch};
 use serde_json::{Value as Json, json};
 
 use super::checkpoint::{Llama, write_gguf};
@@ -88,6 +88,74 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
         ("num_key_value_heads", json!(1)),
     ]);
     assert!(found.contains("`head_dim` is 0"), "{found}");
+}
+
+#[test]
+fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for_every_architecture() {
+    let described = |name: &str, change: &dyn Fn(&mut Json)| {
+        let text = std::fs::read(fixture(name).join("config.json")).unwrap();
+        let mut config: Json = serde_json::from_slice(&text).unwrap();
+        change(&mut config);
+        arch::from_config(&config, "config.json").map(drop).map_err(|e| e.to_string())
+    };
+    let set = |field: &'static str, value: Json| move |config: &mut Json| config[field] = value.clone();
+    for (name, change, said) in [
+        ("qwen3-moe-tiny", set("num_experts_per_tok", json!(8)), "8 experts a token of 7"),
+        ("gpt-oss-tiny", set("num_experts_per_tok", json!(6)), "6 experts a token of 5"),
+        ("minimax-m2-tiny", set("num_experts_per_tok", json!(99)), "99 experts a token"),
+        ("glm4-moe-tiny", set("n_group", json!(5)), "in 5 groups"),
+        ("glm4-moe-tiny", set("topk_group", json!(4)), "of which 4 are kept"),
+        ("qwen3-moe-tiny", set("mlp_only_layers", json!([9])), "`mlp_only_layers` holds 9"),
+        ("gemma3-tiny", set("attn_logit_softcapping", json!(50.0)), "`attn_logit_softcapping` is 50.0"),
+        ("gemma3-tiny", set("final_logit_softcapping", json!(30.0)), "`final_logit_softcapping` is 30.0"),
+        ("gemma3-tiny", set("sliding_window", json!(0)), "`sliding_window` is 0"),
+        ("llama-tiny", set("partial_rotary_factor", json!(0.5)), "`partial_rotary_factor` is 0.5; in this"),
+        ("qwen35-text-tiny", set("linear_num_key_heads", json!(4)), "`linear_num_key_heads` is 4"),
+        ("qwen35-text-tiny", set("layer_types", json!(["full_attention"])), "`layer_types` lists 1 layers"),
+        (
+            "qwen35-text-tiny",
+            set("layer_types", json!(["mamba", "mamba", "mamba", "mamba"])),
+            "`layer_types` holds \"mamba\"",
+        ),
+        ("minimax-m2-tiny", set("attn_type_list", json!([1, 0])), "`attn_type_list` lists other kinds"),
+        ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(2.0)), "`layernorm_mlp_beta` is 2"),
+    ] {
+        let found = described(name, &change).unwrap_err();
+        assert!(found.contains(said), "{name}: {found:?} does not say {said:?}");
+    }
+    // What released files carry besides, and what changes nothing.
+    for (name, change) in [
+        ("llama-tiny", set("is_llama_config", json!(true))),
+        ("llama-tiny", set("transformers.js_config", json!({"kv_cache_dtype": {"q4f16": "float16"}}))),
+        ("minimax-m2-tiny", set("mlp_intermediate_size", json!(8192))),
+        ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(1.0))),
+        ("qwen35-text-tiny", set("output_gate_type", json!("swish"))),
+        ("gemma3-tiny", set("cache_implementation", json!("hybrid"))),
+    ] {
+        assert_eq!(described(name, &change), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn a_config_of_fewer_layers_than_the_checkpoint_has_is_refused_even_where_prediction_layers_may_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, layers, left) in
+        [("glm4-moe-tiny", 2, "layers.2"), ("minimax-m2-tiny", 1, "layers.1"), ("qwen3-tiny", 2, "layers.2")]
+    {
+        let folder = dir.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(fixture(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+        let text = std::fs::read(fixture(name).join("config.json")).unwrap();
+        let mut config: Json = serde_json::from_slice(&text).unwrap();
+        config["num_hidden_layers"] = json!(layers);
+        config["num_nextn_predict_layers"] = json!(0);
+        if let Some(types) = config["layer_types"].as_array_mut() {
+            types.truncate(layers);
+        }
+        std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+        let found = refusal(&folder);
+        assert!(found.contains("does not use") && found.contains(left), "{name}: {found}");
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn files_of_llama_cpps_converter_give_the_numbers_of_transformers_for_every_arch
         let (found, _) = traced(&engine, &file);
         for (key, apart) in differences(&found, &expected(name, "")) {
             assert!(apart < tolerance(key), "{name} from GGUF: {key} off by {apart:e}");
+            println!("{name} from GGUF: {key} within {apart:e}");
         }
         let (_, mut cache) = prefill(&engine, &file.tokens[..100], 1);
         let (whole, _) = prefill(&engine, &file.tokens, 51);

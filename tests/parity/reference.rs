@@ -108,6 +108,7 @@ fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_
         for (chunk, (found, masses)) in CHUNKS.iter().zip(&cuts) {
             for (key, apart) in differences(found, &expected) {
                 assert!(apart < tolerance(key), "{name}, chunk {chunk}: {key} off by {apart:e}");
+                println!("{name}, chunk {chunk}: {key} within {apart:e}");
             }
             assert_eq!(masses.layers, listed(name, "layers"), "{name}");
             let delta_layers = masses.delta.as_ref().map_or(Vec::new(), |delta| delta.layers.clone());

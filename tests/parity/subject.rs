@@ -35,7 +35,8 @@ fn ask(
 
 fn model(name: &str, context: usize) -> LocalModel {
     let path = fixture(name);
-    let options = LocalOptions { context: ContextLength::Exactly(context), ..LocalOptions::default() };
+    let context = ContextLength::Exactly(context);
+    let options = LocalOptions { context, allow_longer: true, ..LocalOptions::default() };
     LocalModel::open(path.to_str().unwrap(), &options).unwrap()
 }
 

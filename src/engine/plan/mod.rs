@@ -30,6 +30,8 @@ pub struct Wish {
     pub context: usize,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
+    /// Positions whose logits are asked for at once, at least one.
+    pub logits: usize,
     /// Dtype of activations, cache and dense weights.
     pub dtype: DType,
     /// Where: one device, or several that share the layers out between them.
@@ -132,7 +134,8 @@ impl Plan {
                 if !(spec.tied && same) {
                     share.weights += embedding;
                 }
-                share.activations += 3 * n(spec.vocab) * 4;
+                // The logits, their sizes and the sums' input, in f32.
+                share.activations += 3 * n(wish.logits.max(1)) * n(spec.vocab) * 4;
             }
             share
         });

@@ -9,12 +9,12 @@ fn outline(name: &str) -> Outline {
 }
 
 fn wish(context: usize) -> Wish {
-    Wish { context, chunk: 1024, dtype: DType::F32, devices: vec![DeviceName::Cpu] }
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices: vec![DeviceName::Cpu] }
 }
 
 fn bf16(context: usize, cards: usize) -> Wish {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    Wish { context, chunk: 1024, dtype: DType::BF16, devices }
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::BF16, devices }
 }
 
 #[test]

@@ -28,23 +28,62 @@ pub struct Base {
     pub max_positions: usize,
     /// Whether the output head is the embedding.
     pub tied: bool,
+    /// Layers after the last that predict further tokens.
+    pub prediction_layers: usize,
+}
+
+/// What an architecture means where a config.json says nothing; `None` means that it must say so.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unsaid {
+    /// Whether the output head is the embedding.
+    pub tied: bool,
+    /// Rows of the embedding.
+    pub vocab: Option<usize>,
+    /// Query heads.
+    pub heads: Option<usize>,
+    /// Key/value heads; else as many as query heads.
+    pub kv_heads: Option<usize>,
+    /// Width of a head; else the stream's divided by the heads.
+    pub head_dim: Option<usize>,
+    /// Epsilon of the norms.
+    pub eps: Option<f64>,
+    /// Positions that the model was made for.
+    pub max_positions: Option<usize>,
 }
 
 impl Base {
     /// From config.json. `tied` is what the architecture means where the file says nothing.
     pub fn from_hf(config: &Fields, tied: bool) -> Result<Self, ModelError> {
+        Self::from_hf_or(config, Unsaid { tied, ..Unsaid::default() })
+    }
+
+    /// From config.json, of an architecture whose released files leave sizes unsaid.
+    pub fn from_hf_or(config: &Fields, unsaid: Unsaid) -> Result<Self, ModelError> {
+        let count = |field: &str, unsaid: Option<usize>| match (config.optional_count(field)?, unsaid) {
+            (Some(n), _) | (None, Some(n)) => Ok(n),
+            (None, None) => config.count(field),
+        };
+        let eps = config.optional_positive("rms_norm_eps")?.or(unsaid.eps);
         let hidden = config.count("hidden_size")?;
-        let heads = config.count("num_attention_heads")?;
+        let heads = count("num_attention_heads", unsaid.heads)?;
+        let mut predicting = 0;
+        for name in ["num_nextn_predict_layers", "num_mtp_layers", "num_mtp_modules"] {
+            predicting = config.optional_number(name)?.unwrap_or(0).max(predicting);
+        }
         let base = Base {
-            vocab: config.count("vocab_size")?,
+            vocab: count("vocab_size", unsaid.vocab)?,
             hidden,
             layers: config.count("num_hidden_layers")?,
             heads,
-            kv_heads: config.optional_count("num_key_value_heads")?.unwrap_or(heads),
-            head_dim: config.optional_count("head_dim")?.unwrap_or(hidden / heads),
-            eps: config.positive("rms_norm_eps")?,
-            max_positions: config.count("max_position_embeddings")?,
-            tied: config.flag("tie_word_embeddings", tied)?,
+            kv_heads: config.optional_count("num_key_value_heads")?.or(unsaid.kv_heads).unwrap_or(heads),
+            head_dim: config.optional_count("head_dim")?.or(unsaid.head_dim).unwrap_or(hidden / heads),
+            eps: match eps {
+                Some(eps) => eps,
+                None => config.positive("rms_norm_eps")?,
+            },
+            max_positions: count("max_position_embeddings", unsaid.max_positions)?,
+            tied: config.flag("tie_word_embeddings", unsaid.tied)?,
+            prediction_layers: predicting,
         };
         if base.layers > MAX_LAYERS {
             return Err(config.refuse("num_hidden_layers", too_many(base.layers)));
@@ -104,12 +143,13 @@ impl Base {
             eps: meta.positive("attention.layer_norm_rms_epsilon")?,
             max_positions: meta.count("context_length")?,
             tied: !meta.has("output.weight"),
+            prediction_layers: predicting,
         })
     }
 
     /// What rotary settings mean where the file says nothing: the whole head turns, with a base of `theta`.
     pub fn rope_defaults(&self, theta: f64) -> RopeDefaults {
-        RopeDefaults { head_dim: self.head_dim, theta, partial: 1.0, max_positions: self.max_positions }
+        RopeDefaults { head_dim: self.head_dim, theta, partial: None, max_positions: self.max_positions }
     }
 
     /// Attention with nothing special.
@@ -120,7 +160,6 @@ impl Base {
             head_dim: self.head_dim,
             scale: 1.0 / (self.head_dim as f32).sqrt(),
             window: None,
-            softcap: None,
             sinks: false,
             gated: false,
             qk_norm: QkNorm::None,
@@ -140,6 +179,7 @@ impl Base {
             tied: self.tied,
             max_positions: self.max_positions,
             layers,
+            prediction_layers: self.prediction_layers,
         }
     }
 }

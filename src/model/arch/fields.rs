@@ -18,14 +18,15 @@ pub struct Fields<'a> {
 }
 
 /// Fields that change nothing about what a trained model computes on text: names, training, generation, vision, caching.
-const HARMLESS: [&str; 65] = [
+const HARMLESS: [&str; 71] = [
     "architectures",
     "attention_dropout",
     "attn_implementation",
     "audio_config",
     "auto_map",
-    "bos_token_id",
     "boi_token_index",
+    "bos_token_id",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "classifier_dropout",
     "cross_attention_hidden_size",
@@ -46,19 +47,21 @@ const HARMLESS: [&str; 65] = [
     "initializer_range",
     "is_decoder",
     "is_encoder_decoder",
+    "is_llama_config",
     "keys_to_ignore_at_inference",
     "label2id",
     "language_model_only",
     "mamba_ssm_dtype",
     "max_length",
+    "max_new_tokens",
     "min_length",
     "mm_tokens_per_image",
     "model_type",
     "mtp_num_hidden_layers",
-    "mtp_use_dedicated_embeddings",
     "mtp_transformer_layers",
-    "num_mtp_modules",
+    "mtp_use_dedicated_embeddings",
     "num_mtp_layers",
+    "num_mtp_modules",
     "num_nextn_predict_layers",
     "output_attentions",
     "output_hidden_states",
@@ -75,8 +78,11 @@ const HARMLESS: [&str; 65] = [
     "tokenizer_class",
     "torch_dtype",
     "torchscript",
+    "transformers.js_config",
     "transformers_version",
     "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
     "use_bfloat16",
     "use_cache",
     "use_mtp",
@@ -223,6 +229,23 @@ impl<'a> Fields<'a> {
         self.typed(field, "a whole number from 1 to 16777216", |v| {
             v.as_u64().filter(|n| (1..=1 << 24).contains(n)).map(|n| n as usize)
         })
+    }
+
+    /// An optional whole number from 0 to 2^24.
+    pub fn optional_number(&self, field: &str) -> Result<Option<usize>, ModelError> {
+        self.typed(field, "a whole number from 0 to 16777216", |v| {
+            v.as_u64().filter(|n| *n <= 1 << 24).map(|n| n as usize)
+        })
+    }
+
+    /// Refuses a number that is there and is not `wanted`.
+    pub fn expect_number(&self, field: &str, wanted: f64) -> Result<(), ModelError> {
+        match self.typed(field, "a number", Value::as_f64)? {
+            Some(found) if found != wanted => {
+                Err(self.refuse(field, format!("is {found}; this architecture is built for {wanted}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A required finite number above 0.

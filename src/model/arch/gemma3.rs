@@ -1,6 +1,6 @@
 //! Gemma 3, the text part (transformers, `Gemma3ForCausalLM`).
 
-use super::base::{Base, layer_types, window};
+use super::base::{Base, Unsaid, layer_types, window};
 use super::{Architecture, Fields, Meta, Names, rope};
 use crate::model::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
@@ -28,11 +28,21 @@ const LOCAL_THETA: f64 = 10_000.0;
 /// Of so many layers one sees everything, the last.
 const PATTERN: usize = 6;
 
+/// The defaults of `Gemma3TextConfig`, which the released files of the larger models rely on.
+const UNSAID: Unsaid = Unsaid {
+    tied: true,
+    vocab: Some(262_208),
+    heads: Some(8),
+    kv_heads: Some(4),
+    head_dim: Some(256),
+    eps: Some(1e-6),
+    max_positions: Some(131_072),
+};
+
 /// What the two formats state.
 struct Stated {
     scale: f32,
     window: usize,
-    softcap: Option<f32>,
     bias: bool,
     intermediate: usize,
     rope: RopeSpec,
@@ -46,7 +56,7 @@ struct Stated {
 fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_activation", &["gelu_pytorch_tanh"])?;
     config.expect_text("hidden_act", &["gelu_pytorch_tanh"])?;
-    let base = Base::from_hf(config, true)?;
+    let base = Base::from_hf_or(config, UNSAID)?;
     let (rope, local_rope) = ropes(config, &base)?;
     let pattern = config.optional_count("sliding_window_pattern")?;
     let older = config.optional_count("_sliding_window_pattern")?;
@@ -55,7 +65,6 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     let stated = Stated {
         scale: config.optional_positive("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5) as f32,
         window: window(config)?,
-        softcap: config.optional_positive("attn_logit_softcapping")?.map(|cap| cap as f32),
         bias: config.flag("attention_bias", false)?,
         intermediate: config.count("intermediate_size")?,
         rope,
@@ -96,19 +105,12 @@ fn ropes(config: &Fields, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelErro
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let local_theta = meta.optional_positive("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
-    let softcap = meta.optional_positive("attn_logit_softcapping")?.map(|cap| cap as f32);
-    if let Some(cap) = meta.optional_positive("final_logit_softcapping")? {
-        return Err(
-            meta.refuse("final_logit_softcapping", format!("is {cap}; caps of the output are not built"))
-        );
-    }
     // Of the released sizes only the largest has heads that do not give the scale: llama.cpp knows it by its layers.
     const LARGEST: usize = 62;
     let head = if base.layers == LARGEST { base.hidden / base.heads } else { base.head_dim };
     let stated = Stated {
         scale: (head as f32).powf(-0.5),
         window: meta.count("attention.sliding_window")?,
-        softcap,
         bias: false,
         intermediate: meta.count("feed_forward_length")?,
         rope: rope::from_gguf(meta, base.rope_defaults(THETA), true)?,
@@ -125,7 +127,6 @@ fn decoder(base: &Base, s: &Stated) -> DecoderSpec {
         let attention = AttentionSpec {
             scale: s.scale,
             window: slides.then_some(s.window),
-            softcap: s.softcap,
             bias: if s.bias { AttentionBias::All } else { AttentionBias::None },
             qk_norm: QkNorm::PerHead,
             ..base.attention(rope)

@@ -11,11 +11,7 @@ use crate::model::{
 pub const GLM4_MOE: Architecture = Architecture {
     hf: &["glm4_moe"],
     gguf: Some("glm4moe"),
-    names: Names {
-        gguf: &[("post_attention_layernorm", "post_attention_norm")],
-        prediction_layers: true,
-        ..Names::PLAIN
-    },
+    names: Names { gguf: &[("post_attention_layernorm", "post_attention_norm")], ..Names::PLAIN },
     from_hf,
     from_gguf,
 };
@@ -41,14 +37,14 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("scoring_func", &["sigmoid"])?;
     let base = Base::from_hf(config, false)?;
     let mut defaults = base.rope_defaults(10_000.0);
-    defaults.partial = 0.5;
+    defaults.partial = Some(0.5);
     let experts = config.optional_count("n_routed_experts")?;
     let stated = Stated {
         rope: rope::from_hf(config, defaults)?,
         bias: config.flag("attention_bias", false)?,
         qk_norm: config.flag("use_qk_norm", false)?,
         intermediate: config.count("intermediate_size")?,
-        first_dense: first_dense(config)?,
+        first_dense: config.optional_number("first_k_dense_replace")?.unwrap_or(1),
         experts: match experts {
             Some(experts) => experts,
             None => config.count("num_local_experts")?,
@@ -63,29 +59,13 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
             config.optional_count("topk_group")?.unwrap_or(1),
         ),
     };
-    let (groups, kept) = stated.groups;
-    if !stated.experts.is_multiple_of(groups) || kept > groups {
-        let problem = format!("is {groups}, of which {kept} are kept, for {} experts", stated.experts);
-        return Err(config.refuse("n_group", problem));
-    }
     Ok(base.decoder("glm4_moe", layers(&base, &stated)))
-}
-
-/// `first_k_dense_replace` may be 0.
-fn first_dense(config: &Fields) -> Result<usize, ModelError> {
-    match config.get("first_k_dense_replace").map(|v| (v, v.as_u64())) {
-        None => Ok(1),
-        Some((_, Some(n @ 0..=0xffff))) => Ok(n as usize),
-        Some((value, _)) => {
-            Err(config.refuse("first_k_dense_replace", format!("is {value}, not a number of layers")))
-        }
-    }
 }
 
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let mut defaults = base.rope_defaults(10_000.0);
-    defaults.partial = 0.5;
+    defaults.partial = Some(0.5);
     super::base::gating(meta, 2)?;
     let stated = Stated {
         rope: rope::from_gguf(meta, defaults, true)?,

@@ -21,7 +21,6 @@ pub const MINIMAX_M2: Architecture = Architecture {
             (".down_proj", ".w2"),
             (".up_proj", ".w3"),
         ],
-        prediction_layers: true,
         ..Names::PLAIN
     },
     from_hf,
@@ -35,6 +34,14 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("qk_norm_type", &["per_layer"])?;
     config.expect("use_qk_norm", &json!(true))?;
     config.expect("use_routing_bias", &json!(true))?;
+    for beta in ["layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"] {
+        config.expect_number(beta, 1.0)?;
+    }
+    // Of parts that the released models have not: `MiniMaxM2Config` passes over them too.
+    for unused in ["mlp_intermediate_size", "shared_moe_mode"] {
+        config.get(unused);
+    }
+    config.expect_number("shared_intermediate_size", 0.0)?;
     if let Some(types) = config.optional_list("attn_type_list")?
         && types.iter().any(|kind| kind.as_u64() != Some(1))
     {
@@ -42,8 +49,9 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     }
     let base = Base::from_hf(config, false)?;
     let mut defaults = base.rope_defaults(5_000_000.0);
+    defaults.partial = Some(1.0);
     if let Some(dims) = config.optional_count("rotary_dim")? {
-        defaults.partial = dims as f64 / base.head_dim as f64;
+        defaults.partial = Some(dims as f64 / base.head_dim as f64);
     }
     let rope = rope::from_hf(config, defaults)?;
     let experts = config.optional_count("num_local_experts")?;

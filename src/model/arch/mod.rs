@@ -57,8 +57,6 @@ pub struct Names {
     pub gguf_columns: Order,
     /// Whether experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
     pub interleaved_experts: bool,
-    /// Whether checkpoints may carry layers after the last, which predict further tokens and are not run.
-    pub prediction_layers: bool,
 }
 
 impl Names {
@@ -69,7 +67,6 @@ impl Names {
         gguf_rows: |_, _, _| None,
         gguf_columns: |_, _, _| None,
         interleaved_experts: false,
-        prediction_layers: false,
     };
 }
 
@@ -115,7 +112,16 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
             spec
         }
     };
+    consistent(&spec, place)?;
     Ok((entry, spec))
+}
+
+/// Refuses a description that contradicts itself.
+fn consistent(spec: &DecoderSpec, place: &str) -> Result<(), ModelError> {
+    match spec.contradiction() {
+        None => Ok(()),
+        Some(fault) => Err(ModelError::Contradiction { place: place.to_owned(), fault }),
+    }
 }
 
 /// The rows and columns that share a scale in a checkpoint with FP8 weights.
@@ -135,6 +141,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture,
     let meta = Meta::new(file, place)?;
     let spec = (entry.from_gguf)(&meta)?;
     meta.finish()?;
+    consistent(&spec, place)?;
     Ok((entry, spec))
 }
 

@@ -38,7 +38,7 @@ pub fn dense(intermediate: usize) -> FeedForwardSpec {
 /// names, or without such a list of those from `max_window_layers` on.
 pub fn windows(config: &Fields, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
     let types = base::layer_types(config, layers, &["full_attention", "sliding_attention"])?;
-    let from = config.get("max_window_layers").and_then(serde_json::Value::as_u64);
+    let from = config.optional_number("max_window_layers")?.unwrap_or(28);
     // Read even if it is not used: files carry it for models without windows.
     let window = config.optional_count("sliding_window")?;
     if !config.flag("use_sliding_window", false)? {
@@ -51,7 +51,7 @@ pub fn windows(config: &Fields, layers: usize) -> Result<Vec<Option<usize>>, Mod
     let Some(window) = window else { return Ok(vec![None; layers]) };
     let slides = |i: usize| match &types {
         Some(types) => types[i] == "sliding_attention",
-        None => i as u64 >= from.unwrap_or(28),
+        None => i >= from,
     };
     Ok((0..layers).map(|i| slides(i).then_some(window)).collect())
 }

@@ -16,7 +16,6 @@ pub const QWEN3_5: Architecture = Architecture {
         gguf: &[("post_attention_layernorm", "post_attention_norm")],
         gguf_rows: rows,
         gguf_columns: columns,
-        prediction_layers: true,
         ..Names::PLAIN
     },
     from_hf,
@@ -29,10 +28,11 @@ const INTERVAL: usize = 4;
 
 fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
+    config.expect_text("output_gate_type", &["swish", "silu"])?;
     config.expect("attn_output_gate", &serde_json::json!(true))?;
     let base = Base::from_hf(config, false)?;
     let mut defaults = base.rope_defaults(10_000.0);
-    defaults.partial = PARTIAL;
+    defaults.partial = Some(PARTIAL);
     let rope = rope::from_hf(config, defaults)?;
     let bias = match config.flag("attention_bias", false)? {
         true => AttentionBias::All,
@@ -65,7 +65,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let mut defaults = base.rope_defaults(10_000.0);
-    defaults.partial = PARTIAL;
+    defaults.partial = Some(PARTIAL);
     let rope = rope::from_gguf(meta, defaults, true)?;
     let (value_heads, inner) = (meta.count("ssm.time_step_rank")?, meta.count("ssm.inner_size")?);
     let delta_net = DeltaNetSpec {

@@ -1,7 +1,7 @@
 //! Qwen3 with experts (transformers, `Qwen3MoeForCausalLM`).
 
 use super::base::{Base, layer};
-use super::qwen2::{dense, windows};
+use super::qwen2::dense;
 use super::qwen3::{attention_from_gguf, attention_from_hf};
 use super::{Architecture, Fields, Meta, Names};
 use crate::model::{
@@ -28,13 +28,22 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         config.flag("norm_topk_prob", false)?,
     ));
     let mlp = dense(config.count("intermediate_size")?);
-    let dense_layers = config.optional_list("mlp_only_layers")?;
+    // Unlike in Qwen2 and Qwen3, the window is that of every layer.
+    let stated = config.optional_count("sliding_window")?;
+    let window = if config.flag("use_sliding_window", false)? { stated } else { None };
+    config.get("max_window_layers");
+    let dense_layers = (config.optional_list("mlp_only_layers")?.into_iter().flatten())
+        .map(|value| match value.as_u64() {
+            Some(layer) if layer < base.layers as u64 => Ok(layer as usize),
+            _ => {
+                let problem = format!("holds {value}, which is none of the {} layers", base.layers);
+                Err(config.refuse("mlp_only_layers", problem))
+            }
+        })
+        .collect::<Result<Vec<usize>, _>>()?;
     let step = config.optional_count("decoder_sparse_step")?.unwrap_or(1);
-    let is_dense = |i: usize| {
-        dense_layers.is_some_and(|layers| layers.iter().any(|l| l.as_u64() == Some(i as u64)))
-            || !(i + 1).is_multiple_of(step)
-    };
-    let layers = (windows(config, base.layers)?.into_iter().enumerate()).map(|(i, window)| {
+    let is_dense = |i: usize| dense_layers.contains(&i) || !(i + 1).is_multiple_of(step);
+    let layers = (0..base.layers).map(|i| {
         let feed_forward = if is_dense(i) { mlp.clone() } else { sparse.clone() };
         layer(AttentionSpec { window, ..attention.clone() }, feed_forward)
     });

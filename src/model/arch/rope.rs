@@ -14,8 +14,9 @@ pub struct RopeDefaults {
     pub head_dim: usize,
     /// Base of the frequencies.
     pub theta: f64,
-    /// The part of a head that turns.
-    pub partial: f64,
+    /// The part of a head that turns, where the architecture has such a setting; else all of it does, and a file that says
+    /// otherwise is refused: transformers would pass over it.
+    pub partial: Option<f64>,
     /// Positions that the model was made for.
     pub max_positions: usize,
 }
@@ -23,8 +24,7 @@ pub struct RopeDefaults {
 /// Rotary settings, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier).
 pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
-    let partial = config.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
-    let defaults = RopeDefaults { theta, partial, ..defaults };
+    let defaults = RopeDefaults { theta, partial: partial(config, defaults)?, ..defaults };
     let parameters = config.object("rope_parameters")?;
     // As in transformers, the older field wins where a file carries both.
     match config.object("rope_scaling")?.filter(|older| !older.is_empty()).or(parameters) {
@@ -40,7 +40,7 @@ pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, Mode
 /// Rotary settings from one object of parameters.
 pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
-    let partial = p.optional_positive("partial_rotary_factor")?.unwrap_or(defaults.partial);
+    let partial = partial(p, defaults)?;
     // Sections of a rotation by several axes: text has the same position on all of them.
     for harmless in ["mrope_section", "mrope_interleaved"] {
         p.get(harmless);
@@ -88,26 +88,43 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
     spec(p, RopeDefaults { theta, partial, ..defaults }, scaling)
 }
 
-/// The spec, with the number of turning dimensions checked.
+fn partial(place: &Fields, defaults: RopeDefaults) -> Result<Option<f64>, ModelError> {
+    match (place.optional_positive("partial_rotary_factor")?, defaults.partial) {
+        (Some(stated), None) if stated != 1.0 => Err(place
+            .refuse("partial_rotary_factor", format!("is {stated}; in this architecture whole heads turn"))),
+        (Some(stated), Some(_)) => Ok(Some(stated)),
+        (_, default) => Ok(default),
+    }
+}
+
+/// The spec, with the number of turning dimensions and the frequencies checked.
 fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<RopeSpec, ModelError> {
-    let dims = (defaults.head_dim as f64 * defaults.partial) as usize;
+    let part = defaults.partial.unwrap_or(1.0);
+    let dims = (defaults.head_dim as f64 * part) as usize;
     if dims == 0 || !dims.is_multiple_of(2) || dims > defaults.head_dim {
         return Err(place.refuse(
             "partial_rotary_factor",
             format!(
                 "is {}, so that {dims} of {} dimensions would turn; that must be an even number of them",
-                defaults.partial, defaults.head_dim
+                part, defaults.head_dim
             ),
         ));
     }
-    Ok(RopeSpec { theta: defaults.theta, dims, scaling })
+    let spec = RopeSpec { theta: defaults.theta, dims, scaling };
+    match spec.frequencies().iter().find(|f| !f.is_finite()) {
+        None => Ok(spec),
+        Some(f) => Err(place.refuse(
+            "rope_theta",
+            format!("is {}, which with its scaling gives a frequency of {f}", spec.theta),
+        )),
+    }
 }
 
 /// Rotary settings from GGUF metadata and, for scalings that the converter worked out, `rope_freqs.weight`. `truncate`: see
 /// [`Yarn`]; the file does not say.
 pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<RopeSpec, ModelError> {
     let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
-    let whole = (defaults.head_dim as f64 * defaults.partial) as usize;
+    let whole = (defaults.head_dim as f64 * defaults.partial.unwrap_or(1.0)) as usize;
     let dims = meta.optional_count("rope.dimension_count")?.unwrap_or(whole);
     if !dims.is_multiple_of(2) || dims > defaults.head_dim {
         let problem = format!("is {dims}; it must be even and at most the head's {}", defaults.head_dim);

@@ -70,7 +70,8 @@ impl Attention {
             first_key: seen.first,
             scale: self.spec.scale,
             window: self.spec.window,
-            softcap: self.spec.softcap,
+            // No architecture of the table caps its scores; the kernels and the observer can.
+            softcap: None,
             sinks: self.sinks.clone(),
         };
 

@@ -339,6 +339,10 @@ impl SafetensorsFolder {
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, SafetensorsError> {
+        // Integers, and FP8 without its scales, are no weights that a model could be run with.
+        if !matches!(view.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return Err(self.layout(name, view, "F32, F16, BF16 or F64".to_owned()));
+        }
         let whole = TensorView::new(view.dtype, view.shape.to_vec(), view.bytes).map_err(|fault| {
             SafetensorsError::Invalid { file: self.file_of(name), fault: fault.to_string() }
         })?;
