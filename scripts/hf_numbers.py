@@ -133,7 +133,9 @@ class DeltaHooks:
         if check:
             theirs = out[wanted]
             worst = (torch.einsum("rhs,shv->rhv", a, v) - theirs).abs().max()
-            if not worst <= DELTA_TOLERANCE * max(1.0, theirs.abs().max()):
+            # Rounding errors of the layer's own recurrence, in f32, add up over the tokens.
+            tolerance = DELTA_TOLERANCE * max(1.0, k.shape[0] / 512) ** 0.5
+            if not worst <= tolerance * max(1.0, theirs.abs().max()):
                 raise SystemExit(f"error: layer {layer}: the attribution gives the layer's output only to {worst:.2g}")
         return a
 

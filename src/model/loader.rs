@@ -96,6 +96,9 @@ const SKIPPED: [&str; 8] = [
     "v.",
 ];
 
+/// Parts of the names of tensors that only layers for multi-token prediction have, by Hugging Face's and llama.cpp's naming.
+const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
+
 /// Tensors that hold no weights of their own: tables that the config implies, or that the description reads itself.
 fn is_derived(name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"
@@ -475,9 +478,10 @@ impl Loader {
             Checkpoint::Gguf(file) => file.tensors().map(|info| info.name.as_str()).collect(),
             Checkpoint::Safetensors { folder, .. } => folder.names().collect(),
         };
+        let skipped = self.skipped(&names);
         let left: Vec<&str> = names
             .into_iter()
-            .filter(|n| !self.used.contains(*n) && !is_derived(n) && !self.is_skipped(n))
+            .filter(|n| !self.used.contains(*n) && !is_derived(n) && !skipped.contains(*n))
             .collect();
         if left.is_empty() {
             return Ok(());
@@ -489,19 +493,29 @@ impl Loader {
         Err(ModelError::LeftOver { place: self.place, names })
     }
 
-    /// Whether a stored tensor is of a part that no text goes through.
-    fn is_skipped(&self, stored: &str) -> bool {
+    /// The layer that a stored tensor belongs to.
+    fn layer_of(&self, stored: &str) -> Option<usize> {
         let layers = match &self.checkpoint {
             Checkpoint::Gguf(_) => "blk.".to_owned(),
             Checkpoint::Safetensors { .. } => format!("{}layers.", self.prefix),
         };
-        // Layers after the last predict further tokens at once.
-        let run = self.spec.layers.len();
-        let after_last = stored
-            .strip_prefix(&layers)
-            .and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok())
-            .is_some_and(|layer| (run..run + self.spec.prediction_layers).contains(&layer));
-        after_last || SKIPPED.iter().any(|prefix| stored.starts_with(prefix))
+        stored.strip_prefix(&layers)?.split_once('.')?.0.parse().ok()
+    }
+
+    /// Of `names`, those of parts that no text goes through: vision, and layers after the last that predict further tokens at
+    /// once, which are known by tensors that no other layer has. Any other layer that is left over is a wrong config.
+    fn skipped(&self, names: &[&str]) -> HashSet<String> {
+        let after_last = |name: &str| self.layer_of(name).filter(|&layer| layer >= self.spec.layers.len());
+        let predicting: HashSet<usize> = names
+            .iter()
+            .filter(|name| PREDICTION.iter().any(|part| name.contains(part)))
+            .filter_map(|name| after_last(name))
+            .collect();
+        let skipped = |name: &&&str| {
+            SKIPPED.iter().any(|prefix| name.starts_with(prefix))
+                || after_last(name).is_some_and(|layer| predicting.contains(&layer))
+        };
+        names.iter().filter(skipped).map(|name| (*name).to_owned()).collect()
     }
 
     /// The name that the checkpoint stores a canonical name under.

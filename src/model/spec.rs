@@ -24,8 +24,6 @@ pub struct DecoderSpec {
     pub max_positions: usize,
     /// From the first to the last.
     pub layers: Vec<LayerSpec>,
-    /// Layers after the last that the checkpoint may carry to predict further tokens; they are not run.
-    pub prediction_layers: usize,
 }
 
 /// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.
@@ -357,16 +355,18 @@ impl RopeSpec {
 
 impl MlpSpec {
     /// Parameters of one block for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let biases = if self.bias { 2 * self.intermediate + hidden } else { 0 };
-        3 * hidden * self.intermediate + biases
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (hidden, intermediate) = (hidden as u128, self.intermediate as u128);
+        let biases = if self.bias { 2 * intermediate + hidden } else { 0 };
+        3 * hidden * intermediate + biases
     }
 }
 
 impl AttentionSpec {
     /// Parameters for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
+        let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
         let queries = if self.gated { 2 * q } else { q };
         let biases = match self.bias {
             AttentionBias::None => 0,
@@ -375,26 +375,28 @@ impl AttentionSpec {
         };
         let norms = match self.qk_norm {
             QkNorm::None => 0,
-            QkNorm::PerHead => 2 * self.head_dim,
+            QkNorm::PerHead => 2 * head_dim,
             QkNorm::Whole => q + kv,
         };
-        let sinks = if self.sinks { self.heads } else { 0 };
+        let sinks = if self.sinks { heads } else { 0 };
         hidden * (queries + 2 * kv + q) + biases + norms + sinks
     }
 }
 
 impl DeltaNetSpec {
     /// Parameters for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let projections = self.channels() + 2 * self.values() + 2 * self.value_heads;
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (channels, values, heads) =
+            (self.channels() as u128, self.values() as u128, self.value_heads as u128);
+        let projections = channels + 2 * values + 2 * heads;
         // Convolution, decay and step of every head, the gated norm.
-        hidden * projections + self.channels() * self.conv + 2 * self.value_heads + self.value_dim
+        hidden as u128 * projections + channels * self.conv as u128 + 2 * heads + self.value_dim as u128
     }
 }
 
 impl FeedForwardSpec {
     /// Parameters for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> usize {
+    pub fn parameters(&self, hidden: usize) -> u128 {
         match self {
             FeedForwardSpec::Dense(mlp) => mlp.parameters(hidden),
             FeedForwardSpec::Experts(e) => {
@@ -403,7 +405,7 @@ impl FeedForwardSpec {
                     _ => 0,
                 } + if e.router_bias { e.experts } else { 0 };
                 let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden));
-                e.experts * (hidden + e.expert.parameters(hidden)) + biases + shared
+                e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + biases as u128 + shared
             }
         }
     }
@@ -411,13 +413,13 @@ impl FeedForwardSpec {
 
 impl LayerSpec {
     /// Parameters for a residual stream of width `hidden`.
-    pub fn parameters(&self, hidden: usize) -> usize {
+    pub fn parameters(&self, hidden: usize) -> u128 {
         let mixer = match &self.mixer {
             MixerSpec::Attention(attention) => attention.parameters(hidden),
             MixerSpec::DeltaNet(delta_net) => delta_net.parameters(hidden),
         };
         let norms = if self.sandwich { 4 } else { 2 };
-        mixer + self.feed_forward.parameters(hidden) + norms * hidden
+        mixer + self.feed_forward.parameters(hidden) + norms * hidden as u128
     }
 }
 
@@ -438,8 +440,14 @@ impl ExpertsSpec {
 }
 
 impl DecoderSpec {
-    /// What contradicts itself, if anything.
+    /// What contradicts itself or no model has, if anything.
     pub fn contradiction(&self) -> Option<String> {
+        // A thousand times the largest model; what is reckoned of sizes up to here fits into 64 bits.
+        const MOST_PARAMETERS: u128 = 1 << 50;
+        let parameters = self.parameters();
+        if parameters > MOST_PARAMETERS {
+            return Some(format!("it would have {parameters} parameters"));
+        }
         self.layers.iter().find_map(|layer| match &layer.feed_forward {
             FeedForwardSpec::Experts(experts) => experts.contradiction(),
             FeedForwardSpec::Dense(_) => None,
@@ -447,9 +455,9 @@ impl DecoderSpec {
     }
 
     /// Parameters of the checkpoint, the shared embedding counted once.
-    pub fn parameters(&self) -> usize {
-        let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
+    pub fn parameters(&self) -> u128 {
+        let layers: u128 = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = if self.tied { 1 } else { 2 };
-        heads * self.vocab * self.hidden + self.hidden + layers
+        heads * self.vocab as u128 * self.hidden as u128 + self.hidden as u128 + layers
     }
 }

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use palimpsest::model::arch;
+use candle_core::DType;
+use palimpsest::engine::DeviceName;
+use palimpsest::engine::plan::{Plan, Wish};
+use palimpsest::model::{Outline, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
@@ -27,8 +30,15 @@ fn configs() -> Vec<(PathBuf, Vec<u8>)> {
 fn check(config: &Value) -> Result<(), TestCaseError> {
     let (described, largest) = largest_of(|| arch::from_config(config, "config.json"));
     prop_assert!(largest <= LARGEST, "{largest} bytes at once");
-    if let Err(error) = described {
-        prop_assert!(!error.to_string().is_empty());
+    match described {
+        Err(error) => prop_assert!(!error.to_string().is_empty()),
+        // What is accepted can be planned for, whatever its sizes.
+        Ok((_, spec)) => {
+            let outline = Outline::of(spec);
+            let devices = vec![DeviceName::Cpu; 2];
+            let wish = Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices };
+            prop_assert!(Plan::new(&outline, &wish, &[None, None]).total() > 0);
+        }
     }
     Ok(())
 }

@@ -43,7 +43,9 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     if spec.norm.plus_one {
         f32s += hidden * if layer.sandwich { 4 } else { 2 };
     }
-    n(layer.parameters(spec.hidden)) * size + f32s * (4 - size.min(4))
+    // Sizes that would not fit are refused with the config.
+    let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);
+    parameters * size + f32s * (4 - size.min(4))
 }
 
 /// Whether attention is the CPU's own kernel, which holds next to nothing but its outputs.

@@ -70,7 +70,7 @@ fn whole_gigabytes(bytes: u64) -> String {
     }
 }
 
-fn in_billions(parameters: usize) -> String {
+fn in_billions(parameters: u128) -> String {
     match parameters {
         0..1_000_000_000 => format!("{:.0}M", parameters as f64 / 1e6),
         1_000_000_000..100_000_000_000 => format!("{:.1}B", parameters as f64 / 1e9),

@@ -28,8 +28,6 @@ pub struct Base {
     pub max_positions: usize,
     /// Whether the output head is the embedding.
     pub tied: bool,
-    /// Layers after the last that predict further tokens.
-    pub prediction_layers: usize,
 }
 
 /// What an architecture means where a config.json says nothing; `None` means that it must say so.
@@ -66,10 +64,6 @@ impl Base {
         let eps = config.optional_positive("rms_norm_eps")?.or(unsaid.eps);
         let hidden = config.count("hidden_size")?;
         let heads = count("num_attention_heads", unsaid.heads)?;
-        let mut predicting = 0;
-        for name in ["num_nextn_predict_layers", "num_mtp_layers", "num_mtp_modules"] {
-            predicting = config.optional_number(name)?.unwrap_or(0).max(predicting);
-        }
         let base = Base {
             vocab: count("vocab_size", unsaid.vocab)?,
             hidden,
@@ -83,7 +77,6 @@ impl Base {
             },
             max_positions: count("max_position_embeddings", unsaid.max_positions)?,
             tied: config.flag("tie_word_embeddings", unsaid.tied)?,
-            prediction_layers: predicting,
         };
         if base.layers > MAX_LAYERS {
             return Err(config.refuse("num_hidden_layers", too_many(base.layers)));
@@ -143,7 +136,6 @@ impl Base {
             eps: meta.positive("attention.layer_norm_rms_epsilon")?,
             max_positions: meta.count("context_length")?,
             tied: !meta.has("output.weight"),
-            prediction_layers: predicting,
         })
     }
 
@@ -179,7 +171,6 @@ impl Base {
             tied: self.tied,
             max_positions: self.max_positions,
             layers,
-            prediction_layers: self.prediction_layers,
         }
     }
 }
