@@ -1,5 +1,6 @@
 //! What must hold for: attention.
 
+mod delta;
 mod kernel;
 mod masses;
 mod store;
@@ -102,7 +103,15 @@ impl Inputs {
 
 /// A site without window, cap or sinks.
 pub fn site(offset: usize, d: usize) -> Site {
-    Site { layer: 0, offset, scale: 1.0 / (d as f32).sqrt(), window: None, softcap: None, sinks: None }
+    Site {
+        layer: 0,
+        offset,
+        first_key: 0,
+        scale: 1.0 / (d as f32).sqrt(),
+        window: None,
+        softcap: None,
+        sinks: None,
+    }
 }
 
 /// Sinks around the size of the scores.

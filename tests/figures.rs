@@ -9,6 +9,8 @@ use resvg::usvg::roxmltree::Document;
 
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
+mod committed;
+
 struct Made {
     dir: tempfile::TempDir,
     run: RunFolder,
@@ -35,12 +37,15 @@ fn find<'a>(made: &'a Made, name: &str) -> &'a Figure {
 }
 
 /// Shapes of a model and a run that pictures must stand: few and many layers, one case, no verdicts.
-fn shapes() -> [Plan; 4] {
+fn shapes() -> [Plan; 7] {
     [
         Plan::small(),
         Plan { cases: 2, layers: 3, heads: 1, sessions: 7, verdicts: false, ..Plan::small() },
         Plan { cases: 3, layers: 64, heads: 1, sessions: 30, verdicts: true, ..Plan::small() },
         Plan { cases: 1, layers: 1, heads: 1, sessions: 7, verdicts: true, ..Plan::small() },
+        Plan::hybrid(),
+        Plan { cases: 2, layers: 64, sessions: 12, verdicts: false, ..Plan::hybrid() },
+        Plan { cases: 2, ..Plan::linear() },
     ]
 }
 
@@ -118,6 +123,46 @@ fn figures_are_the_same_each_time_and_say_model_data_and_units() {
     }
     assert!(find(&first, "curves-by-split-mass").svg.contains("share of a row token&apos;s attention"));
     assert!(find(&first, "curves-by-type-mass").svg.contains("T2 (n = 3)"));
+}
+
+#[test]
+fn a_reader_sees_in_every_figure_which_layers_are_linear() {
+    const LEGEND: &str = "linear layer: share of |weight|";
+    for plan in [Plan::hybrid(), Plan::linear()] {
+        let made = make(&plan);
+        for figure in &made.figures {
+            assert_eq!(figure.svg.matches(LEGEND).count(), 1, "{}", figure.name);
+            assert_eq!(figure.caption.matches("At linear layers (").count(), 1, "{}", figure.caption);
+        }
+        // beside the three panels' bands (two in each of the hybrid, one where all is linear) that of the legend
+        let bands = find(&made, "curves-by-type-mass").svg.matches("fill=\"#ECECEC\"").count();
+        assert_eq!(bands, 3 * if plan.softmax_every == 4 { 2 } else { 1 } + 1);
+    }
+    for figure in &make(&Plan::small()).figures {
+        let text = format!("{} {}", figure.svg, figure.caption);
+        assert!(!text.contains("linear") && !text.contains("#ECECEC"), "{}", figure.name);
+        assert!(!String::from_utf8(figure.csv.clone()).unwrap().contains("layer_kind"), "{}", figure.name);
+    }
+}
+
+#[test]
+fn the_page_keeps_means_over_softmax_and_linear_layers_apart() {
+    let html = page(&make(&Plan::hybrid()));
+    for words in [
+        "8 layers (2 softmax, 6 linear)",
+        "The query's attention, mean over softmax layers (2 of 8)",
+        "The query's implicit attention, share of |weight|, mean over linear layers (6 of 8)",
+        "averaged over heads and the 2 softmax layers (",
+    ] {
+        assert!(html.contains(words), "the page lacks `{words}`");
+    }
+    let html = page(&make(&Plan::linear()));
+    assert!(html.contains("mean over linear layers (6 of 6)") && html.contains("layers (all linear: "));
+    assert!(!html.contains("mean over softmax layers"));
+    let html = page(&make(&Plan::small()));
+    assert!(html.contains("The query's attention, mean over layers</dt>"));
+    assert!(html.contains("averaged over heads and layers, for each probe"));
+    assert!(!html.contains("linear"));
 }
 
 #[test]
@@ -237,11 +282,27 @@ fn the_commands_write_into_the_run_and_say_where() {
     assert!(
         lens.contains("curves.csv") && lens.contains("T1 SR") && lens.contains("not measured: case-001 PR")
     );
+    assert!(lens.contains("5 layers, 17 examples") && lens.contains("attention in %, mean over layers ("));
+    assert!(!lens.contains("linear"));
     assert!(said("figures").contains("figures"));
     assert!(said("report").contains("report.html"));
     for file in ["lens/curves.csv", "lens/ratios.csv", "figures/strip-mean-mass.png", "report.html"] {
         assert!(dir.path().join(file).is_file(), "{file}");
     }
+}
+
+#[test]
+fn the_summary_of_a_hybrid_model_has_a_table_for_each_kind_of_layer() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan::hybrid());
+    let output = palimpsest(&["lens", "--resamples", "200"], dir.path()).assert().success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("8 layers (2 softmax, 6 linear), 17 examples measured"), "{text}");
+    let (_, tables) = text.split_once("\nattention in %, mean over softmax layers (2) (").unwrap();
+    let (softmax, linear) =
+        tables.split_once("\nshare of |weight| in %, mean over linear layers (6) (").unwrap();
+    let row = |table: &str| table.lines().find(|line| line.starts_with("T1 SR  ")).unwrap().to_owned();
+    assert_ne!(row(softmax), row(linear));
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ndarray::Array4;
 use palimpsest::attention::AttentionStore;
-use palimpsest::lens::{Correctness, Curve, Group, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+use palimpsest::lens::{
+    Correctness, Curve, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale, Statistic, table,
+};
 
 use super::synthetic_run::{self as synthetic, PROBES, Plan};
 
@@ -19,13 +22,31 @@ fn store(dir: &Path, case: usize, probe: &str) -> AttentionStore {
     AttentionStore::load(&dir.join(format!("attention/case-{case:03}-{probe}.safetensors"))).unwrap()
 }
 
-/// The head-averaged mass from the row span at `row` to the key span of a session, by layer, read straight off the store.
+/// The mean over heads of one entry of a stored array.
+fn over_heads(values: &Array4<f32>, layer: usize, row: usize, key: usize) -> f64 {
+    let heads = values.dim().1;
+    (0..heads).map(|h| f64::from(values[[layer, h, row, key]])).sum::<f64>() / heads as f64
+}
+
+/// From the row span at `row` to the key span at `key`, by decoder layer, read straight off the store: the head-averaged
+/// mass at softmax layers, the share averaged over value heads at linear ones.
+fn to_span(store: &AttentionStore, row: usize, key: usize) -> Vec<f64> {
+    let linear = store.delta.as_ref().map_or(0, |delta| delta.layers.len());
+    let at = |layer: usize| match store.layers.iter().position(|l| *l == layer) {
+        Some(place) => over_heads(&store.mass, place, row, key),
+        None => {
+            let delta = store.delta.as_ref().unwrap();
+            let place = delta.layers.iter().position(|l| *l == layer).unwrap();
+            over_heads(&delta.share, place, row, key)
+        }
+    };
+    (0..store.layers.len() + linear).map(at).collect()
+}
+
+/// The same for the key span of a session.
 fn mass(store: &AttentionStore, row: usize, session: usize) -> Option<Vec<f64>> {
     let key = store.keys.iter().position(|span| span.session() == Some(session))?;
-    let [layers, heads, _, _] = *store.mass.shape() else { unreachable!() };
-    let at =
-        |l: usize| (0..heads).map(|h| f64::from(store.mass[[l, h, row, key]])).sum::<f64>() / heads as f64;
-    Some((0..layers).map(at).collect())
+    Some(to_span(store, row, key))
 }
 
 /// The mass that attention spread evenly over all visible tokens pays, token by token.
@@ -53,8 +74,13 @@ fn mean(rows: &[Vec<f64>]) -> Vec<f64> {
 
 #[test]
 fn masses_baselines_and_densities_of_an_example_follow_their_definitions() {
-    let plan = Plan::small();
-    let (dir, lens) = lens_of(&plan);
+    for plan in [Plan::small(), Plan::hybrid(), Plan::linear()] {
+        examples_follow_their_definitions(&plan);
+    }
+}
+
+fn examples_follow_their_definitions(plan: &Plan) {
+    let (dir, lens) = lens_of(plan);
     for case in 0..plan.cases {
         let (old, new) = synthetic::evidence(case, plan.sessions);
         for probe in PROBES {
@@ -143,8 +169,13 @@ fn a_case_counts_once_in_a_group_over_probes() {
 
 #[test]
 fn ratio_of_means_and_mean_of_ratios_are_what_their_names_say() {
-    let plan = Plan { cases: 12, ..Plan::small() };
-    let (dir, lens) = lens_of(&plan);
+    for plan in [Plan::small(), Plan::hybrid()] {
+        ratios_are_what_their_names_say(&Plan { cases: 12, ..plan });
+    }
+}
+
+fn ratios_are_what_their_names_say(plan: &Plan) {
+    let (dir, lens) = lens_of(plan);
     let group = Group {
         probe: Some("IPA".to_owned()),
         kind: Some("T1".to_owned()),
@@ -310,6 +341,156 @@ fn the_mean_strip_puts_old_and_new_in_their_places() {
     let (_, n, old) = strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::Place::Old).unwrap();
     assert_eq!(*n, plan.cases);
     assert_close(old.as_ref().unwrap(), &mean(&plain), "old");
+}
+
+#[test]
+fn every_layer_of_a_hybrid_model_has_its_own_index_and_kind() {
+    let kinds = |plan: &Plan| -> Vec<(usize, LayerKind)> {
+        lens_of(plan).1.layers.iter().map(|layer| (layer.index, layer.kind)).collect()
+    };
+    use LayerKind::{Linear, Softmax};
+    let of = |kinds: &[LayerKind]| kinds.iter().copied().enumerate().collect::<Vec<_>>();
+    let group = [Linear, Linear, Linear, Softmax];
+    assert_eq!(kinds(&Plan::hybrid()), of(&[group, group].concat()));
+    assert_eq!(kinds(&Plan::linear()), of(&[Linear; 6]));
+    assert_eq!(kinds(&Plan::small()), of(&[Softmax; 5]));
+    let (_dir, lens) = lens_of(&Plan::hybrid());
+    assert_eq!(lens.layer_kinds(), vec![(Softmax, 2), (Linear, 6)]);
+    assert_eq!(lens.layers_in_words(), "8 layers (2 softmax, 6 linear)");
+    assert_eq!(lens_of(&Plan::small()).1.layers_in_words(), "5 layers");
+    let series = lens.series(&Group::all(), Statistic::RatioOfMeans, Scale::Mass);
+    assert_eq!(series.points.iter().map(|p| p.layer).collect::<Vec<_>>(), lens.layers);
+}
+
+#[test]
+fn what_a_query_pays_to_the_whole_prompt_is_1_at_every_layer() {
+    let (dir, lens) = lens_of(&Plan::hybrid());
+    for example in lens.examples.iter().filter(|e| e.case == "case-003") {
+        let store = store(dir.path(), 3, &example.probe);
+        let outside = (0..store.keys.len()).filter(|k| store.keys[*k].session().is_none());
+        let outside: Vec<Vec<f64>> = outside.map(|key| to_span(&store, QUERY_ROW, key)).collect();
+        for layer in 0..8 {
+            let sessions: f64 = example.sessions.iter().map(|s| s.mass[layer]).sum();
+            let rest: f64 = outside.iter().map(|span| span[layer]).sum();
+            assert!((sessions + rest - 1.0).abs() < 1e-6, "layer {layer}: {sessions} + {rest}");
+            assert!(sessions > 0.0);
+        }
+    }
+}
+
+#[test]
+fn signed_sums_stand_beside_the_curves_of_linear_layers() {
+    let plan = Plan::hybrid();
+    let (dir, lens) = lens_of(&plan);
+    let signed = |case: usize, probe: &str| -> Vec<Option<f64>> {
+        let store = store(dir.path(), case, probe);
+        let (old, _) = synthetic::evidence(case, plan.sessions);
+        let key = store.keys.iter().position(|span| span.session() == Some(old)).unwrap();
+        let delta = store.delta.as_ref().unwrap();
+        let at = |layer: usize| {
+            let place = delta.layers.iter().position(|l| *l == layer)?;
+            Some(over_heads(&delta.signed, place, QUERY_ROW, key))
+        };
+        (0..plan.layers).map(at).collect()
+    };
+    let close = |ours: Option<f64>, plain: Option<f64>| match (ours, plain) {
+        (Some(a), Some(b)) => (a - b).abs() < 1e-9,
+        (a, b) => a == b,
+    };
+    let example = lens.examples.iter().find(|e| e.case == "case-002" && e.probe == "IPA").unwrap();
+    let ours = example.signed(Curve::QueryToOld, Part::Signal).unwrap();
+    let (old, _) = synthetic::evidence(2, plan.sessions);
+    let session = example.sessions.iter().find(|s| s.index == old).unwrap();
+    for (layer, plain) in signed(2, "IPA").into_iter().enumerate() {
+        assert!(close(ours[layer], plain), "layer {layer}: {:?} is not {plain:?}", ours[layer]);
+        assert_eq!(session.signed[layer], ours[layer]);
+        assert_eq!(plain.is_none(), plan.is_softmax(layer));
+    }
+
+    let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
+    let statistic = Statistic::Mean(Curve::QueryToOld, Part::Signal);
+    let by_case: Vec<_> = (0..plan.cases).map(|case| signed(case, "SR")).collect();
+    for point in lens.series(&group, statistic, Scale::Mass).points {
+        let at: Option<Vec<f64>> = by_case.iter().map(|layers| layers[point.layer.index]).collect();
+        let plain = at.map(|values| values.iter().sum::<f64>() / values.len() as f64);
+        assert!(close(point.signed, plain), "{:?}: {:?} is not {plain:?}", point.layer, point.signed);
+    }
+    let density = lens.series(&group, statistic, Scale::Density);
+    assert!(density.points.iter().all(|point| point.signed.is_none()));
+    let (_dir, softmax) = lens_of(&Plan::small());
+    assert_eq!(softmax.examples[0].signed(Curve::QueryToOld, Part::Signal), None);
+}
+
+#[test]
+fn a_mean_over_layers_is_over_one_kind() {
+    let (_dir, lens) = lens_of(&Plan::hybrid());
+    let series = lens.series(&Group::all(), Statistic::Mean(Curve::QueryToNew, Part::Signal), Scale::Mass);
+    let at = |layer: usize| series.points[layer].value.unwrap();
+    let softmax = (at(3) + at(7)) / 2.0;
+    let linear = (at(0) + at(1) + at(2) + at(4) + at(5) + at(6)) / 6.0;
+    assert!((series.mean_over(LayerKind::Softmax).unwrap() - softmax).abs() < 1e-12);
+    assert!((series.mean_over(LayerKind::Linear).unwrap() - linear).abs() < 1e-12);
+    assert!((softmax - linear).abs() > 0.01, "planted apart");
+    let example = &lens.examples[0];
+    let session = &example.sessions[0];
+    let plain = (session.mass[3] + session.mass[7]) / 2.0;
+    assert!((example.mean_over(LayerKind::Softmax, session).unwrap() - plain).abs() < 1e-12);
+    let (_dir, lens) = lens_of(&Plan::linear());
+    let series = lens.series(&Group::all(), Statistic::RatioOfMeans, Scale::Mass);
+    assert_eq!(series.mean_over(LayerKind::Softmax), None);
+    assert!(series.mean_over(LayerKind::Linear).is_some());
+}
+
+#[test]
+fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
+    let head = |path: &Path| std::fs::read_to_string(path).unwrap().lines().next().unwrap().to_owned();
+    let plan = Plan::hybrid();
+    let (dir, lens) = lens_of(&plan);
+    let out = dir.path().join("lens");
+    table::write(&lens, &out).unwrap();
+    let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let groups = lens.groups().iter().filter(|group| lens.cases(group) > 0).count();
+    assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
+    for row in &rows {
+        let softmax = plan.is_softmax(row["layer"].parse().unwrap());
+        assert_eq!(row["layer_kind"], if softmax { "softmax" } else { "linear" });
+        assert_eq!(row["signed"].is_empty(), softmax || row["scale"] == "density");
+        assert!(row["signed"].is_empty() || row["signed"].parse::<f64>().unwrap().is_finite());
+    }
+    assert!(head(&out.join("ratios.csv")).ends_with(",lo,hi,layer_kind"));
+    assert!(head(&out.join("strip.csv")).ends_with(",n,mean,layer_kind"));
+
+    let (dir, lens) = lens_of(&Plan::small());
+    for path in table::write(&lens, &dir.path().join("lens")).unwrap() {
+        assert!(!head(&path).contains("layer_kind") && !head(&path).contains("signed"), "{path:?}");
+    }
+}
+
+#[test]
+fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan::hybrid());
+    let run = RunFolder::open(dir.path()).unwrap();
+    let path = dir.path().join("attention/case-003-SR.safetensors");
+    let good = AttentionStore::load(&path).unwrap();
+    let refusal = |change: &dyn Fn(&mut AttentionStore)| {
+        let mut store = good.clone();
+        change(&mut store);
+        store.save(&path).unwrap();
+        let error = Lens::of(&run, &Options::default()).unwrap_err();
+        assert!(error.to_string().contains("case-003-SR"), "{error}");
+        error
+    };
+    let share = refusal(&|store| store.delta.as_mut().unwrap().share[[1, 0, 0, 0]] = -0.25);
+    assert!(share.to_string().contains("`delta_share` holds -0.25"), "{share}");
+    let signed = refusal(&|store| store.delta.as_mut().unwrap().signed[[1, 0, 0, 0]] = f32::NAN);
+    assert!(signed.to_string().contains("`delta_signed` holds NaN"), "{signed}");
+    let twice = refusal(&|store| store.layers[0] = 2);
+    assert!(twice.to_string().contains("layer 2 twice"), "{twice}");
+    let other = refusal(&|store| store.delta = None);
+    assert!(matches!(other, LensError::Layers { .. }));
+    assert!(other.to_string().contains("[3, 7]") && other.to_string().contains("6 (linear), 7]"), "{other}");
 }
 
 #[test]

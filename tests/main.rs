@@ -6,6 +6,8 @@ mod data;
 mod endpoint;
 mod eval;
 mod figures;
+mod fuzz;
+mod gemma;
 mod judge;
 mod lens;
 mod models;

@@ -15,8 +15,29 @@ use palimpsest::chat::Sampling;
 use palimpsest::engine::Engine;
 use palimpsest::model::{Cache, OpenModel, Phase};
 
-/// The checkpoints that `scripts/hf_reference.py tiny` made.
-pub const TINY: [&str; 2] = ["llama-tiny", "llama3-rope-tiny"];
+/// The checkpoints that `scripts/hf_reference.py tiny` made, of every architecture and released layout.
+pub const TINY: [&str; 18] = [
+    "llama-tiny",
+    "llama3-rope-tiny",
+    "llama-old-config-tiny",
+    "qwen2-tiny",
+    "qwen2-sharded-tiny",
+    "qwen3-tiny",
+    "qwen3-moe-tiny",
+    "qwen3-moe-unnormalised-tiny",
+    "qwen35-text-tiny",
+    "qwen35-nested-tiny",
+    "gpt-oss-tiny",
+    "gpt-oss-mxfp4-tiny",
+    "glm4-moe-tiny",
+    "glm4-moe-qk-norm-tiny",
+    "minimax-m2-tiny",
+    "minimax-m2-fp8-tiny",
+    "gemma3-tiny",
+    "gemma3-nested-tiny",
+];
+/// Those of the llama architecture.
+pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];
 
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)

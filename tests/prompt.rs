@@ -4,6 +4,7 @@ mod chat_template;
 mod spans;
 mod templates;
 mod tokenizer;
+mod vocabularies;
 
 use jiff::civil::date;
 use palimpsest::data::{Evidence, EvidenceRole, History, Probe, ProbeForm, Role, Session, Turn};

@@ -51,13 +51,13 @@ fn sample() -> Vec<Case> {
 
 #[test]
 fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of_transformers() {
-    // The issue asks for masses within 2e-3; 1.2e-6 was measured.
+    // 1.2e-6 was measured.
     const MASSES: f32 = 1e-4;
     const LOGITS: f32 = 1e-3;
     let Some(mut model) = model() else { return };
     let file = TokensFile::of("smollm2-2k");
     let mut observer = file.observer();
-    let Parts { engine, cache, .. } = model.parts(0);
+    let Parts { engine, cache, .. } = model.parts(0).unwrap();
     let logits = engine.prefill(cache, &file.tokens, 1, &mut observer, &mut |_| true).unwrap();
     let difference = apart(&numbers(&logits), &numbers(&reference("smollm2-2k", "logits")));
     assert!(difference < LOGITS, "logits off by {difference:e}");
@@ -317,7 +317,7 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     // The same by hand, from one prefill of the whole.
     let text = model.template().render(&messages, true).unwrap() + "It is true, and";
     let tokens = model.tokenizer().encode(&text).unwrap();
-    let Parts { engine, cache, .. } = model.parts(0);
+    let Parts { engine, cache, .. } = model.parts(0).unwrap();
     let mut none = MassObserver::new(vec![], vec![], tokens.len()).unwrap();
     let logits = engine.prefill(cache, &tokens, 4, &mut none, &mut |_| true).unwrap();
     let log_p: Vec<Vec<f32>> =

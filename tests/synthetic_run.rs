@@ -1,10 +1,11 @@
-//! A deterministic run folder without a model: random masses that sum to 1, with planted curves.
+//! A deterministic run folder without a model: random masses that sum to 1, with planted curves. Hybrid models have
+//! linear layers as well, with shares that sum to 1 and signed sums of any sign.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::AttentionStore;
+use palimpsest::attention::{AttentionStore, DeltaMasses};
 use palimpsest::chat::StopReason;
 use palimpsest::eval::header::{Machine, RunHeader};
 use palimpsest::eval::rows::{AnswerRow, VerdictRow};
@@ -23,6 +24,10 @@ pub struct Plan {
     pub cases: usize,
     pub layers: usize,
     pub heads: usize,
+    /// Every so many layers one has softmax attention, the last of each group; the others are linear. 1: all have it; 0:
+    /// none has.
+    pub softmax_every: usize,
+    pub value_heads: usize,
     pub sessions: usize,
     pub verdicts: bool,
     pub model: &'static str,
@@ -30,7 +35,30 @@ pub struct Plan {
 
 impl Plan {
     pub fn small() -> Self {
-        Plan { cases: 6, layers: 5, heads: 3, sessions: 7, verdicts: true, model: "smollm2-135m" }
+        Plan {
+            cases: 6,
+            layers: 5,
+            heads: 3,
+            softmax_every: 1,
+            value_heads: 4,
+            sessions: 7,
+            verdicts: true,
+            model: "smollm2-135m",
+        }
+    }
+
+    /// Eight layers, of which 3 and 7 have softmax attention.
+    pub fn hybrid() -> Self {
+        Plan { layers: 8, heads: 3, softmax_every: 4, value_heads: 2, ..Plan::small() }
+    }
+
+    /// A model without softmax attention.
+    pub fn linear() -> Self {
+        Plan { layers: 6, softmax_every: 0, ..Plan::small() }
+    }
+
+    pub fn is_softmax(&self, layer: usize) -> bool {
+        self.softmax_every > 0 && (layer + 1).is_multiple_of(self.softmax_every)
     }
 }
 
@@ -166,11 +194,19 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
     let query = keys[keys.len() - 2].clone();
     let of_new = keys.iter().find(|s| s.role == Some(SpanRole::New)).unwrap().clone();
     let rows = vec![of_new, query];
-    let mut mass = Array4::zeros((plan.layers, plan.heads, 2, keys.len()));
+    let (layers, linear): (Vec<usize>, Vec<usize>) = (0..plan.layers).partition(|&l| plan.is_softmax(l));
+    // a model without softmax layers has no heads of that kind either
+    let heads = if layers.is_empty() { 0 } else { plan.heads };
+    let mut mass = Array4::zeros((layers.len(), heads, 2, keys.len()));
+    let mut share = Array4::zeros((linear.len(), plan.value_heads, 2, keys.len()));
+    let mut signed = share.clone();
+    let mut signs = ChaCha8Rng::seed_from_u64(5000 + (case * 10 + place) as u64);
     for layer in 0..plan.layers {
         let depth = layer as f64 / (plan.layers.max(2) - 1) as f64;
         let bump = (-(depth - 0.55).powi(2) / 0.03).exp();
-        for head in 0..plan.heads {
+        let at_linear = linear.binary_search(&layer);
+        let at_softmax = layers.binary_search(&layer);
+        for head in 0..if at_linear.is_ok() { plan.value_heads } else { plan.heads } {
             for (r, row) in rows.iter().enumerate() {
                 let of_query = r == 1;
                 let mut weights = Vec::new();
@@ -179,6 +215,8 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
                         if of_query { rng.random_range(0.4..1.6) } else { shared.random_range(0.4..1.6) };
                     let weight = match (key.session(), key.role) {
                         _ if key.start > row.start => 0.0,
+                        // a gated delta rule has forgotten the first token
+                        (None, _) if key.label == "bos" && at_linear.is_ok() => 0.1,
                         (None, _) if key.label == "bos" => 6.0,
                         (None, _) => 0.8,
                         (_, Some(SpanRole::New)) if of_query => {
@@ -192,7 +230,15 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
                 }
                 let total: f64 = weights.iter().sum();
                 for (k, weight) in weights.iter().enumerate() {
-                    mass[[layer, head, r, k]] = (weight / total) as f32;
+                    let part = (weight / total) as f32;
+                    match (at_softmax, at_linear) {
+                        (Ok(l), _) => mass[[l, head, r, k]] = part,
+                        (_, Ok(l)) => {
+                            share[[l, head, r, k]] = part;
+                            signed[[l, head, r, k]] = part * signs.random_range(-0.9..0.9f32);
+                        }
+                        _ => unreachable!(),
+                    }
                 }
             }
         }
@@ -200,7 +246,8 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
     AttentionStore {
         mass,
         sink: None,
-        layers: (0..plan.layers).collect(),
+        delta: (!linear.is_empty()).then_some(DeltaMasses { layers: linear, signed, share }),
+        layers,
         rows,
         keys,
         tokens,

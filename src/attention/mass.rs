@@ -3,6 +3,10 @@
 //! For every layer and head, and for each row span X and key span Y: the mean over the tokens i of X of the sum over
 //! the tokens j of Y of the post-softmax weight A[i, j]. The weights of the rows asked for are recomputed in f32 from
 //! queries and keys, in blocks, and summed at once: memory grows with spans, not with the context.
+//!
+//! Layers with a gated delta rule have no softmax; of those it measures the implicit attention ([`super::delta`]), whose
+//! weights are signed: their sum over Y, and the share of their sizes that falls on Y. No cache holds those layers' keys, so
+//! the observer keeps them until the last row span has been read.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +15,8 @@ use candle_core::{Result, Tensor};
 use ndarray::{Array3, Array4};
 
 use super::backends::segment_sums;
-use super::{Observer, Site};
+use super::delta::{self, DeltaSums, History};
+use super::{DeltaSite, Observer, Site};
 use crate::prompt::Span;
 
 /// Why spans cannot be observed.
@@ -46,6 +51,21 @@ pub struct Masses {
     pub mass: Array4<f32>,
     /// f32 `[layers, heads, row spans]`: the sinks' share, if any layer has sinks.
     pub sink: Option<Array3<f32>>,
+    /// The implicit attention of linear-attention layers, if the model has any.
+    pub delta: Option<DeltaMasses>,
+}
+
+/// The implicit attention of layers with a gated delta rule, whose output is o_t = sum over s <= t of a_ts v_s.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeltaMasses {
+    /// The decoder layers, ascending.
+    pub layers: Vec<usize>,
+    /// f32 `[layers, value heads, row spans, key spans]`: mean over the row span's tokens t of the sum of a_ts over the key
+    /// span's tokens s. Weights are signed, so this may be below 0.
+    pub signed: Array4<f32>,
+    /// The same, of the sum of |a_ts| over the key span divided by that over all s <= t: the shares of key spans that tile
+    /// the prompt sum to 1. A token all of whose weights are 0 has share 0 everywhere.
+    pub share: Array4<f32>,
 }
 
 /// Sums attention into spans as the prompt streams by.
@@ -57,6 +77,10 @@ pub struct MassObserver {
     bounds: Vec<usize>,
     /// A layer's sums.
     layers: BTreeMap<usize, LayerSums>,
+    /// A linear-attention layer's sums.
+    deltas: BTreeMap<usize, DeltaLayer>,
+    /// Linear-attention layers' keys of this many first tokens are kept for forks.
+    keep: usize,
     time: Duration,
 }
 
@@ -69,6 +93,19 @@ struct LayerSums {
     /// `[row span][head]`
     sink: Vec<f64>,
     has_sinks: bool,
+}
+
+/// What is known of a linear-attention layer so far.
+#[derive(Debug, Clone)]
+struct DeltaLayer {
+    heads: usize,
+    /// Keys, while rows that see them are still to come.
+    history: History,
+    /// Row spans that have begun but not ended, with their queries: (l, key_heads, key_dim) a chunk.
+    waiting: BTreeMap<usize, Vec<Tensor>>,
+    /// `[row span][head][segment]`
+    signed: Vec<f64>,
+    share: Vec<f64>,
 }
 
 impl MassObserver {
@@ -87,12 +124,27 @@ impl MassObserver {
         let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
-        Ok(MassObserver { rows, keys, bounds, layers: BTreeMap::new(), time: Duration::ZERO })
+        Ok(MassObserver {
+            rows,
+            keys,
+            bounds,
+            layers: BTreeMap::new(),
+            deltas: BTreeMap::new(),
+            keep: 0,
+            time: Duration::ZERO,
+        })
+    }
+
+    /// Keeps what forks at token `tokens` need to measure rows after it: linear-attention layers' keys up to there.
+    #[must_use]
+    pub fn keeping(self, tokens: usize) -> Self {
+        MassObserver { keep: tokens, ..self }
     }
 
     /// An observer of another prompt that shares its first `shared` tokens with this one's, and takes over what was
     /// measured there. None of `rows` may begin before `shared` and end after it, and key spans that begin before
-    /// `shared` must be the same in both; returns `None` where that does not hold.
+    /// `shared` must be the same in both; returns `None` where that does not hold. Where a model has linear-attention
+    /// layers, this observer must have been made with [`MassObserver::keeping`] for the fork to have rows after `shared`.
     #[must_use]
     pub fn fork(&self, other: &MassObserver, shared: usize) -> Option<MassObserver> {
         let mut fork = other.clone();
@@ -118,13 +170,31 @@ impl MassObserver {
                 let target = fork.layers.get_mut(&layer)?;
                 for head in 0..sums.heads {
                     target.sink[to_row * sums.heads + head] = sums.sink[from_row * sums.heads + head];
-                    // Rows before `shared` see no key after it, and up to there the segments are the same.
-                    let from = &sums.mass[(from_row * sums.heads + head) * from_segments..][..from_segments];
-                    let to = &mut target.mass[(to_row * sums.heads + head) * to_segments..][..to_segments];
-                    for (x, y) in to.iter_mut().zip(from) {
-                        *x = *y;
-                    }
                 }
+                copy_row(
+                    &sums.mass,
+                    &mut target.mass,
+                    sums.heads,
+                    (from_row, from_segments),
+                    (to_row, to_segments),
+                );
+            }
+        }
+        let needed = fork.delta_end();
+        for (&layer, seen) in &self.deltas {
+            let (from_segments, to_segments) = (self.segments(), fork.segments());
+            let target = fork.delta_layer(layer, seen.heads);
+            target.history =
+                if needed > shared { seen.history.up_to(shared).ok()? } else { History::default() };
+            if needed > shared && target.history.len() < shared {
+                return None;
+            }
+            for (to_row, row) in fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared) {
+                let from_row = self.rows.iter().position(|s| s == row)?;
+                let target = fork.deltas.get_mut(&layer)?;
+                let (from, to) = ((from_row, from_segments), (to_row, to_segments));
+                copy_row(&seen.signed, &mut target.signed, seen.heads, from, to);
+                copy_row(&seen.share, &mut target.share, seen.heads, from, to);
             }
         }
         fork.time = self.time;
@@ -155,25 +225,55 @@ impl MassObserver {
                 sums.heads
             );
         }
-        let segments = self.segments();
-        let mut mass = Array4::zeros((self.layers.len(), heads, self.rows.len(), self.keys.len()));
-        let mut sink = Array3::zeros((self.layers.len(), heads, self.rows.len()));
+        let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
+        let mut mass = Array4::zeros(shape);
+        let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
         for (l, sums) in self.layers.values().enumerate() {
             for (r, row) in self.rows.iter().enumerate() {
                 for head in 0..heads {
-                    let of_row = &sums.mass[(r * heads + head) * segments..][..segments];
-                    for (s, key) in self.keys.iter().enumerate() {
-                        let first = self.bounds.partition_point(|&b| b < key.start);
-                        let last = self.bounds.partition_point(|&b| b < key.end);
-                        let sum: f64 = of_row[first.min(segments)..last.min(segments)].iter().sum();
-                        mass[[l, head, r, s]] = (sum / row.len() as f64) as f32;
+                    for s in 0..self.keys.len() {
+                        mass[[l, head, r, s]] = self.mean(&sums.mass, heads, (r, head, s));
                     }
                     sink[[l, head, r]] = (sums.sink[r * heads + head] / row.len() as f64) as f32;
                 }
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        Ok(Masses { layers: self.layers.keys().copied().collect(), mass, sink: has_sinks.then_some(sink) })
+        Ok(Masses {
+            layers: self.layers.keys().copied().collect(),
+            mass,
+            sink: has_sinks.then_some(sink),
+            delta: self.finish_delta()?,
+        })
+    }
+
+    fn finish_delta(&self) -> Result<Option<DeltaMasses>> {
+        let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok(None) };
+        if let Some((layer, seen)) = self.deltas.iter().find(|(_, seen)| seen.heads != heads) {
+            candle_core::bail!(
+                "layer {layer} has {} value heads where others have {heads}: one array cannot hold both",
+                seen.heads
+            );
+        }
+        let shape = (self.deltas.len(), heads, self.rows.len(), self.keys.len());
+        let layers: Vec<&DeltaLayer> = self.deltas.values().collect();
+        let of = |l, h, r, s, sums: fn(&DeltaLayer) -> &[f64]| self.mean(sums(layers[l]), heads, (r, h, s));
+        Ok(Some(DeltaMasses {
+            layers: self.deltas.keys().copied().collect(),
+            signed: Array4::from_shape_fn(shape, |(l, h, r, s)| of(l, h, r, s, |seen| &seen.signed)),
+            share: Array4::from_shape_fn(shape, |(l, h, r, s)| of(l, h, r, s, |seen| &seen.share)),
+        }))
+    }
+
+    /// The mean over a row span of what it pays to a key span, from sums `[row span][head][segment]`.
+    fn mean(&self, sums: &[f64], heads: usize, (row, head, key): (usize, usize, usize)) -> f32 {
+        let segments = self.segments();
+        let of_row = &sums[(row * heads + head) * segments..][..segments];
+        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(segments);
+        let key = &self.keys[key];
+        let sum: f64 = of_row[at(key.start)..at(key.end)].iter().sum();
+        // The sum of nothing is -0.
+        ((sum + 0.0) / self.rows[row].len() as f64) as f32
     }
 
     fn segments(&self) -> usize {
@@ -189,6 +289,57 @@ impl MassObserver {
             has_sinks,
         })
     }
+
+    fn delta_layer(&mut self, layer: usize, heads: usize) -> &mut DeltaLayer {
+        let sums = self.rows.len() * heads * self.segments();
+        self.deltas.entry(layer).or_insert_with(|| DeltaLayer {
+            heads,
+            history: History::default(),
+            waiting: BTreeMap::new(),
+            signed: vec![0.0; sums],
+            share: vec![0.0; sums],
+        })
+    }
+
+    /// Measures a row span of a linear-attention layer, all of whose queries have come: one walk back over the keys serves
+    /// them all, however they were cut into chunks.
+    fn end_row_span(&mut self, layer: usize, r: usize) -> Result<()> {
+        let (first_row, segments) = (self.rows[r].start, self.segments());
+        let Some(seen) = self.deltas.get_mut(&layer) else { return Ok(()) };
+        let Some(queries) = seen.waiting.remove(&r) else { return Ok(()) };
+        let q = Tensor::cat(&queries, 0)?;
+        let DeltaSums { signed, share } = delta::segment_sums(&q, first_row, &seen.history, &self.bounds)?;
+        let at = r * seen.heads * segments;
+        for (all, new) in [(&mut seen.signed, signed), (&mut seen.share, share)] {
+            for (sum, x) in all[at..].iter_mut().zip(&new) {
+                *sum += x;
+            }
+        }
+        Ok(())
+    }
+
+    /// One past the last token whose linear-attention keys are needed.
+    fn delta_end(&self) -> usize {
+        self.rows.iter().map(|s| s.end).max().unwrap_or(0).max(self.keep)
+    }
+}
+
+/// Copies one row span's sums, `[row span][head][segment]`, given each side's row span and number of segments. Rows before a
+/// border see no key after it, and up to there both sides' segments are the same.
+fn copy_row(
+    from: &[f64],
+    to: &mut [f64],
+    heads: usize,
+    (from_row, from_segments): (usize, usize),
+    (to_row, to_segments): (usize, usize),
+) {
+    for head in 0..heads {
+        let from = &from[(from_row * heads + head) * from_segments..][..from_segments];
+        let to = &mut to[(to_row * heads + head) * to_segments..][..to_segments];
+        for (x, y) in to.iter_mut().zip(from) {
+            *x = *y;
+        }
+    }
 }
 
 impl Observer for MassObserver {
@@ -201,13 +352,16 @@ impl Observer for MassObserver {
         let (l, heads, _) = q.dims3()?;
         let segments = self.segments();
         self.layer(site.layer, heads, site.sinks.is_some());
+        // Borders before the first key move onto it: what lies before is outside every window, and gets nothing.
+        let bounds: Vec<usize> = self.bounds.iter().map(|b| b.saturating_sub(site.first_key)).collect();
+        let local = site.relative();
         for r in 0..self.rows.len() {
             let from = self.rows[r].start.clamp(site.offset, site.offset + l) - site.offset;
             let to = self.rows[r].end.clamp(site.offset, site.offset + l) - site.offset;
             if from >= to {
                 continue;
             }
-            let part = segment_sums(q, k, site, from..to, &self.bounds)?;
+            let part = segment_sums(q, k, &local, from..to, &bounds)?;
             let sums = self.layer(site.layer, heads, site.sinks.is_some());
             for (sum, x) in sums.mass[r * heads * segments..].iter_mut().zip(&part.mass) {
                 *sum += x;
@@ -215,6 +369,51 @@ impl Observer for MassObserver {
             for (sum, x) in sums.sink[r * heads..].iter_mut().zip(&part.sink) {
                 *sum += x;
             }
+        }
+        self.time += start.elapsed();
+        Ok(())
+    }
+
+    fn wants_delta(&self, site: &DeltaSite) -> bool {
+        site.offset < self.delta_end()
+    }
+
+    fn observe_delta(
+        &mut self,
+        site: &DeltaSite,
+        q: &Tensor,
+        k: &Tensor,
+        g: &Tensor,
+        beta: &Tensor,
+    ) -> Result<()> {
+        let start = Instant::now();
+        let (l, heads) = g.dims2()?;
+        let chunk = site.offset..site.offset + l;
+        let kept = self.delta_end().clamp(chunk.start, chunk.end) - chunk.start;
+        let seen = self.delta_layer(site.layer, heads);
+        if seen.history.len() != site.offset {
+            candle_core::bail!(
+                "This is a bug: layer {} is at token {} but {} of its keys were kept",
+                site.layer,
+                site.offset,
+                seen.history.len()
+            );
+        }
+        seen.history.push(k, g, beta, kept)?;
+        for r in 0..self.rows.len() {
+            let row = self.rows[r].range();
+            let (from, to) = (row.start.max(chunk.start), row.end.min(chunk.end));
+            if from >= to {
+                continue;
+            }
+            let q = q.narrow(0, from - chunk.start, to - from)?.force_contiguous()?;
+            self.delta_layer(site.layer, heads).waiting.entry(r).or_default().push(q);
+            if row.end <= chunk.end {
+                self.end_row_span(site.layer, r)?;
+            }
+        }
+        if self.keep == 0 && self.delta_end() <= chunk.end {
+            self.delta_layer(site.layer, heads).history = History::default();
         }
         self.time += start.elapsed();
         Ok(())

@@ -8,12 +8,13 @@ use std::sync::Once;
 use candle_core::{Result, Tensor};
 
 mod backends;
+pub(crate) mod delta;
 mod mass;
 mod observer;
 mod store;
 
-pub use mass::{MassObserver, Masses, SpanError};
-pub use observer::{NoObserver, Observer};
+pub use mass::{DeltaMasses, MassObserver, Masses, SpanError};
+pub use observer::{DeltaSite, NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
 /// Everything about one call to attention, other than its tensors.
@@ -21,8 +22,10 @@ pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub struct Site {
     /// Decoder layer, from 0.
     pub layer: usize,
-    /// Position of the first query row; the keys begin at position 0.
+    /// Position of the first query row.
     pub offset: usize,
+    /// Position of the first key: above 0 where a layer with a window keeps only what can still be seen.
+    pub first_key: usize,
     /// What the scores are multiplied by before the softmax.
     pub scale: f32,
     /// Sliding window: a query at position p sees keys p - window + 1 ..= p.
@@ -39,11 +42,17 @@ impl Site {
         let end = position + 1;
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }
+
+    /// The same site with positions counted from the first key: causality and windows depend on distances alone.
+    fn relative(&self) -> Self {
+        Site { offset: self.offset - self.first_key, first_key: 0, ..self.clone() }
+    }
 }
 
 /// Causal attention of the queries of one chunk over all keys so far.
 ///
-/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l, head_dim), `k` rotated, views of the cache. Every
+/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
+/// cache; keys before `first_key` must be outside the window of every query. Every
 /// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
 /// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result. Tensors and
 /// settings that do not fit together are an error.
@@ -52,12 +61,15 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     if observer.wants(site) {
         observer.observe(site, q, k)?;
     }
+    let site = &site.relative();
     static LOGGED: Once = Once::new();
-    let backend = backends::choose(q.device(), q.dtype());
+    let backend = backends::choose_forward(q.device(), q.dtype(), q.dim(2)?, site);
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
     match backend {
         backends::Backend::Cpu => backends::cpu::attention(q, k, v, site),
         backends::Backend::Chunked => backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS),
+        #[cfg(feature = "flash-attn")]
+        backends::Backend::Flash => backends::flash::attention(q, k, v, site),
     }
 }
 
@@ -79,11 +91,20 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
             q.dims()
         );
     }
-    if site.offset.checked_add(l) != Some(keys) {
+    let expected = site.offset.checked_add(l).and_then(|end| end.checked_sub(site.first_key));
+    if expected != Some(keys) || site.first_key > site.offset {
         candle_core::bail!(
-            "attention: {l} queries at offset {} see {} keys, but there are {keys}",
+            "attention: {l} queries at offset {} see {} keys, but there are {keys} from position {}",
             site.offset,
-            site.offset.saturating_add(l)
+            site.offset.saturating_add(l),
+            site.first_key
+        );
+    }
+    if site.first_key > site.visible(site.offset).start {
+        candle_core::bail!(
+            "attention: the query at position {} sees keys before the first, at position {}",
+            site.offset,
+            site.first_key
         );
     }
     if site.window == Some(0) {

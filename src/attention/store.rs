@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ndarray::{Array3, Array4};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use super::DeltaMasses;
 use crate::prompt::Span;
 
 /// Attention masses of one probe: what the rows of each row span pay to each key span.
@@ -20,7 +21,9 @@ pub struct AttentionStore {
     pub mass: Array4<f32>,
     /// f32 `[layers, heads, row spans]`: the sinks' share, for models with attention sinks.
     pub sink: Option<Array3<f32>>,
-    /// The decoder layer of each entry of the first axis.
+    /// The implicit attention of linear-attention layers, for models that have any.
+    pub delta: Option<DeltaMasses>,
+    /// The decoder layer of each entry of the first axis of `mass`; none where a model has no softmax attention.
     pub layers: Vec<usize>,
     /// Row spans, in the order of the third axis.
     pub rows: Vec<Span>,
@@ -70,6 +73,9 @@ pub enum Values {
     /// 32-bit unsigned integers.
     U32(Vec<u32>),
 }
+
+/// A tensor to write: its name, its elements row-major, its shape.
+type NamedTensor = (&'static str, Values, Vec<usize>);
 
 /// Writes named tensors (row-major, with their shapes) and metadata as one safetensors file, whole or not at all.
 pub fn write_tensors(
@@ -121,6 +127,19 @@ fn sort_metadata(file: &mut [u8]) {
     }
 }
 
+impl DeltaMasses {
+    /// The tensors of a file, by name.
+    pub(crate) fn tensors(&self) -> [NamedTensor; 2] {
+        [("delta_signed", &self.signed), ("delta_share", &self.share)]
+            .map(|(name, x)| (name, Values::F32(x.iter().copied().collect()), x.shape().to_vec()))
+    }
+
+    /// What the metadata of a file says of them.
+    pub(crate) fn metadata(&self) -> (&'static str, String) {
+        ("delta_layers", serde_json::json!(self.layers).to_string())
+    }
+}
+
 impl AttentionStore {
     /// Writes the store beside its final place and renames it there, so that a reader never sees half a file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
@@ -132,7 +151,10 @@ impl AttentionStore {
         if let Some(sink) = &self.sink {
             tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
         }
-        let metadata = [
+        if let Some(delta) = &self.delta {
+            tensors.extend(delta.tensors());
+        }
+        let mut metadata = vec![
             ("format", FORMAT.to_owned()),
             ("layers", json(serde_json::json!(self.layers))),
             ("rows", json(serde_json::json!(self.rows))),
@@ -142,6 +164,9 @@ impl AttentionStore {
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),
         ];
+        if let Some(delta) = &self.delta {
+            metadata.push(delta.metadata());
+        }
         write_tensors(path, &tensors, &metadata)
     }
 
@@ -176,23 +201,27 @@ impl AttentionStore {
         let floats = |view: &TensorView<'_>| -> Vec<f32> {
             view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
         };
-        let view = tensor("mass", Dtype::F32)?;
-        let &[l, h, r, k] = view.shape() else {
-            return Err(broken(format!(
-                "`mass` has shape {:?}, not [layers, heads, rows, spans]",
-                view.shape()
-            )));
+        let masses = |name: &str, layers: &[usize]| -> Result<Array4<f32>, StoreError> {
+            let view = tensor(name, Dtype::F32)?;
+            let &[l, h, r, k] = view.shape() else {
+                let shape = view.shape();
+                return Err(broken(format!(
+                    "`{name}` has shape {shape:?}, not [layers, heads, rows, spans]"
+                )));
+            };
+            if (l, r, k) != (layers.len(), rows.len(), keys.len()) {
+                return Err(broken(format!(
+                    "`{name}` has shape {:?} but its metadata names {} layers, {} rows and {} spans",
+                    view.shape(),
+                    layers.len(),
+                    rows.len(),
+                    keys.len()
+                )));
+            }
+            Array4::from_shape_vec((l, h, r, k), floats(&view)).map_err(|e| broken(e.to_string()))
         };
-        if (l, r, k) != (layers.len(), rows.len(), keys.len()) {
-            return Err(broken(format!(
-                "`mass` has shape {:?} but its metadata names {} layers, {} rows and {} spans",
-                view.shape(),
-                layers.len(),
-                rows.len(),
-                keys.len()
-            )));
-        }
-        let mass = Array4::from_shape_vec((l, h, r, k), floats(&view)).map_err(|e| broken(e.to_string()))?;
+        let mass = masses("mass", &layers)?;
+        let (l, h, r, _) = mass.dim();
         let sink = match file.names().contains(&"sink") {
             false => None,
             true => {
@@ -204,6 +233,27 @@ impl AttentionStore {
                     )));
                 }
                 Some(Array3::from_shape_vec((l, h, r), floats(&view)).map_err(|e| broken(e.to_string()))?)
+            }
+        };
+        let delta = match metadata.contains_key("delta_layers") {
+            false => match file.names().iter().find(|name| name.starts_with("delta_")) {
+                None => None,
+                Some(name) => {
+                    return Err(broken(format!("it has `{name}` but its metadata has no `delta_layers`")));
+                }
+            },
+            true => {
+                let layers: Vec<usize> = parse("delta_layers", &text("delta_layers")?).map_err(broken)?;
+                let signed = masses("delta_signed", &layers)?;
+                let share = masses("delta_share", &layers)?;
+                if signed.dim() != share.dim() {
+                    return Err(broken(format!(
+                        "`delta_signed` has shape {:?} and `delta_share` {:?}: they must be the same",
+                        signed.shape(),
+                        share.shape()
+                    )));
+                }
+                Some(DeltaMasses { layers, signed, share })
             }
         };
         let view = tensor("tokens", Dtype::U32)?;
@@ -219,6 +269,7 @@ impl AttentionStore {
         Ok(AttentionStore {
             mass,
             sink,
+            delta,
             layers,
             rows,
             keys,

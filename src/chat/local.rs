@@ -9,9 +9,9 @@ use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
 use crate::engine::plan::{self, Wish};
-use crate::engine::{self, Engine, EngineError};
+use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, Mark, ModelError, OpenModel, arch};
+use crate::model::{Cache, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
 /// How long a context a model is opened with.
@@ -28,9 +28,9 @@ pub enum ContextLength {
 /// How a local model is to be run.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Where.
-    pub device: Device,
-    /// In what; `None` is the device's default.
+    /// Where: one device, or several of one kind that share the layers out between them.
+    pub devices: Vec<Device>,
+    /// In what; `None` is the devices' default.
     pub dtype: Option<DType>,
     /// Most tokens of prompt and answer together: what the cache is made for.
     pub context: ContextLength,
@@ -43,7 +43,7 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     fn default() -> Self {
         LocalOptions {
-            device: Device::Cpu,
+            devices: vec![Device::Cpu],
             dtype: None,
             context: ContextLength::Whole,
             allow_longer: false,
@@ -162,18 +162,11 @@ impl LocalModel {
             return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
         }
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
-        let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.device));
-        if let Some(available) = plan::available_bytes(&options.device) {
-            let wish = Wish {
-                context,
-                chunk: options.chunk,
-                dtype,
-                device: options.device.clone(),
-                quantised: model.is_quantised(),
-            };
-            plan::check(&files.name, model.spec(), &wish, available)?;
-        }
-        let engine = Engine::new(model.load(&options.device, dtype)?, options.chunk);
+        let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
+        let devices = options.devices.iter().map(DeviceName::of).collect();
+        let wish = Wish { context, chunk: options.chunk, logits: 1, dtype, devices };
+        let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
+        let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         Ok(LocalModel {
             name: files.name.clone(),
@@ -223,11 +216,17 @@ impl LocalModel {
         &self.stop
     }
 
-    /// The model's parts, for a caller that manages prefixes itself, with the first `keep` tokens still in the cache.
-    pub fn parts(&mut self, keep: usize) -> Parts<'_> {
+    /// The model's parts, for a caller that manages prefixes itself, with up to the first `keep` tokens still in the cache:
+    /// all of them, or fewer where the model's layers cannot go back to there (see [`Cache::truncate`]).
+    pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
         self.held = None;
-        self.cache.roll_back(Mark::at(keep));
-        Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
+        self.cache.truncate(keep)?;
+        Ok(Parts {
+            engine: &self.engine,
+            cache: &mut self.cache,
+            tokenizer: &self.tokenizer,
+            stop: &self.stop,
+        })
     }
 
     /// Brings the cache to hold all of `tokens` but the last, reusing what is there of the same conversation, and returns
@@ -248,8 +247,8 @@ impl LocalModel {
             }
             _ => 0,
         };
-        self.cache.roll_back(Mark::at(shared));
         self.held = None;
+        let shared = self.cache.truncate(shared)?;
         let logits =
             self.engine.prefill(&mut self.cache, &tokens[shared..], 1, &mut NoObserver, &mut |_| true)?;
         self.held = Some((messages.to_vec(), tokens.to_vec()));
@@ -300,10 +299,10 @@ impl LocalModel {
             .max(1);
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
         let after_shared = self.read(messages, &first[..shared], longest - shared)?;
-        let mark = self.cache.mark();
+        let mark = self.cache.mark()?;
         for tokens in &texts {
             let rest = &tokens[shared..];
-            self.cache.roll_back(mark);
+            self.cache.roll_back(&mark)?;
             let mut logits = vec![after_shared.clone()];
             if let Some((_, read)) = rest.split_last()
                 && !read.is_empty()
@@ -325,7 +324,7 @@ impl LocalModel {
             }
             scores.push(score);
         }
-        self.cache.roll_back(mark);
+        self.cache.roll_back(&mark)?;
         Ok(scores)
     }
 

@@ -50,6 +50,7 @@ impl TextSide {
                 folder_stop_tokens(folder)?,
             ),
         };
+        template.check_tokens(&tokenizer)?;
         stop.extend(TURN_ENDS.iter().filter_map(|token| tokenizer.token_id(token)));
         stop.sort_unstable();
         stop.dedup();
@@ -70,7 +71,12 @@ fn folder_stop_tokens(folder: &Path) -> Result<Vec<u32>, ModelError> {
         };
         let config: Value = serde_json::from_slice(&text)
             .map_err(|source| ModelError::Json { place: place.clone(), source })?;
-        let ids = match &config["eos_token_id"] {
+        // Checkpoints of several parts state it for the language model.
+        let stated = match &config["eos_token_id"] {
+            Value::Null => &config["text_config"]["eos_token_id"],
+            stated => stated,
+        };
+        let ids = match stated {
             Value::Null => continue,
             Value::Array(ids) => ids.iter().map(Value::as_u64).collect::<Option<Vec<_>>>(),
             id => id.as_u64().map(|id| vec![id]),
@@ -80,7 +86,7 @@ fn folder_stop_tokens(folder: &Path) -> Result<Vec<u32>, ModelError> {
         stop.extend(ids.ok_or_else(|| ModelError::Config {
             place,
             field: "eos_token_id".to_owned(),
-            problem: format!("is {}, not a token id or a list of them", config["eos_token_id"]),
+            problem: format!("is {stated}, not a token id or a list of them"),
         })?);
     }
     Ok(stop)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::lens::{Curve, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+use crate::lens::{Curve, Group, LayerKind, Lens, Options, Part, RunFolder, Scale, Series, Statistic, table};
 
 /// Curves and ratios of a run, as CSV.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets.
+/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets. Softmax and
+/// linear layers have a table each.
 fn summary(lens: &Lens) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -70,33 +71,68 @@ fn summary(lens: &Lens) -> String {
         Some(judge) => line(format!("verdicts: {judge}")),
         None => line("verdicts: none, so nothing is split by correctness".to_owned()),
     }
-    line(format!("{} layers, {} examples measured", lens.layers.len(), lens.examples.len()));
+    line(format!("{}, {} examples measured", lens.layers_in_words(), lens.examples.len()));
     for skipped in &lens.skipped {
         line(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
-    line("\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers".to_owned());
-    let head = Curve::ALL.map(|curve| format!("{:>17}", curve.label()));
-    line(format!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old"));
-    for group in lens.groups() {
-        let n = lens.cases(&group);
-        if n == 0 {
-            continue;
-        }
-        let over_layers = |statistic| {
-            let series = lens.series(&group, statistic, Scale::Mass);
-            let values: Vec<f64> = series.points.iter().filter_map(|point| point.value).collect();
-            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-        };
-        let percent = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{:.3}", v * 100.0));
-        let cells = Curve::ALL.map(|curve| {
-            let signal = percent(over_layers(Statistic::Mean(curve, Part::Signal)));
-            let noise = percent(over_layers(Statistic::Mean(curve, Part::Noise)));
-            let cell = format!("{signal} ({noise})");
-            format!("{cell:>17}")
+    let groups: Vec<Measured> = lens
+        .groups()
+        .into_iter()
+        .filter(|group| lens.cases(group) > 0)
+        .map(|group| Measured::of(lens, group))
+        .collect();
+    for (kind, count) in lens.layer_kinds() {
+        line(match (kind, lens.has_linear_layers()) {
+            (_, false) => {
+                "\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers"
+                    .to_owned()
+            }
+            (LayerKind::Softmax, true) => format!(
+                "\nattention in %, mean over softmax layers ({count}) (noise baseline); ratio of means, mean over the same"
+            ),
+            (LayerKind::Linear, true) => format!(
+                "\nshare of |weight| in %, mean over linear layers ({count}) (noise baseline); ratio of means, mean over the \
+                 same"
+            ),
         });
-        let ratio = over_layers(Statistic::RatioOfMeans).map_or("-".to_owned(), |r| format!("{r:.3}"));
-        line(format!("{:<26}{n:>5}{}{ratio:>9}", group.label(), cells.concat()));
+        let head = Curve::ALL.map(|curve| format!("{:>17}", curve.label()));
+        line(format!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old"));
+        for group in &groups {
+            line(group.row(kind));
+        }
     }
     line(String::new());
     text
+}
+
+/// A group's statistics over layers.
+struct Measured {
+    group: Group,
+    n: usize,
+    /// By curve: the signal and its noise baseline.
+    curves: [(Series, Series); 3],
+    ratio: Series,
+}
+
+impl Measured {
+    fn of(lens: &Lens, group: Group) -> Self {
+        let of = |statistic| lens.series(&group, statistic, Scale::Mass);
+        let curves = Curve::ALL
+            .map(|curve| (of(Statistic::Mean(curve, Part::Signal)), of(Statistic::Mean(curve, Part::Noise))));
+        let ratio = of(Statistic::RatioOfMeans);
+        Measured { n: lens.cases(&group), curves, ratio, group }
+    }
+
+    /// The line of the table of one kind of layers.
+    fn row(&self, kind: LayerKind) -> String {
+        let percent = |series: &Series| {
+            series.mean_over(kind).map_or("-".to_owned(), |mean| format!("{:.3}", mean * 100.0))
+        };
+        let cells = self.curves.each_ref().map(|(signal, noise)| {
+            let cell = format!("{} ({})", percent(signal), percent(noise));
+            format!("{cell:>17}")
+        });
+        let ratio = self.ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
+        format!("{:<26}{:>5}{} {ratio:>8}", self.group.label(), self.n, cells.concat())
+    }
 }

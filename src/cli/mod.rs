@@ -22,6 +22,7 @@ mod judge;
 mod lens;
 mod merge;
 mod model;
+mod plan;
 mod quickstart;
 mod report;
 mod run;

@@ -1,4 +1,4 @@
-//! `palimpsest model`: list, fetch and describe models.
+//! `palimpsest model`: list, fetch, describe and plan models.
 
 use clap::Subcommand;
 
@@ -12,9 +12,10 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest model list
   palimpsest model pull smollm2-135m
-  palimpsest model info ./weights.gguf";
+  palimpsest model info ./weights.gguf
+  palimpsest model plan qwen3-8b --context 131072 --device cuda:0";
 
-/// List, fetch and describe models.
+/// List, fetch, describe and plan models.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,6 +42,7 @@ enum Command {
         #[arg(default_value = DEFAULT_MODEL)]
         model: String,
     },
+    Plan(super::plan::Args),
 }
 
 /// Runs the command.
@@ -64,6 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let described = info::describe(&files)?;
             info_text(&files, &described)
         }
+        Command::Plan(args) => super::plan::text(&args)?,
     };
     super::write_out(text.as_bytes())
 }
@@ -118,7 +121,7 @@ fn kinds(manifest: &Manifest) -> String {
 }
 
 /// Left-aligned columns, two spaces apart.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

@@ -93,7 +93,7 @@ pub struct Settings {
     /// Allow a context longer than the model's
     #[arg(long)]
     pub allow_longer: bool,
-    /// cpu, cuda, cuda:N or metal
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
@@ -218,11 +218,11 @@ impl Job {
     fn run_local(&self) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let templates = Templates::load(s.prompts.as_deref())?;
-        let device = engine::parse_device(&s.device)?;
+        let devices = engine::parse_devices(&s.device)?;
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let (dataset, cases) = self.cases()?;
         let options = LocalOptions {
-            device,
+            devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::attention::{MassObserver, Masses, Values, write_tensors};
 use crate::engine::plan::{self, Wish};
-use crate::engine::{self, Engine};
+use crate::engine::{self, DeviceName, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
 
@@ -25,7 +25,8 @@ Examples:
 /// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only.
 ///
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
-/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes.
+/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. A model with Gated DeltaNet layers adds their implicit
+/// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -44,7 +45,7 @@ pub struct Args {
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
-    /// cpu, cuda, cuda:N or metal
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Also write a JSON file with tokens, seconds, tokens per second, observer seconds and peak memory
@@ -89,18 +90,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut observer = MassObserver::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
-    let device = engine::parse_device(&args.device)?;
-    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&device)), engine::parse_dtype)?;
+    let devices = engine::parse_devices(&args.device)?;
+    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
 
     // 2. Load.
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(n, model.spec().max_positions, args.allow_longer)?;
-    if let Some(available) = plan::available_bytes(&device) {
-        let quantised = model.is_quantised();
-        let wish = Wish { context: n, chunk: args.chunk, dtype, device: device.clone(), quantised };
-        plan::check(&args.model, model.spec(), &wish, available)?;
-    }
-    let engine = Engine::new(model.load(&device, dtype)?, args.chunk);
+    let names = devices.iter().map(DeviceName::of).collect();
+    let wish = Wish { context: n, chunk: args.chunk, logits: file.logits, dtype, devices: names };
+    let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
+    let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
 
     // 3. Read the tokens.
     let bar = crate::progress::tokens(n as u64, "reading");
@@ -110,14 +109,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bar.inc(done as u64);
         true
     })?;
-    device.synchronize()?;
+    engine.device().synchronize()?;
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
 
     // 4. Write.
-    let Masses { layers, mass, sink } = observer.finish()?;
+    let Masses { layers, mass, sink, delta } = observer.finish()?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
-    let metadata = [
+    let mut metadata = vec![
         ("format", "palimpsest trace 1".to_owned()),
         ("layers", json!(layers).to_string()),
         ("rows", names(observer.rows())),
@@ -134,12 +133,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(sink) = sink {
         tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
     }
+    if let Some(delta) = &delta {
+        tensors.extend(delta.tensors());
+        metadata.push(delta.metadata());
+    }
     write_tensors(&args.out, &tensors, &metadata)?;
     super::say(format_args!(
         "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
         args.out.display(),
         n as f64 / seconds,
-        layers.len()
+        layers.len() + delta.map_or(0, |delta| delta.layers.len())
     ))?;
     if let Some(path) = &args.stats {
         let stats = json!({

@@ -13,7 +13,7 @@ mod device;
 pub mod plan;
 mod sampler;
 
-pub use device::{DeviceError, default_dtype, parse_device, parse_dtype};
+pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use sampler::Sampler;
 
 /// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.

@@ -9,7 +9,7 @@ use super::fit::{Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::store::RunError;
 use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
-use crate::chat::{LocalModel, Parts, Sampling};
+use crate::chat::{LocalError, LocalModel, Parts, Sampling};
 use crate::data::{Case, Probe};
 use crate::engine::EngineError;
 use crate::progress::Status;
@@ -119,20 +119,26 @@ impl<'a> LocalSubject<'a> {
         // 1. The shared part, once a case.
         let reusable = shares.then(|| before.take()).flatten();
         let keep = if reusable.is_some() { shared } else { 0 };
-        let mut read = keep;
+        let Parts { engine, cache, tokenizer, stop: stop_tokens } = self.model.parts(keep)?;
+        let reusable = reusable.filter(|_| cache.len() == shared);
+        if reusable.is_none() {
+            cache.truncate(0)?;
+        }
+        let mut read = cache.len();
         let mut go_on = |tokens: usize| {
             read += tokens;
             status.reading(read, prompt.tokens.len());
             !stop.load(Ordering::Relaxed)
         };
-        let Parts { engine, cache, tokenizer, stop: stop_tokens } = self.model.parts(keep);
         let first = match reusable {
             Some(observer) => observer,
             None => {
                 let inside = rows.iter().filter(|s| s.end <= shared).cloned().collect();
-                let mut observer = observer(inside)?;
+                let keep = if attention { shared } else { 0 };
+                let mut observer = observer(inside)?.keeping(keep);
                 if shared > 0 {
                     engine.read(cache, &prompt.tokens[..shared], &mut observer, &mut go_on)?;
+                    cache.mark()?;
                 }
                 observer
             }
@@ -167,10 +173,11 @@ impl<'a> LocalSubject<'a> {
         let attention = match attention {
             false => None,
             true => {
-                let Masses { layers, mass, sink } = own.finish()?;
+                let Masses { layers, mass, sink, delta } = own.finish()?;
                 Some(AttentionStore {
                     mass,
                     sink,
+                    delta,
                     layers,
                     rows: own.rows().to_vec(),
                     keys: own.keys().to_vec(),
@@ -199,6 +206,8 @@ impl<'a> LocalSubject<'a> {
 enum ProbeError {
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Model(#[from] LocalError),
     #[error(transparent)]
     Spans(#[from] SpanError),
     #[error(transparent)]

@@ -92,10 +92,12 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
         rows,
         legend,
         panel: (if columns > 2 { 190 } else { 300 }, 130),
+        reach: 1000.0,
     };
     let caption = format!(
-        "{} {NOISE} {BAND} n is the number of cases.{}{}",
+        "{} {NOISE} {BAND} n is the number of cases.{}{}{}",
         how_to_read(scale),
+        super::about_linear_layers(lens, super::LINEAR_CURVES),
         super::left_out(&empty),
         super::without_verdicts(lens)
     );
@@ -144,11 +146,13 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
         rows: vec![row],
         legend: vec![noise_entry()],
         panel: (260, 210),
+        reach: 1000.0,
     };
     let caption = format!(
         "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {NOISE} {BAND} n is \
-         the number of cases.{}",
+         the number of cases.{}{}",
         how_to_read(scale),
+        super::about_linear_layers(lens, super::LINEAR_CURVES),
         super::left_out(&empty)
     );
     figure(name, title, caption, &sheet, &all)
@@ -178,6 +182,8 @@ pub(super) fn figure(
     series: &[Series],
 ) -> Result<Figure, FigureError> {
     let svg = sheet.draw(&name)?;
+    let cut = " Values of linear layers beyond the axis are drawn at its edge; the table has them.";
+    let caption = if sheet.cuts_linear_layers() { caption + cut } else { caption };
     let csv = table::series_csv(&name, series)
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
     Ok(Figure { name, title, caption, svg, csv })

@@ -155,6 +155,22 @@ fn left_out(groups: &[Group]) -> String {
     format!(" Left out, having no members: {}.", names.join(", "))
 }
 
+/// A sentence on the linear layers of a model that has any, with how a figure shows them; nothing for the others.
+fn about_linear_layers(lens: &Lens, shown: &str) -> String {
+    if !lens.has_linear_layers() {
+        return String::new();
+    }
+    format!(
+        " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
+         weights on the session over those on all tokens, averaged over value heads instead of heads."
+    )
+}
+
+/// How curves show linear layers.
+const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own, noise dotted";
+/// How heat maps show linear layers.
+const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
+
 /// What a figure that splits by verdict says where there are no verdicts.
 fn without_verdicts(lens: &Lens) -> &'static str {
     match lens.judge {

@@ -91,10 +91,12 @@ fn draw(
         rows,
         legend: Vec::new(),
         panel: (300, 150),
+        reach: 10.0,
     };
     let caption = format!(
         "{how} Above the line at 1 the query attends more to the new session. Bands: 95% bootstrap over cases of the whole \
-         statistic; none for a single case. n is the number of cases. Logarithmic axis.{undefined}{}{}",
+         statistic; none for a single case. n is the number of cases. Logarithmic axis.{undefined}{}{}{}",
+        super::about_linear_layers(lens, super::LINEAR_CURVES),
         super::left_out(&empty),
         super::without_verdicts(lens)
     );

@@ -2,6 +2,10 @@
 //!
 //! Every panel of a sheet has the same axes, so that heights compare across panels. The value axis is logarithmic: masses
 //! span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros have no place on it: a curve is interrupted there.
+//!
+//! A curve of a model with linear layers is drawn as two lines, since its values there are of another kind: through the
+//! softmax layers with filled markers, through the linear ones thinner and with hollow markers, on a grey band. The sheet
+//! sees to that itself, and to the legend's entry, so that no figure can forget it.
 
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
@@ -10,8 +14,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
-use super::style::{self, GREY, GRID, INK, Marker, Stroke, UNIT};
-use crate::lens::Series;
+use super::style::{self, GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
+use crate::lens::{Layer, LayerKind, Series};
 
 /// A drawing area in units of a quarter pixel.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -39,6 +43,9 @@ pub struct Sheet {
     pub legend: Vec<(Stroke, String)>,
     /// Size of one panel's plot in pixels.
     pub panel: (i32, i32),
+    /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
+    /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
+    pub reach: f64,
 }
 
 /// One panel.
@@ -73,6 +80,9 @@ const Y_AXIS: i32 = 46;
 const GAP: i32 = 14;
 const FOOT: i32 = 22;
 
+/// What a legend calls the linear layers.
+pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
+
 impl Sheet {
     /// The sheet as SVG.
     ///
@@ -95,13 +105,13 @@ impl Sheet {
             write(area, &self.title, (MARGIN, 10), 16, INK, HPos::Left)?;
             write(area, &fitting(&self.origin, width), (MARGIN, 32), 11, GREY, HPos::Left)?;
             let y = Range::of(self);
-            let x = self.layers();
+            let layers = self.layers();
             for (row, panels) in self.rows.iter().enumerate() {
                 for (column, panel) in panels.iter().enumerate() {
                     let Some(panel) = panel else { continue };
                     let left = MARGIN + 18 + column as i32 * cell.0;
                     let top = HEAD + row as i32 * cell.1;
-                    self.panel(area, panel, (left, top), &x, &y)?;
+                    self.panel(area, panel, (left, top), &layers, &y)?;
                 }
             }
             let bottom = HEAD + count * cell.1;
@@ -137,7 +147,7 @@ impl Sheet {
         area: &Area<'_>,
         panel: &Panel,
         (left, top): (i32, i32),
-        layers: &[usize],
+        layers: &[Layer],
         y: &Range,
     ) -> Result<(), Refusal> {
         let (width, height) = self.panel;
@@ -151,8 +161,9 @@ impl Sheet {
             write(area, text, (at, top + 19), 11, GREY, HPos::Left)?;
             at += text_width(text, 11) + 14;
         }
+        let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
         let (first, last) =
-            (layers.first().copied().unwrap_or(0) as f64, layers.last().copied().unwrap_or(0) as f64);
+            (indices.first().copied().unwrap_or(0) as f64, indices.last().copied().unwrap_or(0) as f64);
         let pad = ((last - first) * 0.02).max(0.25);
         let (x0, y0) = ((left + Y_AXIS) * UNIT, (top + PANEL_HEAD) * UNIT);
         let (x1, y1) = (x0 + width * UNIT, y0 + height * UNIT);
@@ -161,6 +172,11 @@ impl Sheet {
             y.low.log10()..y.high.log10(),
             (x0..x1, y1..y0),
         ));
+        for (from, to) in linear_stretches(layers) {
+            let (from, to) = (from.max(first - pad), to.min(last + pad));
+            let corners = [(from, y.low.log10()), (to, y.high.log10())];
+            plane.draw(&Rectangle::new(corners, LINEAR.filled()))?;
+        }
         for tick in &y.ticks {
             let level = tick.log10();
             plane.draw(&PathElement::new(
@@ -172,7 +188,7 @@ impl Sheet {
             area.draw(&PathElement::new([(x0 - 3 * UNIT, at), (x0, at)], GREY.stroke_width(UNIT as u32)))?;
             area.draw(&Text::new(write_value(*tick, self.percent), (x0 - 5 * UNIT, at), style))?;
         }
-        for tick in layer_ticks(layers) {
+        for tick in layer_ticks(&indices) {
             let at = plane.map_coordinate(&(tick, y.low.log10())).0;
             area.draw(&PathElement::new([(at, y1), (at, y1 + 3 * UNIT)], GREY.stroke_width(UNIT as u32)))?;
             let style = style::text(10, GREY).pos(Pos::new(HPos::Center, VPos::Top));
@@ -183,21 +199,34 @@ impl Sheet {
             let line = [(first - pad, reference.log10()), (last + pad, reference.log10())];
             plane.draw(&PathElement::new(line, GREY.stroke_width(UNIT as u32)))?;
         }
-        for (stroke, series) in &panel.lines {
-            band(&plane, *stroke, series, y)?;
+        let kinds = [LayerKind::Linear, LayerKind::Softmax];
+        for kind in kinds {
+            for (stroke, series) in &panel.lines {
+                band(&plane, *stroke, series, kind, y)?;
+            }
         }
-        for (stroke, series) in &panel.lines {
-            curve(&plane, *stroke, series, y)?;
+        for kind in kinds {
+            for (stroke, series) in &panel.lines {
+                curve(&plane, *stroke, series, kind, y)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
+    pub fn cuts_linear_layers(&self) -> bool {
+        let y = Range::of(self);
+        let points = self.series().flat_map(|series| &series.points).filter(|point| point.layer.is_linear());
+        let mut values = points.filter_map(|point| point.value).filter(|value| *value > 0.0);
+        values.any(|value| !(y.low..=y.high).contains(&value))
     }
 
     fn series(&self) -> impl Iterator<Item = &Series> {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
 
-    fn layers(&self) -> Vec<usize> {
-        let mut layers: Vec<usize> = self.series().flat_map(|s| s.points.iter().map(|p| p.layer)).collect();
+    fn layers(&self) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = self.series().flat_map(|s| s.points.iter().map(|p| p.layer)).collect();
         layers.sort_unstable();
         layers.dedup();
         layers
@@ -206,7 +235,10 @@ impl Sheet {
     fn legend_lines(&self, width: i32) -> Vec<Vec<(Stroke, String)>> {
         let mut lines: Vec<Vec<(Stroke, String)>> = Vec::new();
         let mut used = i32::MAX;
-        for item in &self.legend {
+        let linear = self.layers().iter().any(|layer| layer.is_linear());
+        let sample = Stroke::solid(GREY, Marker::Circle).linear();
+        let linear = linear.then(|| (sample, LINEAR_LEGEND.to_owned()));
+        for item in self.legend.iter().chain(&linear) {
             let need = legend_width(&item.1);
             if used.saturating_add(need) > width {
                 lines.push(Vec::new());
@@ -230,8 +262,11 @@ struct Range {
 
 impl Range {
     fn of(sheet: &Sheet) -> Self {
-        let points = || sheet.series().flat_map(|series| &series.points);
         let positive = |v: &f64| *v > 0.0 && v.is_finite();
+        let all = || sheet.series().flat_map(|series| &series.points);
+        let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
+        // what sets the axis: softmax layers, linear ones where there are no others
+        let points = || all().filter(|p| !(softmax && p.layer.is_linear()));
         let means = || points().filter_map(|p| p.value).filter(positive).chain(sheet.reference);
         let bands = || points().filter_map(|p| p.band);
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
@@ -243,6 +278,12 @@ impl Range {
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
         let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
         let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
+        let linear =
+            || all().filter(|p| softmax && p.layer.is_linear()).filter_map(|p| p.value).filter(positive);
+        let (low, most) = (
+            linear().fold(low, f64::min).max(low / sheet.reach),
+            linear().fold(most, f64::max).min(most * sheet.reach),
+        );
         let room = (most / low).powf(0.05).max(1.05);
         let (low, high) = (low / room, most * room);
         Range { low, high, ticks: value_ticks(low, high) }
@@ -291,6 +332,18 @@ fn layer_ticks(layers: &[usize]) -> Vec<f64> {
     (first.div_ceil(step) * step..=last).step_by(step).map(|layer| layer as f64).collect()
 }
 
+/// Where linear layers lie on the axis, half a layer to either side: neighbours in one stretch.
+fn linear_stretches(layers: &[Layer]) -> Vec<(f64, f64)> {
+    let together = |a: &Layer, b: &Layer| a.kind == b.kind && a.index + 1 == b.index;
+    let stretch = |run: &[Layer]| match run {
+        [first, ..] if !first.is_linear() => None,
+        [first, .., last] => Some((first.index as f64 - 0.5, last.index as f64 + 0.5)),
+        [one] => Some((one.index as f64 - 0.5, one.index as f64 + 0.5)),
+        [] => None,
+    };
+    layers.chunk_by(together).filter_map(stretch).collect()
+}
+
 /// Runs of neighbouring points that have a place on the axis.
 fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut runs = vec![Vec::new()];
@@ -308,13 +361,17 @@ fn band(
     plane: &DrawingArea<SVGBackend<'_>, Axes>,
     stroke: Stroke,
     series: &Series,
+    kind: LayerKind,
     y: &Range,
 ) -> Result<(), Refusal> {
-    let points = series.points.iter().map(|p| {
+    let points = series.points.iter().filter(|p| p.layer.kind == kind).map(|p| {
         let (low, high) = p.band.filter(|b| b.1 > 0.0 && p.value.is_some_and(|v| v > 0.0))?;
-        Some((p.layer as f64, y.clamp(low), y.clamp(high)))
+        Some((p.layer.index as f64, y.clamp(low), y.clamp(high)))
     });
-    let fill = stroke.colour.mix(if stroke.marker == Marker::None { 0.10 } else { 0.20 }).filled();
+    let share = if stroke.is_noise() { 0.10 } else { 0.20 };
+    // there are more of them, and on grey
+    let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
+    let fill = stroke.colour.mix(share).filled();
     for run in runs(points) {
         let upper = run.iter().map(|(x, _, high)| (*x, *high));
         let lower = run.iter().rev().map(|(x, low, _)| (*x, *low));
@@ -327,17 +384,21 @@ fn curve(
     plane: &DrawingArea<SVGBackend<'_>, Axes>,
     stroke: Stroke,
     series: &Series,
+    kind: LayerKind,
     y: &Range,
 ) -> Result<(), Refusal> {
-    let points =
-        series.points.iter().map(|p| p.value.filter(|v| *v > 0.0).map(|v| (p.layer as f64, y.clamp(v))));
-    let noise = stroke.marker == Marker::None;
-    let line = stroke.colour.stroke_width(UNIT as u32 * if noise { 5 } else { 7 } / 4);
+    let stroke = match kind {
+        LayerKind::Softmax => stroke,
+        LayerKind::Linear => stroke.linear(),
+    };
+    let of_kind = || series.points.iter().filter(|p| p.layer.kind == kind);
+    let points = of_kind().map(|p| p.value.filter(|v| *v > 0.0).map(|v| (p.layer.index as f64, y.clamp(v))));
+    let noise = stroke.is_noise();
+    let line = stroke.colour.stroke_width(stroke.width());
     // a deep model's markers would merge into a thick line
-    let every = series.points.len().div_ceil(12).max(1);
+    let every = of_kind().count().div_ceil(12).max(1);
     for run in runs(points) {
-        if stroke.dashed {
-            let (dash, space) = if noise { (3, 3) } else { (7, 4) };
+        if let Some((dash, space)) = stroke.dashes() {
             plane.draw(&DashedPathElement::new(run.iter().copied(), dash * UNIT, space * UNIT, line))?;
         } else {
             plane.draw(&PathElement::new(run.clone(), line))?;
@@ -347,9 +408,13 @@ fn curve(
             plane.draw(&PathElement::new([(x - 0.1, *level), (x + 0.1, *level)], line))?;
         }
         for point in run.iter().step_by(every) {
-            plane.draw(
-                &(EmptyElement::at(*point) + Mark { kind: stroke.marker, colour: stroke.colour }.element()),
-            )?;
+            if stroke.linear {
+                plane.draw(
+                    &(EmptyElement::at(*point) + Mark::of(stroke).inside() + Mark::of(stroke).outline()),
+                )?;
+            } else {
+                plane.draw(&(EmptyElement::at(*point) + Mark::of(stroke).element()))?;
+            }
         }
     }
     Ok(())
@@ -362,9 +427,28 @@ struct Mark {
 }
 
 impl Mark {
+    fn of(stroke: Stroke) -> Self {
+        Mark { kind: stroke.marker, colour: stroke.colour }
+    }
+
     fn element(&self) -> Polygon<(i32, i32)> {
+        Polygon::new(self.points(), self.colour.filled())
+    }
+
+    /// What hides the line within a hollow marker.
+    fn inside(&self) -> Polygon<(i32, i32)> {
+        Polygon::new(self.points(), WHITE.filled())
+    }
+
+    fn outline(&self) -> PathElement<(i32, i32)> {
+        let mut points = self.points();
+        points.extend(points.first().copied());
+        PathElement::new(points, self.colour.stroke_width(UNIT as u32 * 5 / 4))
+    }
+
+    fn points(&self) -> Vec<(i32, i32)> {
         let s = 13 * UNIT / 4;
-        let points: Vec<(i32, i32)> = match self.kind {
+        match self.kind {
             Marker::None => Vec::new(),
             Marker::Square => vec![(-s, -s), (s, -s), (s, s), (-s, s)],
             Marker::Triangle => vec![(0, -s * 5 / 4), (s * 5 / 4, s), (-s * 5 / 4, s)],
@@ -374,24 +458,29 @@ impl Mark {
                     ((f64::from(s) * cos).round() as i32, (f64::from(s) * sin).round() as i32)
                 })
                 .collect(),
-        };
-        Polygon::new(points, self.colour.filled())
+        }
     }
 }
 
 /// A short piece of a curve at (left, middle), in pixels.
 fn sample(area: &Area<'_>, stroke: Stroke, (x, y): (i32, i32)) -> Result<(), Refusal> {
     let ends = [(x * UNIT, y * UNIT), ((x + 27) * UNIT, y * UNIT)];
-    let noise = stroke.marker == Marker::None;
-    let line = stroke.colour.stroke_width(UNIT as u32 * if noise { 5 } else { 7 } / 4);
-    if stroke.dashed {
-        let (dash, space) = if noise { (3, 3) } else { (7, 4) };
+    if stroke.linear {
+        let corners = [((x - 2) * UNIT, (y - 8) * UNIT), ((x + 29) * UNIT, (y + 8) * UNIT)];
+        area.draw(&Rectangle::new(corners, LINEAR.filled()))?;
+    }
+    let line = stroke.colour.stroke_width(stroke.width());
+    if let Some((dash, space)) = stroke.dashes() {
         area.draw(&DashedPathElement::new(ends, dash * UNIT, space * UNIT, line))?;
     } else {
         area.draw(&PathElement::new(ends, line))?;
     }
     let middle = ((x * 2 + 27) * UNIT / 2, y * UNIT);
-    area.draw(&(EmptyElement::at(middle) + Mark { kind: stroke.marker, colour: stroke.colour }.element()))
+    if stroke.linear {
+        return area
+            .draw(&(EmptyElement::at(middle) + Mark::of(stroke).inside() + Mark::of(stroke).outline()));
+    }
+    area.draw(&(EmptyElement::at(middle) + Mark::of(stroke).element()))
 }
 
 fn legend_width(text: &str) -> i32 {
@@ -455,6 +544,60 @@ pub(super) fn svg(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lens::{Group, Point, Scale, Statistic};
+
+    #[test]
+    fn bands_lie_behind_linear_layers_only() {
+        let layer = |index, linear: bool| {
+            let kind = if linear { LayerKind::Linear } else { LayerKind::Softmax };
+            Layer { index, kind }
+        };
+        let hybrid: Vec<Layer> = (0..8).map(|i| layer(i, i % 4 != 3)).collect();
+        assert_eq!(linear_stretches(&hybrid), vec![(-0.5, 2.5), (3.5, 6.5)]);
+        // a layer that was not measured has no band
+        assert_eq!(
+            linear_stretches(&[layer(1, true), layer(4, true), layer(5, true)]),
+            vec![(0.5, 1.5), (3.5, 5.5)]
+        );
+        assert!(linear_stretches(&[layer(0, false), layer(1, false)]).is_empty());
+    }
+
+    #[test]
+    fn linear_layers_do_not_push_the_others_off_the_axis() {
+        let point = |index: usize, kind, value| Point {
+            layer: Layer { index, kind },
+            n: 1,
+            undefined: 0,
+            value: Some(value),
+            band: None,
+            signed: None,
+        };
+        let sheet = |points: Vec<Point>| {
+            let (statistic, scale) = (Statistic::RatioOfMeans, Scale::Mass);
+            let series = Series { group: Group::all(), statistic, scale, n: 1, points };
+            let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
+            Sheet {
+                title: String::new(),
+                origin: String::new(),
+                y_label: String::new(),
+                percent: false,
+                reference: Some(1.0),
+                rows: vec![vec![Some(Panel { title: String::new(), legend: Vec::new(), lines })]],
+                legend: Vec::new(),
+                panel: (300, 150),
+                reach: 10.0,
+            }
+        };
+        let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
+        let far = sheet(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
+        let y = Range::of(&far);
+        assert!((0.05..0.1).contains(&y.low) && (20.0..40.0).contains(&y.high), "{} to {}", y.low, y.high);
+        assert!(far.cuts_linear_layers());
+        let near = sheet(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
+        assert!(!near.cuts_linear_layers() && Range::of(&near).high < 7.0);
+        let only = sheet(vec![point(0, linear, 1e3)]);
+        assert!(!only.cuts_linear_layers());
+    }
 
     #[test]
     fn layer_ticks_suit_shallow_and_deep_models() {

@@ -1,14 +1,15 @@
-//! Heat maps of the query's attention: layers by sessions, with old and new marked.
+//! Heat maps of the query's attention: layers by sessions, with old and new marked. Beside the rows of a model with linear
+//! layers stands what each layer is: a dark mark at softmax layers, an open one at linear layers.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::curves::titled;
-use super::sheet::{Area, Refusal, fitting, svg, write};
+use super::sheet::{Area, LINEAR_LEGEND, Refusal, fitting, svg, text_width, write};
 use super::style::{GREY, INK, UNIT};
 use super::{Figure, FigureError, Origin};
 use crate::lens::strip::Place;
-use crate::lens::{Correctness, Group, Lens, Scale, table};
+use crate::lens::{Correctness, Group, Layer, Lens, Scale, table};
 use crate::prompt::SpanRole;
 
 /// A map: columns of sessions or places, each with a value a layer.
@@ -58,8 +59,9 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let caption = format!(
         "{} Histories are aligned at their evidence: old, new, the sessions just before and after each (−1, +1), and thirds \
          of the stretches before, between and after; a place's value is the mean over the sessions there, then over cases. A \
-         struck-out column has no session in any case. n is the number of cases.{}",
+         struck-out column has no session in any case. n is the number of cases.{}{}",
         what_is_shown(scale),
+        super::about_linear_layers(lens, super::LINEAR_ROWS),
         super::left_out(&empty)
     );
     let csv = table::strip_csv(&name, &strips, &lens.layers)
@@ -81,8 +83,11 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let mut maps = Vec::new();
     let mut csv = csv::Writer::from_writer(Vec::new());
     let failed = |source| FigureError::Table { figure: name.clone(), source };
-    csv.write_record(["figure", "case", "probe", "session", "role", "tokens", "scale", "layer", "value"])
-        .map_err(failed)?;
+    let kinds = lens.has_linear_layers();
+    let mut head = vec!["figure", "case", "probe", "session", "role", "tokens", "scale", "layer", "value"];
+    head.extend(kinds.then_some("layer_kind"));
+    head.extend((kinds && scale == Scale::Mass).then_some("signed"));
+    csv.write_record(head).map_err(failed)?;
     let probes = super::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
     for example in shown {
@@ -98,19 +103,24 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
                 Scale::Mass => &session.mass,
                 Scale::Density => &session.density,
             };
-            for (layer, value) in lens.layers.iter().zip(values) {
-                csv.write_record([
-                    &name,
-                    case,
-                    &example.probe,
-                    &session.index.to_string(),
-                    role,
-                    &session.tokens.to_string(),
-                    scale.key(),
-                    &layer.to_string(),
-                    &value.to_string(),
-                ])
-                .map_err(failed)?;
+            for ((layer, value), signed) in lens.layers.iter().zip(values).zip(&session.signed) {
+                let mut row = vec![
+                    name.clone(),
+                    case.to_owned(),
+                    example.probe.clone(),
+                    session.index.to_string(),
+                    role.to_owned(),
+                    session.tokens.to_string(),
+                    scale.key().to_owned(),
+                    layer.index.to_string(),
+                    value.to_string(),
+                ];
+                row.extend(kinds.then(|| layer.kind.key().to_owned()));
+                row.extend(
+                    (kinds && scale == Scale::Mass)
+                        .then(|| signed.map(|sum| sum.to_string()).unwrap_or_default()),
+                );
+                csv.write_record(row).map_err(failed)?;
             }
             columns.push(Column {
                 label: if role.is_empty() { session.index.to_string() } else { role.to_owned() },
@@ -131,8 +141,9 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     );
     let caption = format!(
         "{} Sessions in the order of the prompt, numbered as in the data file; numbers that are missing were dropped to fit \
-         the context. The first case of the run that was measured on every probe.",
-        what_is_shown(scale)
+         the context. The first case of the run that was measured on every probe.{}",
+        what_is_shown(scale),
+        super::about_linear_layers(lens, super::LINEAR_ROWS)
     );
     let csv = csv.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
     let svg = draw(&name, &title, origin, &lens.layers, &maps, scale)?;
@@ -215,18 +226,23 @@ const MAP_WIDTH: i32 = 288;
 const MAP_HEIGHT: i32 = 210;
 const FOOT: i32 = 58;
 const BAR: i32 = 74;
+/// Width of what marks a layer's kind.
+const MARK: i32 = 6;
+/// Room for what the marks mean.
+const LEGEND: i32 = 16;
 
 fn draw(
     name: &str,
     title: &str,
     origin: &Origin,
-    layers: &[usize],
+    layers: &[Layer],
     maps: &[Map],
     scale: Scale,
 ) -> Result<String, FigureError> {
+    let linear = layers.iter().any(|layer| layer.is_linear());
     let shades = Shades::of(maps);
     let width = (2 * MARGIN + LEFT + maps.len() as i32 * (MAP_WIDTH + 18) + BAR).max(620);
-    let height = HEAD + MAP_HEAD + MAP_HEIGHT + FOOT;
+    let height = HEAD + MAP_HEAD + MAP_HEIGHT + FOOT + if linear { LEGEND } else { 0 };
     svg(name, title, (width, height), |area| {
         write(area, title, (MARGIN, 10), 16, INK, HPos::Left)?;
         write(area, &fitting(&origin.line, width), (MARGIN, 32), 11, GREY, HPos::Left)?;
@@ -237,6 +253,9 @@ fn draw(
             if place == 0 {
                 layer_axis(area, (left, top), layers)?;
             }
+        }
+        if linear {
+            legend(area, (MARGIN + LEFT, top + MAP_HEIGHT + FOOT - 8), layers)?;
         }
         let left = MARGIN + LEFT + maps.len() as i32 * (MAP_WIDTH + 18);
         bar(area, (left, top), &shades, scale)
@@ -252,7 +271,7 @@ fn draw_map(
     area: &Area<'_>,
     map: &Map,
     (left, top): (i32, i32),
-    layers: &[usize],
+    layers: &[Layer],
     shades: &Shades,
 ) -> Result<(), Refusal> {
     write(area, &map.title, (left, top - MAP_HEAD), 13, INK, HPos::Left)?;
@@ -281,6 +300,16 @@ fn draw_map(
         }
     }
     let bottom = top + MAP_HEIGHT;
+    if layers.iter().any(|layer| layer.is_linear()) {
+        let mut from = 0;
+        for run in layers.chunk_by(|a, b| a.kind == b.kind) {
+            let to = from + run.len();
+            let (y0, y1) = (edge(to, layers.len(), MAP_HEIGHT), edge(from, layers.len(), MAP_HEIGHT));
+            let linear = run.iter().any(|layer| layer.is_linear());
+            mark(area, (left - MARK - 4, bottom - y0), (left - 4, bottom - y1), linear)?;
+            from = to;
+        }
+    }
     area.draw(&Rectangle::new(rect(left, top, left + MAP_WIDTH, bottom), GREY.stroke_width(UNIT as u32)))?;
     for (at, column) in map.columns.iter().enumerate() {
         let (x0, x1) = (left + edge(at, columns, MAP_WIDTH), left + edge(at + 1, columns, MAP_WIDTH));
@@ -301,16 +330,40 @@ fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<
     area.draw(&PathElement::new(corners, super::style::VERMILLION.stroke_width(UNIT as u32 * 2)))
 }
 
-fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[usize]) -> Result<(), Refusal> {
+/// What a layer is: an open box for linear layers, a dark one for softmax layers.
+fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), linear: bool) -> Result<(), Refusal> {
+    let corners = [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)];
+    if !linear {
+        return area.draw(&Rectangle::new(corners, GREY.filled()));
+    }
+    area.draw(&Rectangle::new(corners, super::style::LINEAR.filled()))?;
+    area.draw(&Rectangle::new(corners, GREY.stroke_width(UNIT as u32)))
+}
+
+/// What the marks mean: the kinds that the model has.
+fn legend(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
+    let mut at = left;
+    for (linear, text) in [(true, LINEAR_LEGEND), (false, "softmax layer: share of attention")] {
+        if layers.iter().any(|layer| layer.is_linear() == linear) {
+            mark(area, (at, top + 1), (at + MARK, top + 13), linear)?;
+            write(area, text, (at + MARK + 6, top), 12, INK, HPos::Left)?;
+            at += MARK + 6 + text_width(text, 12) + 22;
+        }
+    }
+    Ok(())
+}
+
+fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
     use plotters::style::text_anchor::{Pos, VPos};
     // rows are labelled by the layers they show: a model's measured layers may skip some
     let every = layers.len().div_ceil(8).max(1);
+    let left = if layers.iter().any(|layer| layer.is_linear()) { left - MARK - 3 } else { left };
     for (at, layer) in layers.iter().enumerate().step_by(every) {
         let y0 = edge(at, layers.len(), MAP_HEIGHT);
         let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);
         let y = top + MAP_HEIGHT - (y0 + y1) / 2;
         let style = super::style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(layer.to_string(), ((left - 6) * UNIT, y * UNIT), style))?;
+        area.draw(&Text::new(layer.index.to_string(), ((left - 6) * UNIT, y * UNIT), style))?;
     }
     let style = super::style::text(12, INK)
         .transform(FontTransform::Rotate270)

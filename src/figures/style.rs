@@ -19,6 +19,8 @@ pub const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
 pub const GREY: RGBColor = RGBColor(0x55, 0x55, 0x55);
 /// Grid lines.
 pub const GRID: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
+/// Behind linear layers: light, so that grid and curves stand out on it, and dark enough for print.
+pub const LINEAR: RGBColor = RGBColor(0xec, 0xec, 0xec);
 /// Okabe and Ito's blue.
 pub const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 /// Okabe and Ito's vermillion.
@@ -48,24 +50,57 @@ pub struct Stroke {
     pub marker: Marker,
     /// Whether the line is dashed.
     pub dashed: bool,
+    /// Whether it is of linear layers: thinner, with hollow markers.
+    pub linear: bool,
 }
 
 impl Stroke {
     /// A solid line with markers.
     pub const fn solid(colour: RGBColor, marker: Marker) -> Self {
-        Stroke { colour, marker, dashed: false }
+        Stroke { colour, marker, dashed: false, linear: false }
     }
 
     /// The same colour, dashed and without markers: a noise baseline.
     #[must_use]
     pub const fn noise(self) -> Self {
-        Stroke { colour: self.colour, marker: Marker::None, dashed: true }
+        Stroke { marker: Marker::None, dashed: true, ..self }
     }
 
     /// The same, dashed.
     #[must_use]
     pub const fn dashed(self) -> Self {
         Stroke { dashed: true, ..self }
+    }
+
+    /// The same curve at linear layers.
+    #[must_use]
+    pub const fn linear(self) -> Self {
+        Stroke { linear: true, ..self }
+    }
+
+    /// Whether it is a baseline, which has no markers.
+    pub fn is_noise(self) -> bool {
+        self.marker == Marker::None
+    }
+
+    /// The line's width in units.
+    pub fn width(self) -> u32 {
+        let quarters = match (self.linear, self.is_noise()) {
+            (false, false) => 7,
+            (false, true) => 5,
+            (true, _) => 4,
+        };
+        UNIT as u32 * quarters / 4
+    }
+
+    /// Lengths of dash and space in pixels; `None` for a solid line.
+    pub fn dashes(self) -> Option<(i32, i32)> {
+        match (self.dashed, self.is_noise(), self.linear) {
+            (false, ..) => None,
+            (true, false, _) => Some((7, 4)),
+            (true, true, false) => Some((3, 3)),
+            (true, true, true) => Some((1, 3)),
+        }
     }
 }
 

@@ -8,13 +8,14 @@ use ndarray::{Array2, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::Layer;
 use crate::eval::statistics::quantile;
 
 /// One point of a curve: an estimate at a layer with its band.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// The decoder layer.
-    pub layer: usize,
+    pub layer: Layer,
     /// Cases whose value is defined here.
     pub n: usize,
     /// Examples left out here because a ratio's denominator was 0.
@@ -23,6 +24,8 @@ pub struct Point {
     pub value: Option<f64>,
     /// The 2.5th and 97.5th percentile of the resampled statistic; `None` for fewer than two cases.
     pub band: Option<(f64, f64)>,
+    /// At a linear layer, for the mean of a curve as mass: the mean over cases of the signed sums of the weights.
+    pub signed: Option<f64>,
 }
 
 /// Seeded draws with replacement from n examples.

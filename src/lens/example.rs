@@ -1,7 +1,9 @@
 //! One example, that is one probe of one case: its masses, noise baselines and densities, averaged over heads.
 //!
 //! **Mass** s(X -> Y) is read from the store and averaged over heads (STALE, appendix E.4): the attention that a token of
-//! X pays to the whole of Y, on average.
+//! X pays to the whole of Y, on average. At a linear-attention layer the share of the implicit weights' sizes stands in
+//! its place, averaged over value heads ([`super::layers`]): all that follows is computed from it as from a mass, layer by
+//! layer. The signed sums of the weights are kept beside the curves.
 //!
 //! **Noise baseline**: the same mass with the evidence session Y replaced by its immediate neighbours, the sessions whose
 //! original indices are Y's plus and minus one, where they are in the prompt and are not evidence themselves; the mean
@@ -9,7 +11,8 @@
 //!
 //! **Density** is mass divided by the mass that uniform attention would pay: a row at position i sees i + 1 tokens, so
 //! that is the mean over the rows i of X of |Y| / (i + 1) for a span Y that precedes X. It is Y's share of the tokens that
-//! a row can see, averaged over rows; a density of 1 is no preference, and long sessions do not win by their length. The
+//! a row can see, averaged over rows; a density of 1 is no preference, and long sessions do not win by their length. At a
+//! linear layer, uniform attention is weights of one size, which gives the same unit. The
 //! density of a baseline is the mean of its neighbours' densities.
 
 use std::collections::BTreeMap;
@@ -17,6 +20,7 @@ use std::path::Path;
 
 use ndarray::{Array2, Axis};
 
+use super::layers::{self, ByLayer, Layer, LayerKind};
 use crate::attention::{AttentionStore, StoreError};
 use crate::prompt::{Span, SpanRole};
 
@@ -74,7 +78,7 @@ pub enum Part {
 /// Whether a session's length counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
-    /// The share of a row token's attention.
+    /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
     Mass,
     /// Mass over what uniform attention would pay.
     Density,
@@ -106,13 +110,8 @@ pub struct SessionMass {
     pub mass: Vec<f64>,
     /// The same as density.
     pub density: Vec<f64>,
-}
-
-impl SessionMass {
-    /// The mass averaged over layers.
-    pub fn mean(&self) -> f64 {
-        self.mass.iter().sum::<f64>() / self.mass.len().max(1) as f64
-    }
+    /// The signed sums of the query's implicit weights; `None` at softmax layers.
+    pub signed: Vec<Option<f64>>,
 }
 
 /// One probe of one case, measured.
@@ -126,26 +125,25 @@ pub struct Example {
     pub kind: Option<String>,
     /// The verdict, where there is one.
     pub correct: Option<bool>,
-    /// The decoder layer of each entry of a curve.
-    pub layers: Vec<usize>,
+    /// The decoder layer of each entry of a curve, ascending.
+    pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// By session, in prompt order: the query's attention. Empty where the store has no query rows.
     pub sessions: Vec<SessionMass>,
     curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
+    signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
 }
 
 impl Example {
     /// Measures a store.
     ///
     /// # Errors
-    /// [`StoreError::Broken`] where a mass is not finite or negative, a span is empty where it must not be or ends past
-    /// the prompt; the text says which.
+    /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
+    /// it must not be or ends past the prompt; the text says which.
     pub fn measure(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
-        if let Some(bad) = store.mass.iter().find(|m| !m.is_finite() || **m < 0.0) {
-            return Err(broken(format!("`mass` holds {bad}, which is no share of attention")));
-        }
+        let ByLayer { layers, mass, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
         for span in store.rows.iter().chain(&store.keys) {
             if span.start > span.end || span.end > store.tokens.len() {
                 return Err(broken(format!(
@@ -157,19 +155,17 @@ impl Example {
                 )));
             }
         }
-        // (layers, rows, keys); a store without heads has no mean
-        let mass = store
-            .mass
-            .mapv(f64::from)
-            .mean_axis(Axis(1))
-            .ok_or_else(|| broken("`mass` has no attention heads".to_owned()))?;
-        let mut curves = BTreeMap::new();
+        let (mut curves, mut sums) = (BTreeMap::new(), BTreeMap::new());
         for curve in Curve::ALL {
             let (from, to) = curve.ends();
             let (Some(row), Some(key)) = (only(&store.rows, from), only(&store.keys, to)) else { continue };
             let masses = mass.index_axis(Axis(1), row).to_owned(); // (layers, keys)
             let targets = [(Part::Signal, vec![key]), (Part::Noise, neighbours(&store.keys, key))];
             for (part, spans) in targets {
+                let of_row = signed.as_ref().map(|signed| signed.index_axis(Axis(1), row).to_owned());
+                if let Some(values) = of_row.and_then(|signed| mean_of(&signed, &spans, |_| 1.0)) {
+                    sums.insert((curve, part), present(values));
+                }
                 if let Some(values) = mean_of(&masses, &spans, |_| 1.0) {
                     curves.insert((curve, part, Scale::Mass), values);
                 }
@@ -190,12 +186,17 @@ impl Example {
                 let by_layer: Vec<f64> = masses.column(key).to_vec();
                 let density =
                     by_layer.iter().map(|m| if uniform > 0.0 { m / uniform } else { 0.0 }).collect();
+                let signed = match &signed {
+                    Some(signed) => present(signed.index_axis(Axis(1), row).column(key).to_vec()),
+                    None => vec![None; layers.len()],
+                };
                 sessions.push(SessionMass {
                     index,
                     role: span.role,
                     tokens: span.len(),
                     mass: by_layer,
                     density,
+                    signed,
                 });
             }
         }
@@ -204,16 +205,28 @@ impl Example {
             probe: store.probe.clone(),
             kind: None,
             correct: None,
-            layers: store.layers.clone(),
+            layers,
             prompt_tokens: store.tokens.len(),
             sessions,
             curves,
+            signed: sums,
         })
     }
 
     /// A curve over layers; `None` where the store lacks a span for it (for noise: where no neighbour is in the prompt).
     pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
         self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
+    }
+
+    /// A curve's signed sums of the implicit weights: by layer, `None` at softmax layers. `None` altogether where the store
+    /// lacks a span for it or has no linear layers.
+    pub fn signed(&self, curve: Curve, part: Part) -> Option<&[Option<f64>]> {
+        self.signed.get(&(curve, part)).map(Vec::as_slice)
+    }
+
+    /// The query's mass on a session, averaged over the layers of one kind; `None` where there are none.
+    pub fn mean_over(&self, kind: LayerKind, session: &SessionMass) -> Option<f64> {
+        layers::mean_over(&self.layers, kind, &session.mass)
     }
 
     /// s(query -> new) / s(query -> old) by layer; `None` at a layer whose denominator is 0.
@@ -263,6 +276,11 @@ fn mean_of(masses: &Array2<f64>, spans: &[usize], unit: impl Fn(usize) -> f64) -
             })
             .collect(),
     )
+}
+
+/// Values of which NaN marks the absent ones.
+fn present(values: Vec<f64>) -> Vec<Option<f64>> {
+    values.into_iter().map(|value| Some(value).filter(|value| !value.is_nan())).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@
 //! of `new -> old` does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
 //! were judged differently is in `correct` with the right ones and in `wrong` with the others.
 //!
+//! Every statistic is computed layer by layer, so softmax and linear layers never meet in one number; where a summary
+//! needs a mean over layers, [`Series::mean_over`] takes it over one kind.
+//!
 //! - **Mean**: the mean over cases of a curve (figures 6 and 7).
 //! - **Ratio of means**: mean of query -> new over mean of query -> old, of the cases that have both (figure 8).
 //! - **Mean of ratios**: the mean over cases of the example's own ratio (figure 3). An example whose denominator is 0 at a
@@ -16,7 +19,7 @@ use std::path::PathBuf;
 use ndarray::Array2;
 
 use super::band::{Estimate, Point, Resampling};
-use super::{Curve, Example, LensError, Part, RunFolder, Scale};
+use super::{Curve, Example, Layer, LayerKind, LensError, Part, RunFolder, Scale};
 use crate::attention::AttentionStore;
 
 /// Which verdict the examples of a group have.
@@ -121,6 +124,15 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
+impl Series {
+    /// The mean over those layers of one kind at which the statistic is defined; `None` where it is at none.
+    pub fn mean_over(&self, kind: LayerKind) -> Option<f64> {
+        let of_kind = self.points.iter().filter(|point| point.layer.kind == kind);
+        let values: Vec<f64> = of_kind.filter_map(|point| point.value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
 /// How to analyse a run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -152,8 +164,8 @@ pub struct Skipped {
 /// A run's examples, measured and ready to be grouped.
 #[derive(Debug, Clone)]
 pub struct Lens {
-    /// The decoder layers that were measured.
-    pub layers: Vec<usize>,
+    /// The decoder layers that were measured, ascending.
+    pub layers: Vec<Layer>,
     /// The probes' ids, in the data's order.
     pub probes: Vec<String>,
     /// The values of the label `type`, sorted; empty for data without types.
@@ -228,6 +240,27 @@ impl Lens {
         })
     }
 
+    /// The kinds of layers that were measured, softmax first, each with how many there are.
+    pub fn layer_kinds(&self) -> Vec<(LayerKind, usize)> {
+        let count = |kind| self.layers.iter().filter(|layer| layer.kind == kind).count();
+        LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Whether any layer is linear.
+    pub fn has_linear_layers(&self) -> bool {
+        self.layers.iter().any(|layer| layer.is_linear())
+    }
+
+    /// How many layers there are and, where not all are softmax, of which kinds: `8 layers (2 softmax, 6 linear)`.
+    pub fn layers_in_words(&self) -> String {
+        let count = self.layers.len();
+        if !self.has_linear_layers() {
+            return format!("{count} layers");
+        }
+        let kinds = self.layer_kinds().into_iter().map(|(kind, count)| format!("{count} {}", kind.key()));
+        format!("{count} layers ({})", kinds.collect::<Vec<_>>().join(", "))
+    }
+
     /// The splits by verdict that this run can have: none but `all` without verdicts.
     pub fn splits(&self) -> &'static [Correctness] {
         match self.judge {
@@ -299,18 +332,38 @@ impl Lens {
                 self.means(&self.matrix(rows.into_iter()))
             }
         };
-        let points = estimates.into_iter().zip(&self.layers).zip(undefined);
+        let signed = match (statistic, scale) {
+            (Statistic::Mean(curve, part), Scale::Mass) => self.signed(&cases, curve, part),
+            // weights that cancel have no density and no ratio
+            _ => None,
+        };
+        let signed = signed.unwrap_or_else(|| vec![f64::NAN; self.layers.len()]);
+        let points = estimates.into_iter().zip(&self.layers).zip(undefined).zip(signed);
         let points: Vec<Point> = points
-            .map(|((estimate, &layer), undefined)| Point {
+            .map(|(((estimate, &layer), undefined), signed)| Point {
                 layer,
                 n: estimate.n,
                 undefined,
                 value: estimate.value,
                 band: estimate.band,
+                signed: Some(signed).filter(|signed| signed.is_finite()),
             })
             .collect();
         let n = points.iter().map(|point| point.n).max().unwrap_or(0);
         Series { group: group.clone(), statistic, scale, n, points }
+    }
+
+    /// By layer, the mean over cases of a curve's signed sums, NaN at softmax layers; `None` where no case has any.
+    fn signed(&self, cases: &BTreeMap<&str, Vec<&Example>>, curve: Curve, part: Part) -> Option<Vec<f64>> {
+        let layers = self.layers.len();
+        let of_case = |examples: &Vec<&Example>| {
+            let sums = examples.iter().filter_map(|e| e.signed(curve, part));
+            let sums: Vec<Vec<f64>> =
+                sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect()).collect();
+            mean_by_layer(sums.iter().map(Vec::as_slice), layers)
+        };
+        let means: Vec<Vec<f64>> = cases.values().filter_map(of_case).collect();
+        mean_by_layer(means.iter().map(Vec::as_slice), layers)
     }
 
     pub(super) fn by_case(&self, group: &Group) -> BTreeMap<&str, Vec<&Example>> {

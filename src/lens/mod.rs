@@ -4,6 +4,9 @@
 //! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]). Called by the commands `lens`,
 //! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
 //!
+//! Where a model has linear-attention layers, a curve has at such a layer the share of the implicit weights' sizes
+//! ([`layers`]), and whatever is averaged over layers is averaged over one kind of them.
+//!
 //! The definitions follow STALE, section 4.3 and appendix E.4; [`example`] and [`group`] say each one exactly.
 
 use std::path::PathBuf;
@@ -15,6 +18,7 @@ pub mod band;
 pub mod example;
 pub mod folder;
 pub mod group;
+pub mod layers;
 pub mod strip;
 pub mod table;
 
@@ -22,6 +26,7 @@ pub use band::{Point, Resampling};
 pub use example::{Curve, Example, Part, Scale, SessionMass};
 pub use folder::{RunFolder, Verdicts};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
+pub use layers::{Layer, LayerKind};
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]
@@ -59,16 +64,18 @@ pub enum LensError {
     },
     /// The stores of one run disagree.
     #[error(
-        "{store}: its layers are {found:?}, those of the run's other stores {expected:?}; delete it and start the run \
-         again, which redoes this probe"
+        "{store}: its layers are {}, those of the run's other stores {}; delete it and start the run again, which redoes \
+         this probe",
+        layers::named(found),
+        layers::named(expected)
     )]
     Layers {
         /// The store that differs.
         store: PathBuf,
         /// Its layers.
-        found: Vec<usize>,
+        found: Vec<Layer>,
         /// The others' layers.
-        expected: Vec<usize>,
+        expected: Vec<Layer>,
     },
     /// A store could not be read.
     #[error(transparent)]

@@ -1,9 +1,13 @@
 //! Series and strips as CSV, in long format: one row a group, statistic and layer.
+//!
+//! Where a run has linear-attention layers its tables have one more column at the end, `layer_kind` (`softmax` or
+//! `linear`), and those with means of curves as masses another, `signed`: the mean of the signed sums of the implicit
+//! weights, empty at softmax layers. Tables of models with softmax layers only have neither.
 
 use std::path::{Path, PathBuf};
 
 use super::strip::Strip;
-use super::{Curve, Group, Lens, LensError, Part, Scale, Series, Statistic};
+use super::{Curve, Group, Layer, Lens, LensError, Part, Scale, Series, Statistic};
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`
 /// and `strip.csv`. Groups without members have no rows.
@@ -44,13 +48,17 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
 }
 
 /// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi`; `lo` and `hi` are empty for
-/// fewer than two cases, and a layer where the statistic is undefined has an empty `mean`.
+/// fewer than two cases, and a layer where the statistic is undefined has an empty `mean`. Then `layer_kind` and `signed`
+/// where the series have them (see the module).
 ///
 /// # Errors
 /// Those of the CSV writer.
 pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record([
+    let points = || series.iter().flat_map(|one| &one.points);
+    let kinds = points().any(|point| point.layer.is_linear());
+    let signed = points().any(|point| point.signed.is_some());
+    let mut head = vec![
         "figure",
         "probe",
         "type",
@@ -63,50 +71,61 @@ pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error
         "mean",
         "lo",
         "hi",
-    ])?;
+    ];
+    head.extend(kinds.then_some("layer_kind"));
+    head.extend(signed.then_some("signed"));
+    table.write_record(head)?;
     for one in series.iter().filter(|one| one.n > 0) {
         for point in &one.points {
-            table.write_record([
-                figure,
-                all_or(&one.group.probe),
-                all_or(&one.group.kind),
-                one.group.correctness.key(),
-                &one.statistic.key(),
-                one.scale.key(),
-                &point.layer.to_string(),
-                &point.n.to_string(),
-                &point.undefined.to_string(),
-                &number(point.value),
-                &number(point.band.map(|band| band.0)),
-                &number(point.band.map(|band| band.1)),
-            ])?;
+            let mut row = vec![
+                figure.to_owned(),
+                all_or(&one.group.probe).to_owned(),
+                all_or(&one.group.kind).to_owned(),
+                one.group.correctness.key().to_owned(),
+                one.statistic.key(),
+                one.scale.key().to_owned(),
+                point.layer.index.to_string(),
+                point.n.to_string(),
+                point.undefined.to_string(),
+                number(point.value),
+                number(point.band.map(|band| band.0)),
+                number(point.band.map(|band| band.1)),
+            ];
+            row.extend(kinds.then(|| point.layer.kind.key().to_owned()));
+            row.extend(signed.then(|| number(point.signed)));
+            table.write_record(row)?;
         }
     }
     finish(table)
 }
 
-/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`.
+/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, and `layer_kind` where a layer is linear.
 ///
 /// # Errors
 /// Those of the CSV writer.
-pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[usize]) -> Result<Vec<u8>, csv::Error> {
+pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[Layer]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"])?;
+    let kinds = layers.iter().any(|layer| layer.is_linear());
+    let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
+    head.extend(kinds.then_some("layer_kind"));
+    table.write_record(head)?;
     for strip in strips {
         for (place, n, means) in &strip.cells {
             let Some(means) = means else { continue };
             for (layer, mean) in layers.iter().zip(means) {
-                table.write_record([
-                    figure,
-                    all_or(&strip.group.probe),
-                    all_or(&strip.group.kind),
-                    strip.group.correctness.key(),
-                    &place.key(),
-                    strip.scale.key(),
-                    &layer.to_string(),
-                    &n.to_string(),
-                    &number(Some(*mean)),
-                ])?;
+                let mut row = vec![
+                    figure.to_owned(),
+                    all_or(&strip.group.probe).to_owned(),
+                    all_or(&strip.group.kind).to_owned(),
+                    strip.group.correctness.key().to_owned(),
+                    place.key(),
+                    strip.scale.key().to_owned(),
+                    layer.index.to_string(),
+                    n.to_string(),
+                    number(Some(*mean)),
+                ];
+                row.extend(kinds.then(|| layer.kind.key().to_owned()));
+                table.write_record(row)?;
             }
         }
     }

@@ -1,52 +1,219 @@
-//! The key/value cache: allocated once for a capacity, written in place, marked and rolled back.
+//! What a decoder remembers of the tokens it has read: allocated once, written in place, marked and rolled back.
 //!
 //! Owned by the caller and lent to the decoder, so that several questions can share one history: prefill the history,
-//! take a [`Mark`], and for each question append, decode and roll back. Rolling back only moves the length: no history is
-//! copied.
+//! take a mark, and for each question append, decode and roll back. Layers that see everything keep keys and values of the
+//! whole context, and rolling back only moves a length: no history is copied. Layers with a sliding window keep what the
+//! next tokens can see, and linear-attention layers a state of fixed size; of those a mark holds a copy.
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::DecoderSpec;
+use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
 
-/// Keys and values of every layer for one sequence.
+/// What every layer remembers of one sequence.
 #[derive(Debug)]
 pub struct Cache {
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
+    /// The latest marks, for callers that come back to a length rather than to a mark.
+    marks: Vec<Mark>,
+    /// Whether a forward has begun and not ended: some layers have taken its tokens, others not.
+    torn: bool,
 }
 
-/// A length to roll back to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(usize);
+/// Marks that a cache remembers by itself.
+const REMEMBERED: usize = 2;
+/// Room for new tokens that the buffer of a windowed layer has at least, so that decoding seldom moves the window.
+const WINDOW_ROOM: usize = 256;
 
-#[derive(Debug)]
-struct LayerCache {
-    /// (kv_heads, capacity, head_dim)
-    k: Tensor,
-    v: Tensor,
+/// A state to roll back to.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    length: usize,
+    saved: Vec<Saved>,
 }
 
 impl Mark {
-    /// The mark after `tokens` tokens.
-    pub fn at(tokens: usize) -> Self {
-        Mark(tokens)
+    /// Tokens that were in the cache.
+    pub fn tokens(&self) -> usize {
+        self.length
+    }
+}
+
+/// A layer's part of a mark.
+#[derive(Debug, Clone)]
+enum Saved {
+    /// Keys and values up to the length are still in place.
+    InPlace,
+    /// The window before the next token.
+    Window {
+        k: Tensor,
+        v: Tensor,
+    },
+    Delta(DeltaState),
+}
+
+#[derive(Debug)]
+enum LayerCache {
+    /// Keys and values of the whole context, both (kv_heads, capacity, head_dim).
+    Full {
+        k: Tensor,
+        v: Tensor,
+    },
+    Windowed(Windowed),
+    Delta(DeltaState),
+}
+
+/// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are moved along when
+/// they are full.
+#[derive(Debug)]
+struct Windowed {
+    window: usize,
+    /// (kv_heads, rows, head_dim)
+    k: Tensor,
+    v: Tensor,
+    first: usize,
+    held: usize,
+}
+
+/// What a linear-attention layer remembers. Tensors are replaced, never written to, so that a clone is a copy.
+#[derive(Debug, Clone)]
+pub(super) struct DeltaState {
+    /// The convolution's last inputs, (taps - 1, channels), in the model's dtype.
+    pub conv: Tensor,
+    /// (value_heads, key_dim, value_dim), f32.
+    pub state: Tensor,
+}
+
+/// Keys and values that a layer's new tokens see.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// (kv_heads, keys, head_dim)
+    pub k: Tensor,
+    pub v: Tensor,
+    /// The position of the first of them.
+    pub first: usize,
+}
+
+impl LayerCache {
+    fn new(mixer: &MixerSpec, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
+        Ok(match mixer {
+            MixerSpec::Attention(a @ AttentionSpec { kv_heads, head_dim, .. }) => {
+                let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), dtype, device);
+                match a.window {
+                    Some(window) if window_rows(window, WINDOW_ROOM, capacity) < capacity => {
+                        let rows = window_rows(window, WINDOW_ROOM, capacity);
+                        LayerCache::Windowed(Windowed {
+                            window,
+                            k: zeros(rows)?,
+                            v: zeros(rows)?,
+                            first: 0,
+                            held: 0,
+                        })
+                    }
+                    _ => LayerCache::Full { k: zeros(capacity)?, v: zeros(capacity)? },
+                }
+            }
+            MixerSpec::DeltaNet(d) => LayerCache::Delta(DeltaState::zero(d, dtype, device)?),
+        })
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        match self {
+            LayerCache::Full { .. } => {}
+            LayerCache::Windowed(windowed) => (windowed.first, windowed.held) = (0, 0),
+            LayerCache::Delta(state) => {
+                *state = DeltaState { conv: state.conv.zeros_like()?, state: state.state.zeros_like()? };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DeltaState {
+    fn zero(spec: &DeltaNetSpec, dtype: DType, device: &Device) -> Result<Self> {
+        Ok(DeltaState {
+            conv: Tensor::zeros((spec.conv - 1, spec.channels()), dtype, device)?,
+            state: Tensor::zeros((spec.value_heads, spec.key_dim, spec.value_dim), DType::F32, device)?,
+        })
+    }
+}
+
+/// Rows of a windowed layer's buffer that takes `l` tokens at a time.
+fn window_rows(window: usize, l: usize, capacity: usize) -> usize {
+    (window - 1 + l.max(WINDOW_ROOM)).min(capacity)
+}
+
+impl Windowed {
+    /// Appends l tokens at `position` and returns what they see.
+    fn append(&mut self, k: &Tensor, v: &Tensor, position: usize, capacity: usize) -> Result<Seen> {
+        let l = k.dim(1)?;
+        debug_assert_eq!(self.first + self.held, position);
+        let rows = self.k.dim(1)?;
+        if self.held + l > rows {
+            // Only the last window - 1 are still seen. They go to the start of the buffer, of a larger one if need be.
+            let keep = self.held.min(self.window - 1);
+            let needed = window_rows(self.window, l, capacity);
+            for buffer in [&mut self.k, &mut self.v] {
+                // A copy: the buffer cannot be written from itself.
+                let kept = buffer.narrow(1, self.held - keep, keep)?.force_contiguous()?;
+                if needed > rows {
+                    let (heads, _, d) = buffer.dims3()?;
+                    *buffer = Tensor::zeros((heads, needed, d), buffer.dtype(), buffer.device())?;
+                }
+                if keep > 0 {
+                    buffer.slice_set(&kept, 1, 0)?;
+                }
+            }
+            self.first += self.held - keep;
+            self.held = keep;
+        }
+        self.k.slice_set(k, 1, self.held)?;
+        self.v.slice_set(v, 1, self.held)?;
+        // Keys that no new token sees are left out.
+        let unseen = self.held.saturating_sub(self.window - 1);
+        self.held += l;
+        let seen = self.held - unseen;
+        Ok(Seen {
+            k: self.k.narrow(1, unseen, seen)?,
+            v: self.v.narrow(1, unseen, seen)?,
+            first: self.first + unseen,
+        })
+    }
+
+    fn save(&self) -> Result<Saved> {
+        let keep = self.held.min(self.window - 1);
+        let copy = |buffer: &Tensor| buffer.narrow(1, self.held - keep, keep)?.force_contiguous();
+        Ok(Saved::Window { k: copy(&self.k)?, v: copy(&self.v)? })
+    }
+
+    fn restore(&mut self, k: &Tensor, v: &Tensor, length: usize) -> Result<()> {
+        let keep = k.dim(1)?;
+        if keep > 0 {
+            self.k.slice_set(k, 1, 0)?;
+            self.v.slice_set(v, 1, 0)?;
+        }
+        (self.first, self.held) = (length - keep, keep);
+        Ok(())
     }
 }
 
 impl Cache {
     /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
-    /// they are written. A cache that no memory can hold is an error.
-    pub fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, device: &Device) -> Result<Self> {
-        let bytes = spec.layers.iter().try_fold(0usize, |sum, layer| {
-            let a = &layer.attention;
-            let of_layer = [a.kv_heads, capacity, a.head_dim, 2, dtype.size_in_bytes()];
-            sum.checked_add(of_layer.into_iter().try_fold(1usize, usize::checked_mul)?)
-        });
+    /// they are written. A cache that no memory can hold is an error. `devices` holds one device a layer.
+    pub(super) fn new(spec: &DecoderSpec, capacity: usize, dtype: DType, devices: &[Device]) -> Result<Self> {
+        let bytes = spec
+            .layers
+            .iter()
+            .zip(devices)
+            .filter(|(_, device)| device.is_cpu())
+            .try_fold(0usize, |sum, (layer, _)| {
+                sum.checked_add(bytes_at_first(&layer.mixer, capacity, dtype)?)
+            });
         // The allocator ends the process where it is refused; asked this way, it says so first.
         let granted = |bytes| {
             let mut probe = Vec::<u8>::new();
-            let granted = !device.is_cpu() || probe.try_reserve_exact(bytes).is_ok();
+            let granted = probe.try_reserve_exact(bytes).is_ok();
             // Or the compiler takes the allocation out and calls it granted.
             std::hint::black_box(&probe);
             granted
@@ -60,15 +227,10 @@ impl Cache {
         let layers = spec
             .layers
             .iter()
-            .map(|layer| {
-                let shape = (layer.attention.kv_heads, capacity, layer.attention.head_dim);
-                Ok(LayerCache {
-                    k: Tensor::zeros(shape, dtype, device)?,
-                    v: Tensor::zeros(shape, dtype, device)?,
-                })
-            })
+            .zip(devices)
+            .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, dtype, device))
             .collect::<Result<_>>()?;
-        Ok(Cache { layers, length: 0, capacity })
+        Ok(Cache { layers, length: 0, capacity, marks: Vec::new(), torn: false })
     }
 
     /// Tokens in the cache.
@@ -86,19 +248,93 @@ impl Cache {
         self.capacity
     }
 
-    /// Remembers the current length.
-    pub fn mark(&self) -> Mark {
-        Mark(self.length)
+    /// Remembers the current state. The latest marks are remembered by the cache too, for [`Cache::truncate`].
+    pub fn mark(&mut self) -> Result<Mark> {
+        self.check_whole()?;
+        let saved = self.layers.iter().map(|layer| match layer {
+            LayerCache::Full { .. } => Ok(Saved::InPlace),
+            LayerCache::Windowed(windowed) => windowed.save(),
+            LayerCache::Delta(state) => Ok(Saved::Delta(state.clone())),
+        });
+        let mark = Mark { length: self.length, saved: saved.collect::<Result<_>>()? };
+        self.marks.retain(|m| m.length != mark.length);
+        if self.marks.len() == REMEMBERED {
+            self.marks.remove(0);
+        }
+        self.marks.push(mark.clone());
+        Ok(mark)
     }
 
-    /// Forgets every token after the mark.
-    pub fn roll_back(&mut self, mark: Mark) {
-        self.length = self.length.min(mark.0);
+    /// Forgets every token after the mark, which must be of this cache and of tokens that are still in it.
+    pub fn roll_back(&mut self, mark: &Mark) -> Result<()> {
+        if mark.saved.len() != self.layers.len() || mark.length > self.length {
+            candle_core::bail!(
+                "This is a bug: a mark of {} tokens for a cache that holds {}",
+                mark.length,
+                self.length
+            );
+        }
+        for (layer, saved) in self.layers.iter_mut().zip(&mark.saved) {
+            match (layer, saved) {
+                (LayerCache::Windowed(windowed), Saved::Window { k, v }) => {
+                    windowed.restore(k, v, mark.length)?;
+                }
+                (LayerCache::Delta(state), Saved::Delta(saved)) => *state = saved.clone(),
+                _ => {}
+            }
+        }
+        self.length = mark.length;
+        self.torn = false;
+        self.marks.retain(|m| m.length <= self.length);
+        Ok(())
     }
 
-    /// Writes a layer's new keys and values, both (kv_heads, l, head_dim), after the tokens in the cache, and returns
-    /// views of all of them, (kv_heads, length + l, head_dim). The length grows with [`Cache::advance`], once a forward.
-    pub(super) fn append(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// Forgets every token after the first `tokens`, and before those as many as it takes to come to a state that is at
+    /// hand; returns how many are left. A model whose layers all see the whole context is left with `tokens`, others with the
+    /// length of a remembered mark, or 0.
+    pub fn truncate(&mut self, tokens: usize) -> Result<usize> {
+        if tokens >= self.length && !self.torn {
+            return Ok(self.length);
+        }
+        let tokens = tokens.min(self.length);
+        if self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. })) {
+            self.length = tokens;
+            self.torn = false;
+            self.marks.retain(|m| m.length <= tokens);
+            return Ok(tokens);
+        }
+        match self.marks.iter().filter(|m| m.length <= tokens).max_by_key(|m| m.length).cloned() {
+            Some(mark) => self.roll_back(&mark)?,
+            None => {
+                self.layers.iter_mut().try_for_each(LayerCache::reset)?;
+                self.length = 0;
+                self.torn = false;
+                self.marks.clear();
+            }
+        }
+        Ok(self.length)
+    }
+
+    /// Begins a forward. Every layer then takes its tokens once, and [`Cache::advance`] ends it.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.check_whole()?;
+        self.torn = true;
+        Ok(())
+    }
+
+    /// Refuses to go on after a forward that failed half way.
+    fn check_whole(&self) -> Result<()> {
+        if self.torn {
+            candle_core::bail!(
+                "This is a bug: a cache is used after a failed forward and was not rolled back"
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes a layer's new keys and values, both (kv_heads, l, head_dim), after the tokens in the cache, and returns views
+    /// of those that the new tokens see. The length grows with [`Cache::advance`], once a forward.
+    pub(super) fn append(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<Seen> {
         let l = k.dim(1)?;
         let end = self.length + l;
         if end > self.capacity {
@@ -108,14 +344,123 @@ impl Cache {
                 self.capacity
             );
         }
-        let cache = &self.layers[layer];
-        cache.k.slice_set(&k.contiguous()?, 1, self.length)?;
-        cache.v.slice_set(&v.contiguous()?, 1, self.length)?;
-        Ok((cache.k.narrow(1, 0, end)?, cache.v.narrow(1, 0, end)?))
+        let (new_k, new_v) = (k.contiguous()?, v.contiguous()?);
+        match &mut self.layers[layer] {
+            LayerCache::Full { k, v } => {
+                k.slice_set(&new_k, 1, self.length)?;
+                v.slice_set(&new_v, 1, self.length)?;
+                Ok(Seen { k: k.narrow(1, 0, end)?, v: v.narrow(1, 0, end)?, first: 0 })
+            }
+            LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
+            LayerCache::Delta(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),
+        }
     }
 
-    /// Counts `l` tokens that every layer has appended.
+    /// The state of a linear-attention layer.
+    pub(super) fn delta(&self, layer: usize) -> Result<DeltaState> {
+        match &self.layers[layer] {
+            LayerCache::Delta(state) => Ok(state.clone()),
+            _ => candle_core::bail!("This is a bug: layer {layer} keeps no state"),
+        }
+    }
+
+    /// Replaces the state of a linear-attention layer by the one after this forward's tokens.
+    pub(super) fn set_delta(&mut self, layer: usize, state: DeltaState) -> Result<()> {
+        match &mut self.layers[layer] {
+            LayerCache::Delta(old) => *old = state,
+            _ => candle_core::bail!("This is a bug: layer {layer} keeps no state"),
+        }
+        Ok(())
+    }
+
+    /// Ends a forward: counts `l` tokens that every layer has taken.
     pub(super) fn advance(&mut self, l: usize) {
         self.length += l;
+        self.torn = false;
+    }
+}
+
+/// Bytes that a layer's cache takes for `capacity` tokens read `l` at a time, or `None` where no number holds them.
+pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, dtype: DType) -> Option<usize> {
+    let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
+    match mixer {
+        MixerSpec::Attention(a) => {
+            let rows = match a.window {
+                Some(window) => window_rows(window, l, capacity),
+                None => capacity,
+            };
+            product(&[a.kv_heads, rows, a.head_dim, 2, dtype.size_in_bytes()])
+        }
+        MixerSpec::DeltaNet(d) => {
+            let conv = product(&[d.conv - 1, d.channels(), dtype.size_in_bytes()])?;
+            conv.checked_add(product(&[d.value_heads, d.key_dim, d.value_dim, 4])?)
+        }
+    }
+}
+
+fn bytes_at_first(mixer: &MixerSpec, capacity: usize, dtype: DType) -> Option<usize> {
+    cache_bytes(mixer, capacity, WINDOW_ROOM, dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: usize = 5;
+
+    /// Keys of one head and one dimension that are their positions, values their negatives.
+    fn tokens(from: usize, l: usize) -> (Tensor, Tensor) {
+        let k =
+            Tensor::arange(from as f32, (from + l) as f32, &Device::Cpu).and_then(|k| k.reshape((1, l, 1)));
+        let Ok(k) = k else { panic!("{k:?}") };
+        let Ok(v) = k.neg() else { panic!("no negative") };
+        (k, v)
+    }
+
+    fn windowed(capacity: usize) -> Windowed {
+        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity);
+        let zeros = || Tensor::zeros((1, rows, 1), DType::F32, &Device::Cpu);
+        match (zeros(), zeros()) {
+            (Ok(k), Ok(v)) => Windowed { window: WINDOW, k, v, first: 0, held: 0 },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Appends and checks that exactly what the new tokens can see comes back.
+    fn append(cache: &mut Windowed, position: usize, l: usize) -> Result<()> {
+        let (k, v) = tokens(position, l);
+        let seen = cache.append(&k, &v, position, 1 << 20)?;
+        let first = position.saturating_sub(WINDOW - 1);
+        assert_eq!(seen.first, first, "at {position}");
+        let expected: Vec<f32> = (first..position + l).map(|p| p as f32).collect();
+        assert_eq!(seen.k.flatten_all()?.to_vec1::<f32>()?, expected);
+        let negated: Vec<f32> = expected.iter().map(|x| -x).collect();
+        assert_eq!(seen.v.flatten_all()?.to_vec1::<f32>()?, negated);
+        Ok(())
+    }
+
+    #[test]
+    fn a_windowed_layer_gives_back_the_window_whatever_is_appended_and_rolled_back_to() -> Result<()> {
+        let mut cache = windowed(1 << 20);
+        let mut position = 0;
+        let mut marks = Vec::new();
+        // Single tokens, odd chunks, chunks larger than the buffer, and far more tokens than it holds.
+        for (i, l) in
+            [1, 3, 7, 200, 1, 90, 1, 1, 300, 1000, 1, 64, 2].into_iter().cycle().take(60).enumerate()
+        {
+            append(&mut cache, position, l)?;
+            position += l;
+            if i % 4 == 1 {
+                marks.push((position, cache.save()?));
+            }
+            if i % 7 == 6
+                && let Some((length, Saved::Window { k, v })) = marks.last()
+            {
+                cache.restore(k, v, *length)?;
+                position = *length;
+            }
+        }
+        assert!(position > 2 * cache.k.dim(1)?, "the buffer was moved along");
+        Ok(())
     }
 }

@@ -2,57 +2,85 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::layers::{Attention, Linear, Mlp, Phase, RmsNorm, Rope};
-use super::{Cache, DecoderSpec, LayerSpec, Loader, ModelError};
+use super::build::{self, FeedForward, Layer, Mixer};
+use super::layers::{Linear, Phase, RmsNorm, Rope};
+use super::{Cache, DecoderSpec, Loader, ModelError, RopeSpec};
 use crate::attention::Observer;
 
-/// A decoder-only transformer with its weights on one device.
+/// A decoder-only transformer with its weights on one or more devices.
 #[derive(Debug)]
 pub struct Decoder {
     spec: DecoderSpec,
-    /// (vocab, hidden)
+    /// (vocab, hidden), on the first layer's device.
     embedding: Tensor,
     layers: Vec<Layer>,
+    /// Where each layer is.
+    devices: Vec<Device>,
+    /// On the last layer's device, as is the head.
     norm: RmsNorm,
     head: Linear,
     dtype: DType,
-    device: Device,
 }
 
-#[derive(Debug)]
-struct Layer {
-    attention_norm: RmsNorm,
-    attention: Attention,
-    mlp_norm: RmsNorm,
-    mlp: Mlp,
+/// Rotary tables of one forward pass, made as layers ask for them and shared by those with the same settings.
+struct Ropes<'a> {
+    made: Vec<(&'a RopeSpec, usize, Rope)>,
+    offset: usize,
+    l: usize,
+    dtype: DType,
+}
+
+impl<'a> Ropes<'a> {
+    /// The table for `spec` on the device of layer `of`, where `same` says which layers share its device.
+    fn get(
+        &mut self,
+        spec: &'a RopeSpec,
+        of: usize,
+        device: &Device,
+        same: impl Fn(usize) -> bool,
+    ) -> Result<&Rope> {
+        let found = self.made.iter().position(|(made, layer, _)| *made == spec && same(*layer));
+        let at = match found {
+            Some(at) => at,
+            None => {
+                self.made.push((spec, of, Rope::new(spec, self.offset, self.l, self.dtype, device)?));
+                self.made.len() - 1
+            }
+        };
+        Ok(&self.made[at].2)
+    }
 }
 
 impl Decoder {
-    /// Loads every tensor that `spec` asks for; a missing, misshapen or left-over one is an error that names it.
-    pub fn load(spec: DecoderSpec, mut loader: Loader) -> std::result::Result<Self, ModelError> {
-        let (dtype, device) = (loader.dtype(), loader.device().clone());
+    /// Loads every tensor that the loader's spec asks for; a missing, misshapen or left-over one is an error that names it.
+    /// `devices` holds one device a layer; embedding and head go with the first and the last.
+    pub(super) fn load(mut loader: Loader, devices: Vec<Device>) -> std::result::Result<Self, ModelError> {
+        let spec = loader.spec().clone();
+        let (Some(first), Some(last)) = (devices.first(), devices.last()) else {
+            return Err(ModelError::NoDevice);
+        };
+        loader.put_on(first);
         let embedding = loader.tensor("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
-        let norm = RmsNorm::new(loader.tensor("norm.weight", &[spec.hidden])?, spec.norm_eps);
+        loader.put_on(last);
+        let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
-        let head = loader.linear_with(
-            head_name,
-            spec.vocab,
-            spec.hidden,
-            false,
-            spec.tied.then(|| embedding.clone()),
-        )?;
+        let shared = match spec.tied {
+            true => Some(embedding.to_device(last)?),
+            false => None,
+        };
+        let head = loader.linear_with(head_name, spec.vocab, spec.hidden, false, shared)?;
         if spec.tied {
             // Some fine-tuned checkpoints carry a copy of the head beside the embedding that it is tied to.
             loader.accept_copy("lm_head.weight", &embedding)?;
         }
-        let layers = spec
-            .layers
-            .iter()
-            .enumerate()
-            .map(|(i, layer)| Layer::load(&spec, i, layer, &mut loader))
-            .collect::<std::result::Result<_, _>>()?;
+        let mut layers = Vec::with_capacity(spec.layers.len());
+        for (i, (layer, device)) in spec.layers.iter().zip(&devices).enumerate() {
+            loader.put_on(device);
+            layers.push(build::layer(&mut loader, i, layer)?);
+        }
+        let dtype = loader.dtype();
         loader.finish()?;
-        Ok(Decoder { spec, embedding, layers, norm, head, dtype, device })
+        Ok(Decoder { spec, embedding, layers, devices, norm, head, dtype })
     }
 
     /// What the decoder is made of.
@@ -60,9 +88,9 @@ impl Decoder {
         &self.spec
     }
 
-    /// The device that the weights are on.
+    /// The device of the output head, and so of the logits.
     pub fn device(&self) -> &Device {
-        &self.device
+        self.devices.last().unwrap_or(&Device::Cpu)
     }
 
     /// The dtype of activations and cache.
@@ -72,7 +100,7 @@ impl Decoder {
 
     /// An empty cache for `capacity` tokens.
     pub fn cache(&self, capacity: usize) -> Result<Cache> {
-        Cache::new(&self.spec, capacity, self.dtype, &self.device)
+        Cache::new(&self.spec, capacity, self.dtype, &self.devices)
     }
 
     /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, (keep, hidden), normed.
@@ -90,35 +118,53 @@ impl Decoder {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
 
-        // 1. Embed: (l, hidden).
-        let ids = Tensor::new(tokens, &self.device)?;
-        let mut x = self.embedding.index_select(&ids, 0)?;
+        cache.begin()?;
 
-        // 2. The rotary tables of these positions, shared by layers with the same settings.
-        let mut ropes: Vec<(usize, Rope)> = Vec::new();
-        for (i, layer) in self.spec.layers.iter().enumerate() {
-            let rope = &layer.attention.rope;
-            if !ropes.iter().any(|(j, _)| &self.spec.layers[*j].attention.rope == rope) {
-                ropes.push((i, Rope::new(rope, cache.len(), l, self.dtype, &self.device)?));
-            }
+        // 1. Embed: (l, hidden).
+        let ids = Tensor::new(tokens, self.embedding.device())?;
+        let mut x = self.embedding.index_select(&ids, 0)?;
+        if let Some(scale) = self.spec.embedding_scale {
+            // Rounded to the dtype first, as transformers does (`Gemma3TextScaledWordEmbedding`).
+            let scale = Tensor::new(scale as f32, x.device())?.to_dtype(self.dtype)?;
+            x = x.broadcast_mul(&scale)?;
         }
 
-        // 3. Layers: x += attention(norm(x)); x += mlp(norm(x)).
+        // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
+        let mut ropes = Ropes { made: Vec::new(), offset: cache.len(), l, dtype: self.dtype };
         for (i, layer) in self.layers.iter().enumerate() {
-            let settings = &self.spec.layers[i].attention.rope;
-            let Some((_, rope)) =
-                ropes.iter().find(|(j, _)| &self.spec.layers[*j].attention.rope == settings)
-            else {
-                candle_core::bail!("This is a bug: layer {i} has no rotary table");
+            let device = &self.devices[i];
+            if i > 0 && !device.same_device(&self.devices[i - 1]) {
+                x = x.to_device(device)?;
+            }
+            let h = layer.mixer_norm.forward(&x)?;
+            let mut mixed = match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    let same = |other: usize| self.devices[other].same_device(device);
+                    let rope = match self.spec.layers[i].attention() {
+                        Some(spec) => ropes.get(&spec.rope, i, device, same)?,
+                        None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
+                    };
+                    attention.forward(i, &h, rope, cache, phase, observer)?
+                }
+                Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, cache, phase, observer)?,
             };
-            let h = layer.attention_norm.forward(&x)?;
-            x = (x + layer.attention.forward(i, &h, rope, cache, phase, observer)?)?;
-            let h = layer.mlp_norm.forward(&x)?;
-            x = (x + layer.mlp.forward(&h, phase)?)?;
+            if let Some((after, _)) = &layer.sandwich {
+                mixed = after.forward(&mixed)?;
+            }
+            x = (x + mixed)?;
+            let h = layer.feed_forward_norm.forward(&x)?;
+            let mut fed = match &layer.feed_forward {
+                FeedForward::Dense(mlp) => mlp.forward(&h, phase)?,
+                FeedForward::Experts(experts) => experts.forward(&h, phase)?,
+            };
+            if let Some((_, after)) = &layer.sandwich {
+                fed = after.forward(&fed)?;
+            }
+            x = (x + fed)?;
         }
         cache.advance(l);
 
-        // 4. Norm only what is kept.
+        // 3. Norm only what is kept.
         let keep = keep.min(l);
         self.norm.forward(&x.narrow(0, l - keep, keep)?)
     }
@@ -126,42 +172,5 @@ impl Decoder {
     /// The output head: normed hidden states (n, hidden) -> logits f32 (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
         self.head.forward(hidden, phase)?.to_dtype(DType::F32)
-    }
-}
-
-impl Layer {
-    fn load(
-        spec: &DecoderSpec,
-        i: usize,
-        layer: &LayerSpec,
-        loader: &mut Loader,
-    ) -> std::result::Result<Self, ModelError> {
-        let hidden = spec.hidden;
-        let a = &layer.attention;
-        let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
-        let mlp = &layer.mlp;
-        let at = |name: &str| format!("layers.{i}.{name}");
-        Ok(Layer {
-            attention_norm: RmsNorm::new(
-                loader.tensor(&at("input_layernorm.weight"), &[hidden])?,
-                spec.norm_eps,
-            ),
-            attention: Attention {
-                spec: a.clone(),
-                q: loader.linear(&at("self_attn.q_proj"), q, hidden, a.bias)?,
-                k: loader.linear(&at("self_attn.k_proj"), kv, hidden, a.bias)?,
-                v: loader.linear(&at("self_attn.v_proj"), kv, hidden, a.bias)?,
-                o: loader.linear(&at("self_attn.o_proj"), hidden, q, a.bias)?,
-            },
-            mlp_norm: RmsNorm::new(
-                loader.tensor(&at("post_attention_layernorm.weight"), &[hidden])?,
-                spec.norm_eps,
-            ),
-            mlp: Mlp {
-                gate: loader.linear(&at("mlp.gate_proj"), mlp.intermediate, hidden, mlp.bias)?,
-                up: loader.linear(&at("mlp.up_proj"), mlp.intermediate, hidden, mlp.bias)?,
-                down: loader.linear(&at("mlp.down_proj"), hidden, mlp.intermediate, mlp.bias)?,
-            },
-        })
     }
 }

@@ -25,6 +25,14 @@ pub enum ModelError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The config contradicts itself.
+    #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
+    Contradiction {
+        /// The file.
+        place: String,
+        /// What does not fit together.
+        fault: String,
+    },
     /// A tensor that the architecture needs is not in the checkpoint.
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"
@@ -57,6 +65,17 @@ pub enum ModelError {
         /// The first few, comma-separated.
         names: String,
     },
+    /// Quantised blocks of a tensor are broken.
+    #[error("{place}: {source}; fetch the model again")]
+    Blocks {
+        /// The file.
+        place: String,
+        /// What is wrong with them.
+        source: super::weights::BlocksError,
+    },
+    /// There is nothing to put the layers on.
+    #[error("a model needs at least one layer and a device for each; none was given")]
+    NoDevice,
     /// No path was given.
     #[error("no model file was given; name a model, a folder or a .gguf file")]
     NoFile,

@@ -9,7 +9,6 @@ use serde_json::Value as Json;
 
 use super::fetch::{ModelFiles, ModelKind};
 use super::weights::gguf::FromValue;
-use super::weights::gguf::header::dtype_name;
 use super::weights::{GgufError, GgufFile, SafetensorsError, SafetensorsFolder};
 
 /// Why a model could not be described.
@@ -93,7 +92,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
     let heads = number("attention.head_count");
     let mut dtypes = Vec::new();
     for info in file.tensors() {
-        count(&mut dtypes, dtype_name(info.dtype), info.elements() as u64);
+        count(&mut dtypes, info.dtype.name(), info.elements() as u64);
     }
     let tokens = file.get::<&[String]>("tokenizer.ggml.tokens")?.map(|tokens| tokens.len() as u64);
     let scaling = file.get::<&str>(&format!("{prefix}.rope.scaling.type"))?.filter(|kind| *kind != "none");

@@ -1,18 +1,20 @@
 //! Tensors by canonical name, from a Hugging Face folder or a GGUF file.
 //!
-//! Canonical names are Hugging Face's below `model.` (`layers.3.self_attn.q_proj`). The loader checks shapes, remembers
-//! what was used, and reports what was left over: a checkpoint with tensors that the decoder does not know is another
-//! model.
+//! Canonical names are those of transformers' Llama below `model.` (`layers.3.self_attn.q_proj`), and those of the class
+//! that a part was first seen in for what Llama has not (`linear_attn.in_proj_qkv`, `mlp.experts.7.gate_proj`). How a
+//! checkpoint's own names and row orders differ is in the architecture's [`Names`]. The loader checks shapes, remembers what
+//! was used, and reports what was left over: a checkpoint with tensors that the decoder does not know is another model.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-use candle_core::quantized::ggml_file::qtensor_from_ggml;
-use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Tensor};
+use safetensors::tensor::Dtype;
 
-use super::ModelError;
-use super::layers::{GroupedInt8, Linear, Quantised};
-use super::weights::{GgufFile, SafetensorsFolder};
+use super::arch::Names;
+use super::layers::{GroupedInt8, Linear, Mlp};
+use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
+use super::{DecoderSpec, MlpSpec, ModelError};
 
 /// Where a model's tensors come from.
 #[derive(Debug)]
@@ -20,7 +22,12 @@ pub enum Checkpoint {
     /// One GGUF file, or all parts of a split one.
     Gguf(GgufFile),
     /// A folder with safetensors.
-    Safetensors(SafetensorsFolder),
+    Safetensors {
+        /// Its weights.
+        folder: SafetensorsFolder,
+        /// Rows and columns that share a scale, where weights are FP8.
+        fp8_block: (usize, usize),
+    },
 }
 
 /// Hands out the tensors of a checkpoint on a device in a dtype.
@@ -30,13 +37,15 @@ pub struct Loader {
     place: String,
     dtype: DType,
     device: Device,
-    /// Query and key rows (of weights and biases) of GGUF files are interleaved for some architectures: (heads, kv_heads) to undo it.
-    interleaved: Option<(usize, usize)>,
+    names: &'static Names,
+    /// What stands before `embed_tokens` in a Hugging Face checkpoint.
+    prefix: &'static str,
+    spec: DecoderSpec,
     used: HashSet<String>,
 }
 
-/// llama.cpp's names for the parts of a layer and of the whole.
-const GGUF_NAMES: [(&str, &str); 12] = [
+/// llama.cpp's names for the parts of a layer and of the whole; those with a suffix replace the whole name.
+const GGUF_NAMES: [(&str, &str); 33] = [
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
     ("lm_head", "output"),
@@ -45,11 +54,50 @@ const GGUF_NAMES: [(&str, &str); 12] = [
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("self_attn.sinks", "attn_sinks.weight"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
     ("post_attention_layernorm", "ffn_norm"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+    ("mlp.experts.gate_proj", "ffn_gate_exps"),
+    ("mlp.experts.up_proj", "ffn_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("mlp.shared_experts.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_experts.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_experts.down_proj", "ffn_down_shexp"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
+
+/// What Hugging Face checkpoints put before the names of the language model's tensors.
+const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
+
+/// Parts of a checkpoint that no text goes through: vision towers, projectors, multi-token prediction.
+const SKIPPED: [&str; 8] = [
+    "model.visual.",
+    "visual.",
+    "mtp.",
+    "vision_tower.",
+    "model.vision_tower.",
+    "multi_modal_projector.",
+    "model.multi_modal_projector.",
+    "v.",
+];
+
+/// Parts of the names of tensors that only layers for multi-token prediction have, by Hugging Face's and llama.cpp's naming.
+const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
 
 /// Tensors that hold no weights of their own: tables that the config implies, or that the description reads itself.
 fn is_derived(name: &str) -> bool {
@@ -57,16 +105,28 @@ fn is_derived(name: &str) -> bool {
 }
 
 impl Loader {
-    /// A loader of `checkpoint`, called `place` in errors. `interleaved`: (heads, kv_heads) where the file's query and key
-    /// rows are in llama.cpp's interleaved order.
-    pub fn new(
+    /// A loader of the tensors of `spec` from `checkpoint`, called `place` in errors, whose names differ by `names`.
+    pub(super) fn new(
         checkpoint: Checkpoint,
         place: String,
+        names: &'static Names,
+        spec: DecoderSpec,
         dtype: DType,
-        device: Device,
-        interleaved: Option<(usize, usize)>,
     ) -> Self {
-        Loader { checkpoint, place, dtype, device, interleaved, used: HashSet::new() }
+        let prefix = match &checkpoint {
+            Checkpoint::Safetensors { folder, .. } => PREFIXES
+                .into_iter()
+                .find(|prefix| folder.contains(&format!("{prefix}embed_tokens.weight")))
+                .unwrap_or(PREFIXES[0]),
+            Checkpoint::Gguf(_) => "",
+        };
+        let device = Device::Cpu;
+        Loader { checkpoint, place, dtype, device, names, prefix, spec, used: HashSet::new() }
+    }
+
+    /// What the decoder is made of.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
     }
 
     /// The dtype that tensors are handed out in.
@@ -74,23 +134,57 @@ impl Loader {
         self.dtype
     }
 
-    /// The device that tensors are put on.
-    pub fn device(&self) -> &Device {
-        &self.device
+    /// Puts the tensors that are asked for from now on onto `device`.
+    pub fn put_on(&mut self, device: &Device) {
+        self.device = device.clone();
     }
 
     /// A dense tensor of the shape given.
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
+        self.tensor_in(name, shape, self.dtype)
+    }
+
+    /// [`Loader::tensor`] in f32, whatever the model's dtype.
+    pub fn tensor_f32(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
+        self.tensor_in(name, shape, DType::F32)
+    }
+
+    fn tensor_in(&mut self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
         let stored = self.stored_name(name);
         self.expect_shape(&stored, shape)?;
         let tensor = match &self.checkpoint {
-            Checkpoint::Safetensors(folder) => folder.tensor(&stored, &self.device, self.dtype)?,
-            Checkpoint::Gguf(file) => {
-                file.qtensor(&stored, &self.device)?.dequantize(&self.device)?.to_dtype(self.dtype)?
-            }
+            Checkpoint::Safetensors { folder, .. } => folder.tensor(&stored, &self.device, dtype)?,
+            Checkpoint::Gguf(file) => match self.row_order(name, shape[0]) {
+                None => file.tensor(&stored, &self.device, dtype)?,
+                Some(order) => {
+                    let order: Vec<u32> = order.into_iter().map(|row| row as u32).collect();
+                    let order = Tensor::from_vec(order, shape[0], &Device::Cpu)?;
+                    let tensor = file.tensor(&stored, &Device::Cpu, dtype)?.index_select(&order, 0)?;
+                    tensor.to_device(&self.device)?
+                }
+            },
         };
         self.used.insert(stored);
         Ok(tensor)
+    }
+
+    /// The f32 decay rates exp(A_log) of a linear-attention layer's heads. GGUF files store -exp(A_log).
+    pub(super) fn decay(&mut self, name: &str, heads: usize) -> Result<Tensor, ModelError> {
+        let stored = self.tensor_f32(name, &[heads])?;
+        Ok(match self.checkpoint {
+            Checkpoint::Gguf(_) => stored.neg()?,
+            Checkpoint::Safetensors { .. } => stored.exp()?,
+        })
+    }
+
+    /// The taps of a depthwise convolution, f32 (channels, taps).
+    pub(super) fn taps(&mut self, name: &str, channels: usize, taps: usize) -> Result<Tensor, ModelError> {
+        match self.checkpoint {
+            Checkpoint::Gguf(_) => self.tensor_f32(name, &[channels, taps]),
+            Checkpoint::Safetensors { .. } => {
+                Ok(self.tensor_f32(name, &[channels, 1, taps])?.reshape((channels, taps))?)
+            }
+        }
     }
 
     /// The linear map `name` from `inputs` to `outputs`.
@@ -113,71 +207,256 @@ impl Loader {
         bias: bool,
         dense: Option<Tensor>,
     ) -> Result<Linear, ModelError> {
+        let bias = match bias {
+            false => None,
+            true => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
+        };
         let weight = format!("{name}.weight");
-        let bias = match (bias, self.interleaved_heads(name)) {
-            (false, _) => None,
-            (true, None) => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
-            (true, Some(heads)) => {
-                let stored = self.tensor(&format!("{name}.bias"), &[outputs])?;
-                // As in `half_rotation_rows`: (heads, head_dim / 2, 2) -> (heads, 2, head_dim / 2).
-                let halves = stored.reshape((heads, outputs / heads / 2, 2))?.transpose(1, 2)?;
-                Some(halves.contiguous()?.reshape(outputs)?)
+        let stored = self.stored_name(&weight);
+        self.expect_shape(&stored, &[outputs, inputs])?;
+        let (loaded, quantised) = match &self.checkpoint {
+            Checkpoint::Safetensors { folder, fp8_block } => {
+                let tensor = match folder.view(&stored)?.dtype {
+                    Dtype::F8_E4M3 => {
+                        let scales = format!("{stored}_scale_inv");
+                        self.used.insert(scales.clone());
+                        folder.fp8_tensor(&stored, &scales, None, *fp8_block, &self.device, self.dtype)?
+                    }
+                    _ => folder.tensor(&stored, &self.device, self.dtype)?,
+                };
+                (tensor, None)
             }
-        };
-        let quantised = self.quantised(&weight, &[outputs, inputs])?;
-        let dense = match (dense, &quantised) {
-            (Some(dense), _) => dense,
-            (None, Some(quantised)) => quantised.dequantize(&self.device)?.to_dtype(self.dtype)?,
-            (None, None) => self.tensor(&weight, &[outputs, inputs])?,
-        };
-        // The quantised products are of f32 activations on the CPU; elsewhere the dense weight serves decoding too.
-        let for_decode = match quantised {
-            Some(quantised) if self.device.is_cpu() && self.dtype == DType::F32 => {
-                let grouped =
-                    GroupedInt8::from_blocks(quantised.dtype(), &quantised.data()?, outputs, inputs);
-                Some(match grouped {
-                    Some(grouped) => Quantised::Grouped(grouped),
-                    None => Quantised::Candle(QMatMul::from_qtensor(quantised)?),
-                })
-            }
-            _ => None,
-        };
-        Ok(Linear::new(dense, for_decode, bias))
-    }
-
-    /// The quantised tensor `name`, if the checkpoint holds it quantised.
-    fn quantised(&mut self, name: &str, shape: &[usize]) -> Result<Option<QTensor>, ModelError> {
-        let stored = self.stored_name(name);
-        let Checkpoint::Gguf(file) = &self.checkpoint else { return Ok(None) };
-        self.expect_shape(&stored, shape)?;
-        let interleaved = self.interleaved_heads(name.trim_end_matches(".weight"));
-        let Some(info) = file.tensor_info(&stored) else { return Ok(None) };
-        let dtype = info.dtype;
-        let tensor = match interleaved {
-            None => file.qtensor(&stored, &self.device)?,
-            Some(heads) => {
-                let bytes = file.tensor_bytes(&stored)?;
-                let rows = half_rotation_rows(bytes, shape[0], heads);
-                let start = rows.as_ptr().align_offset(8);
-                qtensor_from_ggml(dtype, &rows[start..start + bytes.len()], shape.to_vec(), &self.device)?
+            Checkpoint::Gguf(file) => {
+                let (bytes, dtype) = (file.tensor_bytes(&stored)?, self.block_type(file, &stored)?);
+                let order = self.row_order(&weight, outputs);
+                let columns = self.column_order(&weight, inputs);
+                self.blocks(bytes, dtype, [outputs, inputs], order, columns, dense.as_ref())?
             }
         };
         self.used.insert(stored);
-        let dense = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
-        // Stored dense but permuted: the caller's dense path would read the rows in the file's order.
-        if dense && interleaved.is_none() { Ok(None) } else { Ok(Some(tensor)) }
+        Ok(Linear::new(dense.unwrap_or(loaded), quantised, bias))
     }
 
-    /// The heads of the linear map `name` if its rows are stored interleaved.
-    fn interleaved_heads(&self, name: &str) -> Option<usize> {
-        let (heads, kv_heads) = self.interleaved?;
-        if name.ends_with("q_proj") {
-            Some(heads)
-        } else if name.ends_with("k_proj") {
-            Some(kv_heads)
-        } else {
-            None
+    /// The gated block `name`.
+    pub(super) fn mlp(&mut self, name: &str, hidden: usize, spec: &MlpSpec) -> Result<Mlp, ModelError> {
+        Ok(Mlp {
+            gate: self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias)?,
+            up: self.linear(&format!("{name}.up_proj"), spec.intermediate, hidden, spec.bias)?,
+            down: self.linear(&format!("{name}.down_proj"), hidden, spec.intermediate, spec.bias)?,
+            activation: spec.activation,
+        })
+    }
+
+    /// The `count` expert blocks below `name`, one tensor an expert or all experts in one.
+    pub(super) fn experts(
+        &mut self,
+        name: &str,
+        count: usize,
+        hidden: usize,
+        spec: &MlpSpec,
+    ) -> Result<Vec<Mlp>, ModelError> {
+        let fused = |part: &str| self.stored_name(&format!("{name}.{part}"));
+        let (gate_up, down) = (fused("gate_up_proj"), fused("down_proj"));
+        match &self.checkpoint {
+            Checkpoint::Gguf(_) => {
+                (0..count).map(|expert| self.stacked_expert(name, expert, count, hidden, spec)).collect()
+            }
+            Checkpoint::Safetensors { folder, .. }
+                if ["", "_blocks", "_scales"]
+                    .iter()
+                    .any(|end| folder.contains(&format!("{gate_up}{end}"))) =>
+            {
+                (0..count).map(|e| self.fused_expert(&gate_up, &down, e, count, hidden, spec)).collect()
+            }
+            Checkpoint::Safetensors { .. } => {
+                (0..count).map(|expert| self.mlp(&format!("{name}.{expert}"), hidden, spec)).collect()
+            }
         }
+    }
+
+    /// One expert of llama.cpp's stacks, (experts, out, in) and (experts, out).
+    fn stacked_expert(
+        &mut self,
+        name: &str,
+        expert: usize,
+        count: usize,
+        hidden: usize,
+        spec: &MlpSpec,
+    ) -> Result<Mlp, ModelError> {
+        let mut part = |part: &str, outputs: usize, inputs: usize| -> Result<Linear, ModelError> {
+            let weight = self.stored_name(&format!("{name}.{part}.weight"));
+            self.expect_shape(&weight, &[count, outputs, inputs])?;
+            let bias_name = self.stored_name(&format!("{name}.{part}.bias"));
+            if spec.bias {
+                self.expect_shape(&bias_name, &[count, outputs])?;
+            }
+            let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
+            let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
+            let (dense, quantised) = self.blocks(bytes, dtype, [outputs, inputs], None, None, None)?;
+            let bias = match spec.bias {
+                false => None,
+                true => Some(file.tensor_part(&bias_name, expert, &self.device, self.dtype)?),
+            };
+            self.used.extend([weight, bias_name]);
+            Ok(Linear::new(dense, quantised, bias))
+        };
+        Ok(Mlp {
+            gate: part("gate_proj", spec.intermediate, hidden)?,
+            up: part("up_proj", spec.intermediate, hidden)?,
+            down: part("down_proj", hidden, spec.intermediate)?,
+            activation: spec.activation,
+        })
+    }
+
+    /// One expert of a Hugging Face checkpoint that stores gate and up of all experts as one tensor: MXFP4 blocks of
+    /// (experts, out, in), or dense. Dense ones are (experts, in, out) where [`Names::interleaved_experts`] says that gate and
+    /// up alternate (gpt-oss), else (experts, out, in), gates first.
+    fn fused_expert(
+        &mut self,
+        gate_up: &str,
+        down: &str,
+        expert: usize,
+        count: usize,
+        hidden: usize,
+        spec: &MlpSpec,
+    ) -> Result<Mlp, ModelError> {
+        let interleaved = self.names.interleaved_experts;
+        let width = spec.intermediate;
+        let mut matrix = |stored: &str, outputs: usize, inputs: usize| -> Result<Tensor, ModelError> {
+            let blocks = [format!("{stored}_blocks"), format!("{stored}_scales")];
+            let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
+                return Err(ModelError::NoFile);
+            };
+            // Either of the two, so that the missing one is what an error names.
+            if blocks.iter().any(|name| folder.contains(name)) {
+                let columns = inputs.next_multiple_of(32);
+                if columns != inputs {
+                    let expected = vec![count, outputs, inputs];
+                    let found = vec![count, outputs, columns];
+                    return Err(ModelError::Shape {
+                        place: self.place.clone(),
+                        name: blocks[0].clone(),
+                        found,
+                        expected,
+                    });
+                }
+                self.expect_shape(&blocks[0], &[count, outputs, inputs / 32, 16])?;
+                self.expect_shape(&blocks[1], &[count, outputs, inputs / 32])?;
+                let tensor = folder.mxfp4_tensor(stored, Some(expert), &self.device, self.dtype)?;
+                self.used.extend(blocks);
+                return Ok(tensor);
+            }
+            let shape = if interleaved { [count, inputs, outputs] } else { [count, outputs, inputs] };
+            self.expect_shape(stored, &shape)?;
+            let tensor = folder.tensor_part(stored, expert, &self.device, self.dtype)?;
+            self.used.insert(stored.to_owned());
+            Ok(if interleaved { tensor.t()?.contiguous()? } else { tensor })
+        };
+        let both = matrix(gate_up, 2 * width, hidden)?;
+        let down_weight = matrix(down, hidden, width)?;
+        // (2 * width, ...) -> the rows of the gate and those of up
+        let split = |both: &Tensor| -> candle_core::Result<(Tensor, Tensor)> {
+            if interleaved {
+                let mut pairs = both.dims().to_vec();
+                pairs[0] = 2;
+                pairs.insert(0, width);
+                let pairs = both.reshape(pairs)?;
+                Ok((
+                    pairs.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?,
+                    pairs.narrow(1, 1, 1)?.squeeze(1)?.contiguous()?,
+                ))
+            } else {
+                Ok((both.narrow(0, 0, width)?.contiguous()?, both.narrow(0, width, width)?.contiguous()?))
+            }
+        };
+        let (gate, up) = split(&both)?;
+        let (mut gate_bias, mut up_bias, mut down_bias) = (None, None, None);
+        if spec.bias {
+            let mut bias = |stored: &str, outputs: usize| -> Result<Tensor, ModelError> {
+                let stored = format!("{stored}_bias");
+                self.expect_shape(&stored, &[count, outputs])?;
+                let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
+                    return Err(ModelError::NoFile);
+                };
+                let tensor = folder.tensor_part(&stored, expert, &self.device, self.dtype)?;
+                self.used.insert(stored);
+                Ok(tensor)
+            };
+            let (gate, up) = split(&bias(gate_up, 2 * width)?)?;
+            (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
+        }
+        Ok(Mlp {
+            gate: Linear::new(gate, None, gate_bias),
+            up: Linear::new(up, None, up_bias),
+            down: Linear::new(down_weight, None, down_bias),
+            activation: spec.activation,
+        })
+    }
+
+    /// A matrix from GGUF blocks: dense on the device (unless `dense` is that already), and repacked for decoding where that
+    /// pays, on the CPU in f32. `rows` and `columns` give for every canonical row and column the one in the file.
+    fn blocks(
+        &self,
+        bytes: &[u8],
+        dtype: BlockType,
+        [outputs, inputs]: [usize; 2],
+        rows: Option<Vec<usize>>,
+        columns: Option<Vec<usize>>,
+        dense: Option<&Tensor>,
+    ) -> Result<(Tensor, Option<GroupedInt8>), ModelError> {
+        let bytes = match rows {
+            None => Cow::Borrowed(bytes),
+            Some(order) => {
+                // Rows are whole runs of blocks, so that moving their bytes is exact.
+                let width = bytes.len() / outputs.max(1);
+                Cow::Owned(
+                    order.iter().flat_map(|&row| &bytes[row * width..(row + 1) * width]).copied().collect(),
+                )
+            }
+        };
+        let matrix = match (dense, &columns) {
+            (Some(dense), None) => dense.clone(),
+            _ => {
+                let values = gguf::dequantise(dtype, &bytes)
+                    .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })?;
+                let mut matrix = Tensor::from_vec(values, (outputs, inputs), &Device::Cpu)?;
+                if let Some(order) = &columns {
+                    let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
+                    matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
+                }
+                matrix.to_dtype(self.dtype)?.to_device(&self.device)?
+            }
+        };
+        // Columns in another order are no runs of blocks any more.
+        let repack = self.device.is_cpu() && self.dtype == DType::F32 && columns.is_none();
+        let quantised = match repack {
+            true => GroupedInt8::from_blocks(dtype, &bytes, outputs, inputs),
+            false => None,
+        };
+        Ok((matrix, quantised))
+    }
+
+    fn block_type(&self, file: &GgufFile, stored: &str) -> Result<BlockType, ModelError> {
+        file.tensor_info(stored).map(|info| info.dtype).ok_or_else(|| self.missing(stored))
+    }
+
+    /// For every row of the canonical tensor `name` the row in the file, where the orders differ.
+    fn row_order(&self, name: &str, rows: usize) -> Option<Vec<usize>> {
+        let (layer, part) = self.split(name)?;
+        (self.names.gguf_rows)(part, self.spec.layers.get(layer)?, rows)
+    }
+
+    /// For every column of the canonical tensor `name` the column in the file, where the orders differ.
+    fn column_order(&self, name: &str, columns: usize) -> Option<Vec<usize>> {
+        let (layer, part) = self.split(name)?;
+        (self.names.gguf_columns)(part, self.spec.layers.get(layer)?, columns)
+    }
+
+    /// The layer and the part of it that a canonical tensor name means, without the final `.weight` or `.bias`.
+    fn split<'a>(&self, name: &'a str) -> Option<(usize, &'a str)> {
+        let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
+        let part = part.strip_suffix(".weight").or_else(|| part.strip_suffix(".bias")).unwrap_or(part);
+        Some((layer.parse().ok()?, part))
     }
 
     /// Counts `name` as used if the checkpoint stores it with the very values of `same`; other values stay left over.
@@ -186,7 +465,7 @@ impl Loader {
         if self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
             return Ok(());
         }
-        let copy = self.tensor(name, same.dims())?;
+        let copy = self.tensor(name, same.dims())?.to_device(same.device())?;
         if copy.ne(same)?.max_all()?.to_scalar::<u8>()? != 0 {
             self.used.remove(&stored);
         }
@@ -197,10 +476,13 @@ impl Loader {
     pub fn finish(self) -> Result<(), ModelError> {
         let names: Vec<&str> = match &self.checkpoint {
             Checkpoint::Gguf(file) => file.tensors().map(|info| info.name.as_str()).collect(),
-            Checkpoint::Safetensors(folder) => folder.names().collect(),
+            Checkpoint::Safetensors { folder, .. } => folder.names().collect(),
         };
-        let left: Vec<&str> =
-            names.into_iter().filter(|n| !self.used.contains(*n) && !is_derived(n)).collect();
+        let skipped = self.skipped(&names);
+        let left: Vec<&str> = names
+            .into_iter()
+            .filter(|n| !self.used.contains(*n) && !is_derived(n) && !skipped.contains(*n))
+            .collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -211,38 +493,77 @@ impl Loader {
         Err(ModelError::LeftOver { place: self.place, names })
     }
 
+    /// The layer that a stored tensor belongs to.
+    fn layer_of(&self, stored: &str) -> Option<usize> {
+        let layers = match &self.checkpoint {
+            Checkpoint::Gguf(_) => "blk.".to_owned(),
+            Checkpoint::Safetensors { .. } => format!("{}layers.", self.prefix),
+        };
+        stored.strip_prefix(&layers)?.split_once('.')?.0.parse().ok()
+    }
+
+    /// Of `names`, those of parts that no text goes through: vision, and layers after the last that predict further tokens at
+    /// once, which are known by tensors that no other layer has. Any other layer that is left over is a wrong config.
+    fn skipped(&self, names: &[&str]) -> HashSet<String> {
+        let after_last = |name: &str| self.layer_of(name).filter(|&layer| layer >= self.spec.layers.len());
+        let predicting: HashSet<usize> = names
+            .iter()
+            .filter(|name| PREDICTION.iter().any(|part| name.contains(part)))
+            .filter_map(|name| after_last(name))
+            .collect();
+        let skipped = |name: &&&str| {
+            SKIPPED.iter().any(|prefix| name.starts_with(prefix))
+                || after_last(name).is_some_and(|layer| predicting.contains(&layer))
+        };
+        names.iter().filter(skipped).map(|name| (*name).to_owned()).collect()
+    }
+
     /// The name that the checkpoint stores a canonical name under.
     fn stored_name(&self, name: &str) -> String {
         match &self.checkpoint {
-            Checkpoint::Safetensors(folder) => {
-                let nested = format!("model.{name}");
-                if name.starts_with("lm_head") || (!folder.contains(&nested) && folder.contains(name)) {
-                    name.to_owned()
-                } else {
-                    nested
+            Checkpoint::Safetensors { folder, .. } => {
+                if name.starts_with("lm_head") {
+                    let nested = format!("language_model.{name}");
+                    return if folder.contains(&nested) { nested } else { name.to_owned() };
                 }
+                let renamed = self
+                    .names
+                    .hf
+                    .iter()
+                    .fold(name.to_owned(), |name, (ours, theirs)| name.replace(ours, theirs));
+                format!("{}{renamed}", self.prefix)
             }
             Checkpoint::Gguf(_) => {
-                let (stem, suffix) = name.rsplit_once('.').unwrap_or((name, ""));
-                let (prefix, part) = match stem.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
+                let (prefix, part) = match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'))
                 {
                     Some((layer, part)) => (format!("blk.{layer}."), part),
-                    None => (String::new(), stem),
+                    None => (String::new(), name),
                 };
-                let part =
-                    GGUF_NAMES.iter().find(|(ours, _)| *ours == part).map_or(part, |(_, theirs)| theirs);
-                format!("{prefix}{part}.{suffix}")
+                let renamed = |part: &str| {
+                    let names = self.names.gguf.iter().chain(&GGUF_NAMES);
+                    names.into_iter().find(|(ours, _)| *ours == part).map(|(_, theirs)| *theirs)
+                };
+                let stored = match (renamed(part), part.rsplit_once('.')) {
+                    (Some(whole), _) => whole.to_owned(),
+                    (None, Some((stem, suffix))) => format!("{}.{suffix}", renamed(stem).unwrap_or(stem)),
+                    (None, None) => part.to_owned(),
+                };
+                format!("{prefix}{stored}")
             }
         }
+    }
+
+    fn missing(&self, stored: &str) -> ModelError {
+        ModelError::MissingTensor { place: self.place.clone(), name: stored.to_owned() }
     }
 
     fn expect_shape(&self, stored: &str, expected: &[usize]) -> Result<(), ModelError> {
         let found = match &self.checkpoint {
             Checkpoint::Gguf(file) => file.tensor_info(stored).map(|info| info.shape.as_slice()),
-            Checkpoint::Safetensors(folder) => folder.shape(stored),
+            Checkpoint::Safetensors { folder, .. } => folder.shape(stored),
         };
         match found {
-            None => Err(ModelError::MissingTensor { place: self.place.clone(), name: stored.to_owned() }),
+            None => Err(self.missing(stored)),
             Some(found) if found != expected => Err(ModelError::Shape {
                 place: self.place.clone(),
                 name: stored.to_owned(),
@@ -252,21 +573,4 @@ impl Loader {
             Some(_) => Ok(()),
         }
     }
-}
-
-/// The rows of a query or key weight in half-rotation order: llama.cpp's converter interleaves the two halves of every
-/// head (its row 2i + j is Hugging Face's row j * head_dim / 2 + i). Rows are whole runs of blocks, so that moving their
-/// bytes is exact. The result begins at the first 8-byte border of the returned buffer.
-fn half_rotation_rows(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
-    let mut out = vec![0u8; bytes.len() + 8];
-    let start = out.as_ptr().align_offset(8);
-    let width = bytes.len() / rows.max(1);
-    let head_dim = rows / heads.max(1);
-    let half = head_dim / 2;
-    for (row, target) in out[start..start + bytes.len()].chunks_exact_mut(width.max(1)).enumerate() {
-        let (head, within) = (row / head_dim, row % head_dim);
-        let source = head * head_dim + 2 * (within % half) + within / half;
-        target.copy_from_slice(&bytes[source * width..(source + 1) * width]);
-    }
-    out
 }

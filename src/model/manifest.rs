@@ -2,7 +2,8 @@
 //!
 //! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
 //! one of the same name. Parsed and checked here; fetched by [`fetch`](super::fetch). Adding a built-in model is one
-//! file in `models/` and one line in `BUILT_IN`.
+//! file in `models/` and one line in `BUILT_IN`; with its config in `models/configs/` and a line in [`Outline`](super::Outline) it can
+//! be planned before it is fetched.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -16,8 +17,21 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/smollm2-135m.toml", include_str!("../../models/smollm2-135m.toml")),
     ("models/gemma3-270m.toml", include_str!("../../models/gemma3-270m.toml")),
     ("models/llama-3.1-8b-instruct.toml", include_str!("../../models/llama-3.1-8b-instruct.toml")),
+    ("models/llama-3.3-70b-instruct.toml", include_str!("../../models/llama-3.3-70b-instruct.toml")),
     ("models/qwen2.5-7b-instruct.toml", include_str!("../../models/qwen2.5-7b-instruct.toml")),
+    ("models/qwen2.5-14b-instruct.toml", include_str!("../../models/qwen2.5-14b-instruct.toml")),
+    ("models/qwen2.5-72b-instruct.toml", include_str!("../../models/qwen2.5-72b-instruct.toml")),
+    ("models/qwen3-4b.toml", include_str!("../../models/qwen3-4b.toml")),
     ("models/qwen3-8b.toml", include_str!("../../models/qwen3-8b.toml")),
+    ("models/qwen3-14b.toml", include_str!("../../models/qwen3-14b.toml")),
+    ("models/qwen3-32b.toml", include_str!("../../models/qwen3-32b.toml")),
+    ("models/qwen3-235b-a22b.toml", include_str!("../../models/qwen3-235b-a22b.toml")),
+    ("models/qwen3.5-9b.toml", include_str!("../../models/qwen3.5-9b.toml")),
+    ("models/qwen3.5-27b.toml", include_str!("../../models/qwen3.5-27b.toml")),
+    ("models/gpt-oss-20b.toml", include_str!("../../models/gpt-oss-20b.toml")),
+    ("models/gpt-oss-120b.toml", include_str!("../../models/gpt-oss-120b.toml")),
+    ("models/glm-4.5-air.toml", include_str!("../../models/glm-4.5-air.toml")),
+    ("models/minimax-m2.5.toml", include_str!("../../models/minimax-m2.5.toml")),
 ];
 
 /// What can be wrong with a manifest.

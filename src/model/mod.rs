@@ -7,6 +7,7 @@
 //! `palimpsest model`; knows no prompts and no cases.
 
 pub mod arch;
+mod build;
 mod cache;
 mod decoder;
 mod error;
@@ -16,13 +17,18 @@ mod layers;
 mod loader;
 pub mod manifest;
 mod open;
+mod outline;
 mod spec;
 pub mod weights;
 
-pub use cache::{Cache, Mark};
+pub use cache::{Cache, Mark, cache_bytes};
 pub use decoder::Decoder;
 pub use error::ModelError;
 pub use layers::Phase;
 pub use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
-pub use spec::{AttentionSpec, DecoderSpec, LayerSpec, MAX_LAYERS, MlpSpec, RopeScaling, RopeSpec};
+pub use outline::{Outline, Repacked};
+pub use spec::{
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
+    LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
+};

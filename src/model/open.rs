@@ -6,7 +6,7 @@ use candle_core::{DType, Device};
 
 use super::arch::{self, Architecture};
 use super::weights::{GgufFile, SafetensorsFolder};
-use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError};
+use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError, Outline};
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded.
 pub struct OpenModel {
@@ -40,9 +40,11 @@ impl OpenModel {
         let config = serde_json::from_slice(&text)
             .map_err(|source| ModelError::Json { place: place.clone(), source })?;
         let (architecture, spec) = arch::from_config(&config, &place)?;
-        let weights = SafetensorsFolder::open(folder)?;
-        let place = folder.display().to_string();
-        Ok(OpenModel { checkpoint: Checkpoint::Safetensors(weights), architecture, spec, place })
+        let fp8_block = arch::fp8_block(&config, &place)?;
+        let folder_name = folder.display().to_string();
+        let folder = SafetensorsFolder::open(folder)?;
+        let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
+        Ok(OpenModel { checkpoint, architecture, spec, place: folder_name })
     }
 
     /// What the decoder will be made of.
@@ -50,36 +52,33 @@ impl OpenModel {
         &self.spec
     }
 
-    /// Whether most weights are stored quantised.
-    pub fn is_quantised(&self) -> bool {
-        use candle_core::quantized::GgmlDType::{BF16, F16, F32};
-        let Some(file) = self.gguf() else { return false };
-        let count = |quantised: bool| -> usize {
-            file.tensors()
-                .filter(|info| matches!(info.dtype, F32 | F16 | BF16) != quantised)
-                .map(|info| info.elements())
-                .sum()
-        };
-        count(true) > count(false)
+    /// What a plan of its memory needs to know.
+    pub fn outline(&self) -> Outline {
+        match &self.checkpoint {
+            Checkpoint::Gguf(file) => Outline::from_gguf(file, self.spec.clone()),
+            Checkpoint::Safetensors { folder, .. } => {
+                Outline { file_bytes: folder.file_bytes(), ..Outline::of(self.spec.clone()) }
+            }
+        }
     }
 
     /// The GGUF file, if it is one: its metadata holds the tokeniser.
     pub fn gguf(&self) -> Option<&GgufFile> {
         match &self.checkpoint {
             Checkpoint::Gguf(file) => Some(file),
-            Checkpoint::Safetensors(_) => None,
+            Checkpoint::Safetensors { .. } => None,
         }
     }
 
-    /// Loads the weights.
+    /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
-        let interleaved = match (&self.checkpoint, self.architecture.gguf_interleaved) {
-            (Checkpoint::Gguf(_), true) => {
-                self.spec.layers.first().map(|l| (l.attention.heads, l.attention.kv_heads))
-            }
-            _ => None,
-        };
-        let loader = Loader::new(self.checkpoint, self.place, dtype, device.clone(), interleaved);
-        Decoder::load(self.spec, loader)
+        let devices = vec![device.clone(); self.spec.layers.len()];
+        self.load_split(devices, dtype)
+    }
+
+    /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
+    pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
+        let names = &self.architecture.names;
+        Decoder::load(Loader::new(self.checkpoint, self.place, names, self.spec, dtype), devices)
     }
 }

@@ -1,4 +1,7 @@
 //! What a decoder is made of, as numbers: the meeting point of configs and layers.
+//!
+//! An architecture ([`super::arch`]) is a map from a config to these types; the loader and the layers know nothing else
+//! about it.
 
 use std::sync::Arc;
 
@@ -11,8 +14,10 @@ pub struct DecoderSpec {
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Epsilon of the root-mean-square norms.
-    pub norm_eps: f64,
+    /// The root-mean-square norms.
+    pub norm: NormSpec,
+    /// What embeddings are multiplied by, if anything (Gemma: the square root of `hidden`, rounded to the dtype).
+    pub embedding_scale: Option<f64>,
     /// Whether the output head is the embedding.
     pub tied: bool,
     /// Positions that the model was made for.
@@ -24,13 +29,51 @@ pub struct DecoderSpec {
 /// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.
 pub const MAX_LAYERS: usize = 4096;
 
-/// One decoder layer.
+/// Root-mean-square norms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NormSpec {
+    /// Added to the mean square.
+    pub eps: f64,
+    /// Whether the factor is 1 + weight rather than the weight (transformers, `Gemma3RMSNorm`, `Qwen3_5RMSNorm`).
+    pub plus_one: bool,
+}
+
+/// One decoder layer: x += mixer(norm(x)); x += feed_forward(norm(x)).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSpec {
-    /// Its attention.
-    pub attention: AttentionSpec,
-    /// Its feed-forward part.
-    pub mlp: MlpSpec,
+    /// What moves information between positions.
+    pub mixer: MixerSpec,
+    /// What works on each position alone.
+    pub feed_forward: FeedForwardSpec,
+    /// Whether what the two add is normed too (transformers, `Gemma3DecoderLayer`).
+    pub sandwich: bool,
+}
+
+/// What moves information between positions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MixerSpec {
+    /// Softmax attention.
+    Attention(AttentionSpec),
+    /// A linear-attention layer with a gated delta rule.
+    DeltaNet(DeltaNetSpec),
+}
+
+impl LayerSpec {
+    /// The softmax attention of the layer, if it has one.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            MixerSpec::Attention(attention) => Some(attention),
+            MixerSpec::DeltaNet(_) => None,
+        }
+    }
+
+    /// The delta net of the layer, if it has one.
+    pub fn delta_net(&self) -> Option<&DeltaNetSpec> {
+        match &self.mixer {
+            MixerSpec::Attention(_) => None,
+            MixerSpec::DeltaNet(delta_net) => Some(delta_net),
+        }
+    }
 }
 
 /// Softmax attention with grouped key/value heads.
@@ -46,19 +89,146 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Sliding window in tokens, if any.
     pub window: Option<usize>,
-    /// Whether the four projections have biases.
-    pub bias: bool,
+    /// Whether every head has a sink: a learned logit that joins the softmax and has no value.
+    pub sinks: bool,
+    /// Whether the query projection brings a gate for the output of every head (transformers, `Qwen3_5Attention`).
+    pub gated: bool,
+    /// Norms of queries and keys before the rotation.
+    pub qk_norm: QkNorm,
+    /// Which projections have biases.
+    pub bias: AttentionBias,
     /// Rotary position embedding.
     pub rope: RopeSpec,
 }
 
-/// Gated feed-forward: down(silu(gate(x)) * up(x)).
+/// Norms of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// Of every head, with one weight for all (transformers, `Qwen3Attention`).
+    PerHead,
+    /// Of the whole projection before it is split into heads (transformers, `MiniMaxM2Attention`).
+    Whole,
+}
+
+/// Which of the attention's projections have biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionBias {
+    /// None.
+    None,
+    /// Query, key and value.
+    Qkv,
+    /// Those and the output.
+    All,
+}
+
+/// A linear-attention layer: causal convolution, gated delta rule, gated norm (transformers, `Qwen3_5GatedDeltaNet`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeltaNetSpec {
+    /// Heads of queries and keys; divides `value_heads`, and each serves `value_heads / key_heads` consecutive value heads.
+    pub key_heads: usize,
+    /// Heads of values, decays and outputs.
+    pub value_heads: usize,
+    /// Width of a query or key head.
+    pub key_dim: usize,
+    /// Width of a value head.
+    pub value_dim: usize,
+    /// Taps of the causal convolution.
+    pub conv: usize,
+}
+
+impl DeltaNetSpec {
+    /// Width of all queries, or of all keys.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Width of all values.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Channels of the convolution: queries, keys, values.
+    pub fn channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+}
+
+/// What works on each position alone.
 #[derive(Debug, Clone, PartialEq)]
+pub enum FeedForwardSpec {
+    /// One gated block.
+    Dense(MlpSpec),
+    /// A few of many.
+    Experts(ExpertsSpec),
+}
+
+/// Gated feed-forward: down(activation(gate(x)) * up(x)).
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MlpSpec {
     /// Width of the gate.
     pub intermediate: usize,
     /// Whether the three projections have biases.
     pub bias: bool,
+    /// What joins gate and up.
+    pub activation: Activation,
+}
+
+/// What joins gate and up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// silu(gate) * up.
+    Silu,
+    /// gelu(gate) * up, in the tanh approximation.
+    GeluTanh,
+    /// min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1) (transformers, `GptOssExperts`).
+    Clamped {
+        /// Slope of the sigmoid.
+        alpha: f64,
+        /// Bound of gate (above) and up (on both sides).
+        limit: f64,
+    },
+}
+
+/// A router and its experts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertsSpec {
+    /// How many there are.
+    pub experts: usize,
+    /// How many a token is sent to.
+    pub per_token: usize,
+    /// Each of them.
+    pub expert: MlpSpec,
+    /// How they are chosen and weighed.
+    pub routing: Routing,
+    /// Whether the router has a bias on its logits.
+    pub router_bias: bool,
+    /// One more that every token goes to, unweighed.
+    pub shared: Option<MlpSpec>,
+}
+
+/// How experts are chosen and weighed. All of it in f32.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Routing {
+    /// Softmax over all experts, then the best; their weights divided by their sum or not
+    /// (transformers, `Qwen3MoeTopKRouter`).
+    SoftmaxTopK {
+        /// Whether the weights of the chosen sum to 1.
+        normalise: bool,
+    },
+    /// The best logits, then softmax over those (transformers, `GptOssTopKRouter`).
+    TopKSoftmax,
+    /// Sigmoids; the best by sigmoid plus a correction bias, weighed by the sigmoid alone
+    /// (transformers, `Glm4MoeTopkRouter`, `MiniMaxM2SparseMoeBlock`).
+    Sigmoid {
+        /// Whether the weights of the chosen are divided by their sum plus this.
+        normalise: Option<f64>,
+        /// What the weights are multiplied by at last.
+        scale: f64,
+        /// (groups, groups kept): experts outside the groups whose two best corrected scores sum highest are left out.
+        groups: Option<(usize, usize)>,
+    },
 }
 
 /// Rotary position embedding in the half-rotation layout (dimension i turns with i + dims / 2).
@@ -66,7 +236,7 @@ pub struct MlpSpec {
 pub struct RopeSpec {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Dimensions that turn.
+    /// Dimensions that turn: the first ones of a head.
     pub dims: usize,
     /// How frequencies are changed for longer contexts.
     pub scaling: RopeScaling,
@@ -77,6 +247,11 @@ pub struct RopeSpec {
 pub enum RopeScaling {
     /// Not at all.
     None,
+    /// All divided by a factor (transformers, `_compute_linear_scaling_rope_parameters`).
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
     /// Llama 3.1's: low frequencies divided by `factor`, high ones kept, a linear blend between
     /// (transformers, `_compute_llama3_parameters`).
     Llama3 {
@@ -89,8 +264,35 @@ pub enum RopeScaling {
         /// The context length before scaling.
         original: f64,
     },
+    /// YaRN: dimensions that turn often are kept, those that turn seldom are divided by `factor`, a linear blend over the
+    /// dimensions between (transformers, `_compute_yarn_parameters`).
+    Yarn(Yarn),
     /// A divisor for every frequency, as GGUF files store the outcome of a scaling (`rope_freqs.weight`).
     Divisors(Arc<[f32]>),
+}
+
+/// The numbers of YaRN.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yarn {
+    /// Divisor of the frequencies that turn seldom.
+    pub factor: f64,
+    /// The context length before scaling.
+    pub original: f64,
+    /// Dimensions that turn more often than this within `original` are kept.
+    pub beta_fast: f64,
+    /// Those that turn less often than this are divided.
+    pub beta_slow: f64,
+    /// Whether the borders between the two are rounded outwards to whole dimensions.
+    pub truncate: bool,
+    /// What cosines and sines are multiplied by.
+    pub attention_factor: f64,
+}
+
+impl Yarn {
+    /// The attention factor where a config names none: 0.1 ln(factor) + 1.
+    pub fn default_attention_factor(factor: f64) -> f64 {
+        if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+    }
 }
 
 impl RopeSpec {
@@ -99,6 +301,7 @@ impl RopeSpec {
         let plain = (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64));
         match &self.scaling {
             RopeScaling::None => plain.map(|f| f as f32).collect(),
+            RopeScaling::Linear { factor } => plain.map(|f| (f / factor) as f32).collect(),
             RopeScaling::Divisors(divisors) => {
                 plain.zip(divisors.iter()).map(|(f, &by)| (f / f64::from(by)) as f32).collect()
             }
@@ -116,24 +319,145 @@ impl RopeSpec {
                     scaled as f32
                 })
                 .collect(),
+            RopeScaling::Yarn(yarn) => {
+                // The (fractional) dimension that turns `turns` times within the original context.
+                let dimension = |turns: f64| {
+                    let wavelength = yarn.original / (turns * std::f64::consts::TAU);
+                    self.dims as f64 * wavelength.ln() / (2.0 * self.theta.ln())
+                };
+                let (mut low, mut high) = (dimension(yarn.beta_fast), dimension(yarn.beta_slow));
+                if yarn.truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let (low, mut high) = (low.max(0.0), high.min(self.dims as f64 - 1.0));
+                if low == high {
+                    high += 0.001;
+                }
+                plain
+                    .enumerate()
+                    .map(|(i, f)| {
+                        let divided = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                        (f / yarn.factor * divided + f * (1.0 - divided)) as f32
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// What cosines and sines are multiplied by.
+    pub fn attention_factor(&self) -> f64 {
+        match &self.scaling {
+            RopeScaling::Yarn(yarn) => yarn.attention_factor,
+            _ => 1.0,
         }
     }
 }
 
+impl MlpSpec {
+    /// Parameters of one block for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (hidden, intermediate) = (hidden as u128, self.intermediate as u128);
+        let biases = if self.bias { 2 * intermediate + hidden } else { 0 };
+        3 * hidden * intermediate + biases
+    }
+}
+
+impl AttentionSpec {
+    /// Parameters for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
+        let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
+        let queries = if self.gated { 2 * q } else { q };
+        let biases = match self.bias {
+            AttentionBias::None => 0,
+            AttentionBias::Qkv => queries + 2 * kv,
+            AttentionBias::All => queries + 2 * kv + hidden,
+        };
+        let norms = match self.qk_norm {
+            QkNorm::None => 0,
+            QkNorm::PerHead => 2 * head_dim,
+            QkNorm::Whole => q + kv,
+        };
+        let sinks = if self.sinks { heads } else { 0 };
+        hidden * (queries + 2 * kv + q) + biases + norms + sinks
+    }
+}
+
+impl DeltaNetSpec {
+    /// Parameters for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let (channels, values, heads) =
+            (self.channels() as u128, self.values() as u128, self.value_heads as u128);
+        let projections = channels + 2 * values + 2 * heads;
+        // Convolution, decay and step of every head, the gated norm.
+        hidden as u128 * projections + channels * self.conv as u128 + 2 * heads + self.value_dim as u128
+    }
+}
+
+impl FeedForwardSpec {
+    /// Parameters for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        match self {
+            FeedForwardSpec::Dense(mlp) => mlp.parameters(hidden),
+            FeedForwardSpec::Experts(e) => {
+                let biases = match e.routing {
+                    Routing::Sigmoid { .. } => e.experts,
+                    _ => 0,
+                } + if e.router_bias { e.experts } else { 0 };
+                let shared = e.shared.map_or(0, |mlp| mlp.parameters(hidden));
+                e.experts as u128 * (hidden as u128 + e.expert.parameters(hidden)) + biases as u128 + shared
+            }
+        }
+    }
+}
+
+impl LayerSpec {
+    /// Parameters for a residual stream of width `hidden`.
+    pub fn parameters(&self, hidden: usize) -> u128 {
+        let mixer = match &self.mixer {
+            MixerSpec::Attention(attention) => attention.parameters(hidden),
+            MixerSpec::DeltaNet(delta_net) => delta_net.parameters(hidden),
+        };
+        let norms = if self.sandwich { 4 } else { 2 };
+        mixer + self.feed_forward.parameters(hidden) + norms * hidden as u128
+    }
+}
+
+impl ExpertsSpec {
+    /// What contradicts itself in the routing, if anything.
+    pub fn contradiction(&self) -> Option<String> {
+        let (experts, per_token) = (self.experts, self.per_token);
+        let (groups, kept) = match self.routing {
+            Routing::Sigmoid { groups: Some(groups), .. } => groups,
+            _ => (1, 1),
+        };
+        if groups == 0 || kept > groups || !experts.is_multiple_of(groups) {
+            return Some(format!("{experts} experts in {groups} groups, of which {kept} are kept"));
+        }
+        let open = kept * (experts / groups);
+        (per_token > open).then(|| format!("{per_token} experts a token of {open} that it could be sent to"))
+    }
+}
+
 impl DecoderSpec {
+    /// What contradicts itself or no model has, if anything.
+    pub fn contradiction(&self) -> Option<String> {
+        // A thousand times the largest model; what is reckoned of sizes up to here fits into 64 bits.
+        const MOST_PARAMETERS: u128 = 1 << 50;
+        let parameters = self.parameters();
+        if parameters > MOST_PARAMETERS {
+            return Some(format!("it would have {parameters} parameters"));
+        }
+        self.layers.iter().find_map(|layer| match &layer.feed_forward {
+            FeedForwardSpec::Experts(experts) => experts.contradiction(),
+            FeedForwardSpec::Dense(_) => None,
+        })
+    }
+
     /// Parameters of the checkpoint, the shared embedding counted once.
-    pub fn parameters(&self) -> usize {
-        let layers: usize = self
-            .layers
-            .iter()
-            .map(|LayerSpec { attention: a, mlp }| {
-                let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
-                let biases = if a.bias { q + 2 * kv + self.hidden } else { 0 }
-                    + if mlp.bias { 2 * mlp.intermediate + self.hidden } else { 0 };
-                2 * self.hidden * (q + kv) + 3 * self.hidden * mlp.intermediate + 2 * self.hidden + biases
-            })
-            .sum();
+    pub fn parameters(&self) -> u128 {
+        let layers: u128 = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = if self.tied { 1 } else { 2 };
-        heads * self.vocab * self.hidden + self.hidden + layers
+        heads * self.vocab as u128 * self.hidden as u128 + self.hidden as u128 + layers
     }
 }

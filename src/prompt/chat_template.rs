@@ -12,7 +12,7 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::{GgufTokenizer, PromptError, sandbox};
+use super::{GgufTokenizer, PromptError, Tokenizer, sandbox};
 use crate::chat::{Message, MessageRole};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
@@ -26,14 +26,36 @@ const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
 /// What stands between folded system text and the first user message.
 pub(super) const FOLD_SEPARATOR: &str = "\n\n";
 
+/// Tokens that open, part and close turns in the formats of the known models. A template that writes one of them is meant
+/// for a vocabulary that holds it. (Names like `<|user|>` are missing: some models were trained on them as plain text.)
+const MARKERS: [&str; 17] = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|begin_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<|start|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|end|>",
+    "[gMASK]",
+    "<sop>",
+    "]~!b[",
+    "]~b]",
+    "[e~[",
+];
+
 /// A compiled chat template with the special tokens it writes.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     env: Environment<'static>,
     name: String,
     source: String,
-    bos: String,
-    eos: String,
+    bos: Option<String>,
+    eos: Option<String>,
     plain: bool,
     folds_system: bool,
 }
@@ -41,11 +63,14 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Compiles `source`. `name` is what errors call it; `bos` and `eos` are the texts of those tokens, where the model
     /// has them. The template is tried once: on a user message alone, which must work, and with a system message; where
-    /// that raises or is dropped, system text is folded into the first user message from then on.
+    /// that raises or is dropped, system text is folded into the first user message from then on. A template that writes
+    /// one of the two tokens where the model has none is refused; one that asks first is not.
     pub fn new(name: &str, source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, PromptError> {
         let mut env = sandbox::environment(UndefinedBehavior::Lenient)?;
         env.set_unknown_method_callback(unknown_method_callback);
         env.add_filter("tojson", tojson);
+        // To the engine, none iterates as nothing; to Jinja it does not iterate (Qwen 3 Coder asks this of its tools).
+        env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         env.add_function("raise_exception", |reason: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, reason))
         });
@@ -54,18 +79,20 @@ impl ChatTemplate {
             env,
             name: name.to_owned(),
             source: source.to_owned(),
-            bos: bos.unwrap_or_default().to_owned(),
-            eos: eos.unwrap_or_default().to_owned(),
+            bos: bos.map(str::to_owned),
+            eos: eos.map(str::to_owned),
             plain: false,
             folds_system: false,
         };
+        template.refuse_missing_tokens()?;
         template.probe()?;
         Ok(template)
     }
 
     /// Our layout for a model without a template, documented in `docs/prompts.md`; `bos` is written first where given.
     pub fn plain(bos: Option<&str>) -> Result<Self, PromptError> {
-        Ok(ChatTemplate { plain: true, ..Self::new("(plain layout)", PLAIN, bos, None)? })
+        let bos = bos.unwrap_or_default();
+        Ok(ChatTemplate { plain: true, ..Self::new("(plain layout)", PLAIN, Some(bos), None)? })
     }
 
     /// The template of a model folder: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a string,
@@ -128,7 +155,7 @@ impl ChatTemplate {
 
     /// The text of the beginning-of-sequence token; empty where there is none.
     pub fn bos(&self) -> &str {
-        &self.bos
+        self.bos.as_deref().unwrap_or_default()
     }
 
     /// Whether this is our layout for a base model.
@@ -183,8 +210,8 @@ impl ChatTemplate {
         let variables = context! {
             messages => listed,
             add_generation_prompt,
-            bos_token => &self.bos,
-            eos_token => &self.eos,
+            bos_token => token(self.bos.as_deref()),
+            eos_token => token(self.eos.as_deref()),
             tools => (),
             documents => (),
             strftime_now,
@@ -193,16 +220,66 @@ impl ChatTemplate {
         sandbox::render(&self.env, &self.name, variables, bytes)
     }
 
+    /// Refuses a tokeniser that lacks a special token which the template writes: the model would read its name letter by
+    /// letter. Looks for the beginning- and end-of-sequence tokens and for those that part turns in the known formats.
+    pub fn check_tokens(&self, tokenizer: &Tokenizer) -> Result<(), PromptError> {
+        let text = self.render(&[hello(MessageRole::System), hello(MessageRole::User)], true)?;
+        let own = [self.bos.as_deref(), self.eos.as_deref()]
+            .into_iter()
+            .flatten()
+            .filter(|token| !token.is_empty());
+        for token in own.chain(MARKERS) {
+            if text.contains(token) && tokenizer.count(token)? != 1 {
+                return Err(PromptError::MissingToken {
+                    template: self.name.clone(),
+                    token: token.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A template that writes a token which the model does not have is meant for another model, or its configuration is
+    /// incomplete. Undefined variables print as nothing in transformers; here, for this once, that is an error.
+    fn refuse_missing_tokens(&self) -> Result<(), PromptError> {
+        let missing = [("bos_token", self.bos.is_none()), ("eos_token", self.eos.is_none())];
+        for (variable, _) in missing.into_iter().filter(|&(_, missing)| missing) {
+            let mut strict = self.clone();
+            strict.env.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+            let renders = |template: &Self| {
+                template.render_as_is(&[hello(MessageRole::User)], true, DEFAULT_DATE).is_ok()
+            };
+            let without = renders(&strict);
+            match variable {
+                "bos_token" => strict.bos = Some(String::new()),
+                _ => strict.eos = Some(String::new()),
+            }
+            if !without && renders(&strict) {
+                return Err(PromptError::UndefinedToken { template: self.name.clone(), variable });
+            }
+        }
+        Ok(())
+    }
+
     /// Decides once whether the template takes a system message.
     fn probe(&mut self) -> Result<(), PromptError> {
         const MARK: &str = "palimpsest-probe";
-        let user = Message { role: MessageRole::User, content: "Hello".to_owned() };
+        let user = hello(MessageRole::User);
         self.render_as_is(std::slice::from_ref(&user), true, DEFAULT_DATE)?;
         let system = Message { role: MessageRole::System, content: MARK.to_owned() };
         let taken = self.render_as_is(&[system, user], true, DEFAULT_DATE);
         self.folds_system = !taken.is_ok_and(|text| text.contains(MARK));
         Ok(())
     }
+}
+
+fn hello(role: MessageRole) -> Message {
+    Message { role, content: "Hello".to_owned() }
+}
+
+/// A special token as a template sees it: undefined where the model has none, as in transformers.
+fn token(text: Option<&str>) -> Value {
+    text.map_or(Value::UNDEFINED, Value::from)
 }
 
 /// Moves system text to the front of the first user message (a new one where there is none).

@@ -50,6 +50,26 @@ pub enum PromptError {
         /// The reason in the template engine's words.
         reason: String,
     },
+    /// A chat template writes a token that the tokeniser does not define.
+    #[error(
+        "template {template} writes {variable}, which the tokeniser does not define; add it to tokenizer_config.json, or use the files that belong to the model"
+    )]
+    UndefinedToken {
+        /// The template.
+        template: String,
+        /// `bos_token` or `eos_token`.
+        variable: &'static str,
+    },
+    /// A chat template writes a special token that the vocabulary does not hold.
+    #[error(
+        "template {template} writes {token:?}, which is no token of the tokeniser: the model would read it letter by letter; use the template and the tokeniser that belong to the model"
+    )]
+    MissingToken {
+        /// The template.
+        template: String,
+        /// The token's text.
+        token: String,
+    },
     /// A placed text does not occur exactly once.
     #[error("template {name} places the {what} {count} times; it must place it exactly once, unaltered")]
     Placement {

@@ -1,32 +1,23 @@
 //! The tokeniser inside a GGUF file, rebuilt with the parts of the `tokenizers` crate.
 //!
-//! GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser. The table in
-//! [`pre_tokenizer`] says what each name stands for in the models' published `tokenizer.json`.
+//! GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser. The two kinds of vocabulary have
+//! a file each: `byte_level` knows what the names stand for in the models' published `tokenizer.json`, `sentence_piece`
+//! makes merges of scores.
 
-use std::collections::HashSet;
+mod byte_level;
+mod sentence_piece;
 
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
-use tokenizers::normalizers::{NFC, Prepend, Replace, Sequence as NormalizerSequence};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizerSequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
-    decoders,
-};
+use std::borrow::Cow;
+
+use tokenizers::models::bpe::Vocab;
+use tokenizers::{AddedToken, Tokenizer};
 
 use super::PromptError;
 
-/// The names of `tokenizer.ggml.pre` that are understood.
-pub const KNOWN_PRE_TOKENIZERS: [&str; 6] = ["default", "gpt-2", "llama-bpe", "qwen2", "qwen35", "smollm"];
+pub use byte_level::KNOWN_PRE_TOKENIZERS;
 
-const LLAMA_BPE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// SentencePiece's visible space.
-const SPACE: &str = "\u{2581}";
+/// The value of `tokenizer.ggml.model` for SentencePiece vocabularies.
+const SENTENCE_PIECE: &str = "llama";
 
 // `tokenizer.ggml.token_type` values (llama.cpp's `llama_token_type`).
 const NORMAL: i32 = 1;
@@ -75,8 +66,8 @@ impl GgufTokenizer {
     pub(super) fn to_inner(&self) -> Result<Tokenizer, PromptError> {
         self.check()?;
         let mut tokenizer = match self.model.as_str() {
-            "gpt2" => self.byte_level()?,
-            "llama" => self.sentence_piece()?,
+            "gpt2" => byte_level::build(self)?,
+            SENTENCE_PIECE => sentence_piece::build(self)?,
             other => {
                 return Err(unusable(format!(
                     "model {other:?} is not known (known: gpt2, llama); use a model folder with tokenizer.json instead"
@@ -85,8 +76,10 @@ impl GgufTokenizer {
         };
         let of_type = |wanted: i32| {
             let special = wanted == CONTROL;
-            self.tokens.iter().zip(&self.token_types).filter(move |&(_, &kind)| kind == wanted).map(
-                move |(token, _)| AddedToken::from(token.clone(), special).normalized(false).special(special),
+            (self.tokens.iter().enumerate()).filter(move |&(id, _)| self.kind(id) == wanted).map(
+                move |(id, token)| {
+                    AddedToken::from(self.text(id, token), special).normalized(false).special(special)
+                },
             )
         };
         tokenizer.add_special_tokens(of_type(CONTROL)).map_err(|error| unusable(error.to_string()))?;
@@ -114,136 +107,22 @@ impl GgufTokenizer {
     /// Token text to id; of duplicates (padding rows) the first.
     fn vocab(&self) -> Result<Vocab, PromptError> {
         let mut vocab = Vocab::default();
-        for (id, token) in self.tokens.iter().enumerate() {
-            let id = u32::try_from(id).map_err(|_| unusable("more than 2^32 tokens".to_owned()))?;
-            vocab.entry(token.clone()).or_insert(id);
+        for (index, token) in self.tokens.iter().enumerate() {
+            let id = u32::try_from(index).map_err(|_| unusable("more than 2^32 tokens".to_owned()))?;
+            vocab.entry(self.text(index, token).into_owned()).or_insert(id);
         }
         Ok(vocab)
     }
 
-    fn byte_level(&self) -> Result<Tokenizer, PromptError> {
-        let name = self.pre.as_deref().unwrap_or("default");
-        let (normalizer, pre_tokenizer) = pre_tokenizer(name)?;
-        let vocab = self.vocab()?;
-        let mut merges = Merges::with_capacity(self.merges.len());
-        for (rank, merge) in self.merges.iter().enumerate() {
-            // A token can itself be a space only in files that are not byte-level; the first space separates.
-            let (left, right) = merge
-                .split_once(' ')
-                .filter(|(left, right)| !left.is_empty() && !right.is_empty())
-                .ok_or_else(|| {
-                    unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between"))
-                })?;
-            // The crate's builder trusts its input: it must not see a merge whose parts or result are no tokens.
-            let joined = format!("{left}{right}");
-            if let Some(missing) =
-                [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token))
-            {
-                return Err(unusable(format!(
-                    "merge {rank} ({merge:?}) needs the token {missing:?}, which is missing"
-                )));
-            }
-            merges.push((left.to_owned(), right.to_owned()));
-        }
-        let model = BPE::builder()
-            .vocab_and_merges(vocab, merges)
-            // Llama 3's tokenizer.json takes a whole word that is a token as it is, whatever the merges say.
-            .ignore_merges(name == "llama-bpe")
-            .build()
-            .map_err(|error| unusable(error.to_string()))?;
-        let mut tokenizer = Tokenizer::new(model);
-        tokenizer.with_normalizer(normalizer).map_err(|error| unusable(error.to_string()))?;
-        tokenizer.with_pre_tokenizer(Some(pre_tokenizer));
-        tokenizer.with_decoder(Some(ByteLevel::new(false, true, true)));
-        Ok(tokenizer)
+    /// The text of a token as the vocabulary holds it.
+    fn text<'a>(&self, id: usize, token: &'a str) -> Cow<'a, str> {
+        if self.model == SENTENCE_PIECE { sentence_piece::text(token, self.kind(id)) } else { token.into() }
     }
 
-    /// SentencePiece BPE as transformers converts it: a merge for every way to split a normal piece into two normal
-    /// pieces, ordered by the piece's score.
-    fn sentence_piece(&self) -> Result<Tokenizer, PromptError> {
-        let scores = self
-            .scores
-            .as_deref()
-            .ok_or_else(|| unusable("model \"llama\" without tokenizer.ggml.scores".to_owned()))?;
-        let vocab = self.vocab()?;
-        let kind = |id: usize| self.token_types.get(id).copied().unwrap_or(NORMAL);
-        let normal: HashSet<&str> = (self.tokens.iter().enumerate())
-            .filter(|&(id, _)| kind(id) == NORMAL)
-            .map(|(_, token)| token.as_str())
-            .collect();
-        // (score, characters left, characters right, left, right)
-        let mut scored: Vec<(f32, usize, usize, &str, &str)> = Vec::new();
-        for (id, (token, &score)) in self.tokens.iter().zip(scores).enumerate() {
-            if kind(id) != NORMAL {
-                continue;
-            }
-            let characters = token.chars().count();
-            for (taken, (at, _)) in token.char_indices().enumerate().skip(1) {
-                let (left, right) = token.split_at(at);
-                if normal.contains(left) && normal.contains(right) {
-                    scored.push((score, taken, characters - taken, left, right));
-                }
-            }
-        }
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.cmp(&a.2)));
-        let merges = scored
-            .into_iter()
-            .map(|(.., left, right)| (left.to_owned(), right.to_owned()))
-            .collect::<Merges>();
-        let mut builder = BPE::builder().vocab_and_merges(vocab, merges).byte_fallback(true).fuse_unk(true);
-        if let Some(unk) = self.token(self.unk) {
-            builder = builder.unk_token(unk.to_owned());
-        }
-        let mut tokenizer = Tokenizer::new(builder.build().map_err(|error| unusable(error.to_string()))?);
-
-        let replace =
-            |from: &str, to: &str| Replace::new(from, to).map_err(|error| unusable(error.to_string()));
-        let dummy_prefix = self.add_space_prefix.unwrap_or(true);
-        let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
-        let mut decoders: Vec<DecoderWrapper> =
-            vec![replace(SPACE, " ")?.into(), decoders::byte_fallback::ByteFallback::new().into()];
-        decoders.push(decoders::fuse::Fuse::new().into());
-        if dummy_prefix {
-            normalizers.push(Prepend::new(SPACE.to_owned()).into());
-            decoders.push(decoders::strip::Strip::new(' ', 1, 0).into());
-        }
-        normalizers.push(replace(" ", SPACE)?.into());
-        tokenizer
-            .with_normalizer(Some(NormalizerSequence::new(normalizers)))
-            .map_err(|error| unusable(error.to_string()))?;
-        tokenizer.with_decoder(Some(decoders::sequence::Sequence::new(decoders)));
-        Ok(tokenizer)
+    /// The type of a token; without a list of types all are normal.
+    fn kind(&self, id: usize) -> i32 {
+        self.token_types.get(id).copied().unwrap_or(NORMAL)
     }
-}
-
-/// What a pre-tokeniser name stands for.
-fn pre_tokenizer(name: &str) -> Result<(Option<NormalizerWrapper>, PreTokenizerWrapper), PromptError> {
-    let split = |regex: &str| {
-        Split::new(SplitPattern::Regex(regex.to_owned()), SplitDelimiterBehavior::Isolated, false)
-            .map_err(|error| unusable(format!("pre-tokeniser {name}: {error}")))
-    };
-    let own_regex = ByteLevel::new(false, true, true);
-    let no_regex = ByteLevel::new(false, true, false);
-    Ok(match name {
-        "default" | "gpt-2" => (None, own_regex.into()),
-        "smollm" => {
-            (None, PreTokenizerSequence::new(vec![Digits::new(true).into(), own_regex.into()]).into())
-        }
-        "llama-bpe" => {
-            (None, PreTokenizerSequence::new(vec![split(LLAMA_BPE)?.into(), no_regex.into()]).into())
-        }
-        "qwen2" | "qwen35" => {
-            let regex = if name == "qwen2" { QWEN2 } else { QWEN35 };
-            let sequence = PreTokenizerSequence::new(vec![split(regex)?.into(), no_regex.into()]);
-            (Some(NFC.into()), sequence.into())
-        }
-        other => {
-            return Err(PromptError::UnknownPreTokenizer {
-                found: other.to_owned(),
-                known: KNOWN_PRE_TOKENIZERS.join(", "),
-            });
-        }
-    })
 }
 
 fn unusable(reason: String) -> PromptError {

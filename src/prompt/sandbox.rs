@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::io::{self, Write};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{AutoEscape, Environment, Error, UndefinedBehavior, Value};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use super::PromptError;
 
@@ -62,10 +62,23 @@ fn template_error(name: &str, error: &Error) -> PromptError {
     if let Some(detail) = error.detail() {
         reason = format!("{reason}: {detail}");
     }
+    let unsupported = matches!(
+        error.kind(),
+        ErrorKind::SyntaxError
+            | ErrorKind::UnknownFilter
+            | ErrorKind::UnknownTest
+            | ErrorKind::UnknownFunction
+            | ErrorKind::UnknownMethod
+    );
     let mut cause = error.source();
     while let Some(error) = cause {
         reason = format!("{reason}: {error}");
         cause = error.source();
+    }
+    if unsupported {
+        reason.push_str(
+            "; take it out of the template (a model folder's chat_template.jinja goes before others)",
+        );
     }
     PromptError::Template { name: name.to_owned(), line: error.line(), reason }
 }

@@ -54,7 +54,7 @@ fn observe(
 fn measured(inputs: &Inputs, site: &Site, chunk: usize) -> (Array4<f32>, Option<Array3<f32>>) {
     let mut observer = MassObserver::new(rows(), keys(), 700).unwrap();
     observe(inputs, site, chunk, &mut observer, 0..inputs.l, DType::F32);
-    let Masses { layers, mass, sink } = observer.finish().unwrap();
+    let Masses { layers, mass, sink, .. } = observer.finish().unwrap();
     assert_eq!(layers, [0]);
     assert_eq!(mass.shape(), [1, inputs.heads, 3, 7]);
     (mass, sink)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest::attention::{AttentionStore, StoreError, Values, write_tensors};
+use palimpsest::attention::{AttentionStore, DeltaMasses, StoreError, Values, write_tensors};
 use palimpsest::prompt::{Span, SpanRole};
 
 fn store() -> AttentionStore {
@@ -13,6 +13,11 @@ fn store() -> AttentionStore {
     AttentionStore {
         mass: Array4::from_shape_fn((2, 3, 2, 3), |(a, b, c, d)| number(a * 18 + b * 6 + c * 3 + d)),
         sink: Some(Array3::from_shape_fn((2, 3, 2), |(a, b, c)| number(a * 6 + b * 2 + c))),
+        delta: Some(DeltaMasses {
+            layers: vec![1, 2, 3],
+            signed: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a + b + c) - number(d * 9)),
+            share: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a * 24 + b * 6 + c * 3 + d)),
+        }),
         layers: vec![0, 5],
         rows: vec![new.clone(), query.clone()],
         keys: vec![Span::new("bos", 0..2), new, query],
@@ -25,12 +30,15 @@ fn store() -> AttentionStore {
 }
 
 #[test]
-fn a_store_is_read_back_as_it_was_saved_with_and_without_sinks() {
+fn a_store_is_read_back_as_it_was_saved_with_and_without_sinks_and_with_and_without_linear_layers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.safetensors");
     let with = store();
-    let without = AttentionStore { sink: None, ..store() };
-    for store in [with, without] {
+    let without_sinks = AttentionStore { sink: None, ..store() };
+    let without_linear = AttentionStore { delta: None, ..store() };
+    let without_softmax =
+        AttentionStore { mass: Array4::zeros((0, 0, 2, 3)), sink: None, layers: vec![], ..store() };
+    for store in [with, without_sinks, without_linear, without_softmax] {
         store.save(&path).unwrap();
         assert_eq!(AttentionStore::load(&path).unwrap(), store);
     }
@@ -113,6 +121,33 @@ fn a_broken_store_says_what_is_wrong_with_it() {
         (meta("rows", r#"[{"label": "query", "start": 2, "end": 4}]"#), "`query` [2, 4)"),
         (refusal(|_, m| m.retain(|(key, _)| *key != "case")), "no `case`"),
         (refusal(|_, m| m.retain(|(key, _)| *key != "spans")), "no `spans`"),
+    ] {
+        assert!(found.contains(expected), "{found:?} does not say {expected:?}");
+    }
+}
+
+#[test]
+fn a_store_whose_linear_layers_do_not_fit_together_says_so() {
+    let linear = |share: Vec<usize>, layers: Option<&str>| {
+        refusal(|tensors, metadata| {
+            let zeros = |shape: &[usize]| Values::F32(vec![0.0; shape.iter().product()]);
+            tensors.push(("delta_signed", zeros(&[2, 3, 1, 2]), vec![2, 3, 1, 2]));
+            tensors.push(("delta_share", zeros(&share), share));
+            metadata.extend(layers.map(|layers| ("delta_layers", layers.to_owned())));
+        })
+    };
+    assert_eq!(linear(vec![2, 3, 1, 2], Some("[1, 2]")), "");
+    for (found, expected) in [
+        (
+            linear(vec![2, 3, 1, 2], Some("[1]")),
+            "`delta_signed` has shape [2, 3, 1, 2] but its metadata names 1",
+        ),
+        (linear(vec![2, 3, 2, 1], Some("[1, 2]")), "`delta_share` has shape [2, 3, 2, 1]"),
+        (linear(vec![2, 4, 1, 2], Some("[1, 2]")), "`delta_share` [2, 4, 1, 2]"),
+        (linear(vec![2, 3, 2], Some("[1, 2]")), "`delta_share` has shape [2, 3, 2]"),
+        (linear(vec![2, 3, 1, 2], None), "no `delta_layers`"),
+        (linear(vec![2, 3, 1, 2], Some("1")), "`delta_layers` does not parse"),
+        (refusal(|_, m| m.push(("delta_layers", "[1]".to_owned()))), "`delta_signed`"),
     ] {
         assert!(found.contains(expected), "{found:?} does not say {expected:?}");
     }

@@ -1,56 +1,13 @@
-//! GGUF: what is in the file comes out, and no file can make the reader panic or allocate absurdly.
+//! GGUF: what is in the file comes out, and what is wrong in it is refused by name.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, quantized::GgmlDType};
-use palimpsest::model::weights::gguf::{GgufError, GgufFile, Header, split_parts};
+use candle_core::{DType, Device};
+use palimpsest::model::weights::gguf::{BlockType, GgufError, GgufFile, Header, split_parts};
 use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
-use proptest::prelude::*;
 
+use super::blocks::{bytes, floats, reference};
 use super::gguf_bytes::{Gguf, Meta, Tensor};
-
-/// Remembers the largest single allocation of each thread, for the fuzz tests.
-struct Largest;
-
-thread_local! {
-    static LARGEST: Cell<usize> = const { Cell::new(0) };
-}
-
-fn note(size: usize) {
-    // Fails only while the thread ends.
-    let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
-}
-
-// SAFETY: every call is handed to the system allocator unchanged.
-unsafe impl GlobalAlloc for Largest {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Largest = Largest;
 
 fn parse(gguf: &Gguf) -> Result<Header, GgufError> {
     Header::parse(&gguf.bytes(), Path::new("test.gguf"))
@@ -88,7 +45,7 @@ fn values_and_tensors_come_out_as_they_were_written() {
         assert_eq!(file.get::<u32>("llama.absent").unwrap(), None);
 
         let info = file.tensor_info("plain").unwrap();
-        assert_eq!((info.shape.as_slice(), info.dtype), (&[2, 4][..], GgmlDType::F32));
+        assert_eq!((info.shape.as_slice(), info.dtype), (&[2, 4][..], BlockType::F32));
         let plain = file.qtensor("plain", &Device::Cpu).unwrap().dequantize(&Device::Cpu).unwrap();
         assert_eq!(plain.to_vec2::<f32>().unwrap(), [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]);
         assert_eq!(file.tensor_bytes("packed").unwrap().len(), 18);
@@ -189,6 +146,7 @@ fn faulty_tensors_are_refused_with_their_name() {
     let unreadable = tensor(&[32], 20, 0);
     assert!(unreadable.contains("type 20 (IQ4_NL)") && unreadable.contains("Q4_0"), "{unreadable}");
     assert!(tensor(&[32], 999, 0).contains("type 999,"));
+    assert!(tensor(&[48], 39, 0).contains("not a multiple of the 32 in a MXFP4 block"));
     assert!(refusal(|gguf| gguf.tensors[1].name = "plain").contains("tensor \"plain\" appears twice"));
 }
 
@@ -199,6 +157,99 @@ fn every_truncation_is_an_error() {
         assert!(Header::parse(&bytes[..length], Path::new("test.gguf")).is_err(), "cut to {length} bytes");
     }
     assert!(Header::parse(&bytes, Path::new("test.gguf")).is_ok());
+}
+
+#[test]
+fn every_type_that_cannot_be_read_is_refused_by_name_with_those_that_can() {
+    for (code, name) in [
+        (9, "Q8_1"),
+        (15, "Q8_K"),
+        (16, "IQ2_XXS"),
+        (17, "IQ2_XS"),
+        (18, "IQ3_XXS"),
+        (19, "IQ1_S"),
+        (20, "IQ4_NL"),
+        (21, "IQ3_S"),
+        (22, "IQ2_S"),
+        (23, "IQ4_XS"),
+        (29, "IQ1_M"),
+        (34, "TQ1_0"),
+        (35, "TQ2_0"),
+        (40, "NVFP4"),
+        (41, "Q1_0"),
+    ] {
+        let message = refusal(|gguf| gguf.tensors[1].code = code);
+        let parts = [&format!("\"packed\" is stored as type {code} ({name})"), "Q2_K to Q6_K", "MXFP4"];
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+}
+
+/// The type codes of GGUF that can be read.
+const CODES: [(u32, BlockType); 14] = [
+    (0, BlockType::F32),
+    (1, BlockType::F16),
+    (2, BlockType::Q4_0),
+    (3, BlockType::Q4_1),
+    (6, BlockType::Q5_0),
+    (7, BlockType::Q5_1),
+    (8, BlockType::Q8_0),
+    (10, BlockType::Q2K),
+    (11, BlockType::Q3K),
+    (12, BlockType::Q4K),
+    (13, BlockType::Q5K),
+    (14, BlockType::Q6K),
+    (30, BlockType::BF16),
+    (39, BlockType::Mxfp4),
+];
+
+#[test]
+fn a_stack_of_any_type_is_read_whole_or_entry_by_entry_with_the_same_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let reference = reference();
+    for (code, dtype) in CODES {
+        let (blocks, values) = {
+            let of_type = &reference["ggml"][dtype.name()];
+            (bytes(&of_type["blocks"]), floats(&of_type["values"]))
+        };
+        // Two experts: the blocks, and the blocks once more with the first and last exchanged.
+        let size = dtype.bytes();
+        let mut other = blocks.clone();
+        let (first, rest) = other.split_at_mut(size);
+        let last = rest.len() - size;
+        first.swap_with_slice(&mut rest[last..]);
+        let rows = if dtype.is_dense() { 4 } else { blocks.len() / size };
+        let cols = values.len() / rows;
+
+        let mut gguf = Gguf::small();
+        gguf.data = [blocks, other.clone()].concat();
+        let dims = vec![cols as u64, rows as u64, 2];
+        gguf.tensors = vec![Tensor { name: "stack", dims, code, offset: 0 }];
+        let file = GgufFile::open(&[&write(dir.path(), "stack.gguf", &gguf.bytes())]).unwrap();
+        let info = file.tensor_info("stack").unwrap();
+        assert_eq!((info.shape.as_slice(), info.dtype), (&[2, rows, cols][..], dtype));
+
+        assert_eq!(file.part_bytes("stack", 1).unwrap(), other);
+        let numbers = |tensor: candle_core::Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let whole = numbers(file.tensor("stack", &Device::Cpu, DType::F32).unwrap());
+        let parts = [0, 1].map(|index| file.tensor_part("stack", index, &Device::Cpu, DType::F32).unwrap());
+        assert_eq!(parts[1].dims(), [rows, cols]);
+        assert_eq!(whole, parts.map(numbers).concat(), "{dtype:?}");
+        assert_eq!(whole[..values.len()], values, "{dtype:?}");
+        // The other way to the values is Candle's, for the types that it knows.
+        match file.qtensor("stack", &Device::Cpu) {
+            Ok(tensor) => assert_eq!(numbers(tensor.dequantize(&Device::Cpu).unwrap()), whole, "{dtype:?}"),
+            Err(error) => assert!(error.to_string().contains("stored as MXFP4"), "{error}"),
+        }
+        let error = file.tensor_part("stack", 2, &Device::Cpu, DType::F32).unwrap_err().to_string();
+        assert!(error.contains("\"stack\"") && error.contains("no entry 2"), "{error}");
+    }
+}
+
+#[test]
+fn a_vector_has_no_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = GgufFile::open(&[&write(dir.path(), "small.gguf", &Gguf::small().bytes())]).unwrap();
+    assert!(matches!(file.part_bytes("packed", 0), Err(GgufError::MissingEntry { .. })));
 }
 
 /// Two parts of a split file.
@@ -229,6 +280,33 @@ fn a_split_file_is_found_whole_from_any_part() {
         assert_eq!(file.tensors().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         assert_eq!(file.tensor_bytes("second").unwrap().len(), 32);
     }
+}
+
+#[test]
+fn later_parts_need_only_their_split_metadata_and_the_first_needs_no_tensors() {
+    // As llama.cpp's gguf-split writes them, the first with --no-tensor-first-split.
+    let dir = tempfile::tempdir().unwrap();
+    let [mut first, second] = split();
+    first.tensors.clear();
+    first.data.clear();
+    let mut parts = [first, second.clone(), second];
+    parts[2].tensors[0].name = "third";
+    for (number, part) in parts.iter_mut().enumerate() {
+        part.metadata.retain(|(key, _)| number == 0 || key.starts_with("split."));
+        for (key, value) in &mut part.metadata {
+            match *key {
+                "split.count" => *value = Meta::Raw(2, 3_u16.to_le_bytes().to_vec()),
+                "split.no" => *value = Meta::Raw(2, (number as u16).to_le_bytes().to_vec()),
+                _ => {}
+            }
+        }
+        write(dir.path(), &format!("Some-Model-8B.Q4_K_M-{:05}-of-00003.gguf", number + 1), &part.bytes());
+    }
+    let file = GgufFile::open(&[dir.path().join("Some-Model-8B.Q4_K_M-00002-of-00003.gguf")]).unwrap();
+    assert_eq!(file.paths().count(), 3);
+    assert_eq!(file.architecture().unwrap(), "llama");
+    assert_eq!(file.tensors().map(|info| info.name.as_str()).collect::<Vec<_>>(), ["second", "third"]);
+    assert_eq!(file.tensor("third", &Device::Cpu, DType::F32).unwrap().dims(), [2, 4]);
 }
 
 #[test]
@@ -265,37 +343,4 @@ fn the_tokenizer_fields_come_out_and_faulty_ones_are_refused() {
     let one_type = [5_u32.to_le_bytes().as_slice(), &1_u64.to_le_bytes(), &1_i32.to_le_bytes()].concat();
     short.metadata.push(("tokenizer.ggml.token_type", Meta::Raw(9, one_type)));
     assert!(tokenizer_fields(&open(&short)).unwrap_err().to_string().contains("1 entries for 3 tokens"));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_mutation_panics_or_allocates_absurdly(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
-        words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..3),
-        cut in prop::option::of(any::<prop::sample::Index>()),
-    ) {
-        let mut bytes = Gguf::small().bytes();
-        for (place, byte) in edits {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
-        }
-        for (place, word) in words {
-            let place = place.index(bytes.len() - 8);
-            bytes[place..place + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len()));
-        }
-        LARGEST.set(0);
-        let parsed = Header::parse(&bytes, Path::new("fuzz.gguf"));
-        // Every item in memory stands for some bytes of the file; hash tables round up.
-        prop_assert!(LARGEST.get() <= 64 * bytes.len().max(256), "{} bytes at once", LARGEST.get());
-        if let Ok(header) = parsed {
-            for tensor in &header.tensors {
-                prop_assert!(tensor.range.start <= tensor.range.end && tensor.range.end <= bytes.len());
-            }
-        }
-    }
 }

@@ -1,7 +1,9 @@
 //! What must hold for: models.
+mod blocks;
 mod gguf;
-mod gguf_bytes;
+pub mod gguf_bytes;
 mod manifests;
+mod plan;
 #[cfg(unix)] // the stand-in for python3 is a shell script
 mod pulls;
 mod safetensors;

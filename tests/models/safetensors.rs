@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use palimpsest::model::weights::safetensors::{INDEX_FILE, SafetensorsFolder};
 use safetensors::tensor::{Dtype, TensorView};
+
+use super::blocks::{bytes, floats, reference};
 
 /// A shard with one f32 tensor [2] a name: its elements are 1 and 2.
 fn shard(names: &[&str]) -> Vec<u8> {
@@ -107,4 +109,119 @@ fn every_truncation_and_a_header_longer_than_the_file_are_refused() {
         write(dir.path(), "model.safetensors", &longer);
         assert!(refusal(dir.path()).contains(&format!("claims a header of {claim} bytes")));
     }
+}
+
+/// A folder with one file of the tensors given.
+fn folder(dir: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> SafetensorsFolder {
+    let views = tensors
+        .iter()
+        .map(|(name, dtype, shape, data)| (*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap()));
+    write(dir, "model.safetensors", safetensors::tensor::serialize(views, None).unwrap());
+    SafetensorsFolder::open(dir).unwrap()
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+#[test]
+fn a_view_gives_the_stored_bytes_and_an_entry_of_a_stack_gives_its_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..12u16).flat_map(|i| half::bf16::from_f32(f32::from(i)).to_le_bytes()).collect();
+    let folder =
+        folder(dir.path(), &[("a", Dtype::U8, &[1], vec![9]), ("x", Dtype::BF16, &[3, 2, 2], data.clone())]);
+    let view = folder.view("x").unwrap();
+    assert_eq!((view.dtype, view.shape, view.bytes), (Dtype::BF16, &[3, 2, 2][..], data.as_slice()));
+    let part = folder.view_part("x", 2).unwrap();
+    assert_eq!((part.dtype, part.shape, part.bytes), (Dtype::BF16, &[2, 2][..], &data[16..]));
+    let part = folder.tensor_part("x", 1, &Device::Cpu, DType::F32).unwrap();
+    assert_eq!(part.to_vec2::<f32>().unwrap(), [[4.0, 5.0], [6.0, 7.0]]);
+    let error = folder.tensor_part("x", 3, &Device::Cpu, DType::F32).unwrap_err().to_string();
+    assert!(error.contains("\"x\"") && error.contains("no entry 3"), "{error}");
+    assert!(folder.view("y").unwrap_err().to_string().contains("no tensor \"y\""));
+}
+
+#[test]
+fn fp8_weights_and_stacks_of_them_are_multiplied_by_their_scales_in_any_float_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let reference = &reference()["fp8"];
+    let (codes, scales) = (bytes(&reference["codes"]), floats(&reference["scales"]));
+    let expected = floats(&reference["values"]);
+    let f32s = |scales: &[f32]| scales.iter().flat_map(|scale| scale.to_le_bytes()).collect::<Vec<u8>>();
+    let doubled: Vec<f32> = scales.iter().map(|scale| scale * 2.0).collect();
+    let powers = [0.5f32, 1.0, 2.0, 4.0, 8.0, 16.0];
+    let bf16s = powers.iter().flat_map(|&scale| half::bf16::from_f32(scale).to_le_bytes()).collect();
+    let f16s = powers.iter().flat_map(|&scale| half::f16::from_f32(scale).to_le_bytes()).collect();
+    let folder = folder(
+        dir.path(),
+        &[
+            ("w", Dtype::F8_E4M3, &[6, 8], codes.clone()),
+            ("w.f32", Dtype::F32, &[3, 2], f32s(&scales)),
+            ("w.powers", Dtype::F32, &[3, 2], f32s(&powers)),
+            ("w.bf16", Dtype::BF16, &[3, 2], bf16s),
+            ("w.f16", Dtype::F16, &[3, 2], f16s),
+            ("w.e8m0", Dtype::F8_E8M0, &[3, 2], (126..132).collect()),
+            ("w.wrong", Dtype::F32, &[2, 3], f32s(&scales)),
+            ("w.integer", Dtype::I32, &[3, 2], f32s(&scales)),
+            ("stack", Dtype::F8_E4M3, &[2, 6, 8], codes.repeat(2)),
+            ("stack.f32", Dtype::F32, &[2, 3, 2], [f32s(&scales), f32s(&doubled)].concat()),
+        ],
+    );
+    let read = |name: &str, scales: &str, part| {
+        folder.fp8_tensor(name, scales, part, (2, 4), &Device::Cpu, DType::F32)
+    };
+    let whole = read("w", "w.f32", None).unwrap();
+    assert_eq!((whole.dims(), numbers(&whole)), (&[6, 8][..], expected.clone()));
+    let by_powers = numbers(&read("w", "w.powers", None).unwrap());
+    for other in ["w.bf16", "w.f16", "w.e8m0"] {
+        assert_eq!(numbers(&read("w", other, None).unwrap()), by_powers, "{other}");
+    }
+    let twice: Vec<f32> = expected.iter().map(|value| value * 2.0).collect();
+    let stack = read("stack", "stack.f32", None).unwrap();
+    assert_eq!((stack.dims(), numbers(&stack)), (&[2, 6, 8][..], [expected, twice.clone()].concat()));
+    let part = read("stack", "stack.f32", Some(1)).unwrap();
+    assert_eq!((part.dims(), numbers(&part)), (&[6, 8][..], twice));
+
+    let refusal = |name: &str, scales: &str| read(name, scales, None).unwrap_err().to_string();
+    assert!(
+        refusal("w", "w.wrong")
+            .contains("\"w.wrong\" is stored as F32 of shape [2, 3] where a float type of shape [3, 2]")
+    );
+    assert!(refusal("w", "w.integer").contains("\"w.integer\" is stored as I32"));
+    assert!(refusal("w.f32", "w.f32").contains("where F8_E4M3 of shape [.., out, in] was expected"));
+    assert!(refusal("w", "none").contains("no tensor \"none\""));
+    assert!(folder.fp8_tensor("w", "w.f32", None, (0, 4), &Device::Cpu, DType::F32).is_err());
+}
+
+#[test]
+fn mxfp4_weights_are_read_whole_or_expert_by_expert() {
+    let dir = tempfile::tempdir().unwrap();
+    let reference = &reference()["mxfp4"];
+    let (blocks, scales) = (bytes(&reference["blocks"]), bytes(&reference["scales"]));
+    let folder = folder(
+        dir.path(),
+        &[
+            ("up_blocks", Dtype::U8, &[2, 3, 4, 16], blocks.clone()),
+            ("up_scales", Dtype::U8, &[2, 3, 4], scales.clone()),
+            ("odd_blocks", Dtype::U8, &[2, 3, 4, 16], blocks),
+            ("odd_scales", Dtype::U8, &[2, 4, 3], scales),
+        ],
+    );
+    let expected = floats(&reference["values"]);
+    let whole = folder.mxfp4_tensor("up", None, &Device::Cpu, DType::F32).unwrap();
+    assert_eq!((whole.dims(), numbers(&whole)), (&[2, 3, 128][..], expected.clone()));
+    let part = folder.mxfp4_tensor("up", Some(1), &Device::Cpu, DType::F32).unwrap();
+    assert_eq!((part.dims(), numbers(&part).as_slice()), (&[3, 128][..], &expected[3 * 128..]));
+    let error = folder.mxfp4_tensor("odd", None, &Device::Cpu, DType::F32).unwrap_err().to_string();
+    assert!(
+        error.contains("\"odd_scales\" is stored as U8 of shape [2, 4, 3] where U8 of shape [2, 3, 4]"),
+        "{error}"
+    );
+    assert!(
+        folder
+            .mxfp4_tensor("up", Some(2), &Device::Cpu, DType::F32)
+            .unwrap_err()
+            .to_string()
+            .contains("no entry 2")
+    );
 }

@@ -7,11 +7,11 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::NoObserver;
 use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::OpenModel;
+use palimpsest::model::{OpenModel, arch};
 use serde_json::{Value as Json, json};
 
 use super::checkpoint::{Llama, write_gguf};
-use super::{TINY, engine, fixture};
+use super::{LLAMA, TINY, engine, fixture};
 
 /// The error of opening or loading `path`, which is to name what is wrong.
 fn refusal(path: &Path) -> String {
@@ -64,7 +64,15 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
         ("tie_word_embeddings", json!("yes"), "`tie_word_embeddings` is \"yes\""),
         ("tie_word_embeddings", json!(true), "does not use: `lm_head.weight`"),
         ("attention_bias", json!(true), "q_proj.bias` is missing"),
-        ("rope_parameters", json!({"rope_type": "yarn", "rope_theta": 1e4}), "`rope_type` is `yarn`"),
+        ("rope_parameters", json!({"rope_type": "linear", "rope_theta": 1e4}), "`factor` is missing"),
+        ("rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4}), "`rope_type` is `longrope`"),
+        (
+            "logit_scale",
+            json!(0.5),
+            "`logit_scale` is 0.5, a field that this architecture is not known to have",
+        ),
+        ("rope_parameters", json!({"rope_type": "default", "ntk_alpha": 2.0}), "`ntk_alpha` is 2.0"),
+        ("quantization_config", json!({"quant_method": "gptq"}), "`quant_method` is `gptq`"),
         ("rope_parameters", json!({"rope_type": "default", "rope_theta": 0}), "`rope_theta` is 0"),
         ("rope_parameters", json!({"rope_type": "llama3", "rope_theta": 1e4}), "`factor` is missing"),
         ("rope_parameters", json!(7), "is 7, not an object"),
@@ -83,9 +91,77 @@ fn every_wrong_field_of_a_config_is_refused_by_its_name() {
 }
 
 #[test]
+fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for_every_architecture() {
+    let described = |name: &str, change: &dyn Fn(&mut Json)| {
+        let text = std::fs::read(fixture(name).join("config.json")).unwrap();
+        let mut config: Json = serde_json::from_slice(&text).unwrap();
+        change(&mut config);
+        arch::from_config(&config, "config.json").map(drop).map_err(|e| e.to_string())
+    };
+    let set = |field: &'static str, value: Json| move |config: &mut Json| config[field] = value.clone();
+    for (name, change, said) in [
+        ("qwen3-moe-tiny", set("num_experts_per_tok", json!(8)), "8 experts a token of 7"),
+        ("gpt-oss-tiny", set("num_experts_per_tok", json!(6)), "6 experts a token of 5"),
+        ("minimax-m2-tiny", set("num_experts_per_tok", json!(99)), "99 experts a token"),
+        ("glm4-moe-tiny", set("n_group", json!(5)), "in 5 groups"),
+        ("glm4-moe-tiny", set("topk_group", json!(4)), "of which 4 are kept"),
+        ("qwen3-moe-tiny", set("mlp_only_layers", json!([9])), "`mlp_only_layers` holds 9"),
+        ("gemma3-tiny", set("attn_logit_softcapping", json!(50.0)), "`attn_logit_softcapping` is 50.0"),
+        ("gemma3-tiny", set("final_logit_softcapping", json!(30.0)), "`final_logit_softcapping` is 30.0"),
+        ("gemma3-tiny", set("sliding_window", json!(0)), "`sliding_window` is 0"),
+        ("llama-tiny", set("partial_rotary_factor", json!(0.5)), "`partial_rotary_factor` is 0.5; in this"),
+        ("qwen35-text-tiny", set("linear_num_key_heads", json!(4)), "`linear_num_key_heads` is 4"),
+        ("qwen35-text-tiny", set("layer_types", json!(["full_attention"])), "`layer_types` lists 1 layers"),
+        (
+            "qwen35-text-tiny",
+            set("layer_types", json!(["mamba", "mamba", "mamba", "mamba"])),
+            "`layer_types` holds \"mamba\"",
+        ),
+        ("minimax-m2-tiny", set("attn_type_list", json!([1, 0])), "`attn_type_list` lists other kinds"),
+        ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(2.0)), "`layernorm_mlp_beta` is 2"),
+    ] {
+        let found = described(name, &change).unwrap_err();
+        assert!(found.contains(said), "{name}: {found:?} does not say {said:?}");
+    }
+    // What released files carry besides, and what changes nothing.
+    for (name, change) in [
+        ("llama-tiny", set("is_llama_config", json!(true))),
+        ("llama-tiny", set("transformers.js_config", json!({"kv_cache_dtype": {"q4f16": "float16"}}))),
+        ("minimax-m2-tiny", set("mlp_intermediate_size", json!(8192))),
+        ("minimax-m2-tiny", set("layernorm_mlp_beta", json!(1.0))),
+        ("qwen35-text-tiny", set("output_gate_type", json!("swish"))),
+        ("gemma3-tiny", set("cache_implementation", json!("hybrid"))),
+    ] {
+        assert_eq!(described(name, &change), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn a_config_of_fewer_layers_than_the_checkpoint_has_is_refused_even_where_prediction_layers_may_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, layers, left) in
+        [("glm4-moe-tiny", 2, "layers.2"), ("minimax-m2-tiny", 1, "layers.1"), ("qwen3-tiny", 2, "layers.2")]
+    {
+        let folder = dir.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(fixture(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
+        let text = std::fs::read(fixture(name).join("config.json")).unwrap();
+        let mut config: Json = serde_json::from_slice(&text).unwrap();
+        config["num_hidden_layers"] = json!(layers);
+        config["num_nextn_predict_layers"] = json!(0);
+        if let Some(types) = config["layer_types"].as_array_mut() {
+            types.truncate(layers);
+        }
+        std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+        let found = refusal(&folder);
+        assert!(found.contains("does not use") && found.contains(left), "{name}: {found}");
+    }
+}
+
+#[test]
 fn the_rotary_settings_of_earlier_transformers_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
-    for name in TINY {
+    for name in LLAMA {
         let mut model = Llama::fixture(name);
         let mut scaling = model.config["rope_parameters"].take();
         model.config["rope_theta"] = scaling["rope_theta"].take();
@@ -134,10 +210,28 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
         ("block_count", Value::U32(2), "does not use: `blk.2"),
         ("block_count", Value::String("3".into()), "llama.block_count"),
         ("attention.head_count", Value::U32(0), "`llama.attention.head_count` is 0"),
-        ("attention.head_count", Value::U32(5), "5 with 2 key/value heads"),
-        ("attention.head_count_kv", Value::U32(4), "6 with 4 key/value heads"),
-        ("attention.key_length", Value::U32(13), "of width 13"),
-        ("rope.dimension_count", Value::U32(6), "6 rotary dimensions"),
+        (
+            "attention.head_count",
+            Value::U32(5),
+            "`llama.attention.head_count_kv` is 2, which does not divide the 5",
+        ),
+        (
+            "attention.head_count_kv",
+            Value::U32(4),
+            "`llama.attention.head_count_kv` is 4, which does not divide the 6",
+        ),
+        (
+            "attention.key_length",
+            Value::U32(13),
+            "`llama.attention.value_length` is 12, but key heads are 13 wide",
+        ),
+        ("rope.dimension_count", Value::U32(5), "`llama.rope.dimension_count` is 5"),
+        ("rope.dimension_count", Value::U32(14), "`llama.rope.dimension_count` is 14"),
+        (
+            "logit_scale",
+            Value::F32(2.0),
+            "`llama.logit_scale` is a key that this architecture is not known to have",
+        ),
         ("rope.freq_base", Value::F32(0.0), "`llama.rope.freq_base` is 0"),
         ("rope.freq_base", Value::F32(-1.0), "`llama.rope.freq_base` is -1"),
         ("attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "layer_norm_rms_epsilon` is NaN"),
@@ -145,7 +239,7 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
         ("context_length", Value::U32(0), "`llama.context_length` is 0"),
         ("embedding_length", Value::U32(64), "where the config implies [267, 64]"),
         ("expert_count", Value::U32(8), "`llama.expert_count` is 8"),
-        ("rope.scaling.type", Value::String("yarn".into()), "`llama.rope.scaling.type` is `yarn`"),
+        ("rope.scaling.type", Value::String("yarn".into()), "`llama.rope.scaling.factor` is missing"),
     ] {
         let key: &'static str = format!("llama.{key}").leak();
         let found = refused(&[(key, Some(value.clone()))]);
@@ -155,9 +249,10 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
     let found = refused(&[
         ("llama.attention.head_count", Some(Value::U32(128))),
         ("llama.attention.key_length", None),
+        ("llama.attention.value_length", None),
         ("llama.rope.dimension_count", None),
     ]);
-    assert!(found.contains("heads of width 0"), "{found}");
+    assert!(found.contains("`llama.attention.key_length` is 0"), "{found}");
     let found = refused(&[("general.architecture", Some(Value::String("rwkv".into())))]);
     assert!(found.contains("unknown architecture `rwkv`"), "{found}");
 }

@@ -92,6 +92,12 @@ fn constructs_of_published_templates_work() {
              {%- else -%}{{ raise_exception('Invalid content type') }}{%- endif -%}{%- endfor -%}",
             "Be brief.\n\nHi <b> & 'you'",
         ),
+        // none is not iterable (Qwen 3 Coder)
+        (
+            "{{ messages[0].content }}{% if tools is iterable and tools | length > 0 %}tools{% endif %}\
+             {{ [] is iterable }}{{ 'a' is iterable }}",
+            "Be brief.TrueTrue",
+        ),
         // macros
         (
             "{%- macro show(text, prefix='') %}{{ prefix ~ text }}{%- endmacro %}{{ show(messages[0].content, prefix='> ') }}",
@@ -145,6 +151,7 @@ fn unknown_constructs_are_errors_with_name_and_line() {
         ["\n{% frobnicate %}", "\n{{ messages | frobnicate }}", "\n{{ messages[0].content.frobnicate() }}"]
     {
         let error = render(source).unwrap_err().to_string();
+        assert!(error.contains("frobnicate") && error.contains("take it out of the template"), "{error}");
         assert!(error.contains("template test, line 2"), "{error}");
     }
 }
@@ -181,6 +188,46 @@ fn base_model_gets_the_plain_layout_and_says_so() {
     let template = ChatTemplate::from_gguf(&metadata).unwrap();
     assert!(template.is_plain());
     assert!(template.render(&conversation(), false).unwrap().starts_with("### System"));
+}
+
+#[test]
+fn token_that_the_template_writes_and_the_model_lacks_is_an_error_that_names_it() {
+    let error = |source: &str, bos| ChatTemplate::new("test", source, bos, None).unwrap_err().to_string();
+    let body = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let text = error(&format!("{{{{ bos_token }}}}{body}"), None);
+    assert!(
+        text.contains("template test writes bos_token") && text.contains("tokenizer_config.json"),
+        "{text}"
+    );
+    // Other undefined values print as nothing, as in transformers, and do not hide it.
+    let text = error(&format!("{body}{{{{ eos_token + 'x' }}}}"), Some("<s>"));
+    assert!(text.contains("eos_token"), "{text}");
+    for fine in [
+        "{{ bos_token if bos_token is defined }}",
+        "{% if bos_token %}{{ bos_token }}{% endif %}",
+        "{{ absent }}",
+    ] {
+        let template = ChatTemplate::new("test", &format!("{fine}{body}"), None, None).unwrap();
+        assert_eq!(template.render(&conversation()[1..], true).unwrap(), " Hi <b> & 'you' ");
+    }
+}
+
+#[test]
+fn template_and_tokenizer_that_do_not_belong_together_are_refused_by_the_token_that_is_missing() {
+    let tokenizer = super::tokenizer("smollm");
+    let check =
+        |source: &str, bos| ChatTemplate::new("test", source, bos, None).unwrap().check_tokens(&tokenizer);
+    check(CHATML, None).unwrap();
+    check(TRIMS_AND_RAISES, Some("<s>")).unwrap();
+    let text = check(TRIMS_AND_RAISES, Some("<B>")).unwrap_err().to_string();
+    assert!(text.contains("template test writes \"<B>\""), "{text}");
+    // The tokeniser knows ChatML, not Gemma's turns.
+    let gemma = "{% for m in messages %}{{ '<start_of_turn>' + m.role + '\\n' + m.content + '<end_of_turn>\\n' }}{% endfor %}";
+    let text = check(gemma, None).unwrap_err().to_string();
+    assert!(text.contains("\"<start_of_turn>\"") && text.contains("belong to the model"), "{text}");
+    // Only what a template writes counts.
+    check("{% if false %}<start_of_turn>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}", None)
+        .unwrap();
 }
 
 #[test]

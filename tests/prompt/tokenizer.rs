@@ -135,6 +135,43 @@ fn sentence_piece_merges_by_score_and_falls_back_to_bytes() {
 }
 
 #[test]
+fn runs_of_spaces_that_converters_write_plainly_are_tokens_whichever_way_they_come_about() {
+    let mut tokens: Vec<String> = ["<unk>", "▁", "a", "▁a", "  ", "   ", "<x> y"].map(str::to_owned).to_vec();
+    let mut token_types = vec![2, 1, 1, 1, 4, 4, 4];
+    tokens.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));
+    token_types.extend([6; 256]);
+    let tokenizer = Tokenizer::from_gguf_metadata(&GgufTokenizer {
+        model: "llama".to_owned(),
+        // Converters give added tokens a score of -1000; to the model they come before all others.
+        scores: Some(
+            (0u16..)
+                .zip(&token_types)
+                .map(|(id, &kind)| if kind == 1 { -f32::from(id) } else { -1000.0 })
+                .collect(),
+        ),
+        tokens,
+        token_types,
+        unk: Some(0),
+        add_space_prefix: Some(false),
+        ..GgufTokenizer::default()
+    })
+    .unwrap();
+    for (text, ids) in [
+        (" a", vec![3]),
+        ("  a", vec![4, 2]),
+        ("   a", vec![5, 2]),
+        // Four spaces: three, then the last goes with the letter.
+        ("    a", vec![5, 3]),
+        ("a\u{2581} a", vec![2, 4, 2]),
+        // A literal run is cut out before spaces become visible, as in transformers.
+        (" \u{2581}\u{2581}a", vec![1, 4, 2]),
+        ("a<x> y  ", vec![2, 6, 4]),
+    ] {
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
+    }
+}
+
+#[test]
 fn sentence_piece_dummy_prefix_is_added_and_taken_off() {
     let tokenizer = sentence_piece(true);
     let ids = tokenizer.encode("the").unwrap();

@@ -365,10 +365,10 @@ fn merge(parts: &[Part], shape: &Shape, site: &Site, out: &mut [f32]) {
 }
 
 /// A read-only matrix over a slice.
-struct Matrix<'a> {
-    data: &'a [f32],
-    row_stride: usize,
-    col_stride: usize,
+pub(in crate::attention) struct Matrix<'a> {
+    pub data: &'a [f32],
+    pub row_stride: usize,
+    pub col_stride: usize,
 }
 
 impl Matrix<'_> {
@@ -381,7 +381,13 @@ impl Matrix<'_> {
 }
 
 /// `out` (m, n), row-major, = (or += if `add`) `a` (m, k) times `b` (k, n), on this thread.
-fn product(out: &mut [f32], (m, n, k): (usize, usize, usize), a: &Matrix<'_>, b: &Matrix<'_>, add: bool) {
+pub(in crate::attention) fn product(
+    out: &mut [f32],
+    (m, n, k): (usize, usize, usize),
+    a: &Matrix<'_>,
+    b: &Matrix<'_>,
+    add: bool,
+) {
     assert!(
         out.len() >= m * n && a.holds(m, k) && b.holds(k, n),
         "This is a bug: a matrix product of ({m}, {n}, {k}) reaches outside its slices"

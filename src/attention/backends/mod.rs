@@ -8,7 +8,9 @@ use super::Site;
 
 pub(super) mod chunked;
 pub(super) mod cpu;
-mod softmax;
+#[cfg(feature = "flash-attn")]
+pub(super) mod flash;
+pub(super) mod softmax;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +28,38 @@ impl fmt::Display for Backend {
         f.write_str(match self {
             Backend::Cpu => "blocked streaming softmax (CPU, f32)",
             Backend::Chunked => "chunked matrix products",
+            #[cfg(feature = "flash-attn")]
+            Backend::Flash => "FlashAttention 2 (CUDA)",
         })
     }
 }
 
-/// The kernel family for tensors on `device` in `dtype`.
+/// The kernel family that sums attention of tensors on `device` in `dtype` into segments.
 pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
     if device.is_cpu() && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
+}
+
+/// The kernel family for attention itself, of heads of `head_dim`.
+#[cfg(feature = "flash-attn")]
+pub(super) fn choose_forward(device: &Device, dtype: DType, head_dim: usize, site: &Site) -> Backend {
+    if flash_serves(device.is_cuda(), dtype, head_dim, site) { Backend::Flash } else { choose(device, dtype) }
+}
+
+/// The kernel family for attention itself.
+#[cfg(not(feature = "flash-attn"))]
+pub(super) fn choose_forward(device: &Device, dtype: DType, _head_dim: usize, _site: &Site) -> Backend {
+    choose(device, dtype)
+}
+
+/// Whether FlashAttention 2 computes what a site asks for: half precision on CUDA, heads that its kernels are built for,
+/// causal with or without a window, and neither sinks nor a soft cap.
+#[cfg(any(feature = "flash-attn", test))]
+pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Site) -> bool {
+    cuda && matches!(dtype, DType::F16 | DType::BF16)
+        && head_dim <= 256
+        && head_dim.is_multiple_of(8)
+        && site.sinks.is_none()
+        && site.softcap.is_none()
 }
 
 /// What a set of rows pays to each segment of the keys, summed over the rows.
@@ -55,6 +82,6 @@ pub(super) fn segment_sums(
 ) -> Result<SegmentSums> {
     match choose(q.device(), q.dtype()) {
         Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds),
-        Backend::Chunked => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS),
+        _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS),
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn max(values: &[f32]) -> f32 {
 
 /// Replaces every s by e^(s - max) and returns the sum.
 #[inline(always)]
-pub(super) fn exp_sum(values: &mut [f32], max: f32) -> f32 {
+pub(in crate::attention) fn exp_sum(values: &mut [f32], max: f32) -> f32 {
     let mut lanes = [0f32; LANES];
     let (chunks, rest) = values.as_chunks_mut::<LANES>();
     for chunk in chunks {

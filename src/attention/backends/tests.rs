@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::Site;
 use super::chunked::Blocks;
-use super::{chunked, cpu};
+use super::{chunked, cpu, flash_serves};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -40,6 +40,7 @@ fn calls() -> Result<Vec<Call>> {
                     site: Site {
                         layer: 0,
                         offset,
+                        first_key: 0,
                         scale: 1.0 / (d as f32).sqrt(),
                         window,
                         softcap,
@@ -110,11 +111,35 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
         let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
         let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
         let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
-        let site = Site { layer: 0, offset: 40, scale: 1.0, window: None, softcap: None, sinks: None };
+        let site =
+            Site { layer: 0, offset: 40, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
         for size in SIZES {
             let out = chunked::attention(&q, &k, &v, &site, size)?;
             assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
         }
     }
     Ok(())
+}
+
+#[test]
+fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wider_heads_than_it_has() {
+    let plain =
+        Site { layer: 0, offset: 0, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
+    let windowed = Site { window: Some(128), ..plain.clone() };
+    let capped = Site { softcap: Some(50.0), ..plain.clone() };
+    let sinks = Site { sinks: Some(vec![0.0]), ..plain.clone() };
+    for (cuda, dtype, head_dim, site, served) in [
+        (true, DType::BF16, 128, &plain, true),
+        (true, DType::F16, 64, &plain, true),
+        (true, DType::BF16, 256, &windowed, true),
+        (true, DType::BF16, 8, &plain, true),
+        (false, DType::BF16, 128, &plain, false),
+        (true, DType::F32, 128, &plain, false),
+        (true, DType::BF16, 264, &plain, false),
+        (true, DType::BF16, 100, &plain, false),
+        (true, DType::BF16, 128, &capped, false),
+        (true, DType::BF16, 64, &sinks, false),
+    ] {
+        assert_eq!(flash_serves(cuda, dtype, head_dim, site), served, "{cuda} {dtype:?} {head_dim} {site:?}");
+    }
 }

@@ -8,7 +8,7 @@ use crate::data::{EvidenceRole, Role};
 use crate::eval::plan::{PlannedCase, PlannedProbe};
 use crate::eval::rows::AnswerRow;
 use crate::eval::store::{ShownCase, ShownSession};
-use crate::lens::{Example, Lens, RunFolder, Verdicts};
+use crate::lens::{Example, LayerKind, Lens, RunFolder, Verdicts};
 
 /// Where the shown sessions of a run take more than this, sessions without evidence are cut to [`EXCERPT`] characters: a
 /// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
@@ -39,7 +39,16 @@ struct ProbePart {
     verdict: &'static str,
     reason: Option<String>,
     probability: Option<String>,
-    attention: Option<String>,
+    attention: Vec<AttentionPart>,
+}
+
+/// Where the query's attention goes, averaged over the layers of one kind.
+#[derive(Debug, Serialize)]
+struct AttentionPart {
+    linear: bool,
+    /// `layers`, or which of them.
+    layers: String,
+    text: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +97,7 @@ pub fn parts(
     for example in lens.iter().flat_map(|lens| &lens.examples) {
         examples.insert((&example.case, &example.probe), example);
     }
+    let shaded = lens.and_then(shaded_over).unwrap_or(LayerKind::Softmax);
     run.cases()
         .iter()
         .map(|case| {
@@ -106,12 +116,12 @@ pub fn parts(
                     Vec::new(),
                     Some("No prompt was made for this case, so there is no history to show.".to_owned()),
                 ),
-                Some(shown) => (sessions(&shown, case, &measured, excerpt), None),
+                Some(shown) => (sessions(&shown, case, &measured, shaded, excerpt), None),
             };
             Ok(CasePart {
                 id: case.case.clone(),
                 kind: case.labels.get("type").cloned(),
-                probes: probes(case, &of_case, &measured, verdicts),
+                probes: probes(case, &of_case, &measured, lens, verdicts),
                 sessions,
                 sessions_missing,
                 dropped: dropped(&of_case),
@@ -124,6 +134,7 @@ fn probes(
     case: &PlannedCase,
     answers: &[&AnswerRow],
     measured: &[&Example],
+    lens: Option<&Lens>,
     verdicts: &Verdicts,
 ) -> Vec<ProbePart> {
     let part = |probe: &PlannedProbe| {
@@ -147,17 +158,40 @@ fn probes(
             },
             reason: verdict.and_then(|row| row.reason.clone().or(row.error.clone())),
             probability: verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
-            attention: example.map(|example| summary(example)),
+            attention: match (example, lens) {
+                (Some(example), Some(lens)) => summaries(example, lens),
+                _ => Vec::new(),
+            },
         }
     };
     case.probes.iter().map(part).collect()
 }
 
-/// Where the query's attention goes, in a sentence.
-fn summary(example: &Example) -> String {
-    let mean = |role| example.sessions.iter().find(|s| s.role == Some(role)).map(|s| s.mean());
+/// The kind of layers whose mean shades the sessions: softmax where the model has such layers. Means of the two kinds
+/// are never mixed.
+pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
+    lens.layer_kinds().first().map(|(kind, _)| *kind)
+}
+
+/// Where the query's attention goes, for each kind of layers that the model has.
+fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
+    let part = |(kind, count): (LayerKind, usize)| AttentionPart {
+        linear: kind == LayerKind::Linear,
+        layers: match lens.has_linear_layers() {
+            false => "layers".to_owned(),
+            true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
+        },
+        text: summary(example, kind),
+    };
+    lens.layer_kinds().into_iter().map(part).collect()
+}
+
+/// Where the query's attention goes, in a sentence, averaged over the layers of one kind.
+fn summary(example: &Example, kind: LayerKind) -> String {
+    let over = |session| example.mean_over(kind, session).unwrap_or(0.0);
+    let mean = |role| example.sessions.iter().find(|s| s.role == Some(role)).map(over);
     let named = |name: &str, value: Option<f64>| value.map(|v| format!("{name} {}", percent(v)));
-    let all: f64 = example.sessions.iter().map(|s| s.mean()).sum();
+    let all: f64 = example.sessions.iter().map(over).sum();
     let parts = [
         named("old", mean(crate::prompt::SpanRole::Old)),
         named("new", mean(crate::prompt::SpanRole::New)),
@@ -171,9 +205,10 @@ fn sessions(
     shown: &ShownCase,
     case: &PlannedCase,
     measured: &[&Example],
+    shaded: LayerKind,
     excerpt: Option<usize>,
 ) -> Vec<SessionPart> {
-    let masses = measured.iter().flat_map(|example| &example.sessions).map(|session| session.mean());
+    let masses = measured.iter().flat_map(|e| e.sessions.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
     let part = |session: &ShownSession| {
         let role = case.evidence.iter().find(|e| e.session == session.index).map(|e| match e.role {
@@ -183,8 +218,9 @@ fn sessions(
         // a probe without attention keeps its place, so that the columns stay in line
         let shade = |probe: &PlannedProbe| {
             let example = measured.iter().find(|example| example.probe == probe.id);
-            let found = example.and_then(|e| e.sessions.iter().find(|s| s.index == session.index));
-            let (percent, alpha) = match found.map(|session| session.mean()) {
+            let found = example
+                .and_then(|e| e.mean_over(shaded, e.sessions.iter().find(|s| s.index == session.index)?));
+            let (percent, alpha) = match found {
                 None => ("–".to_owned(), 0.0),
                 // black text must stay readable on the darkest shade
                 Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),

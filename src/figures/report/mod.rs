@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Figure, FigureError};
 use crate::eval::metrics::{self, AccuracyTable};
-use crate::lens::{Lens, LensError, RunFolder, Verdicts};
+use crate::lens::{LayerKind, Lens, LensError, RunFolder, Verdicts};
 
 pub mod cases;
 
@@ -40,6 +40,8 @@ struct Page {
     judge_note: Option<String>,
     accuracy: Option<AccuracyTable>,
     attention: bool,
+    /// Which layers the sessions' shades are averaged over, in words.
+    shaded_over: String,
     answered: usize,
     failed: usize,
     expected: usize,
@@ -82,7 +84,7 @@ pub fn page(
     let failed = run.answers().iter().filter(|row| row.error.is_some()).count();
     let page = Page {
         title: super::Origin::of(run, None).line,
-        facts: facts(run, verdicts),
+        facts: facts(run, lens, verdicts),
         header: format!("{:#}", run.header()),
         judge: verdicts.judge.clone(),
         judge_note: verdicts.judge.as_deref().and_then(judge_note),
@@ -90,6 +92,7 @@ pub fn page(
             metrics::accuracy_table(run.cases(), run.answers(), run.verdict_rows(), judge, BOOTSTRAP_SEED)
         }),
         attention: lens.is_some(),
+        shaded_over: lens.map(shaded_over).unwrap_or_default(),
         answered: run.answers().len() - failed,
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum(),
@@ -117,6 +120,17 @@ pub fn write(
     Ok(path)
 }
 
+/// Which layers the shades of sessions are averaged over.
+fn shaded_over(lens: &Lens) -> String {
+    match lens.layer_kinds().as_slice() {
+        [(LayerKind::Softmax, _)] | [] => "layers".to_owned(),
+        [(LayerKind::Linear, _), ..] => "layers (all linear: it is the share of |weight|)".to_owned(),
+        [(_, softmax), (_, linear), ..] => format!(
+            "the {softmax} softmax layers (the {linear} linear layers are averaged apart, beside each answer)"
+        ),
+    }
+}
+
 fn picture(figure: &Figure) -> Picture {
     // inside HTML an SVG needs no namespace, and its size is the page's to give
     let svg = figure.svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
@@ -135,7 +149,7 @@ fn picture(figure: &Figure) -> Picture {
 }
 
 /// The header as a reader wants it; what is absent is left out.
-fn facts(run: &RunFolder, verdicts: &Verdicts) -> Vec<Fact> {
+fn facts(run: &RunFolder, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact> {
     let text = |pointer: &str| run.header_text(pointer);
     let short = |pointer: &str| {
         text(pointer).map(|digest| match digest.char_indices().nth(12) {
@@ -170,6 +184,7 @@ fn facts(run: &RunFolder, verdicts: &Verdicts) -> Vec<Fact> {
     let facts = [
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
+        ("Layers", lens.filter(|lens| lens.has_linear_layers()).map(Lens::layers_in_words)),
         ("Cases", Some(run.cases().len().to_string())),
         ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
         (

@@ -1,65 +1,160 @@
-//! The table of architectures: how each one's config maps to a [`DecoderSpec`].
+//! The table of architectures: how each one's config maps to a [`DecoderSpec`], and how its tensors are named.
 //!
 //! An architecture is one file and one line in [`ARCHITECTURES`].
 
 use serde_json::Value;
 
 use super::weights::GgufFile;
-use super::{DecoderSpec, ModelError};
+use super::{DecoderSpec, LayerSpec, ModelError};
 
+mod base;
 mod fields;
+mod gemma3;
+mod glm4_moe;
+mod gpt_oss;
 mod llama;
+mod meta;
+mod minimax_m2;
+mod quantisation;
+mod qwen2;
+mod qwen3;
+mod qwen3_5;
+mod qwen3_moe;
+mod rope;
 
 pub use fields::Fields;
+pub use meta::Meta;
+pub use quantisation::Quantisation;
 
 /// One architecture.
 pub struct Architecture {
-    /// `model_type` in config.json.
-    pub hf: &'static str,
-    /// `general.architecture` in GGUF.
-    pub gguf: &'static str,
-    /// Whether llama.cpp's converter interleaves the rows of query and key weights.
-    pub gguf_interleaved: bool,
+    /// `model_type` in config.json: of the language model, then of checkpoints that hold it under `text_config`.
+    pub hf: &'static [&'static str],
+    /// `general.architecture` in GGUF, where llama.cpp's converter has it.
+    pub gguf: Option<&'static str>,
+    /// How its tensors are stored.
+    pub names: Names,
     /// Reads config.json.
     pub from_hf: fn(&Fields) -> Result<DecoderSpec, ModelError>,
     /// Reads GGUF metadata.
-    pub from_gguf: fn(&GgufFile, &str) -> Result<DecoderSpec, ModelError>,
+    pub from_gguf: fn(&Meta) -> Result<DecoderSpec, ModelError>,
+}
+
+/// For every row (or column) of a tensor the one in the file, if the orders differ: of the part of a layer's name, the
+/// layer, and the number of rows (or columns).
+pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
+
+/// How an architecture's tensors are stored: what differs from the canonical names and orders (see [`super::Loader`]).
+#[derive(Debug)]
+pub struct Names {
+    /// Pieces of canonical names and what Hugging Face checkpoints have in their place, replaced one after the other.
+    pub hf: &'static [(&'static str, &'static str)],
+    /// Parts of canonical names and llama.cpp's names of them, where those are not the usual ones.
+    pub gguf: &'static [(&'static str, &'static str)],
+    /// The order of rows in GGUF files.
+    pub gguf_rows: Order,
+    /// The order of columns in GGUF files.
+    pub gguf_columns: Order,
+    /// Whether experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
+    pub interleaved_experts: bool,
+}
+
+impl Names {
+    /// No difference.
+    pub const PLAIN: Names = Names {
+        hf: &[],
+        gguf: &[],
+        gguf_rows: |_, _, _| None,
+        gguf_columns: |_, _, _| None,
+        interleaved_experts: false,
+    };
 }
 
 /// Every architecture that this build knows.
-pub const ARCHITECTURES: &[Architecture] = &[Architecture {
-    hf: "llama",
-    gguf: "llama",
-    gguf_interleaved: true,
-    from_hf: llama::from_hf,
-    from_gguf: llama::from_gguf,
-}];
+pub const ARCHITECTURES: &[Architecture] = &[
+    llama::LLAMA,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    qwen3_moe::QWEN3_MOE,
+    qwen3_5::QWEN3_5,
+    gpt_oss::GPT_OSS,
+    glm4_moe::GLM4_MOE,
+    minimax_m2::MINIMAX_M2,
+    gemma3::GEMMA3,
+];
 
 /// The architecture's entry for a config.json, and what it describes. `place` is the file's name for errors.
 pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let fields = Fields::new(config, place)?;
     let found = fields.text("model_type")?;
-    let entry = ARCHITECTURES.iter().find(|a| a.hf == found).ok_or_else(|| unknown(found, |a| a.hf))?;
-    Ok((entry, (entry.from_hf)(&fields)?))
+    let entry = ARCHITECTURES
+        .iter()
+        .find(|a| a.hf.contains(&found))
+        .ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
+    Quantisation::from_hf(&fields)?;
+    let spec = match fields.object("text_config")? {
+        None => {
+            let spec = (entry.from_hf)(&fields)?;
+            fields.finish()?;
+            spec
+        }
+        Some(text) => {
+            text.expect_text("model_type", entry.hf)?;
+            // Some checkpoints say it beside the text part, and mean it.
+            let tied = fields.flag("tie_word_embeddings", false)?;
+            let mut spec = (entry.from_hf)(&text)?;
+            if text.get("tie_word_embeddings").is_none() && fields.get("tie_word_embeddings").is_some() {
+                spec.tied = tied;
+            }
+            Quantisation::from_hf(&text)?;
+            text.finish()?;
+            fields.finish()?;
+            spec
+        }
+    };
+    consistent(&spec, place)?;
+    Ok((entry, spec))
+}
+
+/// Refuses a description that contradicts itself.
+fn consistent(spec: &DecoderSpec, place: &str) -> Result<(), ModelError> {
+    match spec.contradiction() {
+        None => Ok(()),
+        Some(fault) => Err(ModelError::Contradiction { place: place.to_owned(), fault }),
+    }
+}
+
+/// The rows and columns that share a scale in a checkpoint with FP8 weights.
+pub fn fp8_block(config: &Value, place: &str) -> Result<(usize, usize), ModelError> {
+    let fields = Fields::new(config, place)?;
+    let nested = fields.object("text_config")?;
+    let outer = Quantisation::from_hf(&fields)?;
+    let inner = nested.map_or(Ok(Quantisation::None), |text| Quantisation::from_hf(&text))?;
+    Ok([outer, inner].iter().find_map(Quantisation::fp8_block).unwrap_or((128, 128)))
 }
 
 /// The architecture's entry for a GGUF file, and what it describes. `place` is the file's name for errors.
 pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let found = file.architecture()?;
-    let entry = ARCHITECTURES.iter().find(|a| a.gguf == found).ok_or_else(|| unknown(found, |a| a.gguf))?;
-    Ok((entry, (entry.from_gguf)(file, place)?))
+    let entry =
+        ARCHITECTURES.iter().find(|a| a.gguf == Some(found)).ok_or_else(|| unknown(found, |a| a.gguf))?;
+    let meta = Meta::new(file, place)?;
+    let spec = (entry.from_gguf)(&meta)?;
+    meta.finish()?;
+    consistent(&spec, place)?;
+    Ok((entry, spec))
 }
 
 /// Refuses an architecture, by either of its names, that this build does not know: before anything is fetched for it.
 pub fn check_known(name: &str) -> Result<(), ModelError> {
-    if ARCHITECTURES.iter().any(|a| a.hf == name || a.gguf == name) {
+    if ARCHITECTURES.iter().any(|a| a.hf.contains(&name) || a.gguf == Some(name)) {
         Ok(())
     } else {
-        Err(unknown(name, |a| a.hf))
+        Err(unknown(name, |a| Some(a.hf[0])))
     }
 }
 
-fn unknown(found: &str, name: fn(&Architecture) -> &'static str) -> ModelError {
-    let known = ARCHITECTURES.iter().map(|a| format!("`{}`", name(a))).collect::<Vec<_>>().join(", ");
-    ModelError::UnknownArchitecture { found: found.to_owned(), known }
+fn unknown(found: &str, name: fn(&Architecture) -> Option<&'static str>) -> ModelError {
+    let known: Vec<String> = ARCHITECTURES.iter().filter_map(name).map(|name| format!("`{name}`")).collect();
+    ModelError::UnknownArchitecture { found: found.to_owned(), known: known.join(", ") }
 }

@@ -1,19 +1,25 @@
-//! The softmax attention block: projections, rotary embedding, cache, the door, output projection.
+//! The softmax attention block: projections, norms, rotary embedding, cache, the door, gate, output projection.
 
 use candle_core::{Result, Tensor};
 
-use super::{Linear, Phase, Rope};
+use super::{Linear, Phase, RmsNorm, Rope};
 use crate::attention::{self, Observer, Site};
-use crate::model::{AttentionSpec, Cache};
+use crate::model::{AttentionSpec, Cache, QkNorm};
 
-/// Grouped-query attention (transformers, `LlamaAttention`).
+/// Grouped-query attention (transformers, `LlamaAttention`, and with what the spec asks for `Qwen3Attention`,
+/// `Qwen3_5Attention`, `Gemma3Attention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`).
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     pub spec: AttentionSpec,
+    /// To queries, or for gated attention to a query and a gate a head, one after the other.
     pub q: Linear,
     pub k: Linear,
     pub v: Linear,
     pub o: Linear,
+    /// Norms of queries and keys, if any.
+    pub qk_norm: Option<(RmsNorm, RmsNorm)>,
+    /// One logit a head.
+    pub sinks: Option<Vec<f32>>,
 }
 
 impl Attention {
@@ -27,33 +33,56 @@ impl Attention {
         phase: Phase,
         observer: &mut dyn Observer,
     ) -> Result<Tensor> {
-        let AttentionSpec { heads, kv_heads, head_dim, .. } = self.spec;
+        let AttentionSpec { heads, kv_heads, head_dim, gated, .. } = self.spec;
         let l = x.dim(0)?;
 
-        // 1. Project and split into heads: (l, heads or kv_heads, head_dim).
-        let q = self.q.forward(x, phase)?.reshape((l, heads, head_dim))?;
-        let k = self.k.forward(x, phase)?.reshape((l, kv_heads, head_dim))?;
+        // 1. Project: (l, heads or kv_heads, head_dim), and the gate (l, heads * head_dim).
+        let q = self.q.forward(x, phase)?;
+        let (mut q, gate) = if gated {
+            let both = q.reshape((l, heads, 2 * head_dim))?;
+            let gate = both.narrow(2, head_dim, head_dim)?.contiguous()?.reshape((l, heads * head_dim))?;
+            (both.narrow(2, 0, head_dim)?.contiguous()?, Some(gate))
+        } else {
+            (q, None)
+        };
+        let mut k = self.k.forward(x, phase)?;
         let v = self.v.forward(x, phase)?.reshape((l, kv_heads, head_dim))?;
 
-        // 2. Turn queries and keys by their positions.
+        // 2. Norm queries and keys, whole or head by head.
+        if self.spec.qk_norm == QkNorm::PerHead {
+            (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
+        }
+        if let Some((q_norm, k_norm)) = &self.qk_norm {
+            (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
+        }
+        (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
+
+        // 3. Turn queries and keys by their positions.
         let q = rope.apply(&q)?;
         let k = rope.apply(&k)?;
 
-        // 3. Append to the cache, which is laid out (kv_heads, position, head_dim).
+        // 4. Append to the cache, which is laid out (kv_heads, position, head_dim).
+        let offset = cache.len();
+        let seen = cache.append(layer, &k.transpose(0, 1)?, &v.transpose(0, 1)?)?;
         let site = Site {
             layer,
-            offset: cache.len(),
+            offset,
+            first_key: seen.first,
             scale: self.spec.scale,
             window: self.spec.window,
+            // No architecture of the table caps its scores; the kernels and the observer can.
             softcap: None,
-            sinks: None,
+            sinks: self.sinks.clone(),
         };
-        let (k, v) = cache.append(layer, &k.transpose(0, 1)?, &v.transpose(0, 1)?)?;
 
-        // 4. Attend: (l, heads, head_dim).
-        let out = attention::run(&q, &k, &v, &site, observer)?;
+        // 5. Attend: (l, heads, head_dim).
+        let mut out =
+            attention::run(&q, &seen.k, &seen.v, &site, observer)?.reshape((l, heads * head_dim))?;
 
-        // 5. Project back: (l, hidden).
-        self.o.forward(&out.reshape((l, heads * head_dim))?, phase)
+        // 6. Gate and project back: (l, hidden).
+        if let Some(gate) = gate {
+            out = (out * candle_nn::ops::sigmoid(&gate)?)?;
+        }
+        self.o.forward(&out, phase)
     }
 }

@@ -1,16 +1,23 @@
 //! What decoders are built of: linear maps, norms, rotary embedding, attention and feed-forward blocks.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
+
+use super::NormSpec;
 
 mod attention;
+mod delta_net;
+mod delta_rule;
+mod experts;
 mod grouped;
 mod linear;
 mod mlp;
 mod rope;
 
 pub(super) use attention::Attention;
+pub(super) use delta_net::DeltaNet;
+pub(super) use experts::Experts;
 pub(super) use grouped::GroupedInt8;
-pub(super) use linear::{Linear, Quantised};
+pub(super) use linear::Linear;
 pub(super) use mlp::Mlp;
 pub(super) use rope::Rope;
 
@@ -23,20 +30,25 @@ pub enum Phase {
     Decode,
 }
 
-/// Root-mean-square norm with a learned weight, in f32 (transformers, `LlamaRMSNorm`).
+/// Root-mean-square norm with a learned factor, in f32 (transformers, `LlamaRMSNorm`, `Gemma3RMSNorm`).
 #[derive(Debug)]
 pub(super) struct RmsNorm {
-    weight: Tensor,
+    /// The factor, in the model's dtype, or in f32 where it is 1 + weight, which has more digits than the weight.
+    factor: Tensor,
     eps: f32,
 }
 
 impl RmsNorm {
-    pub fn new(weight: Tensor, eps: f64) -> Self {
-        RmsNorm { weight, eps: eps as f32 }
+    /// A norm of the last dimension, which `weight` (width) is as wide as.
+    pub fn new(weight: Tensor, spec: NormSpec) -> Result<Self> {
+        let factor = if spec.plus_one { (weight.to_dtype(DType::F32)? + 1.0)? } else { weight };
+        Ok(RmsNorm { factor, eps: spec.eps as f32 })
     }
 
-    /// (l, hidden) -> (l, hidden)
+    /// (..., width) -> (..., width)
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight, self.eps)
+        let dtype = x.dtype();
+        let x = x.to_dtype(self.factor.dtype())?.contiguous()?;
+        candle_nn::ops::rms_norm(&x, &self.factor, self.eps)?.to_dtype(dtype)
     }
 }

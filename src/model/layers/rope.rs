@@ -17,11 +17,12 @@ impl Rope {
     /// Angles for `offset..offset + l`, in f32 as in transformers (`LlamaRotaryEmbedding`).
     pub fn new(spec: &RopeSpec, offset: usize, l: usize, dtype: DType, device: &Device) -> Result<Self> {
         let frequencies = spec.frequencies();
+        let factor = spec.attention_factor() as f32;
         let angles = (offset..offset + l).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for angle in angles {
-            cos.push(angle.cos());
-            sin.push(angle.sin());
+            cos.push(angle.cos() * factor);
+            sin.push(angle.sin() * factor);
         }
         let table = |values| Tensor::from_vec(values, (l, spec.dims / 2), device)?.to_dtype(dtype);
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })

@@ -1,22 +1,27 @@
 //! GGUF files: quantised weights and their metadata, single or split.
 //!
 //! Called by the decoders (weights and hyper-parameters), by the tokeniser (vocabulary) and by `model info`. The
-//! reader maps the files and never loads or dequantises on its own; [`GgufFile::qtensor`] copies one tensor to a device.
+//! reader maps the files and loads nothing on its own: [`GgufFile::tensor`] dequantises one tensor to a device, and the bytes of a
+//! tensor, or of one expert in a stack of them, are handed out as they lie in the file.
 //!
 //! Format: the GGUF specification, versions 2 and 3, little-endian. The header is parsed in [`header`], which
-//! trusts no number in the file.
+//! trusts no number in the file; what the bytes of a block mean is in [`block`].
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use candle_core::Device;
 use candle_core::quantized::{QTensor, ggml_file::qtensor_from_ggml};
+use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 
+use super::blocks::BlocksError;
+
+pub mod block;
 pub mod header;
 pub mod value;
 
+pub use block::{BlockType, dequantise};
 pub use header::{Header, TensorInfo};
 pub use value::{Array, FromValue, Value};
 
@@ -71,6 +76,14 @@ pub enum GgufError {
     /// A tensor that the caller asked for and the file has not.
     #[error("{file} has no tensor {tensor:?}; is it the architecture that general.architecture names?")]
     MissingTensor { file: PathBuf, tensor: String },
+    /// An entry of a stack of tensors that the caller asked for and the tensor has not.
+    #[error(
+        "{file}: tensor {tensor:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in the metadata agree with the tensors?"
+    )]
+    MissingEntry { file: PathBuf, tensor: String, shape: Vec<usize>, index: usize },
+    /// The bytes of a tensor are no whole blocks.
+    #[error("{file}: tensor {tensor:?}")]
+    Blocks { file: PathBuf, tensor: String, source: BlocksError },
     /// The parts of a split file do not belong together, or one is missing.
     #[error("split GGUF {file}: {fault}")]
     Split { file: PathBuf, fault: String },
@@ -167,6 +180,11 @@ impl GgufFile {
         self.version
     }
 
+    /// All metadata keys, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.metadata.keys().map(String::as_str)
+    }
+
     /// The metadata value of a key, as it stands in the file.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
@@ -232,24 +250,106 @@ impl GgufFile {
         })
     }
 
-    /// One tensor, copied to a device and still quantised, with its row-major shape.
+    /// The bytes of entry `index` along the outermost dimension of one tensor (an expert in a stack of experts).
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`] or [`GgufError::MissingEntry`].
+    pub fn part_bytes(&self, name: &str, index: usize) -> Result<&[u8], GgufError> {
+        let placed = self.placed(name)?;
+        let bytes = self.tensor_bytes(name)?;
+        // Rows are whole blocks, so entries of more than one dimension are too.
+        let entries = match placed.info.shape.as_slice() {
+            [entries, _, ..] => *entries,
+            _ => 0,
+        };
+        if index >= entries {
+            return Err(GgufError::MissingEntry {
+                file: self.parts[placed.part].path.clone(),
+                tensor: name.to_string(),
+                shape: placed.info.shape.clone(),
+                index,
+            });
+        }
+        let length = bytes.len() / entries;
+        Ok(&bytes[index * length..(index + 1) * length])
+    }
+
+    /// One tensor on a device, dequantised, in `dtype`.
     ///
     /// # Errors
     /// [`GgufError::MissingTensor`], or [`GgufError::Candle`] where the device refuses it.
+    pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, GgufError> {
+        let placed = self.placed(name)?;
+        if !device.is_cpu() && placed.info.dtype.candle().is_some() {
+            // Fewer bytes go to the device, which dequantises faster.
+            let tensor = self.qtensor(name, device)?.dequantize(device).and_then(|t| t.to_dtype(dtype));
+            return tensor.map_err(|source| self.candle_fault(placed, source));
+        }
+        self.dequantised(placed, self.tensor_bytes(name)?, &placed.info.shape, device, dtype)
+    }
+
+    /// Entry `index` along the outermost dimension of one tensor on a device, dequantised, in `dtype`. Its shape is the tensor's
+    /// without the outermost dimension.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`], [`GgufError::MissingEntry`], or [`GgufError::Candle`] where the device refuses it.
+    pub fn tensor_part(
+        &self,
+        name: &str,
+        index: usize,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, GgufError> {
+        let placed = self.placed(name)?;
+        let bytes = self.part_bytes(name, index)?;
+        self.dequantised(placed, bytes, &placed.info.shape[1..], device, dtype)
+    }
+
+    fn dequantised(
+        &self,
+        placed: &Placed,
+        bytes: &[u8],
+        shape: &[usize],
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, GgufError> {
+        let values = dequantise(placed.info.dtype, bytes).map_err(|source| GgufError::Blocks {
+            file: self.parts[placed.part].path.clone(),
+            tensor: placed.info.name.clone(),
+            source,
+        })?;
+        Tensor::from_vec(values, shape, &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device))
+            .map_err(|source| self.candle_fault(placed, source))
+    }
+
+    /// One tensor, copied to a device and still quantised, with its row-major shape.
+    ///
+    /// # Errors
+    /// [`GgufError::MissingTensor`], [`GgufError::Tensor`] for MXFP4, which Candle does not know, or [`GgufError::Candle`] where
+    /// the device refuses it.
     pub fn qtensor(&self, name: &str, device: &Device) -> Result<QTensor, GgufError> {
         let placed = self.placed(name)?;
         let bytes = self.tensor_bytes(name)?;
+        let dtype = placed.info.dtype.candle().ok_or_else(|| GgufError::Tensor {
+            file: self.parts[placed.part].path.clone(),
+            tensor: name.to_string(),
+            fault: format!("is stored as {}, which can only be used dequantised", placed.info.dtype.name()),
+        })?;
         // Candle reinterprets the bytes as blocks in place: the maps begin on a page, and the header parser accepts only
         // offsets that are multiples of an alignment of at least 8, so the blocks (alignment 4 at most) are aligned.
-        qtensor_from_ggml(placed.info.dtype, bytes, placed.info.shape.clone(), device).map_err(|source| {
-            let file = self.parts[placed.part].path.clone();
-            GgufError::Candle { file, tensor: name.to_string(), source: Box::new(source) }
-        })
+        qtensor_from_ggml(dtype, bytes, placed.info.shape.clone(), device)
+            .map_err(|source| self.candle_fault(placed, source))
     }
 
     /// Whether the file has this tensor.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    fn candle_fault(&self, placed: &Placed, source: candle_core::Error) -> GgufError {
+        let (file, tensor) = (self.parts[placed.part].path.clone(), placed.info.name.clone());
+        GgufError::Candle { file, tensor, source: Box::new(source) }
     }
 
     fn placed(&self, name: &str) -> Result<&Placed, GgufError> {

@@ -4,9 +4,11 @@
 //! anything is allocated or sliced, so a truncated or hostile file becomes an error that names the file and the
 //! fault. They hand out bytes and tensors by name; which names a decoder needs is the decoder's business.
 
+pub mod blocks;
 pub mod gguf;
 pub mod gguf_tokenizer;
 pub mod safetensors;
 
-pub use gguf::{GgufError, GgufFile};
-pub use safetensors::{SafetensorsError, SafetensorsFolder};
+pub use blocks::BlocksError;
+pub use gguf::{BlockType, GgufError, GgufFile};
+pub use safetensors::{SafetensorsError, SafetensorsFolder, View};

@@ -2,7 +2,8 @@
 //!
 //! Called by the decoders for weights in Hugging Face layout, and by `model info` for the headers. Maps the files,
 //! lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
-//! which names a model has.
+//! which names a model has. Weights that are stored as blocks with scales beside them (FP8, MXFP4) are put together here from
+//! the two tensors; the arithmetic is in [`blocks`](super::blocks).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,6 +14,8 @@ use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, TensorView};
 use serde::Deserialize;
+
+use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 
 /// The index that lists which shard holds which tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -57,6 +60,19 @@ pub enum SafetensorsError {
     /// A tensor that the caller asked for and the folder has not.
     #[error("{dir} has no tensor {tensor:?}; is it the architecture that config.json names?")]
     MissingTensor { dir: PathBuf, tensor: String },
+    /// An entry of a stack of tensors that the caller asked for and the tensor has not.
+    #[error(
+        "{file}: tensor {tensor:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in config.json agree with the tensors?"
+    )]
+    MissingEntry { file: PathBuf, tensor: String, shape: Vec<usize>, index: usize },
+    /// A part of a block-scaled weight that is stored in another way than the format says.
+    #[error(
+        "{file}: tensor {tensor:?} is stored as {stored:?} of shape {shape:?} where {wanted} was expected"
+    )]
+    Layout { file: PathBuf, tensor: String, stored: Dtype, shape: Vec<usize>, wanted: String },
+    /// The bytes and scales of a block-scaled weight do not agree.
+    #[error("{file}: tensor {tensor:?}")]
+    Blocks { file: PathBuf, tensor: String, source: BlocksError },
     /// Candle could not make the tensor.
     #[error("{file}: tensor {tensor:?} ({stored:?}) could not be put on the device")]
     Candle { file: PathBuf, tensor: String, stored: Dtype, source: Box<candle_core::Error> },
@@ -78,6 +94,17 @@ struct Shard {
 struct Placed {
     shard: usize,
     info: TensorInfo,
+}
+
+/// A tensor, or a part of one, as it lies in its file.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The type that it is stored in.
+    pub dtype: Dtype,
+    /// Its row-major shape.
+    pub shape: &'a [usize],
+    /// Its bytes, row-major and little-endian, not necessarily aligned.
+    pub bytes: &'a [u8],
 }
 
 /// An opened folder: all shards mapped, all headers read and validated, no weights loaded.
@@ -162,33 +189,222 @@ impl SafetensorsFolder {
         self.tensors.get(name).map(|placed| placed.info.dtype)
     }
 
+    /// One tensor as it lies in its file; nothing is copied.
+    ///
+    /// # Errors
+    /// [`SafetensorsError::MissingTensor`].
+    pub fn view(&self, name: &str) -> Result<View<'_>, SafetensorsError> {
+        let (placed, shard) = self.placed(name)?;
+        let (start, end) = placed.info.data_offsets;
+        // The header was checked against the file's length when it was opened; the map cannot have changed since.
+        let bytes =
+            shard.bytes.get(shard.data_start..).and_then(|data| data.get(start..end)).ok_or_else(|| {
+                SafetensorsError::Invalid {
+                    file: shard.path.clone(),
+                    fault: format!("tensor {name:?} lies outside the file"),
+                }
+            })?;
+        Ok(View { dtype: placed.info.dtype, shape: &placed.info.shape, bytes })
+    }
+
+    /// Entry `index` along the outermost dimension of one tensor (an expert in a stack of experts) as it lies in its file;
+    /// nothing is copied. Its shape is the tensor's without the outermost dimension.
+    ///
+    /// # Errors
+    /// [`SafetensorsError::MissingTensor`] or [`SafetensorsError::MissingEntry`].
+    pub fn view_part(&self, name: &str, index: usize) -> Result<View<'_>, SafetensorsError> {
+        let View { dtype, shape, bytes } = self.view(name)?;
+        match shape {
+            // Entries of a type of less than a byte can share one; there is none that models use, and it is refused.
+            [entries, rest @ ..] if index < *entries && bytes.len().is_multiple_of(*entries) => {
+                let length = bytes.len() / entries;
+                Ok(View { dtype, shape: rest, bytes: &bytes[index * length..(index + 1) * length] })
+            }
+            _ => Err(SafetensorsError::MissingEntry {
+                file: self.file_of(name),
+                tensor: name.to_string(),
+                shape: shape.to_vec(),
+                index,
+            }),
+        }
+    }
+
     /// One tensor on a device, converted to `dtype` there.
     ///
     /// # Errors
     /// [`SafetensorsError::MissingTensor`], or [`SafetensorsError::Candle`] where Candle does not know the stored type or
     /// the device refuses it.
     pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, SafetensorsError> {
-        let missing = || SafetensorsError::MissingTensor { dir: self.dir.clone(), tensor: name.to_string() };
-        let placed = self.tensors.get(name).ok_or_else(missing)?;
-        let shard = self.shards.get(placed.shard).ok_or_else(missing)?;
-        let invalid = |fault: String| SafetensorsError::Invalid { file: shard.path.clone(), fault };
-        let (start, end) = placed.info.data_offsets;
-        let bytes = shard
-            .bytes
-            .get(shard.data_start..)
-            .and_then(|data| data.get(start..end))
-            .ok_or_else(|| invalid(format!("tensor {name:?} lies outside the file")))?;
-        let view = TensorView::new(placed.info.dtype, placed.info.shape.clone(), bytes)
-            .map_err(|fault| invalid(fault.to_string()))?;
-        view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|source| {
-            SafetensorsError::Candle {
-                file: shard.path.clone(),
-                tensor: name.to_string(),
-                stored: placed.info.dtype,
-                source: Box::new(source),
-            }
-        })
+        self.load(name, self.view(name)?, device, dtype)
     }
+
+    /// Entry `index` along the outermost dimension of one tensor, on a device, converted to `dtype` there; the others are not
+    /// read. Its shape is the tensor's without the outermost dimension.
+    ///
+    /// # Errors
+    /// Those of [`SafetensorsFolder::view_part`] and [`SafetensorsFolder::tensor`].
+    pub fn tensor_part(
+        &self,
+        name: &str,
+        index: usize,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        self.load(name, self.view_part(name, index)?, device, dtype)
+    }
+
+    /// The FP8 weight `name`, (.., out, in) of E4M3 codes, times the tensor `scales`: (.., ceil(out / block.0),
+    /// ceil(in / block.1)) in a float type or as E8M0 codes, one scale for each block of `block` (rows, columns). Of `part`, where given, only
+    /// that entry of both along the outermost dimension. The product is taken in f32 and then converted to `dtype`.
+    ///
+    /// # Errors
+    /// Those of [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
+    /// [`SafetensorsError::Candle`] where the device refuses it.
+    pub fn fp8_tensor(
+        &self,
+        name: &str,
+        scales: &str,
+        part: Option<usize>,
+        block: (usize, usize),
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        let codes = self.view_or_part(name, part)?;
+        let (Dtype::F8_E4M3, [stack @ .., rows, cols]) = (codes.dtype, codes.shape) else {
+            return Err(self.layout(name, codes, "F8_E4M3 of shape [.., out, in]".to_string()));
+        };
+        let (rows, cols) = (*rows, *cols);
+        if block.0 == 0 || block.1 == 0 {
+            let source = BlocksError::Size { size: format!("of a block, ({}, {})", block.0, block.1) };
+            return Err(self.blocks(name, source));
+        }
+        let (scale_rows, scale_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
+        let stored = self.view_or_part(scales, part)?;
+        let wanted = [stack, &[scale_rows, scale_cols]].concat();
+        let factors = floats(stored).filter(|_| stored.shape == wanted).ok_or_else(|| {
+            self.layout(scales, stored, format!("a float type of shape {wanted:?} (of {name:?})"))
+        })?;
+        let mut values = Vec::with_capacity(codes.bytes.len());
+        // Both may be empty, and chunks may not; an empty stack may claim entries of any size.
+        let weights = codes.bytes.chunks_exact(rows.saturating_mul(cols).max(1));
+        let factors = factors.chunks_exact(scale_rows.saturating_mul(scale_cols).max(1));
+        for (codes, factors) in weights.zip(factors) {
+            let entry = fp8_block_scaled(codes, factors, rows, cols, block);
+            values.extend(entry.map_err(|source| self.blocks(name, source))?);
+        }
+        self.place(name, codes.dtype, values, codes.shape.to_vec(), device, dtype)
+    }
+
+    /// The MXFP4 weight `stem`: `{stem}_blocks` is (.., rows, groups, 16) and `{stem}_scales` (.., rows, groups), both of bytes; the
+    /// tensor is (.., rows, 32 groups). Of `part`, where given, only that entry of both along the outermost dimension.
+    ///
+    /// # Errors
+    /// Those of [`SafetensorsFolder::view_part`], [`SafetensorsError::Layout`] where types or shapes are others, and
+    /// [`SafetensorsError::Candle`] where the device refuses it.
+    pub fn mxfp4_tensor(
+        &self,
+        stem: &str,
+        part: Option<usize>,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        let (name, scales) = (format!("{stem}_blocks"), format!("{stem}_scales"));
+        let stored = self.view_or_part(&name, part)?;
+        let (Dtype::U8, [of_scales @ .., 16]) = (stored.dtype, stored.shape) else {
+            return Err(self.layout(&name, stored, "U8 of shape [.., rows, groups, 16]".to_string()));
+        };
+        let exponents = self.view_or_part(&scales, part)?;
+        let [stack @ .., groups] = exponents.shape else {
+            return Err(self.layout(&scales, exponents, format!("U8 of shape {of_scales:?}")));
+        };
+        if exponents.dtype != Dtype::U8 || exponents.shape != of_scales {
+            return Err(self.layout(&scales, exponents, format!("U8 of shape {of_scales:?}")));
+        }
+        let values = mxfp4(stored.bytes, exponents.bytes).map_err(|source| self.blocks(&name, source))?;
+        let shape = [stack, &[groups.saturating_mul(MXFP4_GROUP)]].concat();
+        self.place(&name, stored.dtype, values, shape, device, dtype)
+    }
+
+    fn view_or_part(&self, name: &str, part: Option<usize>) -> Result<View<'_>, SafetensorsError> {
+        match part {
+            Some(index) => self.view_part(name, index),
+            None => self.view(name),
+        }
+    }
+
+    fn load(
+        &self,
+        name: &str,
+        view: View<'_>,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        // Integers, and FP8 without its scales, are no weights that a model could be run with.
+        if !matches!(view.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return Err(self.layout(name, view, "F32, F16, BF16 or F64".to_owned()));
+        }
+        let whole = TensorView::new(view.dtype, view.shape.to_vec(), view.bytes).map_err(|fault| {
+            SafetensorsError::Invalid { file: self.file_of(name), fault: fault.to_string() }
+        })?;
+        let tensor = whole.load(device).and_then(|tensor| tensor.to_dtype(dtype));
+        tensor.map_err(|source| self.candle(name, view.dtype, source))
+    }
+
+    fn place(
+        &self,
+        name: &str,
+        stored: Dtype,
+        values: Vec<f32>,
+        shape: Vec<usize>,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Tensor, SafetensorsError> {
+        Tensor::from_vec(values, shape, &Device::Cpu)
+            .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device))
+            .map_err(|source| self.candle(name, stored, source))
+    }
+
+    fn placed(&self, name: &str) -> Result<(&Placed, &Shard), SafetensorsError> {
+        self.tensors.get(name).and_then(|placed| Some((placed, self.shards.get(placed.shard)?))).ok_or_else(
+            || SafetensorsError::MissingTensor { dir: self.dir.clone(), tensor: name.to_string() },
+        )
+    }
+
+    /// The file that a tensor is in, for messages.
+    fn file_of(&self, name: &str) -> PathBuf {
+        self.placed(name).map_or_else(|_| self.dir.clone(), |(_, shard)| shard.path.clone())
+    }
+
+    fn layout(&self, name: &str, view: View<'_>, wanted: String) -> SafetensorsError {
+        SafetensorsError::Layout {
+            file: self.file_of(name),
+            tensor: name.to_string(),
+            stored: view.dtype,
+            shape: view.shape.to_vec(),
+            wanted,
+        }
+    }
+
+    fn blocks(&self, name: &str, source: BlocksError) -> SafetensorsError {
+        SafetensorsError::Blocks { file: self.file_of(name), tensor: name.to_string(), source }
+    }
+
+    fn candle(&self, name: &str, stored: Dtype, source: candle_core::Error) -> SafetensorsError {
+        let (file, tensor) = (self.file_of(name), name.to_string());
+        SafetensorsError::Candle { file, tensor, stored, source: Box::new(source) }
+    }
+}
+
+/// Scales as f32; `None` where they are stored in no such type. Bytes are E8M0 codes, as in transformers.
+fn floats(view: View<'_>) -> Option<Vec<f32>> {
+    let pairs = || view.bytes.as_chunks::<2>().0.iter();
+    Some(match view.dtype {
+        Dtype::F32 => view.bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        Dtype::BF16 => pairs().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()).collect(),
+        Dtype::F16 => pairs().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect(),
+        Dtype::F8_E8M0 | Dtype::U8 => view.bytes.iter().map(|&code| e8m0(code)).collect(),
+        _ => return None,
+    })
 }
 
 fn map(path: &Path) -> Result<Mmap, SafetensorsError> {

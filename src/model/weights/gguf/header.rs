@@ -8,9 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 
-use candle_core::quantized::GgmlDType;
-
 use super::GgufError;
+use super::block::BlockType;
 use super::value::{Array, FromValue, Value};
 
 /// Arrays may hold arrays; nobody nests them deeper than two, and recursion must end before the stack does.
@@ -28,7 +27,7 @@ pub struct TensorInfo {
     /// Row-major shape, outermost dimension first (GGUF writes the reverse).
     pub shape: Vec<usize>,
     /// How the elements are stored.
-    pub dtype: GgmlDType,
+    pub dtype: BlockType,
     /// The tensor's bytes, as a range of the file.
     pub range: Range<usize>,
 }
@@ -103,7 +102,7 @@ impl Header {
 struct Described {
     name: String,
     shape: Vec<usize>,
-    dtype: GgmlDType,
+    dtype: BlockType,
     bytes: usize,
     offset: u64,
 }
@@ -330,25 +329,25 @@ impl<'a> Reader<'a> {
             }
         }
         let code = self.u32(&name)?;
-        let dtype = dtype_of(code).map_err(|known_as| {
+        let dtype = BlockType::from_code(code).map_err(|known_as| {
             bad(format!(
                 "is stored as type {code}{known_as}, which cannot be read; use a file quantised as Q4_0, Q4_1, Q5_0, Q5_1, \
-                 Q8_0, Q2_K to Q6_K (the K_S, K_M and K_L mixes too), F16, BF16 or F32"
+                 Q8_0, Q2_K to Q6_K (the K_S, K_M and K_L mixes too), MXFP4, F16, BF16 or F32"
             ))
         })?;
         let offset = self.u64(&name)?;
         let row = shape.first().copied().unwrap_or(0);
-        if !row.is_multiple_of(dtype.block_size()) {
-            let block = dtype.block_size();
+        if !row.is_multiple_of(dtype.columns()) {
+            let block = dtype.columns();
             return Err(bad(format!(
                 "has rows of {row} elements, not a multiple of the {block} in a {} block",
-                dtype_name(dtype)
+                dtype.name()
             )));
         }
         let bytes = shape
             .iter()
             .try_fold(1_usize, |elements, &length| elements.checked_mul(length))
-            .and_then(|elements| (elements / dtype.block_size()).checked_mul(dtype.type_size()));
+            .and_then(|elements| (elements / dtype.columns()).checked_mul(dtype.bytes()));
         let Some(bytes) = bytes else { return Err(bad(format!("has the impossible shape {shape:?}"))) };
         shape.reverse();
         Ok(Described { name, shape, dtype, bytes, offset })
@@ -357,62 +356,4 @@ impl<'a> Reader<'a> {
     fn fault(&self, key: &str, fault: String) -> GgufError {
         GgufError::Metadata { file: self.file.to_path_buf(), key: key.to_string(), fault }
     }
-}
-
-/// A stored type as GGUF's own tools write it (`Q4_K`).
-pub fn dtype_name(dtype: GgmlDType) -> &'static str {
-    match dtype {
-        GgmlDType::F32 => "F32",
-        GgmlDType::F16 => "F16",
-        GgmlDType::BF16 => "BF16",
-        GgmlDType::Q4_0 => "Q4_0",
-        GgmlDType::Q4_1 => "Q4_1",
-        GgmlDType::Q5_0 => "Q5_0",
-        GgmlDType::Q5_1 => "Q5_1",
-        GgmlDType::Q8_0 => "Q8_0",
-        GgmlDType::Q8_1 => "Q8_1",
-        GgmlDType::Q2K => "Q2_K",
-        GgmlDType::Q3K => "Q3_K",
-        GgmlDType::Q4K => "Q4_K",
-        GgmlDType::Q5K => "Q5_K",
-        GgmlDType::Q6K => "Q6_K",
-        GgmlDType::Q8K => "Q8_K",
-    }
-}
-
-/// The element type of a code; for a code that cannot be read, its name in brackets where it has one.
-fn dtype_of(code: u32) -> Result<GgmlDType, &'static str> {
-    Ok(match code {
-        0 => GgmlDType::F32,
-        1 => GgmlDType::F16,
-        2 => GgmlDType::Q4_0,
-        3 => GgmlDType::Q4_1,
-        6 => GgmlDType::Q5_0,
-        7 => GgmlDType::Q5_1,
-        8 => GgmlDType::Q8_0,
-        10 => GgmlDType::Q2K,
-        11 => GgmlDType::Q3K,
-        12 => GgmlDType::Q4K,
-        13 => GgmlDType::Q5K,
-        14 => GgmlDType::Q6K,
-        30 => GgmlDType::BF16,
-        4 | 5 => return Err(" (Q4_2 or Q4_3, withdrawn)"),
-        // Q8_1 and Q8_K hold activations between two kernels; no converter writes weights in them.
-        9 => return Err(" (Q8_1)"),
-        15 => return Err(" (Q8_K)"),
-        16 => return Err(" (IQ2_XXS)"),
-        17 => return Err(" (IQ2_XS)"),
-        18 => return Err(" (IQ3_XXS)"),
-        19 => return Err(" (IQ1_S)"),
-        20 => return Err(" (IQ4_NL)"),
-        21 => return Err(" (IQ3_S)"),
-        22 => return Err(" (IQ2_S)"),
-        23 => return Err(" (IQ4_XS)"),
-        24..=28 => return Err(" (plain integers or F64)"),
-        29 => return Err(" (IQ1_M)"),
-        34 => return Err(" (TQ1_0)"),
-        35 => return Err(" (TQ2_0)"),
-        39 => return Err(" (MXFP4)"),
-        _ => return Err(""),
-    })
 }

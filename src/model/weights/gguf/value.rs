@@ -138,6 +138,17 @@ impl FromValue<'_> for Vec<f32> {
     }
 }
 
+impl FromValue<'_> for Vec<bool> {
+    const WANTED: &'static str = "an array of truth values";
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Array(Array::Bools(items)) => Some(items.clone()),
+            Value::Array(array) if array.is_empty() => Some(Vec::new()),
+            _ => None,
+        }
+    }
+}
+
 impl FromValue<'_> for bool {
     const WANTED: &'static str = "a truth value";
     fn from_value(value: &Value) -> Option<Self> {

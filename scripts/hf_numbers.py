@@ -1,0 +1,294 @@
+"""The numbers of a reference: logits, span masses, sinks, delta-rule attributions and greedy tokens of a transformers
+model. `hf_reference.py` and `hf_tiny.py` call it; its layout of tensors is described there. It makes no checkpoint.
+"""
+
+import json
+import platform
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+TOP_IDS = 10
+# What a delta-rule layer's output may differ from the plain definition, times its largest value where that is over 1.
+DELTA_TOLERANCE = 2e-6
+
+
+class MassHooks:
+    """Reduces each layer's attention weights to span masses as they are made, and drops them.
+
+    `offset` is the position of the first query of the current forward. Keys may be fewer than the tokens so far (the
+    cache of a sliding-window layer keeps only its window); they are always the last ones. Layers without softmax
+    attention have no `self_attn` and no masses. Where the softmax has a sink (gpt_oss), what the keys lack to 1 is its
+    share: transformers appends the sink's column, takes the softmax and drops the column.
+    """
+
+    def __init__(self, model: torch.nn.Module, request: dict):
+        self.spans = list(request["spans"].values())
+        self.rows = [request["spans"][label] for label in request["rows"]]
+        self.offset = 0
+        self.sums, self.sinks = {}, {}
+        self.handles = []
+        for name, module in model.named_modules():
+            if name.endswith(".self_attn") and "vision" not in name:
+                layer = int(name.split(".")[-2])
+                self.handles.append(module.register_forward_hook(self.hook(layer)))
+        if not self.handles:
+            raise SystemExit(f"error: {type(model).__name__} has no module named self_attn; add its name to MassHooks")
+
+    def hook(self, layer: int):
+        def reduce(module, _inputs, output):
+            weights = output[1]
+            if weights is None:
+                raise SystemExit(f"error: layer {layer} returned no attention weights; is its attention eager?")
+            weights = weights[0]  # (heads, queries, keys)
+            heads, queries, keys = weights.shape
+            first_query, first_key = self.offset, self.offset + queries - keys
+            sums = self.sums.setdefault(layer, torch.zeros(heads, len(self.rows), len(self.spans), dtype=torch.float64))
+            for r, (a, b) in enumerate(self.rows):
+                a, b = max(a - first_query, 0), min(b - first_query, queries)
+                if a >= b:
+                    continue
+                part = weights[:, a:b]
+                if hasattr(module, "sinks"):
+                    sinks = self.sinks.setdefault(layer, torch.zeros(heads, len(self.rows), dtype=torch.float64))
+                    sinks[:, r] += (1 - part.sum(dim=2, dtype=torch.float64)).sum(dim=1)
+                for s, (c, d) in enumerate(self.spans):
+                    c, d = max(c - first_key, 0), min(d - first_key, keys)
+                    if c < d:
+                        sums[:, r, s] += part[:, :, c:d].sum(dim=(1, 2), dtype=torch.float64)
+        return reduce
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """`layers` (indices), f32 `mass` [layers, heads, rows, spans] and, with sinks, `sink` [layers, heads, rows]."""
+        layers = sorted(self.sums)
+        rows = torch.tensor([b - a for a, b in self.rows], dtype=torch.float64)
+        mass = torch.stack([self.sums[layer] / rows[:, None] for layer in layers])
+        made = {"layers": np.array(layers), "mass": mass.float().numpy()}
+        if self.sinks:
+            made["sink"] = torch.stack([self.sinks[layer] / rows for layer in layers]).float().numpy()
+        return made
+
+    def close(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+class DeltaHooks:
+    """Keeps what enters each gated delta rule (Qwen3.5's linear layers), and attributes its output to the tokens.
+
+    With S the state [key dim, value dim], k and q of length 1, q scaled by key_dim^-1/2, b the write strength and e^g
+    the decay, a layer computes S_t = e^g_t (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T and o_t = S_t^T q_t. So
+    o_t = sum over s of a[t, s] v_s, and a row of a, which may be negative and need not sum to 1, is found by carrying
+    w = q_t backwards from s = t: a[t, s] = b_s (k_s . w), then w <- e^g_s (w - b_s k_s (k_s . w)). All in f64.
+    """
+
+    def __init__(self, model: torch.nn.Module, request: dict):
+        self.spans = list(request["spans"].values())
+        self.rows = [request["spans"][label] for label in request["rows"]]
+        self.layer, self.seen = None, {}
+        self.stack = ExitStack()
+        modules = [(name, module) for name, module in model.named_modules() if name.endswith(".linear_attn")]
+        for name, module in modules:
+            def enter(_module, _inputs, layer=int(name.split(".")[-2])):
+                self.layer = layer
+            self.stack.callback(module.register_forward_pre_hook(enter).remove)
+        # The layers of a model share the functions of their module: one for prompts, one for single tokens.
+        for source in {type(module).__module__ for _, module in modules}:
+            for rule in ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"):
+                original = getattr(sys.modules[source], rule)
+                self.stack.enter_context(mock.patch.object(sys.modules[source], rule, self.keep(original)))
+
+    def keep(self, rule):
+        def spy(query, key, value, *, g, beta, **more):
+            out, state = rule(query, key, value, g=g, beta=beta, **more)
+            if not more["use_qk_l2norm_in_kernel"]:
+                raise SystemExit("error: a delta rule that does not normalise its keys; DeltaHooks assumes it does")
+            kept = [x[0].detach().double() for x in (query, key, value, g, beta, out)]  # (tokens, heads, ...)
+            self.seen.setdefault(self.layer, []).append(kept)
+            return out, state
+        return spy
+
+    def attribution(self, layer: int, check: bool) -> torch.Tensor:
+        """a [row tokens, value heads, tokens] of the tokens of the row spans, one span after the other."""
+        q, k, v, g, beta, out = (torch.cat(parts) for parts in zip(*self.seen[layer]))
+        tokens, heads = beta.shape
+        # Value head h reads key head h // (value heads / key heads).
+        q, k = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (q, k))
+        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+        q = q * q.shape[-1] ** -0.5
+        wanted = torch.cat([torch.arange(a, b) for a, b in self.rows])
+        w = torch.zeros(len(wanted), *q.shape[1:], dtype=torch.float64)  # (row tokens, heads, key dim)
+        a = torch.zeros(len(wanted), heads, tokens, dtype=torch.float64)
+        for s in reversed(range(tokens)):
+            w[wanted == s] = q[s]
+            share = beta[s] * (w * k[s]).sum(-1)
+            a[:, :, s] = share
+            w = g[s].exp()[:, None] * (w - share[..., None] * k[s])
+        if check:
+            theirs = out[wanted]
+            worst = (torch.einsum("rhs,shv->rhv", a, v) - theirs).abs().max()
+            # Rounding errors of the layer's own recurrence, in f32, add up over the tokens.
+            tolerance = DELTA_TOLERANCE * max(1.0, k.shape[0] / 512) ** 0.5
+            if not worst <= tolerance * max(1.0, theirs.abs().max()):
+                raise SystemExit(f"error: layer {layer}: the attribution gives the layer's output only to {worst:.2g}")
+        return a
+
+    def numbers(self, check: bool) -> dict[str, np.ndarray]:
+        """`delta_layers` (indices) and f32 `delta_signed` and `delta_share` [layers, value heads, rows, spans]."""
+        if not self.seen:
+            return {}
+        signed, shares = [], []
+        for layer in sorted(self.seen):
+            a = self.attribution(layer, check)
+            for made, part in ((signed, a), (shares, a.abs() / a.abs().sum(-1, keepdim=True))):
+                rows = part.split([end - start for start, end in self.rows])
+                made.append(torch.stack([torch.stack([row[..., c:d].sum(-1).mean(0) for c, d in self.spans], dim=-1)
+                                         for row in rows], dim=1))
+        return {"delta_layers": np.array(sorted(self.seen)), "delta_signed": torch.stack(signed).float().numpy(),
+                "delta_share": torch.stack(shares).float().numpy()}
+
+    def close(self) -> None:
+        self.stack.close()
+
+
+class RouterMargin:
+    """The least distance between the last expert chosen and the first one not, over all tokens while it is open.
+
+    Measured on what the choice is made by: the logits, or where a correction bias is added the biased sigmoids; with
+    expert groups also between the groups.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self.least = float("inf")
+        self.handles = [module.register_forward_hook(self.measure) for module in model.modules()
+                        if type(module).__name__.lower().endswith("topkrouter")]
+
+    def measure(self, module, inputs, output):
+        scores = output[0].double()  # (tokens, experts)
+        bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
+        if bias is not None:
+            scores = scores.sigmoid() + bias
+        groups = getattr(module, "num_group", 1)
+        if groups > 1:
+            grouped = scores.unflatten(1, (groups, -1))
+            best = grouped.topk(2).values.sum(-1)
+            self.narrow(best, module.topk_group)
+            kept = torch.zeros_like(best, dtype=torch.bool).scatter(1, best.topk(module.topk_group).indices, True)
+            scores = grouped.masked_fill(~kept[..., None], float("-inf")).flatten(1)
+        self.narrow(scores, module.top_k)
+
+    def narrow(self, scores: torch.Tensor, k: int) -> None:
+        if k < scores.shape[1]:
+            best = scores.topk(k + 1).values
+            self.least = min(self.least, float((best[:, k - 1] - best[:, k]).min()))
+
+    def close(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+@torch.inference_mode()
+def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: bool = True) -> dict[str, np.ndarray]:
+    """The tensors of a request, with the layer indices as `layers` and `delta_layers`. With `chunk`, queries go through
+    in chunks over a key/value cache, so that at most heads x chunk x tokens weights live at a time. `check` compares
+    delta rules with their definition, which holds in f32 only."""
+    tokens = torch.tensor([request["tokens"]])
+    n = tokens.shape[1]
+    wanted = request["logits"]
+    with ExitStack() as stack:
+        hooks, deltas = MassHooks(model, request), DeltaHooks(model, request)
+        stack.callback(hooks.close)
+        stack.callback(deltas.close)
+        cache, logits = None, []
+        for start in range(0, n, chunk or n):
+            end = min(start + (chunk or n), n)
+            hooks.offset = start
+            keep = min(end - start, max(end - (n - wanted), 0))
+            # logits_to_keep=0 would mean all of them.
+            out = model(tokens[:, start:end], past_key_values=cache, use_cache=chunk is not None,
+                        logits_to_keep=max(keep, 1))
+            cache = out.past_key_values
+            if keep:
+                logits.append(out.logits[0, -keep:])
+            if chunk:
+                print(f"\r{end}/{n} tokens", end="", file=sys.stderr, flush=True)
+    if chunk:
+        print(file=sys.stderr)
+    logits = torch.cat(logits).float()
+    return {
+        "logits": logits.numpy(), **hooks.numbers(), **deltas.numbers(check),
+        "tokens": np.array(request["tokens"], dtype=np.uint32),
+        "top": logits.topk(min(TOP_IDS, logits.shape[1])).indices.numpy().astype(np.uint32),
+    }
+
+
+@torch.inference_mode()
+def greedy(model: torch.nn.Module, tokens: list[int], count: int) -> tuple[np.ndarray, float]:
+    """`count` argmax tokens after `tokens`, and the smallest distance between the two best logits on the way."""
+    step, cache, made, margin = torch.tensor([tokens]), None, [], float("inf")
+    for _ in range(count):
+        out = model(step, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        best = out.logits[0, -1].topk(2)
+        margin = min(margin, float(best.values[0] - best.values[1]))
+        made.append(int(best.indices[0]))
+        step, cache = best.indices[:1][None], out.past_key_values
+    return np.array(made, dtype=np.uint32), margin
+
+
+def write_request(path: Path, request: dict) -> None:
+    path.write_text(json.dumps(request) + "\n")
+
+
+def read_request(path: Path) -> dict:
+    """A trace request, checked: what it names exists and lies within the tokens."""
+    request = json.loads(path.read_text())
+    if missing := [key for key in ("tokens", "spans", "rows") if key not in request]:
+        sys.exit(f"error: {path} is no trace request: it lacks {', '.join(missing)}")
+    n = len(request["tokens"])
+    for label, (a, b) in request["spans"].items():
+        if not 0 <= a < b <= n:
+            sys.exit(f"error: {path}: span {label!r} is [{a}, {b}), which is empty or outside the {n} tokens")
+    for label in request["rows"]:
+        if label not in request["spans"]:
+            sys.exit(f"error: {path}: row {label!r} is not among the spans {list(request['spans'])}")
+    request.setdefault("logits", 1)
+    if not 1 <= request["logits"] <= n:
+        sys.exit(f"error: {path}: logits is {request['logits']}; it must be 1 to {n}")
+    return request
+
+
+def write_reference(path: Path, tensors: dict, request: dict, model: torch.nn.Module, more: dict) -> None:
+    tensors = dict(tensors)
+    layers = {key: json.dumps(tensors.pop(key).tolist()) for key in ("layers", "delta_layers") if key in tensors}
+    metadata = {
+        **layers,
+        "rows": json.dumps(request["rows"]),
+        "spans": json.dumps(list(request["spans"])),
+        "architecture": model.config.architectures[0] if model.config.architectures else type(model).__name__,
+        "attention": "eager", "dtype": "f32",
+        "torch": torch.__version__.split("+")[0], "transformers": transformers.__version__,
+        "python": platform.python_version(), **more,
+    }
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path, metadata)
+
+
+def describe(tensors: dict, request: dict) -> None:
+    """Prints the masses, sinks and delta shares averaged over heads at the first, middle and last layer of a kind."""
+    print(f"mass {list(tensors['mass'].shape)}, logits {list(tensors['logits'].shape)}, heads averaged:")
+    for name, layers in (("mass", "layers"), ("sink", "layers"), ("delta_share", "delta_layers"),
+                         ("delta_signed", "delta_layers")):
+        if name not in tensors:
+            continue
+        table = tensors[name].mean(axis=1)
+        for layer in sorted({0, len(table) // 2, len(table) - 1}):
+            for r, row in enumerate(request["rows"]):
+                cells = np.atleast_1d(table[layer, r])
+                labels = request["spans"] if len(cells) > 1 else [""]
+                line = "  ".join(f"{label} {cell:.4f}" for label, cell in zip(labels, cells))
+                print(f"  {name} layer {tensors[layers][layer]:2} {row:>6} -> {line}")

@@ -1,0 +1,388 @@
+"""Tiny random checkpoints, saved as released ones are, and the numbers that they must give: `hf_reference.py tiny`.
+
+An architecture is an entry of TINY. Where released checkpoints have another layout than save_pretrained writes, the
+entry names a function of hf_layouts.py that rewrites the folder; the numbers are made from what a reader of the folder
+gets, after a check that it gives what the model in memory gave.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
+
+import hf_layouts
+from hf_numbers import RouterMargin, describe, greedy, reference, write_reference, write_request
+
+PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
+GREEDY_TOKENS = 64
+LOGIT_POSITIONS = 16
+FIXTURE_BYTES = 1_000_000
+# A greedy step whose two best logits are closer than this could flip between implementations that agree in every
+# number to the tolerance of the parity tests (1e-3), so a seed that gives one is refused. Likewise a token that all
+# but chooses another expert.
+LEAST_MARGIN = 1e-2
+LEAST_ROUTER_MARGIN = 1e-3
+# The buffer that a router adds to its sigmoids to choose by.
+CORRECTION = "e_score_correction_bias"
+
+# What every architecture shares. Sizes are odd on purpose: none is a multiple of a SIMD width or a block size, so a
+# kernel that forgets its remainder cannot pass. The norm's epsilon is large on purpose: with a usual one, an engine
+# that has the value built in instead of reading it would differ by less than the tolerance. `vocab_size` is the
+# tokeniser's.
+SHARED = dict(
+    hidden_size=72,
+    intermediate_size=100,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    max_position_embeddings=8192,
+    rms_norm_eps=1e-3,
+)
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny checkpoint: transformers' model type, what differs from SHARED, and how it is saved."""
+
+    model_type: str
+    config: dict = field(default_factory=dict)
+    # For a model type that holds the text model's settings as `text_config`: what lies beside them.
+    around: dict | None = None
+    # Standard deviation of a tied embedding. It is small because the last hidden state would otherwise be most like the
+    # embedding of the token that was read, and greedy decoding would repeat one token for ever.
+    embedding: float = 0.12
+    # The type on disk, to which the weights are rounded. Released checkpoints are bfloat16.
+    dtype: torch.dtype = torch.bfloat16
+    # Released checkpoints keep the template in tokenizer_config.json (older) or chat_template.jinja (newer).
+    template_in_own_file: bool = True
+    # The largest size of a shard, where there are several.
+    shard: str | None = None
+    # Rewrites the folder that save_pretrained wrote to the layout of released checkpoints.
+    release: Callable[[Path], None] | None = None
+    seed: int = 1
+
+
+# With these numbers the rotary wavelengths of 10 pairs (head_dim 20) fall in all three of YaRN's ranges: kept, blended
+# and slowed down, and the slowed ones matter within the prompt.
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=512)
+
+# Two linear key heads serve six value heads. A rotary quarter of head_dim 24 is three pairs, one for each of the
+# sections that images would use.
+QWEN35 = dict(hidden_size=60, intermediate_size=68, head_dim=24, num_hidden_layers=4, linear_num_key_heads=2,
+              linear_num_value_heads=6, linear_key_head_dim=30, linear_value_head_dim=10, linear_conv_kernel_dim=4,
+              rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25,
+                                   mrope_section=[1, 1, 1], mrope_interleaved=True))
+
+# query_pre_attn_scalar is not head_dim. The sliding layers rotate faster than the global ones.
+GEMMA3 = dict(head_dim=20, num_hidden_layers=4, sliding_window=23, query_pre_attn_scalar=13,
+              rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=20000.0, factor=8.0),
+                                   sliding_attention=dict(rope_type="default", rope_theta=300.0)))
+
+# Three of seven experts a token, none of a usual size.
+QWEN3_MOE = dict(hidden_size=60, head_dim=20, num_experts=7, num_experts_per_tok=3, moe_intermediate_size=28,
+                 tie_word_embeddings=False, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+
+# The limit of the experts' activation is low enough to clip.
+GPT_OSS = dict(head_dim=20, sliding_window=23, num_local_experts=5, num_experts_per_tok=2, swiglu_limit=2.5,
+               layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+               max_position_embeddings=2048, tie_word_embeddings=False,
+               rope_parameters=dict(YARN, factor=8.0, original_max_position_embeddings=256, beta_fast=16.0,
+                                    beta_slow=1.0, truncate=False))
+
+# Five rotary pairs of ten; a dense first layer.
+GLM4_MOE = dict(hidden_size=60, head_dim=20, attention_bias=True, first_k_dense_replace=1, n_routed_experts=9,
+                num_experts_per_tok=3, moe_intermediate_size=20, n_shared_experts=2, routed_scaling_factor=1.7,
+                tie_word_embeddings=False,
+                rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+MINIMAX_M2 = dict(hidden_size=60, head_dim=20, intermediate_size=28, num_local_experts=7, num_experts_per_tok=3,
+                  tie_word_embeddings=False,
+                  rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+
+# One entry an architecture or variant.
+TINY = {
+    "llama": Tiny("llama", dict(head_dim=12, tie_word_embeddings=False,
+                                rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+                  dtype=torch.float32, template_in_own_file=False, seed=2),
+    # head_dim is not hidden_size / heads. With these numbers the ten rotary wavelengths fall in all three of the
+    # llama3 ranges (kept, blended, slowed down), and the slowed ones matter within the prompt.
+    "llama3": Tiny("llama", dict(head_dim=20, tie_word_embeddings=True,
+                                 rope_parameters=dict(rope_type="llama3", rope_theta=50000.0, factor=8.0,
+                                                      low_freq_factor=1.0, high_freq_factor=4.0,
+                                                      original_max_position_embeddings=512)),
+                   embedding=0.35, dtype=torch.float32, seed=4),
+    # head_dim is hidden_size / heads = 12: six rotary pairs.
+    "qwen2": Tiny("qwen2", dict(tie_word_embeddings=True, max_position_embeddings=2048, rope_parameters=YARN), seed=2),
+    "qwen3": Tiny("qwen3", dict(
+        head_dim=20, tie_word_embeddings=False, max_position_embeddings=2048,
+        rope_parameters=dict(YARN, attention_factor=1.3, beta_fast=8.0, beta_slow=3.0)), seed=2),
+    "qwen35-text": Tiny("qwen3_5_text", dict(
+        QWEN35, tie_word_embeddings=False,
+        layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"]), seed=1),
+    "qwen35-nested": Tiny("qwen3_5", dict(
+        QWEN35, tie_word_embeddings=True,
+        layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"]),
+        around=dict(tie_word_embeddings=True, vision_config=dict(
+            depth=1, hidden_size=12, intermediate_size=20, num_heads=2, out_hidden_size=60, patch_size=4,
+            num_position_embeddings=4)),
+        release=hf_layouts.add_qwen35_extras, seed=2),
+    "gemma3": Tiny("gemma3_text", dict(GEMMA3, layer_types=[
+        "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]), seed=2),
+    # The settings as gemma-3-4b-it has them: a pattern instead of a list of layers, rope_theta and its local sibling.
+    "gemma3-nested": Tiny("gemma3", dict(GEMMA3, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
+        around=dict(mm_tokens_per_image=1, vision_config=dict(
+            model_type="siglip_vision_model", hidden_size=12, intermediate_size=20, num_hidden_layers=1,
+            num_attention_heads=2, image_size=8, patch_size=4)),
+        release=hf_layouts.age_gemma3, seed=1),
+    "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True, mlp_only_layers=[1]), seed=2),
+    # Sparse where (layer + 1) % 2 is 0: layers 1 and 3.
+    "qwen3-moe-unnormalised": Tiny("qwen3_moe", dict(
+        QWEN3_MOE, num_hidden_layers=4, norm_topk_prob=False, decoder_sparse_step=2, num_experts=5,
+        num_experts_per_tok=2), seed=1),
+    "gpt-oss": Tiny("gpt_oss", dict(GPT_OSS, hidden_size=60, intermediate_size=36), seed=9),
+    "gpt-oss-mxfp4": Tiny("gpt_oss", dict(GPT_OSS, hidden_size=96, intermediate_size=64),
+                          release=hf_layouts.quantise_gpt_oss, seed=2),
+    # As GLM-4.5-Air, but for the groups of experts (two of three).
+    "glm4-moe": Tiny("glm4_moe", dict(GLM4_MOE, use_qk_norm=False, n_group=3, topk_group=2, norm_topk_prob=True),
+                     release=hf_layouts.add_glm4_extras, seed=7),
+    # As GLM-4.5 and 4.6: norms of queries and keys, one group.
+    "glm4-moe-qk-norm": Tiny("glm4_moe", dict(GLM4_MOE, use_qk_norm=True, n_group=1, topk_group=1,
+                                              norm_topk_prob=True), seed=36),
+    "minimax-m2": Tiny("minimax_m2", MINIMAX_M2, seed=90),
+    # Blocks of 128 x 128 with remainders on both sides: 140 = 128 + 12, 144 = 128 + 16, 36 < 128.
+    "minimax-m2-fp8": Tiny("minimax_m2", dict(
+        MINIMAX_M2, hidden_size=140, head_dim=24, intermediate_size=36, num_hidden_layers=2, num_local_experts=5,
+        num_experts_per_tok=2), release=hf_layouts.quantise_minimax, seed=1),
+    # Settings as before transformers 5: rope_theta and rope_scaling instead of rope_parameters.
+    "llama-old-config": Tiny("llama", dict(
+        hidden_size=60, head_dim=20, tie_word_embeddings=False, rope_parameters=dict(
+            rope_type="llama3", rope_theta=50000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=512)), release=hf_layouts.age_settings, seed=4),
+    # The same with `type`, which was the first name of `rope_type`, and two shards.
+    "qwen2-sharded": Tiny("qwen2", dict(hidden_size=60, tie_word_embeddings=False, max_position_embeddings=2048,
+                                        rope_parameters=YARN),
+                          shard="150KB", release=hf_layouts.age_first_settings, seed=4),
+}
+
+# The request of the tiny fixtures. Spans overlap (`overlap`, `tail`), leave a gap (tokens 1..17), start and end off
+# every block, lie wholly after a row span (`query` seen from `new`), or cover all (its mass is 1).
+TINY_SPANS = {
+    "bos": [0, 1],
+    "old": [17, 54],
+    "neighbour": [54, 83],
+    "one": [64, 65],
+    "overlap": [40, 97],
+    "new": [83, 120],
+    "tail": [101, 151],
+    "query": [139, 151],
+    "all": [0, 151],
+}
+TINY_ROWS = ["new", "query"]
+
+# A few merges, so that a token can lie across a border: a content that starts with a line break merges with the one
+# that the chat template puts before it (`ĊĊ`).
+MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "Ċ Ċ", "in g", "Ġ Ġ"]
+SPECIAL_TOKENS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+CHAT_TEMPLATE = (
+    "{%- for turn in messages -%}"
+    "{{- '<|im_start|>' ~ turn['role'] ~ '\\n' ~ turn['content'] ~ '<|im_end|>\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+)
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE: 256 bytes, MERGES and the three ChatML tokens."""
+    merges = [tuple(merge.split(" ")) for merge in MERGES]
+    tokens = sorted(pre_tokenizers.ByteLevel.alphabet()) + ["".join(merge) for merge in merges]
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>",
+                                   clean_up_tokenization_spaces=False,
+                                   model_max_length=SHARED["max_position_embeddings"])
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def random_vector(name: str, initial: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """One value for a tensor of one dimension, by its kind."""
+    last = name.rsplit(".", 1)[-1]
+    if "norm" in name:
+        # Norms start at 1, or at 0 where the model multiplies by 1 + weight. A norm of queries or keys sets how sharp
+        # attention is, whatever the projection's scale.
+        return initial + (0.5 if name.endswith(("q_norm.weight", "k_norm.weight")) else 0) + 0.25 * noise
+    if last == "A_log":
+        # From heads that keep a token through the whole prompt to heads that forget it at once.
+        return torch.linspace(-6.0, 0.5, len(noise)) + 0.3 * noise
+    if last == "dt_bias":
+        return noise
+    if name.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")):
+        return 0.5 * noise
+    if last == "sinks":
+        # From a sink that takes little to one that takes most of what its head has to give.
+        return torch.linspace(1.0, 7.0, len(noise)) + noise
+    if name.endswith("router.bias"):
+        return 0.5 * noise
+    return 0.1 * noise
+
+
+@torch.no_grad()
+def randomise(model: torch.nn.Module, seed: int, embedding: float) -> None:
+    """Weights under which parity is hard to reach by accident: attention far from uniform, heads unlike each other.
+
+    A fresh initialisation (std 0.02, norms 1) gives nearly uniform attention, which hides mistakes in rotation, scale
+    and grouping. Here scores have a standard deviation of about 1 to 5 from the first head to the last.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    config = model.config.get_text_config()
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    # Gemma multiplies by the root of hidden_size what it reads, not what it predicts from.
+    embedding /= getattr(model.get_input_embeddings(), "scalar_embed_scale", 1.0) ** 0.5
+    tied = config.tie_word_embeddings
+    for name, weight in sorted(model.named_parameters()):
+        noise = torch.randn(weight.shape, generator=generator)
+        if weight.dim() == 1:
+            weight.copy_(random_vector(name, weight, noise))
+            if tied and name.endswith(("model.norm.weight", "language_model.norm.weight")):
+                weight.add_(0.35 / embedding - 1)  # logits of the same size whatever the embedding's
+        elif "embed" in name:
+            weight.copy_((embedding if tied else 1.0) * noise)
+        elif name.endswith("proj_bias"):
+            weight.copy_(0.3 * noise)
+        else:
+            gain, inputs = 1.0, weight[0].numel()
+            if ".experts." in name:
+                # [experts, outputs, inputs], but for gpt_oss, which also clips large values.
+                inputs = weight.shape[1 if config.model_type == "gpt_oss" else 2]
+                gain = 1.8 if config.model_type == "gpt_oss" else 1.0
+            elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+                # Decisive, but for sigmoids not so much that they saturate.
+                gain = 2.5 if config.model_type in ("qwen3_moe", "gpt_oss") else 1.5
+            elif name.endswith(("q_proj.weight", "k_proj.weight")) and "vision" not in name:
+                heads = weight.shape[0] // head_dim
+                gain = torch.linspace(1.0, 2.2, heads).repeat_interleave(head_dim)[:, None]
+            elif name.endswith("in_proj_b.weight"):
+                gain = torch.linspace(1.0, 3.0, weight.shape[0])[:, None]
+            elif name.endswith("conv1d.weight"):
+                # From nearly linear in the activation that follows to well bent by it. Keys that are all bent point
+                # the same way, and the state forgets what it was told before. Values are large, so that the epsilon of
+                # the norm after them does not swamp them.
+                gain = torch.tensor([0.1, 0.2, 0.4, 0.8, 1.5]).repeat(len(weight))[:len(weight), None, None]
+                gain[2 * config.linear_num_key_heads * config.linear_key_head_dim:] = 4.0
+            elif name.startswith("lm_head"):
+                gain = 2.5
+            weight.copy_(gain * noise * inputs ** -0.5)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith(CORRECTION):
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
+
+
+def load(folder: Path, dtype: torch.dtype, **more) -> torch.nn.Module:
+    """What a reader of the folder gets, with the plainest implementation of everything. Quantised weights are
+    dequantised here, by their format's definition."""
+    with hf_layouts.dequantised(folder) if not more else nullcontext(folder) as plain:
+        return AutoModelForCausalLM.from_pretrained(plain, dtype=dtype, attn_implementation="eager",
+                                                    experts_implementation="eager", **more).eval()
+
+
+def make(tiny: Tiny, seed: int, out: Path) -> None:
+    """Writes the checkpoint and its tokeniser."""
+    tokenizer = tiny_tokenizer()
+    settings = {**SHARED, **tiny.config, "vocab_size": len(tokenizer), "bos_token_id": None,
+                "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    if tiny.around is not None:
+        settings = {**tiny.around, "text_config": settings}
+    config = AutoConfig.for_model(tiny.model_type, **settings)
+    auto = hf_layouts.whole_class(tiny.model_type) or AutoModelForCausalLM
+    build = getattr(auto, "from_config", None) or auto._from_config
+    model = build(config, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    randomise(model, seed, tiny.embedding)
+    probe = torch.arange(1, 40)[None]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(tiny.dtype))
+        memory = model(probe).logits
+    # A router's correction is kept in f32, whatever the type of the rest.
+    corrections = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(CORRECTION)}
+    model.to(tiny.dtype)
+    for name, buffer in corrections.items():
+        model.get_submodule(name.removesuffix(f".{CORRECTION}"))._buffers[CORRECTION] = buffer
+    out.mkdir(parents=True, exist_ok=True)
+    for stale in [*out.glob("*.safetensors"), *out.glob("*.json"), *out.glob("*.jinja")]:
+        stale.unlink()
+    model.save_pretrained(out, **({"max_shard_size": tiny.shard} if tiny.shard else {}))
+    tokenizer.save_pretrained(out, save_jinja_files=tiny.template_in_own_file)
+    hf_layouts.settle_types(out)
+    if tiny.release:
+        tiny.release(out)
+    check_layout(out, model.float(), memory, probe)
+
+
+@torch.inference_mode()
+def check_layout(out: Path, model: torch.nn.Module, logits: torch.Tensor, probe: torch.Tensor) -> None:
+    """Exits where a reader of the folder does not get `model`, whose answer to `probe` is `logits`."""
+    read = load(out, torch.float32)
+    if method := hf_layouts.quantisation(out):
+        # Not the model, but near it (a 4-bit float that is clipped loses a quarter) ...
+        kept = dict(model.named_parameters())
+        for name, parameter in read.named_parameters():
+            if (parameter - kept[name]).abs().max() > 0.26 * kept[name].abs().max():
+                sys.exit(f"error: {out} reads back with another {name}")
+        # ... and transformers' own dequantisation gives what ours does. It takes the size of fp8 blocks from the number
+        # of scales, which is wrong with remainders; hf_layouts.py compares padded weights instead.
+        if method == "fp8":
+            return
+        logits = load(out, torch.float32, quantization_config=Mxfp4Config(dequantize=True))(probe).logits
+    difference = (logits - read(probe).logits).abs().max()
+    if difference != 0:
+        sys.exit(f"error: {out} reads back as another model: logits differ by {difference}")
+
+
+def run_tiny(args: argparse.Namespace) -> None:
+    tiny, out = TINY[args.arch], args.out
+    seed = tiny.seed if args.seed is None else args.seed
+    make(tiny, seed, out)
+    model = load(out, torch.float32)
+    draw = torch.Generator().manual_seed(seed + 1)
+    vocab = model.config.get_text_config().vocab_size
+    request = {
+        "tokens": torch.randint(0, vocab, (PROMPT_TOKENS,), generator=draw).tolist(),
+        "spans": TINY_SPANS, "rows": TINY_ROWS, "logits": LOGIT_POSITIONS,
+    }
+    write_request(out / "tokens.json", request)
+    router = RouterMargin(model)
+    tensors = reference(model, request, chunk=None)
+    tensors["greedy"], margin = greedy(model, request["tokens"], GREEDY_TOKENS)
+    router.close()
+    if margin < LEAST_MARGIN:
+        sys.exit(f"error: with seed {seed} two logits of a greedy step are only {margin:.2g} apart (at least "
+                 f"{LEAST_MARGIN} is needed for a stable test); choose another --seed")
+    if router.least < LEAST_ROUTER_MARGIN:
+        sys.exit(f"error: with seed {seed} a token's last expert is only {router.least:.2g} ahead of the next one (at "
+                 f"least {LEAST_ROUTER_MARGIN} is needed for a stable test); choose another --seed")
+    whole = tensors["mass"][..., list(TINY_SPANS).index("all")] + tensors.get("sink", 0)
+    if np.abs(whole - 1).max() > 1e-5:
+        sys.exit(f"error: the masses of the whole prompt are not 1 but {whole.min()}..{whole.max()}")
+    # The same in the type that large models are run in, to state a bound for others' bf16 by transformers' own.
+    for name, tensor in reference(load(out, torch.bfloat16), request, chunk=None, check=False).items():
+        if name in ("logits", "mass", "sink", "delta_signed", "delta_share"):
+            tensors[f"{name}_bf16"] = tensor
+    write_reference(out / "reference.safetensors", tensors, request, model, {
+        "command": f"hf_reference.py tiny {args.arch} --seed {seed}", "seed": str(seed), "arch": args.arch})
+    size = sum(path.stat().st_size for path in out.iterdir())
+    if size >= FIXTURE_BYTES:
+        sys.exit(f"error: {out} holds {size} bytes; a fixture stays under {FIXTURE_BYTES}: make the model smaller")
+    describe(tensors, request)
+    print(f"bf16 logits differ by {np.abs(tensors['logits_bf16'] - tensors['logits']).max():.3g}, masses by "
+          f"{np.abs(tensors['mass_bf16'] - tensors['mass']).max():.3g}; router margin {router.least:.3g}")
+    print(f"greedy margin {margin:.3g}, {len(set(tensors['greedy'].tolist()))} different tokens; {size} bytes in {out}")

@@ -1,0 +1,167 @@
+//! The implicit attention of Gated DeltaNet layers, summed into segments.
+//!
+//! The output of a gated delta rule is a weighted sum of values, o_t = sum over s <= t of a_ts v_s. For one row t the
+//! weights come out backwards: w = q_t; for s = t, t - 1, ...: a_ts = b_s (k_s . w), then w <- e^(g_s) (w - b_s k_s (k_s . w)).
+//! Here all rows of a span go backwards together, a block of keys at a time: with W their w at the block's end,
+//! A = ((W K^T) * e^(G_end - G_j)) T, and W <- e^(G_end) W - (A * e^(G_j)) K, where T and G are the rule's own ([`Blocks`]).
+//! The weights of a block are summed at once, so memory grows with rows and segments, and time linearly with the context.
+
+use std::ops::Range;
+
+use candle_core::{Result, Tensor};
+
+mod block;
+mod chunked;
+mod cpu;
+mod gather;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use block::{BLOCK, Blocks, block_length, blocked, normalised};
+use cpu::Walk;
+pub(crate) use cpu::rule as cpu_rule;
+use gather::HeadSums;
+
+/// Rows that go backwards together.
+const ROWS: usize = 512;
+/// Keys whose blocks are prepared together.
+const PANEL: usize = 16 * BLOCK;
+
+/// Keys, decays and strengths of one layer's tokens from the first on, in the chunks that they came in. A clone shares
+/// them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    pieces: Vec<Piece>,
+    length: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Piece {
+    start: usize,
+    /// (l, key_heads, key_dim) in the model's dtype, not normalised: as exact as normalised f32, and smaller.
+    k: Tensor,
+    /// (l, value_heads), f32.
+    g: Tensor,
+    beta: Tensor,
+}
+
+impl History {
+    /// Tokens kept.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Appends a copy of the first `l` tokens of a chunk.
+    pub fn push(&mut self, k: &Tensor, g: &Tensor, beta: &Tensor, l: usize) -> Result<()> {
+        // Copies, because a view would keep the whole chunk's activations in memory.
+        let copy = |x: &Tensor| x.narrow(0, 0, l)?.force_contiguous();
+        self.pieces.push(Piece { start: self.length, k: copy(k)?, g: copy(g)?, beta: copy(beta)? });
+        self.length += l;
+        Ok(())
+    }
+
+    /// The first `length` tokens.
+    pub fn up_to(&self, length: usize) -> Result<History> {
+        let mut kept = History::default();
+        for piece in self.pieces.iter().filter(|p| p.start < length) {
+            let l = piece.k.dim(0)?;
+            if piece.start + l <= length {
+                kept.pieces.push(piece.clone());
+                kept.length += l;
+            } else {
+                kept.push(&piece.k, &piece.g, &piece.beta, length - piece.start)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
+    fn part(&self, range: Range<usize>) -> Result<[Tensor; 3]> {
+        let first = self.pieces.partition_point(|p| p.start <= range.start).saturating_sub(1);
+        let (mut k, mut g, mut beta) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in self.pieces[first..].iter().take_while(|p| p.start < range.end) {
+            let from = range.start.saturating_sub(piece.start);
+            let l = piece.k.dim(0)?.min(range.end - piece.start) - from;
+            k.push(piece.k.narrow(0, from, l)?);
+            g.push(piece.g.narrow(0, from, l)?);
+            beta.push(piece.beta.narrow(0, from, l)?);
+        }
+        let k = normalised(&Tensor::cat(&k, 0)?, 1.0)?;
+        Ok([k, Tensor::cat(&g, 0)?.contiguous()?, Tensor::cat(&beta, 0)?.contiguous()?])
+    }
+
+    /// Their blocks: always of the full length, so that the arithmetic does not depend on the chunks.
+    fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
+        let [k, g, beta] = self.part(range)?;
+        Blocks::new(&k, &g, &beta, BLOCK)
+    }
+}
+
+/// What rows pay to each segment of the keys, summed over the rows; both `[value_heads][segments]`, row-major.
+#[derive(Debug)]
+pub(super) struct DeltaSums {
+    /// Sum of the weights.
+    pub signed: Vec<f64>,
+    /// Sum of the weights' sizes, each row's divided by that over all of its keys; 0 where a row has no weight at all.
+    pub share: Vec<f64>,
+}
+
+/// Sums the implicit attention of the queries `q` (r, key_heads, key_dim), as they leave the convolution, at the
+/// positions from `first_row` on. `bounds` are the ascending borders of the segments.
+pub(super) fn segment_sums(
+    q: &Tensor,
+    first_row: usize,
+    history: &History,
+    bounds: &[usize],
+) -> Result<DeltaSums> {
+    let (rows, key_heads, key_dim) = q.dims3()?;
+    let kept = history.len();
+    if kept < first_row + rows {
+        candle_core::bail!(
+            "This is a bug: rows {first_row}..{} but only {kept} keys were kept",
+            first_row + rows
+        );
+    }
+    let value_heads = history.pieces.first().map_or(Ok(0), |p| p.g.dim(1))?;
+    if value_heads == 0 || value_heads % key_heads != 0 {
+        candle_core::bail!(
+            "the delta rule: {value_heads} value heads are no multiple of {key_heads} key heads"
+        );
+    }
+    let segments = bounds.len().saturating_sub(1);
+    let mut all =
+        DeltaSums { signed: vec![0.0; value_heads * segments], share: vec![0.0; value_heads * segments] };
+    let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
+    for start in (0..rows).step_by(ROWS) {
+        let r = ROWS.min(rows - start);
+        let q = q.narrow(1, start, r)?.contiguous()?;
+        let mut heads = vec![HeadSums::new(segments, r); value_heads];
+        let walk = if q.device().is_cpu() { walk_on_cpu } else { chunked::walk };
+        walk(&q, first_row + start, history, bounds, &mut heads)?;
+        for (h, head) in heads.iter().enumerate() {
+            for segment in 0..segments {
+                all.signed[h * segments + segment] += head.signed(segment);
+                all.share[h * segments + segment] += head.share(segment);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// [`chunked::walk`] on f32 slices.
+fn walk_on_cpu(
+    q: &Tensor,
+    first_row: usize,
+    history: &History,
+    bounds: &[usize],
+    heads: &mut [HeadSums],
+) -> Result<()> {
+    let mut rows = Walk::new(q, first_row, heads.len())?;
+    let end = first_row + q.dim(1)?;
+    for start in (0..end).step_by(PANEL).rev() {
+        let panel = start..end.min(start + PANEL);
+        let [k, g, beta] = history.part(panel.clone())?;
+        rows.back(&k, &g, &beta, panel, bounds, heads)?;
+    }
+    Ok(())
+}

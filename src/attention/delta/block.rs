@@ -1,0 +1,139 @@
+//! Blocks of the gated delta rule: what both the rule ([`crate::model`]) and the observer of its implicit attention
+//! need, once.
+//!
+//! Within a block of c tokens, with G_i the sum of the log decays of tokens 0..=i, the rule is a linear system: with
+//! L_ij = b_i (k_i . k_j) e^(G_i - G_j) for j < i, what is written to the state is (I + L)^-1 diag(b) (v - what the state
+//! holds already). Everything here is f32 and made of Candle operations, on any device.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+/// Tokens of a block.
+pub(crate) const BLOCK: usize = 64;
+/// Added to a head's squared norm before the root (transformers, `l2norm`).
+const NORM_EPS: f64 = 1e-6;
+/// e^x is 0 in f32 well above this log decay; sums of smaller ones would only lose the digits of others.
+const NO_MEMORY: f64 = -1000.0;
+/// Up to this size a triangle is inverted under masks; larger ones are cut into quarters.
+const MASKED: usize = 16;
+
+/// Queries or keys (l, heads, d) in any dtype, each head divided by its norm and multiplied by `scale`: f32
+/// (transformers, `l2norm`).
+pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
+    let x = x.to_dtype(DType::F32)?.contiguous()?;
+    let norm = (x.sqr()?.sum_keepdim(2)? + NORM_EPS)?.sqrt()?;
+    x.broadcast_mul(&(norm.recip()? * scale)?)
+}
+
+/// How long a block for `l` tokens is: a power of two, [`BLOCK`] at most.
+pub(crate) fn block_length(l: usize) -> usize {
+    l.next_power_of_two().min(BLOCK)
+}
+
+/// A run of blocks of `c` tokens.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// How many.
+    pub n: usize,
+    /// Tokens of each.
+    pub c: usize,
+    /// Normalised keys, (n * key_heads, c, key_dim).
+    pub k: Tensor,
+    /// G_i, (n * value_heads, c, 1).
+    pub log_decay: Tensor,
+    /// e^(G_i - G_j) where j <= i, else 0: (n * value_heads, c, c).
+    pub pairwise: Tensor,
+    /// (I + L)^-1 diag(b), (n * value_heads, c, c).
+    pub transform: Tensor,
+}
+
+impl Blocks {
+    /// Blocks of the normalised keys `k` (l, key_heads, key_dim), the log decays `g` and the strengths `beta`, both
+    /// (l, value_heads), all f32. The last one is filled up with tokens that change nothing.
+    pub fn new(k: &Tensor, g: &Tensor, beta: &Tensor, c: usize) -> Result<Self> {
+        let (l, key_heads, _) = k.dims3()?;
+        let value_heads = g.dim(1)?;
+        let (n, group) = (l.div_ceil(c), value_heads / key_heads);
+        let k = blocked(k, c)?;
+        let g = blocked(&g.maximum(NO_MEMORY)?.unsqueeze(2)?, c)?; // (n * value_heads, c, 1)
+        let beta = blocked(&beta.unsqueeze(2)?, c)?;
+
+        // 1. Decays. G_i - G_j is summed anew for each pair: a difference of two long sums would have lost its digits.
+        let lower = Tensor::tril2(c, DType::F32, k.device())?; // [i >= m]
+        let after = (&lower - Tensor::eye(c, DType::F32, k.device())?)?; // [m > j]
+        let heads = n * value_heads;
+        let so_far = g.reshape((heads, 1, c))?.broadcast_mul(&lower)?.reshape((heads * c, c))?; // g_m [m <= i]
+        let log_decay = so_far.sum_keepdim(1)?.reshape((heads, c, 1))?;
+        let pairwise = so_far.matmul(&after)?.exp()?.reshape((heads, c, c))?.broadcast_mul(&lower)?;
+
+        // 2. The triangle. Keys serve `group` consecutive value heads.
+        let products = k.matmul(&k.transpose(1, 2)?)?;
+        let triangle = products
+            .reshape((n * key_heads, 1, c, c))?
+            .broadcast_mul(&pairwise.reshape((n * key_heads, group, c, c))?)?
+            .reshape((heads, c, c))?
+            .broadcast_mul(&beta)?;
+
+        // 3. Its inverse.
+        let transform = unit_inverse(&triangle)?.broadcast_mul(&beta.reshape((heads, 1, c))?)?;
+        Ok(Blocks { n, c, k, log_decay, pairwise, transform })
+    }
+
+    /// e^(G_last - G_j): (n * value_heads, 1, c).
+    pub fn to_end(&self) -> Result<Tensor> {
+        self.pairwise.narrow(1, self.c - 1, 1)
+    }
+
+    /// The part of block `i` of a tensor whose first axis is (n * heads).
+    pub fn part(&self, tensor: &Tensor, i: usize) -> Result<Tensor> {
+        let heads = tensor.dim(0)? / self.n;
+        tensor.narrow(0, i * heads, heads)
+    }
+}
+
+/// (l, heads, d) -> (n * heads, c, d), filled up with zeros.
+pub(crate) fn blocked(x: &Tensor, c: usize) -> Result<Tensor> {
+    let (l, heads, d) = x.dims3()?;
+    let n = l.div_ceil(c);
+    let x = if n * c == l { x.clone() } else { x.pad_with_zeros(0, 0, n * c - l)? };
+    x.contiguous()?.reshape((n, c, heads, d))?.transpose(1, 2)?.contiguous()?.reshape((n * heads, c, d))
+}
+
+/// (I + L)^-1 for the strictly lower triangles L of (batch, c, c), c a power of two; what is on and above the diagonal is
+/// not read. By halves: the inverse of [[A, 0], [C, B]] is [[A', 0], [-B' C A', B']]. Unlike a sum of powers of L, whose
+/// terms grow and cancel where keys repeat, this loses no digits.
+fn unit_inverse(l: &Tensor) -> Result<Tensor> {
+    let (batch, c, _) = l.dims3()?;
+    if c <= MASKED {
+        return masked_inverse(l, c);
+    }
+    let h = c / 2;
+    let quarter = |row: usize, column: usize| l.narrow(1, row * h, h)?.narrow(2, column * h, h);
+    let both = unit_inverse(&Tensor::cat(&[quarter(0, 0)?, quarter(1, 1)?], 0)?)?;
+    let (a, b) = (both.narrow(0, 0, batch)?, both.narrow(0, batch, batch)?);
+    let corner = b.matmul(&quarter(1, 0)?.contiguous()?)?.matmul(&a)?.neg()?;
+    let top = Tensor::cat(&[&a, &a.zeros_like()?], 2)?;
+    Tensor::cat(&[top, Tensor::cat(&[corner, b], 2)?], 1)
+}
+
+/// [`unit_inverse`] from small to large: with X the inverse of the diagonal blocks of size s, that of size 2 s is
+/// X - X C X, where C is the part of L between them.
+fn masked_inverse(l: &Tensor, c: usize) -> Result<Tensor> {
+    let l = l.contiguous()?;
+    let one = Tensor::eye(c, DType::F32, l.device())?;
+    let mut inverse = one.broadcast_sub(&l.broadcast_mul(&between(c, 1, l.device())?)?)?;
+    let mut s = 2;
+    while s < c {
+        let corners = l.broadcast_mul(&between(c, s, l.device())?)?;
+        inverse = (&inverse - inverse.matmul(&corners)?.matmul(&inverse)?)?;
+        s *= 2;
+    }
+    Ok(inverse)
+}
+
+/// 1 where a (c, c) matrix has the lower left quarters of its diagonal blocks of size 2 s, else 0.
+fn between(c: usize, s: usize, device: &Device) -> Result<Tensor> {
+    let inside = |i: usize, j: usize| i / (2 * s) == j / (2 * s) && i / s > j / s;
+    let mask: Vec<f32> =
+        (0..c).flat_map(|i| (0..c).map(move |j| if inside(i, j) { 1.0 } else { 0.0 })).collect();
+    Tensor::from_vec(mask, (c, c), device)
+}

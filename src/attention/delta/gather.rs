@@ -1,0 +1,88 @@
+//! What rows pay to the segments of the keys.
+
+use std::ops::Range;
+
+/// Adds up the weights of one value head's rows.
+#[derive(Debug, Clone)]
+pub(super) struct HeadSums {
+    /// Of each segment.
+    signed: Vec<f64>,
+    /// `[segment][row]`
+    sizes: Vec<f64>,
+    /// The sizes of all of a row's weights, inside segments or not.
+    totals: Vec<f64>,
+}
+
+impl HeadSums {
+    pub fn new(segments: usize, rows: usize) -> Self {
+        HeadSums { signed: vec![0.0; segments], sizes: vec![0.0; segments * rows], totals: vec![0.0; rows] }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.totals.len()
+    }
+
+    /// Adds what a row pays to some keys of a segment, or to keys outside of all.
+    pub fn add_one(&mut self, segment: Option<usize>, row: usize, signed: f32, size: f32) {
+        let rows = self.rows();
+        self.totals[row] += f64::from(size);
+        if let Some(segment) = segment {
+            self.signed[segment] += f64::from(signed);
+            self.sizes[segment * rows + row] += f64::from(size);
+        }
+    }
+
+    /// Adds the weights (rows, m), row-major, of the rows from `first` on over the keys `at..at + m`.
+    pub fn add(&mut self, weights: &[f32], m: usize, at: usize, first: usize, bounds: &[usize]) {
+        for (segment, keys) in pieces(bounds, at..at + m) {
+            for (row, weights) in weights.chunks_exact(m).enumerate() {
+                let (signed, size) = sums(&weights[keys.start - at..keys.end - at]);
+                self.add_one(segment, first + row, signed, size);
+            }
+        }
+    }
+
+    /// The sum over the rows of a segment's signed weights.
+    pub fn signed(&self, segment: usize) -> f64 {
+        self.signed[segment]
+    }
+
+    /// The sum over the rows of the share of a segment. A row without any weight has none.
+    pub fn share(&self, segment: usize) -> f64 {
+        let sizes = &self.sizes[segment * self.rows()..][..self.rows()];
+        let share = |(size, total): (&f64, &f64)| if *total == 0.0 { 0.0 } else { size / total };
+        sizes.iter().zip(&self.totals).map(share).sum()
+    }
+}
+
+/// Cuts the keys `range` at the ascending borders `bounds` of the segments; from the last piece to the first.
+pub(super) fn pieces(bounds: &[usize], range: Range<usize>) -> Vec<(Option<usize>, Range<usize>)> {
+    let mut pieces = Vec::new();
+    let mut end = range.end;
+    while end > range.start {
+        let border = bounds.partition_point(|&b| b < end);
+        let segment = border.checked_sub(1).filter(|s| s + 1 < bounds.len());
+        let start = border.checked_sub(1).map_or(range.start, |b| bounds[b].max(range.start));
+        pieces.push((segment, start..end));
+        end = start;
+    }
+    pieces
+}
+
+/// The sum and the sum of the sizes, in 16 lanes each.
+fn sums(values: &[f32]) -> (f32, f32) {
+    const LANES: usize = 16;
+    let (mut signed, mut sizes) = ([0f32; LANES], [0f32; LANES]);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            signed[i] += chunk[i];
+            sizes[i] += chunk[i].abs();
+        }
+    }
+    for (i, x) in rest.iter().enumerate() {
+        signed[i] += x;
+        sizes[i] += x.abs();
+    }
+    (signed.iter().sum(), sizes.iter().sum())
+}

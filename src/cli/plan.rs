@@ -1,0 +1,231 @@
+//! `palimpsest model plan`: what a model needs in memory, before any of it is loaded or fetched.
+
+use std::path::Path;
+
+use candle_core::DType;
+use serde_json::json;
+
+use super::model::table;
+use crate::engine::plan::{Plan, Wish, available_bytes, gigabytes};
+use crate::engine::{self, DeviceName};
+use crate::model::Outline;
+use crate::model::fetch::ModelStore;
+use crate::model::manifest::DEFAULT_MODEL;
+use crate::progress::{grouped, note};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest model plan smollm2-135m --context 8192
+  palimpsest model plan ./qwen3-8b/config.json --context 131072 --device cuda:0
+  palimpsest model plan llama-3.3-70b-instruct --context 131072 --device cuda:0,cuda:1,cuda:2,cuda:3 --memory 78";
+
+/// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
+///
+/// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
+/// and on the CPU in f32 also the copy of a quantised file's weights that decoding reads. CACHE is what every layer
+/// remembers of the context: windows and linear-attention states as large as they are. OBSERVER is the scratch of recording
+/// attention. The same numbers decide whether `run` and `trace` start at all.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A model's name (fetched or not), a config.json, a folder that has one (weights or not), or a .gguf file
+    #[arg(default_value = DEFAULT_MODEL)]
+    model: String,
+    /// Tokens of prompt and answer together [default: the model's context length]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    context: Option<usize>,
+    /// cpu, cuda, cuda:N, metal, or several with commas to split the layers; they need not be here
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    dtype: Option<String>,
+    /// Tokens that the prefill reads at a time
+    #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
+    chunk: usize,
+    /// Usable memory of each device in GB [default: what is free here now]
+    #[arg(long, value_name = "GB", value_parser = memory)]
+    memory: Option<u64>,
+    /// Print JSON, in bytes
+    #[arg(long)]
+    json: bool,
+}
+
+/// The plan as text.
+pub fn text(args: &Args) -> anyhow::Result<String> {
+    let names = engine::parse_device_names(&args.device)?;
+    let dtype = match &args.dtype {
+        Some(dtype) => engine::parse_dtype(dtype)?,
+        None => names.first().map_or(DType::F32, |name| name.default_dtype()),
+    };
+    let (name, outline, source) = outline(&args.model)?;
+    let limit = outline.spec.max_positions;
+    let context = args.context.unwrap_or(limit);
+    // Far beyond any model; beyond it the sums themselves would not fit into a number.
+    const MOST: usize = 1 << 36;
+    anyhow::ensure!(
+        context <= MOST,
+        "a context of {context} tokens is more than {MOST}, the most that is reckoned; ask for less"
+    );
+    if context > limit {
+        note(format_args!(
+            "note: {} tokens are more than the {} that {name} was made for; `run` and `trace` take them with --allow-longer only",
+            grouped(context as u64),
+            grouped(limit as u64)
+        ));
+    }
+    let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
+    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names };
+    let plan = Plan::new(&outline, &wish, &free);
+    let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
+    if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }
+}
+
+/// The outline of what was named, a name for it, and where the outline is from.
+fn outline(model: &str) -> anyhow::Result<(String, Outline, &'static str)> {
+    let path = Path::new(model);
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Ok((model.to_owned(), Outline::from_config_file(path)?, "the config alone"));
+    }
+    let store = ModelStore::open()?;
+    if let Some(files) = store.locate(model)? {
+        let source = if files.path().is_dir() { "its config.json" } else { "its file" };
+        return Ok((files.name.clone(), Outline::from_files(&files)?, source));
+    }
+    match Outline::released(model) {
+        Some(outline) => {
+            Ok((model.to_owned(), outline?, "the released config (dense weights; the file is not here yet)"))
+        }
+        None => anyhow::bail!(
+            "{model} is known but not here, and its config is not built in; fetch it with `palimpsest model pull {model}`, or give the path of its config.json"
+        ),
+    }
+}
+
+/// What is free on a device of this machine; `None` where there is none or it does not tell.
+fn free_here(name: DeviceName) -> Option<u64> {
+    available_bytes(&name.open().ok()?)
+}
+
+/// Parses gigabytes (10^9 bytes).
+fn memory(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(gb) if gb.is_finite() && gb > 0.0 && gb < 1e9 => Ok((gb * 1e9) as u64),
+        _ => Err("give gigabytes as a number above 0, such as 78".to_owned()),
+    }
+}
+
+struct Shown<'a> {
+    name: &'a str,
+    source: &'static str,
+    outline: &'a Outline,
+    wish: &'a Wish,
+    plan: &'a Plan,
+    free: &'a [Option<u64>],
+}
+
+impl Shown<'_> {
+    fn json(&self) -> serde_json::Value {
+        let Shown { name, outline, wish, plan, free, .. } = self;
+        let devices: Vec<_> = (plan.shares.iter().zip(*free))
+            .map(|(share, free)| {
+                json!({
+                    "device": share.device.to_string(),
+                    "layers": share.layers,
+                    "weights": share.weights,
+                    "cache": share.cache,
+                    "activations": share.activations,
+                    "observer": share.observer,
+                    "process": share.process,
+                    "total": share.total(),
+                    "free": free,
+                })
+            })
+            .collect();
+        json!({
+            "model": name,
+            "architecture": outline.spec.architecture,
+            "parameters": outline.spec.parameters(),
+            "model_context": outline.spec.max_positions,
+            "context": wish.context,
+            "chunk": wish.chunk,
+            "dtype": format!("{:?}", wish.dtype).to_lowercase(),
+            "weights": plan.weights(),
+            "cache": plan.cache(),
+            "activations": plan.activations(),
+            "observer": plan.observer(),
+            "total": plan.total(),
+            "mapped_while_loading": plan.mapped,
+            "peak_resident": plan.peak_resident(),
+            "fits": plan.fits(free),
+            "devices": devices,
+        })
+    }
+
+    fn table(&self) -> String {
+        let Shown { name, source, outline, wish, plan, free } = self;
+        let spec = &outline.spec;
+        let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
+        let windowed =
+            spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
+        let mut layers = format!("{} layers", spec.layers.len());
+        if windowed > 0 {
+            layers += &format!(", {windowed} with a window");
+        }
+        if linear > 0 {
+            layers += &format!(", {linear} with linear attention");
+        }
+        let mut text = format!(
+            "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, read {} at a time\n\n",
+            spec.architecture,
+            spec.parameters() as f64 / 1e9,
+            grouped(wish.context as u64),
+            format!("{:?}", wish.dtype).to_lowercase(),
+            grouped(wish.chunk as u64),
+        );
+        let header =
+            ["DEVICE", "LAYERS", "WEIGHTS", "CACHE", "ACTIVATIONS", "OBSERVER", "PROCESS", "TOTAL", "FREE"];
+        let mut rows = vec![header.map(str::to_string)];
+        let unknown = || "not known".to_string();
+        for (share, free) in plan.shares.iter().zip(*free) {
+            rows.push([
+                share.device.to_string(),
+                share.layers.to_string(),
+                gigabytes(share.weights),
+                gigabytes(share.cache),
+                gigabytes(share.activations),
+                gigabytes(share.observer),
+                gigabytes(share.process),
+                gigabytes(share.total()),
+                free.map_or_else(unknown, gigabytes),
+            ]);
+        }
+        if plan.shares.len() > 1 {
+            rows.push([
+                "all".to_string(),
+                spec.layers.len().to_string(),
+                gigabytes(plan.weights()),
+                gigabytes(plan.cache()),
+                gigabytes(plan.activations()),
+                gigabytes(plan.observer()),
+                gigabytes(plan.shares.iter().map(|s| s.process).sum()),
+                gigabytes(plan.total()),
+                String::new(),
+            ]);
+        }
+        text.push_str(&table(&rows));
+        if plan.mapped > 0 {
+            text.push_str(&format!(
+                "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",
+                gigabytes(plan.mapped),
+                gigabytes(plan.peak_resident())
+            ));
+        }
+        text.push_str(match plan.fits(free) {
+            Some(true) => "\nIt fits.\n",
+            Some(false) => "\nIt does not fit. Give a shorter --context, a smaller --chunk, --dtype bf16, more devices, or a smaller model.\n",
+            None => "\nWhether it fits is not known: a device is not here or does not tell. Give its usable memory with --memory GB.\n",
+        });
+        text
+    }
+}

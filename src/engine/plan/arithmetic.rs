@@ -1,0 +1,169 @@
+//! Bytes of a layer's weights, of its widest moment, and of what observes it.
+
+use candle_core::DType;
+
+use super::{DeviceName, Wish};
+use crate::model::{
+    Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
+    Routing,
+};
+
+/// Key spans that the observer's scratch is reckoned for: twice the longest published histories.
+pub const SPANS: u64 = 512;
+/// Row spans: the question and the new session.
+pub const ROW_SPANS: u64 = 2;
+/// Rows of those spans whose queries wait for their span to end, in linear-attention layers.
+pub const WAITING: u64 = 4096;
+/// Rows that the observer of a linear-attention layer takes back through the keys together, and keys that it prepares together.
+const ROWS_TOGETHER: u64 = 512;
+const KEYS_TOGETHER: u64 = 1024;
+/// Scores and rows of a block of the kernel that is made of matrix products.
+const SCORES: u64 = 64 << 20;
+const BLOCK_ROWS: u64 = 512;
+/// Tokens of a block of the gated delta rule.
+const RULE_BLOCK: u64 = 64;
+
+pub fn n(x: usize) -> u64 {
+    x as u64
+}
+
+/// Weights of a layer in a dtype of `size` bytes: what is always f32 (routers, sinks, convolutions, decays, and the norms
+/// whose factor is 1 + weight) is counted so.
+pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
+    let hidden = n(spec.hidden);
+    let mut f32s = match &layer.mixer {
+        MixerSpec::Attention(a) if a.sinks => n(a.heads),
+        MixerSpec::Attention(_) => 0,
+        MixerSpec::DeltaNet(d) => n(d.channels()) * n(d.conv) + 2 * n(d.value_heads) + n(d.value_dim),
+    };
+    if let FeedForwardSpec::Experts(e) = &layer.feed_forward {
+        let correction = matches!(e.routing, Routing::Sigmoid { .. });
+        f32s += n(e.experts) * (hidden + u64::from(correction) + u64::from(e.router_bias));
+    }
+    if spec.norm.plus_one {
+        f32s += hidden * if layer.sandwich { 4 } else { 2 };
+    }
+    // Sizes that would not fit are refused with the config.
+    let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);
+    parameters * size + f32s * (4 - size.min(4))
+}
+
+/// Whether attention is the CPU's own kernel, which holds next to nothing but its outputs.
+fn streams(wish: &Wish, device: DeviceName) -> bool {
+    device == DeviceName::Cpu && wish.dtype == DType::F32
+}
+
+/// Bytes of a layer's widest moment, for a chunk of `l` tokens.
+pub fn layer_activations(
+    spec: &DecoderSpec,
+    layer: &LayerSpec,
+    wish: &Wish,
+    l: u64,
+    device: DeviceName,
+) -> u64 {
+    let size = wish.dtype.size_in_bytes() as u64;
+    let hidden = n(spec.hidden);
+    let mixer = match &layer.mixer {
+        MixerSpec::Attention(a) => {
+            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, BLOCK_ROWS.min(l)).0 };
+            l * attention_width(a, size) + scores
+        }
+        MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
+    };
+    let feed_forward = match &layer.feed_forward {
+        FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size),
+        FeedForwardSpec::Experts(e) => {
+            // At worst every token goes to one expert; the sum so far, its output in f32 and the router's logits lie beside it.
+            let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size));
+            let routed = mlp_width(&e.expert, size) + 2 * hidden * size + 2 * hidden * 4;
+            l * (routed.max(shared) + hidden * size + hidden * 4 + 2 * n(e.experts) * 4)
+        }
+    };
+    // The residual stream, what was normed of it, and a sum; norms of half precision are in f32.
+    let stream = 3 * hidden * size + if size < 4 { hidden * 4 } else { 0 };
+    mixer.max(feed_forward) + l * stream
+}
+
+/// Bytes a token: queries, keys and values before and after their rotation, the output as it is gathered in f32 and as it
+/// is handed on.
+fn attention_width(a: &AttentionSpec, size: u64) -> u64 {
+    let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
+    let gate = if a.gated { 3 * q } else { 0 };
+    (2 * q + gate + 4 * kv) * size + 2 * q * 4
+}
+
+/// Bytes a token: gate, up, the activation and the product.
+fn mlp_width(mlp: &MlpSpec, size: u64) -> u64 {
+    let copies = match mlp.activation {
+        Activation::Silu | Activation::GeluTanh => 4,
+        Activation::Clamped { .. } => 6,
+    };
+    copies * n(mlp.intermediate) * size
+}
+
+/// The convolution's inputs and sums in f32, the rule's inputs and outputs, and for a panel of tokens the blocks' matrices,
+/// which on the CPU stay within its cache.
+fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
+    let (channels, values, heads) = (n(d.channels()), n(d.values()), n(d.value_heads));
+    let token = (2 * channels + 2 * values) * size + (4 * channels + 3 * values) * 4;
+    let panel = if device == DeviceName::Cpu { 0 } else { l.min(KEYS_TOGETHER) };
+    // Triangles, decays and their inverses, 6 of them at the widest; what reads the state and what writes it.
+    let blocks = panel * heads * (6 * RULE_BLOCK + 4 * n(d.key_dim) + 3 * n(d.value_dim)) * 4;
+    l * token + blocks
+}
+
+/// Bytes of a block of scores of `rows` rows in the kernel of matrix products, and its keys: the scores, their exponentials
+/// and one intermediate in f32, and copies of the keys and values.
+fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64) -> (u64, u64) {
+    let heads = n(a.heads);
+    let seen = a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)));
+    let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen.max(1));
+    (3 * heads * rows * keys * 4 + 2 * keys * n(a.kv_heads) * n(a.head_dim) * 4, keys)
+}
+
+/// Sums that the observer holds for a layer until the end.
+pub fn observer_sums(layer: &LayerSpec) -> u64 {
+    match &layer.mixer {
+        MixerSpec::Attention(a) => n(a.heads) * ROW_SPANS * SPANS * 8,
+        MixerSpec::DeltaNet(d) => 2 * n(d.value_heads) * ROW_SPANS * SPANS * 8,
+    }
+}
+
+/// What the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
+/// model's dtype, their decays and strengths in f32, and the queries that wait.
+pub fn observer_history(layer: &LayerSpec, wish: &Wish) -> u64 {
+    let Some(d) = layer.delta_net() else { return 0 };
+    let size = wish.dtype.size_in_bytes() as u64;
+    let (context, keys) = (n(wish.context), n(d.keys()));
+    context * (keys * size + n(d.value_heads) * 8) + WAITING.min(context) * keys * size
+}
+
+/// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.
+pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u64 {
+    match &layer.mixer {
+        // Each thread's share is within its cache.
+        MixerSpec::Attention(_) if streams(wish, device) => 0,
+        MixerSpec::Attention(a) => {
+            // Few rows have long blocks of keys, and with them long copies and a long table of who belongs to which span.
+            let (few, keys) = score_block(a, wish, 1);
+            let table = n(a.kv_heads) * keys * SPANS * 4;
+            let attention = score_block(a, wish, BLOCK_ROWS.min(n(wish.context))).0;
+            (few + table).saturating_sub(attention)
+        }
+        MixerSpec::DeltaNet(d) => {
+            let (heads, keys) = (n(d.value_heads), n(d.keys()));
+            let panel = KEYS_TOGETHER.min(n(wish.context));
+            match device {
+                // What earlier keys see of every row, and each row's sums by span.
+                DeviceName::Cpu => {
+                    heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (SPANS + 1) * 8) + panel * 3 * keys * 4
+                }
+                // The rows again, their weights, and the blocks' matrices; the sums by span are not on the device.
+                _ => {
+                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK) * 4;
+                    rows + panel * (heads * 6 * RULE_BLOCK + 3 * keys) * 4
+                }
+            }
+        }
+    }
+}

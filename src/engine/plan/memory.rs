@@ -1,0 +1,29 @@
+//! How much memory there still is.
+
+use candle_core::Device;
+
+/// Memory that this process may still take on a device, where that can be told: on Linux for the CPU, and on CUDA.
+pub fn available_bytes(device: &Device) -> Option<u64> {
+    if device.is_cpu() { available_to_the_cpu() } else { on_cuda(device) }
+}
+
+#[cfg(feature = "cuda")]
+fn on_cuda(device: &Device) -> Option<u64> {
+    super::cuda::available_bytes(device)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_cuda(_: &Device) -> Option<u64> {
+    None
+}
+
+fn available_to_the_cpu() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let free = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024;
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    // A container's limit, where there is one (cgroup 2).
+    let limit = number("/sys/fs/cgroup/memory.max")
+        .map(|max| max.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    Some(limit.map_or(free, |limit| limit.min(free)))
+}

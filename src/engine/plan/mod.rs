@@ -1,0 +1,306 @@
+//! What a model needs in memory before any of it is loaded, and which device holds which layer.
+//!
+//! From the decoder's description alone: weights, cache, activations of one chunk, observer scratch. `palimpsest model plan`
+//! prints it; the chat model and `trace` ask here before loading, refuse what cannot fit, with the cheapest changes that
+//! would, and load each layer where the plan put it.
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device};
+
+use super::DEFAULT_CHUNK;
+use super::device::DeviceName;
+use crate::model::{Outline, cache_bytes};
+
+mod arithmetic;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod memory;
+mod split;
+pub mod table;
+
+use arithmetic::n;
+pub use memory::available_bytes;
+pub use split::{Parts, split};
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// Tokens of the cache.
+    pub context: usize,
+    /// Tokens that a prefill reads at a time.
+    pub chunk: usize,
+    /// Positions whose logits are asked for at once, at least one.
+    pub logits: usize,
+    /// Dtype of activations, cache and dense weights.
+    pub dtype: DType,
+    /// Where: one device, or several that share the layers out between them.
+    pub devices: Vec<DeviceName>,
+}
+
+/// Bytes needed at once on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub device: DeviceName,
+    /// How many layers lie there.
+    pub layers: usize,
+    /// Weights, in every form that is held.
+    pub weights: u64,
+    /// What the layers remember of the whole context.
+    pub cache: u64,
+    /// Activations of one chunk.
+    pub activations: u64,
+    /// Scratch of the attention observer, for up to 512 spans and two row spans.
+    pub observer: u64,
+    /// The process itself: code, tokeniser, allocator.
+    pub process: u64,
+}
+
+impl Share {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.cache + self.activations + self.observer + self.process
+    }
+}
+
+/// Bytes needed at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Of each device that was wished for, in that order.
+    pub shares: Vec<Share>,
+    /// For every layer the index of its device.
+    pub places: Vec<usize>,
+    /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
+    /// back when it runs short, so they are no part of what must be free.
+    pub mapped: u64,
+}
+
+/// The process itself on the CPU: code, tables, the allocator's spare room, threads. Measured, rounded up.
+const PROCESS: u64 = 32 << 20;
+
+impl Plan {
+    /// The plan for a model and a wish, with layers split between devices of so many free bytes (`None`: not known).
+    pub fn new(outline: &Outline, wish: &Wish, free: &[Option<u64>]) -> Self {
+        let spec = &outline.spec;
+        let size = wish.dtype.size_in_bytes() as u64;
+        let chunk = wish.chunk.min(wish.context.max(1));
+        // A copy for decoding is kept of quantised weights on the CPU in f32.
+        let on_cpu = wish.devices.iter().all(|d| *d == DeviceName::Cpu);
+        let repacked = outline.repacked.as_ref().filter(|_| on_cpu && wish.dtype == DType::F32);
+        let cache = |i: usize| {
+            let bytes = cache_bytes(&spec.layers[i].mixer, wish.context, chunk, wish.dtype);
+            // More than any number holds: more than any machine has, and small enough to be added up.
+            bytes.map_or(u64::MAX >> 16, n)
+        };
+        let weights = |i: usize| {
+            arithmetic::layer_weights(spec, &spec.layers[i], size)
+                + repacked.and_then(|r| r.layers.get(i)).copied().unwrap_or(0)
+        };
+        let embedding = n(spec.vocab) * n(spec.hidden) * size;
+        let head =
+            repacked.map_or(0, |r| r.head) + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
+        let parts = Parts {
+            layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
+            first: embedding,
+            last: head + if spec.tied { 0 } else { embedding },
+        };
+        let places = split(&parts, &in_shares(&wish.devices, free));
+        let (first, last) = (places.first().copied(), places.last().copied());
+        let l = n(chunk);
+        let shares = wish.devices.iter().enumerate().map(|(d, &device)| {
+            let own = || (0..spec.layers.len()).filter(|&i| places[i] == d);
+            let widest = |f: &dyn Fn(usize) -> u64| own().map(f).max().unwrap_or(0);
+            let mut share = Share {
+                device,
+                layers: own().count(),
+                weights: own().map(weights).sum(),
+                cache: own().map(cache).sum(),
+                activations: widest(&|i| {
+                    arithmetic::layer_activations(spec, &spec.layers[i], wish, l, device)
+                }),
+                observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i])).sum::<u64>()
+                    + own().map(|i| arithmetic::observer_history(&spec.layers[i], wish)).sum::<u64>()
+                    + widest(&|i| arithmetic::observer_moment(&spec.layers[i], wish, device)),
+                process: if device == DeviceName::Cpu && d == 0 { PROCESS } else { 0 },
+            };
+            if Some(d) == first {
+                share.weights += embedding;
+            }
+            if Some(d) == last {
+                share.weights += head;
+                // A tied head is the embedding itself where it lies on the same device, else a copy of it.
+                let same = first.is_some_and(|first| wish.devices[first] == device);
+                if !(spec.tied && same) {
+                    share.weights += embedding;
+                }
+                // The logits, their sizes and the sums' input, in f32.
+                share.activations += 3 * n(wish.logits.max(1)) * n(spec.vocab) * 4;
+            }
+            share
+        });
+        let shares = shares.collect();
+        Plan { shares, places, mapped: if on_cpu { outline.file_bytes } else { 0 } }
+    }
+
+    fn sum(&self, of: impl Fn(&Share) -> u64) -> u64 {
+        self.shares.iter().map(of).sum()
+    }
+
+    /// Weights on all devices.
+    pub fn weights(&self) -> u64 {
+        self.sum(|s| s.weights)
+    }
+
+    /// The cache on all devices.
+    pub fn cache(&self) -> u64 {
+        self.sum(|s| s.cache)
+    }
+
+    /// Activations on all devices.
+    pub fn activations(&self) -> u64 {
+        self.sum(|s| s.activations)
+    }
+
+    /// The observer's scratch on all devices.
+    pub fn observer(&self) -> u64 {
+        self.sum(|s| s.observer)
+    }
+
+    /// All that must be free, on all devices.
+    pub fn total(&self) -> u64 {
+        self.sum(Share::total)
+    }
+
+    /// The most memory that the process will be seen to hold on the CPU: at the end of loading, with the files still mapped,
+    /// or at the end of reading.
+    pub fn peak_resident(&self) -> u64 {
+        let loading = self.sum(|s| s.weights + s.process) + self.mapped;
+        self.total().max(loading)
+    }
+
+    /// Whether every device has what is asked of it; `None` where it is not known of one.
+    pub fn fits(&self, free: &[Option<u64>]) -> Option<bool> {
+        let mut needed: BTreeMap<DeviceName, (u64, Option<u64>)> = BTreeMap::new();
+        for (share, &free) in self.shares.iter().zip(free) {
+            needed.entry(share.device).or_insert((0, free)).0 += share.total();
+        }
+        let fits: Vec<Option<bool>> =
+            needed.values().map(|(needed, free)| free.map(|free| *needed <= free)).collect();
+        // One device that is too small decides, even where others are not known.
+        if fits.contains(&Some(false)) {
+            Some(false)
+        } else {
+            fits.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+        }
+    }
+}
+
+/// The free bytes of each device, where one that is named several times has a part for each.
+fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
+    let times = |device: &DeviceName| n(devices.iter().filter(|d| *d == device).count()).max(1);
+    devices
+        .iter()
+        .enumerate()
+        .map(|(i, device)| free.get(i).copied().flatten().map(|free| free / times(device)))
+        .collect()
+}
+
+/// Why a wish cannot be granted, with what would help.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{model} at a context of {context} tokens in {dtype} needs {needed} (weights {weights}, cache {cache}, the rest {rest}), and {available} are free on {devices}. What would fit: {remedies}"
+)]
+pub struct DoesNotFit {
+    model: String,
+    context: usize,
+    dtype: String,
+    needed: String,
+    weights: String,
+    cache: String,
+    rest: String,
+    available: String,
+    devices: String,
+    remedies: String,
+}
+
+/// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit: one device a layer.
+pub fn place(
+    model: &str,
+    outline: &Outline,
+    wish: &Wish,
+    devices: &[Device],
+) -> Result<Vec<Device>, Box<DoesNotFit>> {
+    let free: Vec<Option<u64>> = devices.iter().map(available_bytes).collect();
+    let plan = check(model, outline, wish, &free)?;
+    Ok(plan.places.iter().filter_map(|&place| devices.get(place).cloned()).collect())
+}
+
+/// Refuses a wish that does not fit the free bytes of its devices.
+pub fn check(
+    model: &str,
+    outline: &Outline,
+    wish: &Wish,
+    free: &[Option<u64>],
+) -> Result<Plan, Box<DoesNotFit>> {
+    let plan = Plan::new(outline, wish, free);
+    if plan.fits(free) != Some(false) {
+        return Ok(plan);
+    }
+    // Devices that are one and the same are counted once.
+    let named: BTreeMap<DeviceName, Option<u64>> =
+        wish.devices.iter().copied().zip(free.iter().copied()).collect();
+    let names: Vec<String> = wish.devices.iter().map(ToString::to_string).collect();
+    Err(Box::new(DoesNotFit {
+        model: model.to_owned(),
+        context: wish.context,
+        dtype: format!("{:?}", wish.dtype).to_lowercase(),
+        needed: gigabytes(plan.total()),
+        weights: gigabytes(plan.weights()),
+        cache: gigabytes(plan.cache()),
+        rest: gigabytes(plan.total() - plan.weights() - plan.cache()),
+        available: gigabytes(named.values().flatten().sum()),
+        devices: names.join(", "),
+        remedies: remedies(outline, wish, free, plan.total()),
+    }))
+}
+
+/// Up to three changes, the cheapest first, each of which fits.
+fn remedies(outline: &Outline, wish: &Wish, free: &[Option<u64>], needed: u64) -> String {
+    let fits = |wish: &Wish| Plan::new(outline, wish, free).fits(free) == Some(true);
+    let with = |change: &dyn Fn(&mut Wish)| {
+        let mut other = wish.clone();
+        change(&mut other);
+        other
+    };
+    let mut found = Vec::new();
+    if wish.chunk > 128 && fits(&with(&|w| w.chunk = 128)) {
+        found.push("--chunk 128".to_owned());
+    }
+    if wish.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
+        found.push("--dtype bf16".to_owned());
+    }
+    // The plan grows with the context: find the longest that fits.
+    let (mut low, mut high) = (0, wish.context);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if fits(&with(&|w| w.context = middle)) { low = middle } else { high = middle }
+    }
+    if low >= DEFAULT_CHUNK {
+        found.push(format!("--context {low}"));
+    }
+    found.push(format!("devices with {} free, or a smaller model", gigabytes(needed)));
+    found.truncate(3);
+    found.join("; or ")
+}
+
+/// Bytes for people.
+pub fn gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..100_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests;

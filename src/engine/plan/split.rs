@@ -1,0 +1,117 @@
+//! Which device holds which layer.
+
+/// What a decoder's parts weigh, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// Each layer with its cache.
+    pub layers: Vec<u64>,
+    /// What lies with the first layer: the embedding.
+    pub first: u64,
+    /// What lies with the last layer: norm and output head.
+    pub last: u64,
+}
+
+impl Parts {
+    /// Layer `i` with what lies with it.
+    fn weight(&self, i: usize) -> u64 {
+        let first = if i == 0 { self.first } else { 0 };
+        let last = if i + 1 == self.layers.len() { self.last } else { 0 };
+        self.layers[i].saturating_add(first).saturating_add(last)
+    }
+}
+
+/// The device of every layer, ascending, for devices with so many bytes free (equal shares where one of them is unknown).
+///
+/// Runs of layers are as nearly in proportion to free memory as whole layers allow: of all splits into consecutive runs the
+/// one whose fullest device is least full, so that layers fit whenever any such split fits. No device is left without a
+/// layer while there are layers enough.
+pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
+    let known: Option<Vec<u64>> = free.iter().copied().collect();
+    let free = known.unwrap_or_else(|| vec![1; free.len()]);
+    let free: Vec<f64> = free.into_iter().map(|bytes| bytes.max(1) as f64).collect();
+    let total: f64 = (0..parts.layers.len()).map(|i| parts.weight(i) as f64).sum();
+    let smallest = free.iter().copied().fold(f64::INFINITY, f64::min);
+    // How full the fullest device is: with everything on the smallest one it surely does; 60 halvings leave no doubt.
+    let (mut low, mut high) = (0.0, total / smallest + 1.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if fill(parts, &free, middle).is_some() { high = middle } else { low = middle }
+    }
+    fill(parts, &free, high).unwrap_or_else(|| vec![0; parts.layers.len()])
+}
+
+/// Gives each device in turn the layers that fill it up to `full` times its free bytes, but leaves one layer to each of those
+/// after it while there are enough; `None` where layers are left over.
+fn fill(parts: &Parts, free: &[f64], full: f64) -> Option<Vec<usize>> {
+    let n = parts.layers.len();
+    let mut devices: Vec<usize> = Vec::with_capacity(n);
+    for (device, free_bytes) in free.iter().enumerate() {
+        let after = free.len() - device - 1;
+        let mut held = 0.0;
+        while devices.len() < n {
+            let begun = devices.last() == Some(&device);
+            held += parts.weight(devices.len()) as f64;
+            if held > full * free_bytes || (begun && n - devices.len() <= after) {
+                break;
+            }
+            devices.push(device);
+        }
+    }
+    (devices.len() == n).then_some(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(layers: &[u64], first: u64, last: u64) -> Parts {
+        Parts { layers: layers.to_vec(), first, last }
+    }
+
+    #[test]
+    fn layers_are_split_in_proportion_to_free_memory_with_embedding_and_head_counted_where_they_lie() {
+        let even = parts(&[10; 8], 0, 0);
+        assert_eq!(split(&even, &[Some(100)]), [0; 8]);
+        assert_eq!(split(&even, &[Some(100), Some(100)]), [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(split(&even, &[Some(300), Some(100)]), [0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(split(&even, &[Some(100), Some(300)]), [0, 0, 1, 1, 1, 1, 1, 1]);
+        // An embedding of two layers' weight moves the border; so does a head.
+        assert_eq!(split(&parts(&[10; 8], 20, 0), &[Some(100), Some(100)]), [0, 0, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(split(&parts(&[10; 8], 0, 20), &[Some(100), Some(100)]), [0, 0, 0, 0, 0, 1, 1, 1]);
+        // One layer weighs as much as the others together.
+        assert_eq!(
+            split(&parts(&[10, 10, 60, 10, 10, 10, 10], 0, 0), &[Some(1), Some(1)]),
+            [0, 0, 0, 1, 1, 1, 1]
+        );
+    }
+
+    #[test]
+    fn where_free_memory_is_unknown_shares_are_equal_and_no_device_goes_without_a_layer() {
+        let even = parts(&[10; 6], 0, 0);
+        assert_eq!(split(&even, &[None, Some(1)]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(split(&parts(&[10; 5], 0, 0), &[None; 4]), [0, 0, 1, 2, 3]);
+        assert_eq!(split(&parts(&[10; 2], 100, 0), &[None; 2]), [0, 1]);
+        // More devices than layers: some stay empty, and none is named twice out of order.
+        assert_eq!(split(&parts(&[10; 2], 0, 0), &[None; 3]), [0, 1]);
+    }
+
+    #[test]
+    fn a_split_that_fits_is_found_whenever_there_is_one() {
+        // Every way to cut ten unequal layers in three, against sizes that leave little choice.
+        let layers = [7, 3, 9, 4, 4, 8, 2, 6, 5, 1];
+        let p = parts(&layers, 5, 3);
+        let mut tight = 0;
+        for (a, b) in (1..9).flat_map(|a| (a + 1..10).map(move |b| (a, b))) {
+            let weight = |range: std::ops::Range<usize>| range.map(|i| p.weight(i)).sum::<u64>();
+            let free = [weight(0..a), weight(a..b), weight(b..10)];
+            let found = split(&p, &free.map(Some));
+            assert!(found.is_sorted());
+            for (device, free) in free.iter().enumerate() {
+                let held: u64 = (0..10).filter(|&i| found[i] == device).map(|i| p.weight(i)).sum();
+                assert!(held <= *free, "{free:?} {found:?}");
+                tight += usize::from(held == *free);
+            }
+        }
+        assert_eq!(tight, 3 * 36, "every device is full, since all of them together are");
+    }
+}

@@ -1,0 +1,119 @@
+use super::*;
+use crate::model::Outline;
+
+fn outline(name: &str) -> Outline {
+    match Outline::released(name) {
+        Some(Ok(outline)) => outline,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn wish(context: usize) -> Wish {
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices: vec![DeviceName::Cpu] }
+}
+
+fn bf16(context: usize, cards: usize) -> Wish {
+    let devices = (0..cards).map(DeviceName::Cuda).collect();
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::BF16, devices }
+}
+
+#[test]
+fn weights_and_cache_are_those_that_the_published_sizes_imply() {
+    let model = outline("smollm2-135m");
+    let plan = Plan::new(&model, &wish(8192), &[None]);
+    assert_eq!(plan.cache(), 2 * 30 * 3 * 64 * 8192 * 4);
+    assert_eq!(plan.weights(), 134_515_008 * 4);
+    // Half precision: half of both, since nothing here is kept in f32.
+    let plan = Plan::new(&model, &bf16(8192, 1), &[None]);
+    assert_eq!(plan.cache(), 30 * 3 * 64 * 8192 * 2 * 2);
+    assert_eq!(plan.weights(), 134_515_008 * 2);
+}
+
+#[test]
+fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
+    let cache = |name: &str, context| Plan::new(&outline(name), &bf16(context, 1), &[None]).cache();
+    // gpt-oss-20b: 12 layers see everything, 12 the last 128 tokens: 127 of them beside a chunk.
+    assert_eq!(cache("gpt-oss-20b", 100_000), 12 * (100_000 + 127 + 1024) * 8 * 64 * 2 * 2);
+    // Gemma 3 270M: 3 layers see everything, 15 the last 512.
+    assert_eq!(cache("gemma3-270m", 32_768), (3 * 32_768 + 15 * (511 + 1024)) * 256 * 2 * 2);
+    // Qwen3.5-9B: 8 layers of attention; 24 with a convolution's last 3 inputs and a state in f32.
+    let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
+    assert_eq!(cache("qwen3.5-9b", 131_072), 8 * 131_072 * 4 * 256 * 2 * 2 + 24 * linear);
+}
+
+#[test]
+fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
+    let observer = |context| Plan::new(&outline("qwen3.5-9b"), &bf16(context, 1), &[None]).observer();
+    // From one long context to another only this grows: in 24 layers 16 keys of 128 in bf16 and two f32 a value head;
+    let history = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 131_072u64;
+    // and while an attention layer of 16 heads with 4 key/value heads of 256 is measured for a single row, the table of
+    // which key belongs to which of 512 spans, two copies of the keys in f32, and three of the scores.
+    let moment = (4 * 512 + 2 * 4 * 256 + 3 * 16) * 4 * 131_072;
+    assert_eq!(observer(262_144) - observer(131_072), history + moment);
+}
+
+#[test]
+fn routers_and_other_weights_that_stay_f32_are_counted_so() {
+    let plan = Plan::new(&outline("qwen3-235b-a22b"), &bf16(4096, 1), &[None]);
+    let parameters = outline("qwen3-235b-a22b").spec.parameters() as u64;
+    assert_eq!(plan.weights(), parameters * 2 + 94 * 128 * 4096 * 2);
+}
+
+#[test]
+fn shares_of_several_devices_add_up_to_the_whole_and_a_tied_head_is_copied_to_the_last() {
+    for name in Outline::released_names() {
+        let model = outline(name);
+        let one = Plan::new(&model, &bf16(32_768, 1), &[Some(1)]);
+        for cards in [2, 4] {
+            let many = Plan::new(&model, &bf16(32_768, cards), &vec![Some(1_000_000_000); cards]);
+            let copy = if model.spec.tied { (model.spec.vocab * model.spec.hidden * 2) as u64 } else { 0 };
+            assert_eq!(many.weights(), one.weights() + copy, "{name} on {cards}");
+            assert_eq!(many.cache(), one.cache(), "{name} on {cards}");
+            assert!(many.places.is_sorted());
+            assert_eq!(many.shares.iter().map(|s| s.layers).sum::<usize>(), model.spec.layers.len());
+            assert!(many.shares.iter().all(|s| s.layers > 0), "{name} on {cards}");
+        }
+    }
+    // One device named twice has one embedding, one memory and one process.
+    let twice = Wish { devices: vec![DeviceName::Cpu; 2], ..wish(4096) };
+    let model = outline("smollm2-135m");
+    let (twice, once) = (Plan::new(&model, &twice, &[None; 2]), Plan::new(&model, &wish(4096), &[None]));
+    assert_eq!(twice.weights(), once.weights());
+    let processes: u64 = twice.shares.iter().map(|s| s.process).sum();
+    assert_eq!(processes, once.shares[0].process);
+    let needed = twice.total();
+    assert_eq!(twice.fits(&[Some(needed); 2]), Some(true));
+    assert_eq!(twice.fits(&[Some(needed - 1); 2]), Some(false));
+}
+
+#[test]
+fn a_plan_fits_when_every_device_has_what_is_asked_of_it() {
+    let model = outline("llama-3.3-70b-instruct");
+    let free = [Some(90_000_000_000), Some(90_000_000_000)];
+    let plan = Plan::new(&model, &bf16(8192, 2), &free);
+    assert_eq!(plan.fits(&free), Some(true));
+    assert_eq!(plan.fits(&[free[0], None]), None);
+    // Together they would be enough, but the second one is not.
+    let small = [Some(170_000_000_000), Some(10_000_000_000)];
+    assert_eq!(plan.fits(&small), Some(false));
+    // Split by those sizes it fits again.
+    assert_eq!(Plan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
+}
+
+#[test]
+fn a_refusal_names_only_changes_that_fit() {
+    let model = outline("smollm2-135m");
+    let plan = |context| Plan::new(&model, &wish(context), &[None]).total();
+    let needed = plan(100_000);
+    assert!(check("m", &model, &wish(100_000), &[Some(needed)]).is_ok());
+    let available = needed / 2;
+    let Err(refusal) = check("m", &model, &wish(100_000), &[Some(available)]) else {
+        panic!("it was granted")
+    };
+    let text = refusal.to_string();
+    let context = text.split("--context ").nth(1).and_then(|t| t.split(';').next());
+    let Some(context) = context.and_then(|t| t.trim().parse::<usize>().ok()) else { panic!("{text}") };
+    assert!(plan(context) <= available, "{text}");
+    assert!(plan(context + 1) > available, "{text}");
+    assert!(text.contains("free on cpu"), "{text}");
+}

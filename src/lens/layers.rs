@@ -1,0 +1,161 @@
+//! A store's attention by decoder layer, whatever the layers are made of.
+//!
+//! A hybrid model has layers of two kinds, and a store holds them apart: masses of softmax layers, implicit weights of
+//! linear-attention layers, each with its own number of heads. Here both are averaged over their heads and set in the
+//! order of the decoder. At a linear layer the value is the **share**: the sizes of the weights |a| on a span over those
+//! on all tokens, so that shares sum to 1 over the prompt as masses do. The two are alike in scale and not the same
+//! thing: nothing averages over layers of both kinds. Called by [`super::Example`]; it knows no curves.
+
+use std::path::Path;
+
+use ndarray::{Array3, Array4, Axis};
+
+use crate::attention::{AttentionStore, StoreError};
+
+/// How a layer attends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LayerKind {
+    /// By a softmax over the keys: its values are masses.
+    Softmax,
+    /// By a gated delta rule: its values are shares of the implicit weights' sizes.
+    Linear,
+}
+
+impl LayerKind {
+    /// In the order in which summaries name them.
+    pub const ALL: [LayerKind; 2] = [LayerKind::Softmax, LayerKind::Linear];
+
+    /// As tables write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            LayerKind::Softmax => "softmax",
+            LayerKind::Linear => "linear",
+        }
+    }
+}
+
+/// A decoder layer that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layer {
+    /// Its place in the decoder, from 0.
+    pub index: usize,
+    /// How it attends.
+    pub kind: LayerKind,
+}
+
+impl Layer {
+    /// Whether its values are shares of implicit weights.
+    pub fn is_linear(self) -> bool {
+        self.kind == LayerKind::Linear
+    }
+}
+
+/// Layers as a message names them: their indices, and which are linear.
+pub(super) fn named(layers: &[Layer]) -> String {
+    let one = |layer: &Layer| match layer.kind {
+        LayerKind::Softmax => layer.index.to_string(),
+        LayerKind::Linear => format!("{} (linear)", layer.index),
+    };
+    format!("[{}]", layers.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// The mean over the layers of one kind of a value a layer; `None` where there is no such layer.
+pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f64> {
+    let of_kind =
+        || layers.iter().zip(values).filter(|(layer, _)| layer.kind == kind).map(|(_, value)| value);
+    let count = of_kind().count();
+    (count > 0).then(|| of_kind().sum::<f64>() / count as f64)
+}
+
+/// The attention of a store, averaged over heads.
+#[derive(Debug)]
+pub(super) struct ByLayer {
+    /// Ascending; the first axis of the arrays.
+    pub layers: Vec<Layer>,
+    /// `[layers, rows, keys]`: masses at softmax layers, shares at linear ones.
+    pub mass: Array3<f64>,
+    /// The same of the signed sums of the weights; NaN at softmax layers, `None` where no layer is linear.
+    pub signed: Option<Array3<f64>>,
+}
+
+impl ByLayer {
+    /// Reads it off a store.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`] where a number is not finite, a mass or share is negative, or a layer comes twice.
+    pub fn of(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
+        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
+        let shares =
+            |name: &str, values: &Array4<f32>| match values.iter().find(|m| !m.is_finite() || **m < 0.0) {
+                Some(bad) => Err(broken(format!("`{name}` holds {bad}, which is no share of attention"))),
+                None => Ok(()),
+            };
+        // (layers, rows, keys); layers without heads have no mean
+        let averaged = |name: &str, values: &Array4<f32>| {
+            let mean = values.mapv(f64::from).mean_axis(Axis(1));
+            mean.ok_or_else(|| broken(format!("`{name}` has no attention heads")))
+        };
+        shares("mass", &store.mass)?;
+        // a model without softmax layers has an empty `mass`, of no heads either
+        let mass = match store.layers.is_empty() {
+            true => Array3::zeros((0, store.rows.len(), store.keys.len())),
+            false => averaged("mass", &store.mass)?,
+        };
+        let (mut share, mut signed) = (None, None);
+        if let Some(delta) = &store.delta {
+            shares("delta_share", &delta.share)?;
+            if let Some(bad) = delta.signed.iter().find(|sum| !sum.is_finite()) {
+                return Err(broken(format!("`delta_signed` holds {bad}, which is no sum of weights")));
+            }
+            share = Some(averaged("delta_share", &delta.share)?);
+            signed = Some(averaged("delta_signed", &delta.signed)?);
+        }
+
+        // where each layer's values lie, in the order of the decoder
+        let softmax = store.layers.iter().enumerate().map(|(at, &index)| (index, LayerKind::Softmax, at));
+        let linear = store.delta.iter().flat_map(|delta| delta.layers.iter().enumerate());
+        let linear = linear.map(|(at, &index)| (index, LayerKind::Linear, at));
+        let mut places: Vec<(usize, LayerKind, usize)> = softmax.chain(linear).collect();
+        places.sort_by_key(|(index, _, _)| *index);
+        let mut same = places.chunk_by(|a, b| a.0 == b.0);
+        if let Some([(index, ..), ..]) = same.find(|same| same.len() > 1) {
+            return Err(broken(format!("it holds layer {index} twice")));
+        }
+        if places.is_empty() {
+            return Err(broken("it holds the attention of no layer".to_owned()));
+        }
+        let shape = (places.len(), store.rows.len(), store.keys.len());
+        let (mut all, mut sums) = (Array3::zeros(shape), Array3::from_elem(shape, f64::NAN));
+        for (layer, (_, kind, at)) in places.iter().enumerate() {
+            let source = match kind {
+                LayerKind::Softmax => Some(&mass),
+                LayerKind::Linear => share.as_ref(),
+            };
+            if let Some(source) = source {
+                all.index_axis_mut(Axis(0), layer).assign(&source.index_axis(Axis(0), *at));
+            }
+            if let (LayerKind::Linear, Some(signed)) = (kind, &signed) {
+                sums.index_axis_mut(Axis(0), layer).assign(&signed.index_axis(Axis(0), *at));
+            }
+        }
+        let layers: Vec<Layer> = places.iter().map(|&(index, kind, _)| Layer { index, kind }).collect();
+        let any = layers.iter().any(|layer| layer.is_linear());
+        Ok(ByLayer { layers, mass: all, signed: any.then_some(sums) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_over_layers_is_of_one_kind() {
+        let layer = |index, kind| Layer { index, kind };
+        let layers = [layer(0, LayerKind::Linear), layer(1, LayerKind::Softmax), layer(2, LayerKind::Linear)];
+        let values = [0.2, 0.9, 0.4];
+        assert_eq!(mean_over(&layers, LayerKind::Softmax, &values), Some(0.9));
+        assert!((mean_over(&layers, LayerKind::Linear, &values).unwrap() - 0.3).abs() < 1e-15);
+        assert_eq!(mean_over(&layers[1..2], LayerKind::Linear, &values[1..2]), None);
+        assert_eq!(named(&layers), "[0 (linear), 1, 2 (linear)]");
+    }
+}

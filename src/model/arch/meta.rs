@@ -1,0 +1,148 @@
+//! Typed access to the metadata of a GGUF file below its architecture's name, with errors that name file, key and value.
+//!
+//! As for config.json, what was read is remembered, and a key that no one read and that is not known to leave the maths
+//! alone is refused by name.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use crate::model::ModelError;
+use crate::model::weights::GgufFile;
+
+/// The keys `{architecture}.*` of a GGUF file.
+pub struct Meta<'a> {
+    file: &'a GgufFile,
+    architecture: &'a str,
+    place: &'a str,
+    read: RefCell<HashSet<String>>,
+}
+
+/// Keys that change nothing about what is computed, or that repeat what a tensor's shape says.
+const HARMLESS: [&str; 12] = [
+    "vocab_size",
+    "attention.key_length_mla",
+    "attention.value_length_mla",
+    "attention.causal",
+    "block_count",
+    "context_length",
+    "nextn_predict_layers",
+    "rope.dimension_sections",
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+    "expert_group_count",
+    "expert_group_used_count",
+];
+
+impl<'a> Meta<'a> {
+    /// The keys of `file`, which is called `place` in errors.
+    pub fn new(file: &'a GgufFile, place: &'a str) -> Result<Self, ModelError> {
+        Ok(Meta { file, architecture: file.architecture()?, place, read: RefCell::default() })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &'a GgufFile {
+        self.file
+    }
+
+    /// The file's name for errors.
+    pub fn place(&self) -> &'a str {
+        self.place
+    }
+
+    /// An error about a key.
+    pub fn refuse(&self, key: &str, problem: impl Into<String>) -> ModelError {
+        ModelError::Config {
+            place: self.place.to_owned(),
+            field: format!("{}.{key}", self.architecture),
+            problem: problem.into(),
+        }
+    }
+
+    fn key(&self, key: &str) -> String {
+        let full = format!("{}.{key}", self.architecture);
+        self.read.borrow_mut().insert(full.clone());
+        full
+    }
+
+    /// Refuses the first key that no one has read and that is not known to be harmless.
+    pub fn finish(&self) -> Result<(), ModelError> {
+        let read = self.read.borrow();
+        let prefix = format!("{}.", self.architecture);
+        let mut unknown: Vec<&str> = (self.file.keys())
+            .filter(|key| !read.contains(*key))
+            .filter_map(|key| key.strip_prefix(&prefix))
+            .filter(|key| !HARMLESS.contains(key))
+            .collect();
+        unknown.sort_unstable();
+        match unknown.first() {
+            None => Ok(()),
+            Some(key) => Err(self.refuse(
+                key,
+                "is a key that this architecture is not known to have; it may change the maths, so it is not passed over",
+            )),
+        }
+    }
+
+    /// An optional count of at most 2^24; 0 counts as absent.
+    pub fn optional_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        match self.file.get::<u64>(&self.key(key))? {
+            None | Some(0) => Ok(None),
+            Some(n @ 1..=0x100_0000) => Ok(Some(n as usize)),
+            Some(n) => Err(self.refuse(key, format!("is {n}, not a whole number from 0 to 16777216"))),
+        }
+    }
+
+    /// A required count from 1 to 2^24.
+    pub fn count(&self, key: &str) -> Result<usize, ModelError> {
+        match self.optional_count(key)? {
+            Some(n) => Ok(n),
+            None if self.file.value(&self.key(key)).is_some() => {
+                Err(self.refuse(key, "is 0, not a whole number from 1 to 16777216"))
+            }
+            None => Err(self.refuse(key, "is missing")),
+        }
+    }
+
+    /// An optional finite number above 0.
+    pub fn optional_positive(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        match self.file.get::<f64>(&self.key(key))? {
+            Some(x) if !(x.is_finite() && x > 0.0) => {
+                Err(self.refuse(key, format!("is {x}, not a number above 0")))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// A required finite number above 0.
+    pub fn positive(&self, key: &str) -> Result<f64, ModelError> {
+        self.optional_positive(key)?.ok_or_else(|| self.refuse(key, "is missing"))
+    }
+
+    /// An optional truth value.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool, ModelError> {
+        Ok(self.file.get::<bool>(&self.key(key))?.unwrap_or(default))
+    }
+
+    /// An optional string.
+    pub fn optional_text(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
+        Ok(self.file.get::<&str>(&self.key(key))?)
+    }
+
+    /// Refuses a count that is there (0 counts as absent), for variants of an architecture that are not run.
+    pub fn expect_none(&self, key: &str) -> Result<(), ModelError> {
+        match self.optional_count(key)? {
+            None => Ok(()),
+            Some(n) => Err(self.refuse(key, format!("is {n}; this architecture is built without it"))),
+        }
+    }
+
+    /// An optional list of truth values, one a block.
+    pub fn optional_flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
+        Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
+    }
+
+    /// Whether the file has a tensor.
+    pub fn has(&self, tensor: &str) -> bool {
+        self.file.contains(tensor)
+    }
+}

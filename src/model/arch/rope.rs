@@ -1,0 +1,193 @@
+//! Rotary settings, from config.json and from GGUF metadata.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device};
+
+use super::{Fields, Meta};
+use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
+
+/// What a config leaves unsaid.
+#[derive(Debug, Clone, Copy)]
+pub struct RopeDefaults {
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// The part of a head that turns, where the architecture has such a setting; else all of it does, and a file that says
+    /// otherwise is refused: transformers would pass over it.
+    pub partial: Option<f64>,
+    /// Positions that the model was made for.
+    pub max_positions: usize,
+}
+
+/// Rotary settings, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier).
+pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
+    let defaults = RopeDefaults { theta, partial: partial(config, defaults)?, ..defaults };
+    let parameters = config.object("rope_parameters")?;
+    // As in transformers, the older field wins where a file carries both.
+    match config.object("rope_scaling")?.filter(|older| !older.is_empty()).or(parameters) {
+        None => spec(config, defaults, RopeScaling::None),
+        Some(parameters) => {
+            let spec = from_parameters(&parameters, defaults)?;
+            parameters.finish()?;
+            Ok(spec)
+        }
+    }
+}
+
+/// Rotary settings from one object of parameters.
+pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
+    let partial = partial(p, defaults)?;
+    // Sections of a rotation by several axes: text has the same position on all of them.
+    for harmless in ["mrope_section", "mrope_interleaved"] {
+        p.get(harmless);
+    }
+    let original = |field: &str| -> Result<f64, ModelError> {
+        Ok(p.optional_positive(field)?.unwrap_or(defaults.max_positions as f64))
+    };
+    // Older files call it `type`; some carry both.
+    let older = p.optional_text("type")?;
+    let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
+    let scaling = match kind {
+        "default" | "mrope" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: p.positive("factor")? },
+        "llama3" => RopeScaling::Llama3 {
+            factor: p.positive("factor")?,
+            low: p.positive("low_freq_factor")?,
+            high: p.positive("high_freq_factor")?,
+            original: original("original_max_position_embeddings")?,
+        },
+        "yarn" => {
+            let stated = p.optional_positive("factor")?;
+            let original = original("original_max_position_embeddings")?;
+            let factor = stated.unwrap_or(defaults.max_positions as f64 / original);
+            let (mscale, all) = (p.optional_positive("mscale")?, p.optional_positive("mscale_all_dim")?);
+            let inferred = match (mscale, all) {
+                (Some(mscale), Some(all)) if factor > 1.0 => {
+                    (0.1 * mscale * factor.ln() + 1.0) / (0.1 * all * factor.ln() + 1.0)
+                }
+                _ => Yarn::default_attention_factor(factor),
+            };
+            RopeScaling::Yarn(Yarn {
+                factor,
+                original,
+                beta_fast: p.optional_positive("beta_fast")?.unwrap_or(32.0),
+                beta_slow: p.optional_positive("beta_slow")?.unwrap_or(1.0),
+                truncate: p.flag("truncate", true)?,
+                attention_factor: p.optional_positive("attention_factor")?.unwrap_or(inferred),
+            })
+        }
+        other => {
+            let problem = format!("is `{other}`; this build knows `default`, `linear`, `llama3` and `yarn`");
+            return Err(p.refuse("rope_type", problem));
+        }
+    };
+    spec(p, RopeDefaults { theta, partial, ..defaults }, scaling)
+}
+
+fn partial(place: &Fields, defaults: RopeDefaults) -> Result<Option<f64>, ModelError> {
+    match (place.optional_positive("partial_rotary_factor")?, defaults.partial) {
+        (Some(stated), None) if stated != 1.0 => Err(place
+            .refuse("partial_rotary_factor", format!("is {stated}; in this architecture whole heads turn"))),
+        (Some(stated), Some(_)) => Ok(Some(stated)),
+        (_, default) => Ok(default),
+    }
+}
+
+/// The spec, with the number of turning dimensions and the frequencies checked.
+fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<RopeSpec, ModelError> {
+    let part = defaults.partial.unwrap_or(1.0);
+    let dims = (defaults.head_dim as f64 * part) as usize;
+    if dims == 0 || !dims.is_multiple_of(2) || dims > defaults.head_dim {
+        return Err(place.refuse(
+            "partial_rotary_factor",
+            format!(
+                "is {}, so that {dims} of {} dimensions would turn; that must be an even number of them",
+                part, defaults.head_dim
+            ),
+        ));
+    }
+    let spec = RopeSpec { theta: defaults.theta, dims, scaling };
+    match spec.frequencies().iter().find(|f| !f.is_finite()) {
+        None => Ok(spec),
+        Some(f) => Err(place.refuse(
+            "rope_theta",
+            format!("is {}, which with its scaling gives a frequency of {f}", spec.theta),
+        )),
+    }
+}
+
+/// Rotary settings from GGUF metadata and, for scalings that the converter worked out, `rope_freqs.weight`. `truncate`: see
+/// [`Yarn`]; the file does not say.
+pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<RopeSpec, ModelError> {
+    let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
+    let whole = (defaults.head_dim as f64 * defaults.partial.unwrap_or(1.0)) as usize;
+    let dims = meta.optional_count("rope.dimension_count")?.unwrap_or(whole);
+    if !dims.is_multiple_of(2) || dims > defaults.head_dim {
+        let problem = format!("is {dims}; it must be even and at most the head's {}", defaults.head_dim);
+        return Err(meta.refuse("rope.dimension_count", problem));
+    }
+    if let Some(divisors) = divisors(meta, dims)? {
+        return Ok(RopeSpec { theta, dims, scaling: RopeScaling::Divisors(divisors) });
+    }
+    let factor = meta.optional_positive("rope.scaling.factor")?;
+    let original = meta.optional_positive("rope.scaling.original_context_length")?;
+    let attention_factor = meta.optional_positive("rope.scaling.yarn_attn_factor")?;
+    match meta.optional_positive("rope.scaling.yarn_ext_factor")? {
+        None | Some(1.0) => {}
+        Some(x) => {
+            let problem = format!("is {x}; only 1, a whole blend, is built");
+            return Err(meta.refuse("rope.scaling.yarn_ext_factor", problem));
+        }
+    }
+    let (fast, slow) = (
+        meta.optional_positive("rope.scaling.yarn_beta_fast")?,
+        meta.optional_positive("rope.scaling.yarn_beta_slow")?,
+    );
+    let needed = |field: &str, found: Option<f64>| {
+        found.ok_or_else(|| meta.refuse(field, "is missing, and the scaling type needs it".to_owned()))
+    };
+    // A factor without a type is an older file's linear scaling.
+    let unsaid = if factor.is_some() { "linear" } else { "none" };
+    let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or(unsaid) {
+        "none" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: needed("rope.scaling.factor", factor)? },
+        "yarn" => {
+            let factor = needed("rope.scaling.factor", factor)?;
+            RopeScaling::Yarn(Yarn {
+                factor,
+                original: original.unwrap_or(defaults.max_positions as f64),
+                beta_fast: fast.unwrap_or(32.0),
+                beta_slow: slow.unwrap_or(1.0),
+                truncate,
+                // The config's own, as transformers applies it; llama.cpp reckons the usual one in any case.
+                attention_factor: attention_factor.unwrap_or(Yarn::default_attention_factor(factor)),
+            })
+        }
+        other => {
+            let problem = format!("is `{other}`; this build knows `none`, `linear` and `yarn`");
+            return Err(meta.refuse("rope.scaling.type", problem));
+        }
+    };
+    Ok(RopeSpec { theta, dims, scaling })
+}
+
+fn divisors(meta: &Meta, dims: usize) -> Result<Option<Arc<[f32]>>, ModelError> {
+    const NAME: &str = "rope_freqs.weight";
+    match meta.file().tensor_info(NAME) {
+        None => Ok(None),
+        Some(info) if info.elements() == dims / 2 => {
+            let divisors = meta.file().tensor(NAME, &Device::Cpu, DType::F32)?;
+            Ok(Some(divisors.flatten_all()?.to_vec1::<f32>()?.into()))
+        }
+        Some(info) => Err(ModelError::Shape {
+            place: meta.place().to_owned(),
+            name: NAME.to_owned(),
+            found: info.shape.clone(),
+            expected: vec![dims / 2],
+        }),
+    }
+}

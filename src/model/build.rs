@@ -1,0 +1,152 @@
+//! From a description and a loader to layers: which tensors each part asks for, in which shapes.
+
+use candle_core::Tensor;
+
+use super::layers::{Attention, DeltaNet, Experts, Mlp, RmsNorm};
+use super::{
+    AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
+    ModelError, NormSpec, QkNorm, Routing,
+};
+
+/// One decoder layer.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub mixer_norm: RmsNorm,
+    pub mixer: Mixer,
+    pub feed_forward_norm: RmsNorm,
+    pub feed_forward: FeedForward,
+    /// Norms of what the two add, if any.
+    pub sandwich: Option<(RmsNorm, RmsNorm)>,
+}
+
+/// What moves information between positions.
+#[derive(Debug)]
+pub(super) enum Mixer {
+    Attention(Attention),
+    DeltaNet(DeltaNet),
+}
+
+/// What works on each position alone.
+#[derive(Debug)]
+pub(super) enum FeedForward {
+    Dense(Box<Mlp>),
+    Experts(Box<Experts>),
+}
+
+/// The norm `name` of vectors of `width`.
+pub(super) fn norm(
+    loader: &mut Loader,
+    name: &str,
+    width: usize,
+    spec: NormSpec,
+) -> Result<RmsNorm, ModelError> {
+    let weight: Tensor = loader.tensor(&format!("{name}.weight"), &[width])?;
+    Ok(RmsNorm::new(weight, spec)?)
+}
+
+/// Layer `i`.
+pub(super) fn layer(loader: &mut Loader, i: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
+    let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
+    let at = |name: &str| format!("layers.{i}.{name}");
+    // With sandwich norms, the names are those of Gemma: `post_attention_layernorm` comes after attention there.
+    let (before, sandwich) = match spec.sandwich {
+        false => ("post_attention_layernorm", None),
+        true => {
+            let after_mixer = norm(loader, &at("post_attention_layernorm"), hidden, norms)?;
+            let after_mlp = norm(loader, &at("post_feedforward_layernorm"), hidden, norms)?;
+            ("pre_feedforward_layernorm", Some((after_mixer, after_mlp)))
+        }
+    };
+    Ok(Layer {
+        mixer_norm: norm(loader, &at("input_layernorm"), hidden, norms)?,
+        mixer: match &spec.mixer {
+            MixerSpec::Attention(a) => Mixer::Attention(attention(loader, &at("self_attn"), a)?),
+            MixerSpec::DeltaNet(d) => Mixer::DeltaNet(delta_net(loader, &at("linear_attn"), d)?),
+        },
+        feed_forward_norm: norm(loader, &at(before), hidden, norms)?,
+        feed_forward: match &spec.feed_forward {
+            FeedForwardSpec::Dense(mlp) => {
+                FeedForward::Dense(Box::new(loader.mlp(&at("mlp"), hidden, mlp)?))
+            }
+            FeedForwardSpec::Experts(e) => FeedForward::Experts(Box::new(experts(loader, &at("mlp"), e)?)),
+        },
+        sandwich,
+    })
+}
+
+fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Attention, ModelError> {
+    let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
+    let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
+    let (qkv_bias, o_bias) = (a.bias != AttentionBias::None, a.bias == AttentionBias::All);
+    let widths = match a.qk_norm {
+        QkNorm::None => None,
+        QkNorm::PerHead => Some((a.head_dim, a.head_dim)),
+        QkNorm::Whole => Some((q, kv)),
+    };
+    let qk_norm = match widths {
+        None => None,
+        Some((q, k)) => Some((
+            norm(loader, &format!("{name}.q_norm"), q, norms)?,
+            norm(loader, &format!("{name}.k_norm"), k, norms)?,
+        )),
+    };
+    let sinks = match a.sinks {
+        false => None,
+        true => Some(loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])?.to_vec1()?),
+    };
+    let queries = if a.gated { 2 * q } else { q };
+    Ok(Attention {
+        q: loader.linear(&format!("{name}.q_proj"), queries, hidden, qkv_bias)?,
+        k: loader.linear(&format!("{name}.k_proj"), kv, hidden, qkv_bias)?,
+        v: loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
+        o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
+        qk_norm,
+        sinks,
+        spec: a.clone(),
+    })
+}
+
+fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaNet, ModelError> {
+    let (hidden, eps) = (loader.spec().hidden, loader.spec().norm.eps);
+    Ok(DeltaNet {
+        spec: *d,
+        qkv: loader.linear(&format!("{name}.in_proj_qkv"), d.channels(), hidden, false)?,
+        z: loader.linear(&format!("{name}.in_proj_z"), d.values(), hidden, false)?,
+        b: loader.linear(&format!("{name}.in_proj_b"), d.value_heads, hidden, false)?,
+        a: loader.linear(&format!("{name}.in_proj_a"), d.value_heads, hidden, false)?,
+        conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?,
+        decay: loader.decay(&format!("{name}.A_log"), d.value_heads)?,
+        dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[d.value_heads])?,
+        // Without the 1 that the other norms of these models add.
+        norm: loader.tensor_f32(&format!("{name}.norm.weight"), &[d.value_dim])?,
+        eps,
+        out: loader.linear(&format!("{name}.out_proj"), hidden, d.values(), false)?,
+    })
+}
+
+fn experts(loader: &mut Loader, name: &str, e: &ExpertsSpec) -> Result<Experts, ModelError> {
+    let hidden = loader.spec().hidden;
+    let router_bias = match e.router_bias {
+        false => None,
+        true => Some(loader.tensor_f32(&format!("{name}.gate.bias"), &[e.experts])?),
+    };
+    let correction = match e.routing {
+        Routing::Sigmoid { .. } => {
+            let name = format!("{name}.gate.e_score_correction_bias");
+            Some(loader.tensor_f32(&name, &[e.experts])?.to_vec1()?)
+        }
+        _ => None,
+    };
+    let shared = match &e.shared {
+        None => None,
+        Some(mlp) => Some(loader.mlp(&format!("{name}.shared_experts"), hidden, mlp)?),
+    };
+    Ok(Experts {
+        router: loader.tensor_f32(&format!("{name}.gate.weight"), &[e.experts, hidden])?,
+        router_bias,
+        correction,
+        experts: loader.experts(&format!("{name}.experts"), e.experts, hidden, &e.expert)?,
+        shared,
+        spec: e.clone(),
+    })
+}

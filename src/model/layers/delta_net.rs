@@ -1,0 +1,124 @@
+//! The Gated DeltaNet block: projections, causal convolution, gated delta rule, gated norm, output projection.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::delta_rule::{self, Inputs};
+use super::{Linear, Phase};
+use crate::attention::delta::normalised;
+use crate::attention::{DeltaSite, Observer};
+use crate::model::cache::DeltaState;
+use crate::model::{Cache, DeltaNetSpec};
+
+/// Linear attention with a gated delta rule (transformers, `Qwen3_5GatedDeltaNet`). Projections are in the model's dtype,
+/// everything between them in f32.
+#[derive(Debug)]
+pub(in crate::model) struct DeltaNet {
+    pub spec: DeltaNetSpec,
+    /// Queries, keys and values: hidden -> channels.
+    pub qkv: Linear,
+    /// The gate of the output: hidden -> values.
+    pub z: Linear,
+    /// How strongly a token is written: hidden -> value_heads.
+    pub b: Linear,
+    /// How much is forgotten before: hidden -> value_heads.
+    pub a: Linear,
+    /// (channels, taps), f32; the last tap is the token itself.
+    pub conv: Tensor,
+    /// (value_heads), f32: e^`A_log`.
+    pub decay: Tensor,
+    /// (value_heads), f32.
+    pub dt_bias: Tensor,
+    /// (value_dim), f32.
+    pub norm: Tensor,
+    pub eps: f64,
+    /// values -> hidden
+    pub out: Linear,
+}
+
+impl DeltaNet {
+    /// (l, hidden) -> (l, hidden), for the tokens at `cache.len()..cache.len() + l`.
+    pub fn forward(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        cache: &mut Cache,
+        phase: Phase,
+        observer: &mut dyn Observer,
+    ) -> Result<Tensor> {
+        let site = DeltaSite { layer, offset: cache.len() };
+        let (out, state) = self.advance(&site, x, &cache.delta(layer)?, phase, observer)?;
+        cache.set_delta(layer, state)?;
+        Ok(out)
+    }
+
+    /// [`DeltaNet::forward`] from one state to the next.
+    fn advance(
+        &self,
+        site: &DeltaSite,
+        x: &Tensor,
+        state: &DeltaState,
+        phase: Phase,
+        observer: &mut dyn Observer,
+    ) -> Result<(Tensor, DeltaState)> {
+        let DeltaNetSpec { key_heads, value_heads, key_dim, value_dim, .. } = self.spec;
+        let (l, dtype) = (x.dim(0)?, x.dtype());
+
+        // 1. Project, and mix each channel with its last values.
+        let qkv = self.qkv.forward(x, phase)?; // (l, channels)
+        let (mixed, conv) = self.convolve(&qkv, &state.conv)?;
+        let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
+        let q = part(0, key_heads, key_dim)?;
+        let k = part(self.spec.keys(), key_heads, key_dim)?;
+        let v = part(2 * self.spec.keys(), value_heads, value_dim)?.to_dtype(DType::F32)?;
+
+        // 2. What is written and what is forgotten, (l, value_heads).
+        let beta = candle_nn::ops::sigmoid(&self.b.forward(x, phase)?.to_dtype(DType::F32)?)?;
+        let step = self.a.forward(x, phase)?.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
+        let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
+
+        // 3. The rule, (l, value_heads, value_dim).
+        if observer.wants_delta(site) {
+            observer.observe_delta(site, &q, &k, &g, &beta)?;
+        }
+        let (q, k) = (normalised(&q, (key_dim as f64).powf(-0.5))?, normalised(&k, 1.0)?);
+        let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
+
+        // 4. Norm each head, then gate it.
+        let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape((l, value_heads, value_dim))?;
+        let size = (out.sqr()?.mean_keepdim(2)? + self.eps)?.sqrt()?.recip()?;
+        let out = out.broadcast_mul(&size)?.broadcast_mul(&self.norm)?.mul(&z.silu()?)?;
+
+        // 5. Project back: (l, hidden).
+        let out = out.reshape((l, self.spec.values()))?.to_dtype(dtype)?;
+        Ok((self.out.forward(&out, phase)?, DeltaState { conv, state }))
+    }
+
+    /// Causal convolution of each channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also
+    /// returns the inputs that the next call needs.
+    fn convolve(&self, x: &Tensor, before: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (l, taps) = (x.dim(0)?, self.spec.conv);
+        let inputs = Tensor::cat(&[before, x], 0)?; // (taps - 1 + l, channels)
+        // A copy, or the state would keep the whole chunk in memory.
+        let next = inputs.narrow(0, l, taps - 1)?.force_contiguous()?;
+        let inputs = inputs.to_dtype(DType::F32)?;
+        let weights = self.conv.t()?.contiguous()?; // (taps, channels)
+        let mut mixed = inputs.narrow(0, 0, l)?.broadcast_mul(&weights.narrow(0, 0, 1)?)?;
+        for tap in 1..taps {
+            mixed = (mixed + inputs.narrow(0, tap, l)?.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;
+        }
+        Ok((mixed.silu()?.to_dtype(x.dtype())?, next))
+    }
+}
+
+/// ln(1 + e^x), f32, exact where e^x is too small to be added to 1.
+fn softplus(x: &Tensor) -> Result<Tensor> {
+    let y = x.abs()?.neg()?.exp()?; // at most 1
+    let sum = (&y + 1.0)?;
+    let kept = (&sum - 1.0)?; // what is left of y in 1 + y; ln(1 + y) is ln(sum) corrected by what was lost
+    let lost_all = kept.eq(0f32)?;
+    let log = lost_all.where_cond(&y, &((sum.log()? * &y)? / &kept)?)?;
+    x.relu()? + log
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! How the elements of a GGUF tensor are stored: the types, their sizes, and what their bytes mean.
+//!
+//! Owns the bit layouts of ggml's blocks. The header reads type codes with it; the file and the loader dequantise with it;
+//! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight, one scale and minimum for 16 or 32 of
+//! them) hold every block type without loss.
+//!
+//! Source: the block structures of ggml (`ggml-common.h`), as the `gguf` Python package reads them.
+
+use candle_core::quantized::GgmlDType;
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::super::blocks::{BlocksError, E2M1_DOUBLED, expect};
+
+/// Columns of a super-block.
+const SUPER: usize = 256;
+/// Most groups in a block.
+const MOST_GROUPS: usize = SUPER / 16;
+/// Columns that one task dequantises.
+const TASK: usize = 64 * SUPER;
+
+/// An element or block type of GGUF that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // ggml's names
+#[allow(non_camel_case_types)] // as Candle writes them
+pub enum BlockType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Mxfp4,
+}
+
+/// The groups of a quantised type: weights that share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct Groups {
+    /// 16 or 32.
+    pub columns: usize,
+    /// Whether a group has a minimum besides its scale.
+    pub mins: bool,
+}
+
+impl BlockType {
+    /// The type of a code; for a code that cannot be read, its name in brackets where it has one.
+    pub(super) fn from_code(code: u32) -> Result<Self, &'static str> {
+        Ok(match code {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::Q4_0,
+            3 => Self::Q4_1,
+            6 => Self::Q5_0,
+            7 => Self::Q5_1,
+            8 => Self::Q8_0,
+            10 => Self::Q2K,
+            11 => Self::Q3K,
+            12 => Self::Q4K,
+            13 => Self::Q5K,
+            14 => Self::Q6K,
+            30 => Self::BF16,
+            39 => Self::Mxfp4,
+            4 | 5 => return Err(" (Q4_2 or Q4_3, withdrawn)"),
+            // Q8_1 and Q8_K hold activations between two kernels; no converter writes weights in them.
+            9 => return Err(" (Q8_1)"),
+            15 => return Err(" (Q8_K)"),
+            16 => return Err(" (IQ2_XXS)"),
+            17 => return Err(" (IQ2_XS)"),
+            18 => return Err(" (IQ3_XXS)"),
+            19 => return Err(" (IQ1_S)"),
+            20 => return Err(" (IQ4_NL)"),
+            21 => return Err(" (IQ3_S)"),
+            22 => return Err(" (IQ2_S)"),
+            23 => return Err(" (IQ4_XS)"),
+            24..=28 => return Err(" (plain integers or F64)"),
+            29 => return Err(" (IQ1_M)"),
+            34 => return Err(" (TQ1_0)"),
+            35 => return Err(" (TQ2_0)"),
+            40 => return Err(" (NVFP4)"),
+            41 => return Err(" (Q1_0)"),
+            _ => return Err(""),
+        })
+    }
+
+    /// The type as GGUF's own tools write it (`Q4_K`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q8_0 => "Q8_0",
+            Self::Q2K => "Q2_K",
+            Self::Q3K => "Q3_K",
+            Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
+            Self::Q6K => "Q6_K",
+            Self::Mxfp4 => "MXFP4",
+        }
+    }
+
+    /// The elements of a block; 1 for the dense types.
+    pub fn columns(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Mxfp4 => 32,
+            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K => SUPER,
+        }
+    }
+
+    /// The bytes of a block.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q8_0 => 34,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+            Self::Mxfp4 => 17,
+        }
+    }
+
+    /// Whether every element is stored on its own, not quantised.
+    pub fn is_dense(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16)
+    }
+
+    /// Candle's name of the type; `None` for MXFP4, which Candle does not know.
+    pub fn candle(self) -> Option<GgmlDType> {
+        Some(match self {
+            Self::F32 => GgmlDType::F32,
+            Self::F16 => GgmlDType::F16,
+            Self::BF16 => GgmlDType::BF16,
+            Self::Q4_0 => GgmlDType::Q4_0,
+            Self::Q4_1 => GgmlDType::Q4_1,
+            Self::Q5_0 => GgmlDType::Q5_0,
+            Self::Q5_1 => GgmlDType::Q5_1,
+            Self::Q8_0 => GgmlDType::Q8_0,
+            Self::Q2K => GgmlDType::Q2K,
+            Self::Q3K => GgmlDType::Q3K,
+            Self::Q4K => GgmlDType::Q4K,
+            Self::Q5K => GgmlDType::Q5K,
+            Self::Q6K => GgmlDType::Q6K,
+            Self::Mxfp4 => return None,
+        })
+    }
+
+    /// The groups of a quantised type; `None` for a dense one.
+    pub(in crate::model) fn groups(self) -> Option<Groups> {
+        let (columns, mins) = match self {
+            Self::F32 | Self::F16 | Self::BF16 => return None,
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Mxfp4 => (32, false),
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => (32, true),
+            Self::Q3K | Self::Q6K => (16, false),
+            Self::Q2K => (16, true),
+        };
+        Some(Groups { columns, mins })
+    }
+
+    /// One block of a quantised type as groups: weight i of the block is `scales[g] * quants[i] + mins[g]`, g its group, where
+    /// `quants` is (columns of the block), `scales` and `mins` (groups of the block); `mins` is left alone where the type has
+    /// none. Dense types have no groups and leave all alone.
+    pub(in crate::model) fn unpack(
+        self,
+        block: &[u8],
+        quants: &mut [i8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => {}
+            Self::Q8_0 => {
+                scales[0] = half(block, 0);
+                for (q, &byte) in quants.iter_mut().zip(&block[2..]) {
+                    *q = byte.cast_signed();
+                }
+            }
+            Self::Q4_0 => {
+                scales[0] = half(block, 0);
+                nibbles(&block[2..], quants, |nibble, _| nibble - 8);
+            }
+            Self::Q4_1 => {
+                (scales[0], mins[0]) = (half(block, 0), half(block, 2));
+                nibbles(&block[4..], quants, |nibble, _| nibble);
+            }
+            Self::Q5_0 => {
+                scales[0] = half(block, 0);
+                let fifth = fifth_bits(&block[2..]);
+                nibbles(&block[6..], quants, |nibble, i| (nibble | fifth(i)) - 16);
+            }
+            Self::Q5_1 => {
+                (scales[0], mins[0]) = (half(block, 0), half(block, 2));
+                let fifth = fifth_bits(&block[4..]);
+                nibbles(&block[8..], quants, |nibble, i| nibble | fifth(i));
+            }
+            Self::Mxfp4 => {
+                scales[0] = half_e8m0(block[0]);
+                nibbles(&block[1..], quants, |nibble, _| E2M1_DOUBLED[nibble as usize]);
+            }
+            Self::Q2K => unpack_q2k(block, quants, scales, mins),
+            Self::Q3K => unpack_q3k(block, quants, scales),
+            Self::Q4K => {
+                scales_and_mins_k(block, scales, mins);
+                for (quants, bytes) in quants.chunks_exact_mut(64).zip(block[16..].chunks_exact(32)) {
+                    nibbles(bytes, quants, |nibble, _| nibble);
+                }
+            }
+            Self::Q5K => {
+                scales_and_mins_k(block, scales, mins);
+                let (fifth, low) = block[16..].split_at(32);
+                let pairs = quants.chunks_exact_mut(64).zip(low.chunks_exact(32)).enumerate();
+                for (pair, (quants, bytes)) in pairs {
+                    nibbles(bytes, quants, |nibble, i| {
+                        nibble | (fifth[i % 32] >> (2 * pair + i / 32) & 1).cast_signed() << 4
+                    });
+                }
+            }
+            Self::Q6K => unpack_q6k(block, quants, scales),
+        }
+    }
+}
+
+/// The f32 values of `bytes` stored as `dtype`, in order.
+///
+/// # Errors
+/// [`BlocksError`] where `bytes` is not a whole number of blocks.
+pub fn dequantise(dtype: BlockType, bytes: &[u8]) -> Result<Vec<f32>, BlocksError> {
+    let blocks = bytes.len() / dtype.bytes();
+    expect("bytes", bytes.len(), blocks * dtype.bytes(), || format!("{blocks} blocks of {}", dtype.name()))?;
+    let count = blocks.checked_mul(dtype.columns()).ok_or_else(|| BlocksError::Size {
+        size: format!("of {blocks} blocks of {} elements", dtype.columns()),
+    })?;
+    let mut out = vec![0f32; count];
+    let blocks = TASK / dtype.columns();
+    out.par_chunks_mut(TASK).zip(bytes.par_chunks(blocks * dtype.bytes())).for_each(
+        |(out, bytes)| match dtype.groups() {
+            Some(groups) => dequantise_groups(dtype, groups, bytes, out),
+            None => read_dense(dtype, bytes, out),
+        },
+    );
+    Ok(out)
+}
+
+fn read_dense(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        BlockType::F16 => {
+            for (value, [a, b]) in out.iter_mut().zip(bytes.as_chunks().0) {
+                *value = f16::from_le_bytes([*a, *b]).to_f32();
+            }
+        }
+        BlockType::BF16 => {
+            for (value, [a, b]) in out.iter_mut().zip(bytes.as_chunks().0) {
+                *value = bf16::from_le_bytes([*a, *b]).to_f32();
+            }
+        }
+        _ => {
+            for (value, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+        }
+    }
+}
+
+fn dequantise_groups(dtype: BlockType, groups: Groups, bytes: &[u8], out: &mut [f32]) {
+    let mut quants = [0i8; SUPER];
+    let (mut scales, mut mins) = ([0f32; MOST_GROUPS], [0f32; MOST_GROUPS]);
+    let quants = &mut quants[..dtype.columns()];
+    for (block, out) in bytes.chunks_exact(dtype.bytes()).zip(out.chunks_exact_mut(dtype.columns())) {
+        dtype.unpack(block, quants, &mut scales, &mut mins);
+        let of_groups = out.chunks_exact_mut(groups.columns).zip(quants.chunks_exact(groups.columns));
+        for ((out, quants), (scale, min)) in of_groups.zip(scales.iter().zip(&mins)) {
+            for (value, &q) in out.iter_mut().zip(quants) {
+                *value = scale * f32::from(q);
+                if groups.mins {
+                    *value += min;
+                }
+            }
+        }
+    }
+}
+
+/// The f16 at byte `at`.
+fn half(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Half an E8M0 scale, 2^(code - 128), for quants of twice the value; 255 gives 2^127, as in ggml.
+fn half_e8m0(code: u8) -> f32 {
+    match code {
+        0 => f32::from_bits(1 << 21), // 2^-128 and 2^-127 lie below what f32 holds with its leading bit
+        1 => f32::from_bits(1 << 22),
+        _ => f32::from_bits(u32::from(code - 1) << 23),
+    }
+}
+
+/// Quants of 4-bit halves of bytes: the low halves are the first half of `quants`, the high ones the second. `quant` makes
+/// a quant of a nibble and its place.
+#[inline]
+fn nibbles(bytes: &[u8], quants: &mut [i8], quant: impl Fn(i8, usize) -> i8) {
+    let half = quants.len() / 2;
+    let (low, high) = quants.split_at_mut(half);
+    for (i, ((low, high), &byte)) in low.iter_mut().zip(high).zip(bytes).enumerate() {
+        *low = quant((byte & 15).cast_signed(), i);
+        *high = quant((byte >> 4).cast_signed(), i + half);
+    }
+}
+
+/// 32 fifth bits at the start of `bytes`: 16 for a place whose bit is set.
+fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> i8 {
+    let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    move |i| if bits >> i & 1 == 1 { 16 } else { 0 }
+}
+
+/// The eight scales and minima of a Q4_K or Q5_K block: d, dmin, then 6 bits each in 12 bytes. The first four scales and minima
+/// are the low six bits of bytes 0-3 and 4-7; of the others, bytes 8-11 hold the low halves and the two bits over the first ones the
+/// high parts.
+fn scales_and_mins_k(block: &[u8], scales: &mut [f32], mins: &mut [f32]) {
+    let (d, dmin) = (half(block, 0), half(block, 2));
+    let packed = &block[4..16];
+    for i in 0..4 {
+        let (scale, min, both) = (packed[i], packed[i + 4], packed[i + 8]);
+        scales[i] = d * f32::from(scale & 63);
+        mins[i] = -(dmin * f32::from(min & 63));
+        scales[i + 4] = d * f32::from(both & 15 | scale >> 6 << 4);
+        mins[i + 4] = -(dmin * f32::from(both >> 4 | min >> 6 << 4));
+    }
+}
+
+/// Two-bit quants at byte `at`, low pairs first: each run of 32 bytes holds 4 runs of 32 quants. `quant` makes a quant of the pair and
+/// its place in the block.
+fn pairs_of_bits(block: &[u8], at: usize, quants: &mut [i8], quant: impl Fn(i8, usize) -> i8) {
+    for (i, q) in quants.iter_mut().enumerate() {
+        let (run, shift, byte) = (i / 128, i % 128 / 32, i % 32);
+        *q = quant((block[at + 32 * run + byte] >> (2 * shift) & 3).cast_signed(), i);
+    }
+}
+
+/// 16 bytes of 4-bit scale and 4-bit minimum, 64 bytes of 2-bit quants, d, dmin.
+fn unpack_q2k(block: &[u8], quants: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
+    let (d, dmin) = (half(block, 80), half(block, 82));
+    for ((scale, min), &packed) in scales.iter_mut().zip(mins).zip(&block[..16]) {
+        *scale = d * f32::from(packed & 15);
+        *min = -(dmin * f32::from(packed >> 4));
+    }
+    pairs_of_bits(block, 16, quants, |q, _| q);
+}
+
+/// 32 bytes of third bits (set: not minus 4), 64 bytes of 2-bit quants, 16 6-bit scales (8 bytes of low halves, 4 bytes of high pairs), d.
+fn unpack_q3k(block: &[u8], quants: &mut [i8], scales: &mut [f32]) {
+    let d = half(block, 108);
+    let (low, high) = block[96..108].split_at(8);
+    for (i, scale) in scales.iter_mut().enumerate().take(MOST_GROUPS) {
+        let bits = low[i % 8] >> (4 * (i / 8)) & 15 | (high[i % 4] >> (2 * (i / 4)) & 3) << 4;
+        *scale = d * f32::from(bits.cast_signed() - 32);
+    }
+    pairs_of_bits(block, 32, quants, |q, i| q - (!block[i % 32] >> (i / 32) & 1).cast_signed() * 4);
+}
+
+/// 128 bytes of low halves, 64 bytes of high pairs, 16 signed scales, d. The quants are 6 bits, minus 32.
+fn unpack_q6k(block: &[u8], quants: &mut [i8], scales: &mut [f32]) {
+    let d = half(block, 208);
+    for (scale, &packed) in scales.iter_mut().zip(&block[192..208]) {
+        *scale = d * f32::from(packed.cast_signed());
+    }
+    pairs_of_bits(block, 128, quants, |high, i| {
+        let (run, within) = (i / 128, i % 128);
+        let low = block[64 * run + within % 64] >> (4 * (within / 64)) & 15;
+        (low.cast_signed() | high << 4) - 32
+    });
+}

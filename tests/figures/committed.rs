@@ -1,0 +1,167 @@
+//! The committed figures are of a model with softmax layers only: from their tables they must come out byte for byte, so
+//! that nothing that is drawn or written for other models changes them.
+
+use std::path::PathBuf;
+
+use palimpsest::figures::sheet::{Panel, Sheet};
+use palimpsest::figures::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
+use palimpsest::lens::{
+    Correctness, Curve, Group, Layer, LayerKind, Part, Point, Scale, Series, Statistic, table,
+};
+
+use super::{Plan, make};
+
+fn committed(file: &str) -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "figures", file].iter().collect();
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn statistic(key: &str) -> Statistic {
+    let means = Curve::ALL.iter().flat_map(|c| [Part::Signal, Part::Noise].map(|p| Statistic::Mean(*c, p)));
+    means.chain([Statistic::RatioOfMeans, Statistic::MeanOfRatios]).find(|s| s.key() == key).unwrap()
+}
+
+/// The series of a table, in its order.
+fn series(name: &str) -> Vec<Series> {
+    let text = committed(&format!("{name}.csv"));
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let mut all: Vec<Series> = Vec::new();
+    for row in reader.records() {
+        let row = row.unwrap();
+        let named = |at: usize| (&row[at] != "all").then(|| row[at].to_owned());
+        let number = |at: usize| row[at].parse::<f64>().ok();
+        let correctness = [Correctness::All, Correctness::Correct, Correctness::Wrong];
+        let correctness = correctness.into_iter().find(|c| c.key() == &row[3]).unwrap();
+        let group = Group { probe: named(1), kind: named(2), correctness };
+        let statistic = statistic(&row[4]);
+        let scale = Scale::ALL.into_iter().find(|s| s.key() == &row[5]).unwrap();
+        let point = Point {
+            layer: Layer { index: row[6].parse().unwrap(), kind: LayerKind::Softmax },
+            n: row[7].parse().unwrap(),
+            undefined: row[8].parse().unwrap(),
+            value: number(9),
+            band: number(10).zip(number(11)),
+            signed: None,
+        };
+        match all.last_mut() {
+            Some(last) if last.group == group && last.statistic == statistic => {
+                last.n = last.n.max(point.n);
+                last.points.push(point);
+            }
+            _ => all.push(Series { group, statistic, scale, n: point.n, points: vec![point] }),
+        }
+    }
+    all
+}
+
+/// Where a committed picture says that its numbers come from.
+fn origin(svg: &str) -> String {
+    svg.lines().find(|line| line.contains(" · ")).unwrap().to_owned()
+}
+
+/// The value axis of curves.
+fn axis(scale: Scale) -> String {
+    match scale {
+        Scale::Mass => "attention mass (share of a row token's attention)".to_owned(),
+        Scale::Density => "attention density (1 = uniform attention)".to_owned(),
+    }
+}
+
+fn suffix(scale: Scale) -> &'static str {
+    if scale == Scale::Density { " (density)" } else { "" }
+}
+
+#[test]
+fn tables_of_softmax_models_are_written_as_committed() {
+    for kind in ["curves-by-split", "curves-by-type", "ratio-of-means", "mean-of-ratios"] {
+        for scale in Scale::ALL {
+            let name = format!("{kind}-{}", scale.key());
+            let ours = table::series_csv(&name, &series(&name)).unwrap();
+            assert!(ours == committed(&format!("{name}.csv")).as_bytes(), "{name}.csv differs");
+        }
+    }
+}
+
+#[test]
+fn curves_of_softmax_models_are_drawn_as_committed() {
+    for scale in Scale::ALL {
+        let name = format!("curves-by-type-{}", scale.key());
+        let svg = committed(&format!("{name}.svg"));
+        let all = series(&name);
+        let strokes = [Stroke::solid(BLUE, Marker::Circle), Stroke::solid(VERMILLION, Marker::Square)];
+        let panel = |curve: Curve| {
+            let (mut lines, mut legend) = (Vec::new(), Vec::new());
+            for (kind, stroke) in ["T1", "T2"].into_iter().zip(strokes) {
+                let of = |part| {
+                    let wanted = |s: &&Series| {
+                        s.group.kind.as_deref() == Some(kind) && s.statistic == Statistic::Mean(curve, part)
+                    };
+                    all.iter().find(wanted).unwrap().clone()
+                };
+                legend.push((Some(stroke), format!("{kind} (n = {})", of(Part::Signal).n)));
+                lines.extend([(stroke.noise(), of(Part::Noise)), (stroke, of(Part::Signal))]);
+            }
+            Some(Panel { title: curve.label().to_owned(), legend, lines })
+        };
+        let noise = Stroke::solid(GREY, Marker::None).noise();
+        let sheet = Sheet {
+            title: format!("Attention by layer, for each type{}", suffix(scale)),
+            origin: origin(&svg),
+            y_label: axis(scale),
+            percent: scale == Scale::Mass,
+            reference: (scale == Scale::Density).then_some(1.0),
+            rows: vec![Curve::ALL.map(panel).into()],
+            legend: vec![(noise, "noise baseline of the same colour".to_owned())],
+            panel: (260, 210),
+            reach: 1000.0,
+        };
+        assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");
+    }
+}
+
+#[test]
+fn ratios_of_softmax_models_are_drawn_as_committed() {
+    let kinds = [
+        ("ratio-of-means", "ratio of the groups' means"),
+        ("mean-of-ratios", "mean of each example's ratio"),
+    ];
+    for (kind, what) in kinds {
+        for scale in Scale::ALL {
+            let name = format!("{kind}-{}", scale.key());
+            let svg = committed(&format!("{name}.svg"));
+            let all = series(&name);
+            // the groups of this run have members among the correct ones only
+            assert!(all.iter().all(|s| s.group.correctness == Correctness::Correct));
+            let panel = |series: &Series| {
+                let stroke = Stroke::solid(BLUE, Marker::Circle);
+                let title = Group { correctness: Correctness::All, ..series.group.clone() }.label();
+                let legend = vec![(Some(stroke), format!("correct (n = {})", series.n))];
+                Some(Panel { title, legend, lines: vec![(stroke, series.clone())] })
+            };
+            let rows = all.chunk_by(|a, b| a.group.probe == b.group.probe);
+            let sheet = Sheet {
+                title: format!("Query to new over query to old: {what}{}", suffix(scale)),
+                origin: origin(&svg),
+                y_label: format!("ratio of attention {}, new / old", scale.key()),
+                percent: false,
+                reference: Some(1.0),
+                rows: rows.map(|row| row.iter().map(panel).collect()).collect(),
+                legend: Vec::new(),
+                panel: (300, 150),
+                reach: 10.0,
+            };
+            assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");
+        }
+    }
+}
+
+#[test]
+fn captions_of_softmax_models_are_as_committed() {
+    let captions: serde_json::Value = serde_json::from_str(&committed("captions.json")).unwrap();
+    // the groups that were left out differ from run to run
+    let reading = |caption: &str| caption.split(" Left out").next().unwrap().to_owned();
+    for figure in make(&Plan::small()).figures {
+        let theirs = captions[&figure.name]["caption"].as_str().unwrap();
+        assert_eq!(reading(&figure.caption), reading(theirs), "{}", figure.name);
+    }
+}

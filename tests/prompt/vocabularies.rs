@@ -1,0 +1,170 @@
+//! What must hold for vocabularies as models are released with: their tokenizer.json, and what converters to GGUF make of it.
+//! The ids are those of Hugging Face (tests/fixtures/README.md).
+
+use std::path::PathBuf;
+
+use palimpsest::chat::{self, MessageRole};
+use palimpsest::model::weights::GgufFile;
+use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
+use palimpsest::prompt::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
+use serde::de::DeserializeOwned;
+
+/// A pre-tokeniser's name as llama.cpp's converter writes it; the folder has the same name.
+const NAMES: [&str; 9] =
+    ["gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "glm4", "chatglm-bpe", "minimax-m2"];
+
+fn place(name: &str) -> PathBuf {
+    PathBuf::from("tests/fixtures/tokenizers").join(name)
+}
+
+fn read<T: DeserializeOwned>(name: &str) -> T {
+    serde_json::from_slice(&std::fs::read(place(name)).unwrap()).unwrap()
+}
+
+fn from_gguf(path: PathBuf) -> Tokenizer {
+    let file = GgufFile::open(&[path]).unwrap();
+    Tokenizer::from_gguf_metadata(&tokenizer_fields(&file).unwrap()).unwrap()
+}
+
+/// Asserts that `tokenizer` gives the ids of `file` for every text.
+fn assert_ids(tokenizer: &Tokenizer, file: &str, what: &str) {
+    let texts: Vec<String> = read("texts.json");
+    let expected: Vec<Vec<u32>> = read(file);
+    assert_eq!(texts.len(), expected.len());
+    let wrong: Vec<_> = (texts.iter().zip(&expected))
+        .map(|(text, expected)| (text, tokenizer.encode(text).unwrap(), expected))
+        .filter(|(_, ids, expected)| ids != *expected)
+        .collect();
+    let first = wrong.first().map(|(text, ids, expected)| format!("{text:?}: {ids:?}, not {expected:?}"));
+    assert!(wrong.is_empty(), "{what}: {} of {} texts differ, first {first:?}", wrong.len(), texts.len());
+}
+
+#[test]
+fn tokenizer_json_gives_hugging_faces_ids() {
+    for name in NAMES {
+        let tokenizer = Tokenizer::from_file(&place(name).join("tokenizer.json")).unwrap();
+        assert_ids(&tokenizer, &format!("{name}/ids.json"), name);
+    }
+}
+
+#[test]
+fn gguf_gives_hugging_faces_ids() {
+    for name in NAMES {
+        assert_ids(&from_gguf(place(name).join("vocab.gguf")), &format!("{name}/ids.json"), name);
+    }
+}
+
+#[test]
+fn every_name_of_a_pre_tokenizer_is_tested_or_another_name_of_one_that_is() {
+    let others = ["default", "llama3", "llama-v3"];
+    for name in KNOWN_PRE_TOKENIZERS {
+        assert!(NAMES.contains(&name) || others.contains(&name), "{name} has no fixture");
+    }
+}
+
+#[test]
+fn tokens_decode_to_the_text_however_the_vocabulary_was_read() {
+    let texts: Vec<String> = read("texts.json");
+    for name in NAMES {
+        let folder = place(name);
+        for tokenizer in [
+            Tokenizer::from_file(&folder.join("tokenizer.json")).unwrap(),
+            from_gguf(folder.join("vocab.gguf")),
+        ] {
+            for text in &texts {
+                let decoded = tokenizer.decode(&tokenizer.encode(text).unwrap(), false).unwrap();
+                if name.starts_with("qwen") {
+                    // Qwen composes accents, after which a second round changes nothing.
+                    assert_eq!(
+                        tokenizer.decode(&tokenizer.encode(&decoded).unwrap(), false).unwrap(),
+                        decoded,
+                        "{name}"
+                    );
+                } else {
+                    assert_eq!(&decoded, text, "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// Gemma 3's own vocabulary of 262,144 tokens.
+#[test]
+fn gemmas_vocabulary_gives_hugging_faces_ids() {
+    let Some(path) = crate::gemma::file() else { return };
+    let tokenizer = from_gguf(path);
+    assert_ids(&tokenizer, "gemma3.json", "gemma3");
+    for text in read::<Vec<String>>("texts.json") {
+        // A visible space decodes as a space.
+        let decoded = tokenizer.decode(&tokenizer.encode(&text).unwrap(), false).unwrap();
+        assert_eq!(decoded, text.replace('\u{2581}', " "));
+    }
+}
+
+/// The checkout of llama.cpp that PALIMPSEST_LLAMA_CPP names, for what is too large to be copied from it.
+fn llama_cpp() -> Option<PathBuf> {
+    let checkout = std::env::var_os("PALIMPSEST_LLAMA_CPP");
+    if checkout.is_none() {
+        println!("left out: PALIMPSEST_LLAMA_CPP names no checkout of llama.cpp");
+    }
+    checkout.map(PathBuf::from)
+}
+
+/// The released vocabularies of Llama 3, Qwen 2 and GPT-2, and the ids that Hugging Face's tokenisers give, lie in
+/// llama.cpp's repository, too large to be copied. PALIMPSEST_LLAMA_CPP names a checkout.
+/// (Its file for Qwen 3.5 is Qwen 2's vocabulary with ids of llama.cpp's own, which composes no accents.)
+#[test]
+fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
+    let Some(checkout) = llama_cpp() else { return };
+    for name in ["llama-bpe", "qwen2", "gpt-2"] {
+        let file = |ending: &str| checkout.join("models").join(format!("ggml-vocab-{name}.gguf{ending}"));
+        let tokenizer = from_gguf(file(""));
+        let texts = std::fs::read_to_string(file(".inp")).unwrap();
+        let ids = std::fs::read_to_string(file(".out")).unwrap();
+        let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
+        let ids: Vec<&str> = ids.lines().collect();
+        for (text, line) in texts.iter().zip(&ids) {
+            let expected: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            assert_eq!(tokenizer.encode(text).unwrap(), expected, "{name}: {text:?}");
+        }
+        assert!(
+            ids.len() > 40 && texts.len() >= ids.len(),
+            "{name}: {} texts, {} lines of ids",
+            texts.len(),
+            ids.len()
+        );
+    }
+}
+
+/// Published chat templates lie in llama.cpp's repository.
+#[test]
+fn published_chat_templates_render_as_in_transformers() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        template: String,
+        messages: Vec<Message>,
+        rendered: String,
+    }
+    #[derive(serde::Deserialize)]
+    struct Message {
+        role: String,
+        content: String,
+    }
+    let Some(checkout) = llama_cpp() else { return };
+    for Case { template: name, messages, rendered } in read::<Vec<Case>>("templates.json") {
+        let path = checkout.join("models/templates").join(format!("{name}.jinja"));
+        let source = std::fs::read_to_string(path).unwrap();
+        let template = ChatTemplate::new(&name, &source, Some("<B>"), Some("<E>")).unwrap();
+        let messages: Vec<_> = (messages.into_iter())
+            .map(|message| {
+                let role = match message.role.as_str() {
+                    "system" => MessageRole::System,
+                    "user" => MessageRole::User,
+                    _ => MessageRole::Assistant,
+                };
+                chat::Message { role, content: message.content }
+            })
+            .collect();
+        assert_eq!(template.render(&messages, true).unwrap(), rendered, "{name}");
+    }
+}
