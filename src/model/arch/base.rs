@@ -85,8 +85,7 @@ impl Base {
             let problem = format!("is {}, which does not divide the {heads} attention heads", base.kv_heads);
             return Err(config.refuse("num_key_value_heads", problem));
         }
-        if !base.head_dim.is_multiple_of(2) || base.head_dim == 0 {
-            let problem = format!("is {}; rotary embedding needs an even number", base.head_dim);
+        if let Some(problem) = head_fault(base.head_dim) {
             return Err(config.refuse("head_dim", problem));
         }
         Ok(base)
@@ -108,8 +107,7 @@ impl Base {
             let problem = format!("is {kv_heads}, which does not divide the {heads} attention heads");
             return Err(meta.refuse("attention.head_count_kv", problem));
         }
-        if !head_dim.is_multiple_of(2) || head_dim == 0 {
-            let problem = format!("is {head_dim}; rotary embedding needs an even number");
+        if let Some(problem) = head_fault(head_dim) {
             return Err(meta.refuse("attention.key_length", problem));
         }
         // Layers that predict further tokens at once are counted in the file and not run.
@@ -215,6 +213,17 @@ pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
             Err(meta.refuse("expert_gating_func", problem))
         }
         _ => Ok(()),
+    }
+}
+
+/// What is wrong with the width of a head, if anything.
+fn head_fault(head_dim: usize) -> Option<String> {
+    // Frequencies are listed before anything else is read: a width that no model has must not be asked for.
+    const WIDEST: usize = 1 << 16;
+    if !head_dim.is_multiple_of(2) || head_dim == 0 {
+        Some(format!("is {head_dim}; rotary embedding needs an even number"))
+    } else {
+        (head_dim > WIDEST).then(|| format!("is {head_dim}; no model has heads wider than {WIDEST}"))
     }
 }
 
