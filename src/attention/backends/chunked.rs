@@ -15,10 +15,15 @@ pub struct Blocks {
     pub rows: usize,
     /// Scores of a block, which with the rows and heads gives its keys.
     pub scores: usize,
+    /// Keys of a block at most.
+    pub keys: usize,
 }
 
 /// 64 Mi scores are 256 MiB in f32.
-pub const BLOCKS: Blocks = Blocks { rows: 512, scores: 64 << 20 };
+pub const BLOCKS: Blocks = Blocks { rows: 512, scores: 64 << 20, keys: usize::MAX };
+
+/// For sums over segments: a table of which key is in which segment is held for a block's keys, and rows may be few.
+pub const BLOCKS_OF_SUMS: Blocks = Blocks { keys: 1 << 14, ..BLOCKS };
 
 /// Stands for minus infinity: finite, so that a row that sees nothing of a block yields no NaN, and so low that
 /// whatever such a block gathered is wiped out by the first visible key.
@@ -128,7 +133,7 @@ fn stream(
     let first = site.offset + rows.start;
     let last = site.offset + rows.end - 1;
     let keys = site.visible(first).start..site.visible(last).end;
-    let step = (size.scores / (heads * r)).max(1);
+    let step = (size.scores / (heads * r)).clamp(1, size.keys);
     let mut state: Option<(Tensor, Tensor)> = None;
     for start in keys.clone().step_by(step) {
         let block = start..(start + step).min(keys.end);

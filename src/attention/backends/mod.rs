@@ -82,6 +82,6 @@ pub(super) fn segment_sums(
 ) -> Result<SegmentSums> {
     match choose(q.device(), q.dtype()) {
         Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds),
-        _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS),
+        _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS_OF_SUMS),
     }
 }

@@ -10,8 +10,11 @@ use super::{chunked, cpu, flash_serves};
 const TOLERANCE: f64 = 1e-5;
 
 /// Blocks so small that a row sees many of them, and the default, which holds everything here at once.
-const SIZES: [Blocks; 3] =
-    [Blocks { rows: 3, scores: 200 }, Blocks { rows: 64, scores: 1 << 16 }, chunked::BLOCKS];
+const SIZES: [Blocks; 3] = [
+    Blocks { rows: 3, scores: 200, keys: 1000 },
+    Blocks { rows: 64, scores: 1 << 16, keys: 7 },
+    chunked::BLOCKS,
+];
 
 struct Call {
     q: Tensor,

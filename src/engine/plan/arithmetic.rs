@@ -20,6 +20,8 @@ const KEYS_TOGETHER: u64 = 1024;
 /// Scores and rows of a block of the kernel that is made of matrix products.
 const SCORES: u64 = 64 << 20;
 const BLOCK_ROWS: u64 = 512;
+/// Keys of a block of its sums over segments.
+const BLOCK_KEYS: u64 = 1 << 14;
 /// Tokens of a block of the gated delta rule.
 const RULE_BLOCK: u64 = 64;
 
@@ -65,7 +67,7 @@ pub fn layer_activations(
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => {
-            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, BLOCK_ROWS.min(l)).0 };
+            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, BLOCK_ROWS.min(l)) };
             l * attention_width(a, size) + scores
         }
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
@@ -112,13 +114,13 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     l * token + blocks
 }
 
-/// Bytes of a block of scores of `rows` rows in the kernel of matrix products, and its keys: the scores, their exponentials
-/// and one intermediate in f32, and copies of the keys and values.
-fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64) -> (u64, u64) {
+/// Bytes of a block of scores of `rows` rows in the kernel of matrix products: the scores, their exponentials and
+/// one intermediate in f32, and copies of the keys and values.
+fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64) -> u64 {
     let heads = n(a.heads);
     let seen = a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)));
     let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen.max(1));
-    (3 * heads * rows * keys * 4 + 2 * keys * n(a.kv_heads) * n(a.head_dim) * 4, keys)
+    3 * heads * rows * keys * 4 + 2 * keys * n(a.kv_heads) * n(a.head_dim) * 4
 }
 
 /// Sums that the observer holds for a layer until the end.
@@ -144,11 +146,13 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
         // Each thread's share is within its cache.
         MixerSpec::Attention(_) if streams(wish, device) => 0,
         MixerSpec::Attention(a) => {
-            // Few rows have long blocks of keys, and with them long copies and a long table of who belongs to which span.
-            let (few, keys) = score_block(a, wish, 1);
-            let table = n(a.kv_heads) * keys * SPANS * 4;
-            let attention = score_block(a, wish, BLOCK_ROWS.min(n(wish.context))).0;
-            (few + table).saturating_sub(attention)
+            // A block of keys in f32, its scores, and a table of who belongs to which span.
+            let rows = BLOCK_ROWS.min(n(wish.context));
+            let keys = BLOCK_KEYS.min(n(wish.context));
+            let scores = 3 * SCORES.min(n(a.heads) * rows * keys) * 4;
+            let of_keys = keys * n(a.kv_heads) * (2 * n(a.head_dim) + SPANS) * 4;
+            let sums = scores + of_keys;
+            sums.saturating_sub(score_block(a, wish, rows))
         }
         MixerSpec::DeltaNet(d) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
