@@ -18,20 +18,8 @@ pub struct Meta<'a> {
 }
 
 /// Keys that change nothing about what is computed, or that repeat what a tensor's shape says.
-const HARMLESS: [&str; 12] = [
-    "vocab_size",
-    "attention.key_length_mla",
-    "attention.value_length_mla",
-    "attention.causal",
-    "block_count",
-    "context_length",
-    "nextn_predict_layers",
-    "rope.dimension_sections",
-    "rope.scaling.finetuned",
-    "tensor_data_layout",
-    "expert_group_count",
-    "expert_group_used_count",
-];
+const HARMLESS: [&str; 4] =
+    ["vocab_size", "rope.dimension_sections", "rope.scaling.finetuned", "tensor_data_layout"];
 
 impl<'a> Meta<'a> {
     /// The keys of `file`, which is called `place` in errors.
