@@ -18,7 +18,7 @@
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`cli`]: one file a command.
 //!
-//! Beside the rooms, [`progress`] tells the person who waits how far a job is.
+//! Beside the rooms, [`progress`] tells the person who waits how far a job is, and [`stats`] where its time went.
 
 pub mod attention;
 pub mod chat;
@@ -31,3 +31,4 @@ pub mod lens;
 pub mod model;
 pub mod progress;
 pub mod prompt;
+pub mod stats;

@@ -95,6 +95,55 @@ fn a_run_says_what_came_of_it_and_what_to_do_next() {
 }
 
 #[test]
+fn stats_say_where_a_runs_time_went_and_change_no_byte_of_it() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let stats = at("stats.json");
+    let stats = stats.to_str().unwrap();
+    let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap() };
+    let one = ["--only", "t1/sr", "--limit", "1"];
+    let plain = run(&at("plain"), &one);
+    let timed = run(&at("timed"), &[&one[..], &["--stats", stats]].concat());
+    assert_eq!((plain.code, timed.code), (Some(0), Some(0)), "{}", timed.err);
+    assert_eq!(plain.out.replace("plain", "timed"), timed.out);
+    assert!(timed.err.contains("prefill attention") && timed.err.contains("unaccounted"), "{}", timed.err);
+    assert!(!plain.err.contains("attention"), "{}", plain.err);
+    assert_same_files(&at("plain"), &at("timed"));
+
+    let json = read();
+    let answer = RunFolder::read(&at("timed")).unwrap().answers.remove(0);
+    assert_eq!(json["tokens"].as_u64(), answer.prompt_tokens.map(|n| n as u64));
+    // Every token but the first is chosen after a step, and the last one is not read.
+    assert_eq!(json["calls"]["sampling"].as_u64(), json["decode_tokens"].as_u64().map(|n| n + 1));
+    for part in ["load", "tokenise", "sampling", "io"] {
+        assert!(json["calls"][part].as_u64().unwrap() > 0, "{part}: {json}");
+    }
+    assert!(json["calls"]["prefill"]["observer"].as_u64().unwrap() > 0, "{json}");
+    let within = ["prefill", "decode"].map(|phase| json["seconds"][phase].as_object().unwrap());
+    let alone = json["seconds"].as_object().unwrap().iter().filter(|(part, _)| *part != "wall");
+    let parts: Vec<f64> =
+        alone.chain(within.into_iter().flatten()).filter_map(|(_, seconds)| seconds.as_f64()).collect();
+    assert!(parts.len() == 13 && parts.iter().all(|&seconds| seconds >= 0.0), "{json}");
+    let wall = json["seconds"]["wall"].as_f64().unwrap();
+    assert!((parts.iter().sum::<f64>() - wall).abs() < 1e-9, "{json}");
+
+    let unobserved = run(&at("unobserved"), &[&one[..], &["--no-attention", "--stats", stats]].concat());
+    assert_eq!(unobserved.code, Some(0), "{}", unobserved.err);
+    assert_eq!(read()["observer_seconds"], 0.0);
+    let nowhere = run(&at("nowhere"), &["--stats", "no/such/folder/stats.json"]);
+    assert!(nowhere.code == Some(1) && nowhere.err.contains("no/such/folder"), "{}", nowhere.err);
+    assert!(!at("nowhere").exists());
+    let endpoint =
+        ["run", "--data", "sample", "--model", "http://127.0.0.1:9/v1#m", "--out", "no", "--stats", stats];
+    let refused = palimpsest(endpoint);
+    assert!(
+        refused.code == Some(2) && refused.err.contains("--stats is for local models"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
 #[cfg(unix)]
 fn what_a_run_writes_may_be_read_by_whoever_may_read_new_files() {
     use std::os::unix::fs::PermissionsExt;

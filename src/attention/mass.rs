@@ -9,7 +9,6 @@
 //! the observer keeps them until the last row span has been read.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use candle_core::{Result, Tensor};
 use ndarray::{Array3, Array4};
@@ -18,6 +17,7 @@ use super::backends::segment_sums;
 use super::delta::{self, DeltaSums, History};
 use super::{DeltaSite, Observer, Site};
 use crate::prompt::Span;
+use crate::stats;
 
 /// Why spans cannot be observed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -81,7 +81,6 @@ pub struct MassObserver {
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
-    time: Duration,
 }
 
 /// What a layer's rows have paid so far.
@@ -124,15 +123,7 @@ impl MassObserver {
         let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
-        Ok(MassObserver {
-            rows,
-            keys,
-            bounds,
-            layers: BTreeMap::new(),
-            deltas: BTreeMap::new(),
-            keep: 0,
-            time: Duration::ZERO,
-        })
+        Ok(MassObserver { rows, keys, bounds, layers: BTreeMap::new(), deltas: BTreeMap::new(), keep: 0 })
     }
 
     /// Keeps what forks at token `tokens` need to measure rows after it: linear-attention layers' keys up to there.
@@ -197,13 +188,7 @@ impl MassObserver {
                 copy_row(&seen.share, &mut target.share, seen.heads, from, to);
             }
         }
-        fork.time = self.time;
         Some(fork)
-    }
-
-    /// Time spent observing.
-    pub fn time(&self) -> Duration {
-        self.time
     }
 
     /// The row spans.
@@ -348,7 +333,7 @@ impl Observer for MassObserver {
     }
 
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
-        let start = Instant::now();
+        let _span = stats::observer();
         let (l, heads, _) = q.dims3()?;
         let segments = self.segments();
         self.layer(site.layer, heads, site.sinks.is_some());
@@ -370,7 +355,6 @@ impl Observer for MassObserver {
                 *sum += x;
             }
         }
-        self.time += start.elapsed();
         Ok(())
     }
 
@@ -386,7 +370,7 @@ impl Observer for MassObserver {
         g: &Tensor,
         beta: &Tensor,
     ) -> Result<()> {
-        let start = Instant::now();
+        let _span = stats::observer();
         let (l, heads) = g.dims2()?;
         let chunk = site.offset..site.offset + l;
         let kept = self.delta_end().clamp(chunk.start, chunk.end) - chunk.start;
@@ -415,7 +399,6 @@ impl Observer for MassObserver {
         if self.keep == 0 && self.delta_end() <= chunk.end {
             self.delta_layer(site.layer, heads).history = History::default();
         }
-        self.time += start.elapsed();
         Ok(())
     }
 }

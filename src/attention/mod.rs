@@ -7,6 +7,8 @@ use std::sync::Once;
 
 use candle_core::{Result, Tensor};
 
+use crate::stats;
+
 mod backends;
 pub(crate) mod delta;
 mod mass;
@@ -57,6 +59,7 @@ impl Site {
 /// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result. Tensors and
 /// settings that do not fit together are an error.
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
+    let _span = stats::attention();
     check(q, k, v, site)?;
     if observer.wants(site) {
         observer.observe(site, q, k)?;

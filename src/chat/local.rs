@@ -139,6 +139,7 @@ pub struct LocalModel {
 impl LocalModel {
     /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
     pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
+        let _span = crate::stats::load();
         let store = ModelStore::open()?;
         let files = resolve_to_run(&store, name_or_path)?;
         let digest = store.digest(&files)?;

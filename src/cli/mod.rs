@@ -11,8 +11,13 @@ use crate::data::sample::SampleSpec;
 use crate::eval::header::Named;
 use crate::eval::runner::{INTERRUPTED, Summary};
 use crate::progress::note;
+use crate::stats::{self, Recorder};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use serde_json::json;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 mod data;
 mod export;
@@ -66,19 +71,31 @@ enum Command {
     Model(model::Args),
 }
 
+impl Command {
+    /// Whether it is to say where its time went.
+    fn wants_stats(&self) -> bool {
+        match self {
+            Command::Run(args) => args.stats.is_some(),
+            Command::Trace(args) => args.stats.is_some(),
+            _ => false,
+        }
+    }
+}
+
 /// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
 /// stopped by Ctrl-C.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    show_warnings();
+    let stats = cli.command.wants_stats().then(Recorder::new);
+    show_warnings(stats.as_ref());
     let done = match cli.command {
         Command::Quickstart(args) => quickstart::run(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),
         Command::Report(args) => report::run(args),
-        Command::Trace(args) => trace::run(args),
+        Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),
@@ -94,17 +111,18 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Warnings of the library (a retry, a row that was cut off) on stderr; RUST_LOG asks for more or less.
-fn show_warnings() {
+/// Warnings of the library (a retry, a row that was cut off) on stderr; RUST_LOG asks for more or less. The times of
+/// `--stats` pass beside them.
+fn show_warnings(stats: Option<&Recorder>) {
     let wanted = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("palimpsest=warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(wanted)
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .without_time()
-        .init();
+        .with_filter(wanted);
+    tracing_subscriber::registry().with(log).with(stats.map(Recorder::layer)).init();
 }
 
 /// An error and its causes. A cause that the message before it already tells is left out.
@@ -155,6 +173,16 @@ fn writable(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
 }
 
+/// Writes what `--stats` asks for to its file, and as a table to stderr.
+fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
+    let report = stats.report();
+    let mut json = report.json();
+    json.insert("peak_resident_bytes".to_owned(), json!(crate::engine::peak_resident_bytes()));
+    note(report.table());
+    let text = format!("{:#}\n", serde_json::Value::from(json));
+    crate::eval::write_atomically(path, text.as_bytes()).with_context(|| format!("{}", path.display()))
+}
+
 /// Refuses a context longer than the model was made for, unless told to go on.
 fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
@@ -171,6 +199,7 @@ fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Reads all cases of a file or of the built-in sample; the first problems of a bad file are listed.
 fn read_cases(data: &Path, sample: SampleSpec) -> anyhow::Result<(Named, Vec<Case>)> {
+    let _span = stats::io();
     let dataset = Dataset::open(data, sample, |_| {})?;
     let cases = dataset.cases()?.collect::<Result<Vec<_>, _>>().with_context(|| {
         format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())

@@ -20,6 +20,7 @@ use crate::eval::subject::{ChatSubject, Shown};
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+use crate::stats::{self, Recorder};
 
 /// Most tokens of an answer, unless told otherwise.
 const DEFAULT_NEW_TOKENS: usize = 256;
@@ -55,6 +56,11 @@ pub struct Args {
     /// Print answers as they are generated
     #[arg(long)]
     stream: bool,
+    /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
+    /// linear maps, attention, its observer and all else of the model when reading (prefill) and generating (decode),
+    /// sampling and files; with tokens, tokens per second and peak memory
+    #[arg(long, value_name = "FILE")]
+    pub(super) stats: Option<PathBuf>,
 }
 
 /// What decides the results of a run, other than data, model and shard.
@@ -122,11 +128,21 @@ impl Default for Settings {
     }
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream } = args;
+/// Runs the command. `recorder` is there where `--stats` is.
+pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
+    let Args { data, model, out, settings, shard, stream, stats } = args;
     let job = Job { data, model, out: out.clone(), settings, shard, stream };
+    if let Some(path) = &stats {
+        if job.is_endpoint() {
+            let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
+            return Err(WrongUsage(why).into());
+        }
+        super::writable(path)?;
+    }
     let summary = job.run()?;
+    if let (Some(path), Some(recorder)) = (&stats, recorder) {
+        super::write_stats(path, recorder)?;
+    }
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;
@@ -338,6 +354,7 @@ impl Job {
 
 /// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it.
 fn check_templates(builder: &PromptBuilder, cases: &[crate::data::Case]) -> anyhow::Result<()> {
+    let _span = stats::tokenise();
     let probes = cases.iter().take(1).flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
     for (case, probe) in probes {
         builder.build(&case.history, &case.evidence, probe)?;

@@ -8,15 +8,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::attention::{MassObserver, Masses, Values, write_tensors};
+use crate::chat::Sampling;
 use crate::engine::plan::{self, Wish};
 use crate::engine::{self, DeviceName, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
+use crate::stats::{self, Recorder};
 
 const EXAMPLES: &str = "\
 Examples:
   palimpsest trace --model smollm2-135m --tokens tokens.json --out trace.safetensors
-  palimpsest trace --model ./qwen3-8b --tokens t.json --out trace.safetensors --stats stats.json";
+  palimpsest trace --model ./qwen3-8b --tokens t.json --out trace.safetensors --generate 32 --stats stats.json";
 
 /// Tokens in, logits and attention masses out, without any tokeniser: to compare with other implementations.
 ///
@@ -27,6 +29,7 @@ Examples:
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
 /// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
+/// `--generate` adds `generated` u32 [N].
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -48,9 +51,14 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Also write a JSON file with tokens, seconds, tokens per second, observer seconds and peak memory
-    #[arg(long)]
-    stats: Option<PathBuf>,
+    /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    generate: usize,
+    /// Also write a JSON file that says where the time went, and print it as a table: tokens, seconds and tokens per second
+    /// of prefill and decode, observer seconds, peak memory, and the seconds of each part (loading, linear maps, attention,
+    /// its observer, all else of the model, sampling, files), which with `unaccounted` add up to `wall`
+    #[arg(long, value_name = "FILE")]
+    pub(super) stats: Option<PathBuf>,
     /// Allow more tokens than the model's context length
     #[arg(long)]
     allow_longer: bool,
@@ -67,13 +75,15 @@ struct TokensFile {
     logits: usize,
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<()> {
+/// Runs the command. `recorder` is there where `--stats` is.
+pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
+    let reading = stats::io();
     let place = args.tokens.display();
     let text = std::fs::read(&args.tokens).with_context(|| format!("{place}"))?;
     let file: TokensFile =
         serde_json::from_slice(&text).with_context(|| format!("{place} is not a tokens file"))?;
+    drop(reading);
     ensure!(!file.tokens.is_empty(), "{place}: `tokens` is empty; give at least one token");
     let keys = spans(&file.spans).with_context(|| format!("{place}"))?;
     let rows = file
@@ -93,18 +103,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
 
-    // 2. Load.
+    // 2. Load. There must be room for what is generated, too.
+    let loading = stats::load();
+    let room = n.saturating_add(args.generate);
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
-    super::check_context(n, model.spec().max_positions, args.allow_longer)?;
+    super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let wish = Wish { context: n, chunk: args.chunk, logits: file.logits, dtype, devices: names };
+    let wish = Wish { context: room, chunk: args.chunk, logits: file.logits, dtype, devices: names };
     let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
     let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
+    let mut cache = engine.decoder().cache(room)?;
+    drop(loading);
 
     // 3. Read the tokens.
     let bar = crate::progress::tokens(n as u64, "reading");
     let start = Instant::now();
-    let mut cache = engine.decoder().cache(n)?;
     let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut observer, &mut |done| {
         bar.inc(done as u64);
         true
@@ -113,7 +126,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     bar.finish_and_clear();
 
-    // 4. Write.
+    // 4. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it, which reads the
+    // last one asked for.
+    let mut generated = Vec::new();
+    if args.generate > 0 {
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: args.generate + 1 };
+        let last = logits.get(logits.dim(0)? - 1)?;
+        generated = engine.decode(&mut cache, &last, &sampling, &[], &mut |_| true)?.tokens;
+        generated.truncate(args.generate);
+    }
+
+    // 5. Write.
     let Masses { layers, mass, sink, delta } = observer.finish()?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
     let mut metadata = vec![
@@ -137,23 +160,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         tensors.extend(delta.tensors());
         metadata.push(delta.metadata());
     }
+    if args.generate > 0 {
+        tensors.push(("generated", Values::U32(generated), vec![args.generate]));
+    }
+    let writing = stats::io();
     write_tensors(&args.out, &tensors, &metadata)?;
+    drop(writing);
     super::say(format_args!(
         "{}: {n} tokens in {seconds:.1} s ({:.0} tok/s), {} layers traced",
         args.out.display(),
         n as f64 / seconds,
         layers.len() + delta.map_or(0, |delta| delta.layers.len())
     ))?;
-    if let Some(path) = &args.stats {
-        let stats = json!({
-            "tokens": n,
-            "prefill_seconds": seconds,
-            "tokens_per_second": n as f64 / seconds,
-            "observer_seconds": observer.time().as_secs_f64(),
-            "peak_resident_bytes": engine::peak_resident_bytes(),
-        });
-        crate::eval::write_atomically(path, format!("{stats:#}\n").as_bytes())
-            .with_context(|| format!("{}", path.display()))?;
+    if let (Some(path), Some(recorder)) = (&args.stats, recorder) {
+        super::write_stats(path, recorder)?;
     }
     Ok(())
 }

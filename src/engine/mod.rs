@@ -8,6 +8,7 @@ use candle_core::{D, Device, Tensor};
 use crate::attention::{NoObserver, Observer};
 use crate::chat::{Sampling, StopReason};
 use crate::model::{Cache, Decoder, Phase};
+use crate::stats;
 
 mod device;
 pub mod plan;
@@ -102,6 +103,7 @@ impl Engine {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
+        let _span = stats::prefill(tokens.len());
         let kept = self.read_keeping(cache, tokens, keep.clamp(1, tokens.len()), observer, progress)?;
         let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
         self.check_finite(&logits, cache.len() - 1)?;
@@ -116,6 +118,7 @@ impl Engine {
         observer: &mut dyn Observer,
         progress: Progress<'_>,
     ) -> Result<(), EngineError> {
+        let _span = stats::prefill(tokens.len());
         self.read_keeping(cache, tokens, 0, observer, progress).map(drop)
     }
 
@@ -177,6 +180,7 @@ impl Engine {
 
     /// Reads one generated token and returns the next one's logits, f32 (vocab).
     fn step(&self, cache: &mut Cache, token: u32) -> Result<Tensor, EngineError> {
+        let _span = stats::decode();
         let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, &mut NoObserver)?;
         let logits = self.decoder.logits(&hidden, Phase::Decode)?;
         self.check_finite(&logits, cache.len() - 1)?;

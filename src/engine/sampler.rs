@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling as Strategy};
 
 use crate::chat::Sampling;
+use crate::stats;
 
 /// A seeded sampler: greedy at temperature 0, else temperature with an optional nucleus.
 pub struct Sampler(LogitsProcessor);
@@ -21,6 +22,7 @@ impl Sampler {
 
     /// The next token for logits f32 (vocab).
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
+        let _span = stats::sampling();
         self.0.sample(logits)
     }
 }

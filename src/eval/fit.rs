@@ -6,6 +6,7 @@
 use crate::data::truncate::{TruncateError, truncate};
 use crate::data::{Case, History};
 use crate::prompt::{Prompt, PromptBuilder, PromptError, TokenizedPrompt, Tokenizer};
+use crate::stats;
 
 /// A case as it will be shown.
 pub struct Fitted {
@@ -37,6 +38,7 @@ pub fn fit(
     budget: usize,
     seed: u64,
 ) -> Result<Fitted, FitError> {
+    let _span = stats::tokenise();
     let costs = builder.session_costs(&case.history, tokenizer)?;
     let mut fixed = builder.fixed_cost(&case.history, &case.probes, tokenizer)?;
     loop {

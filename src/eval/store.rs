@@ -24,6 +24,7 @@ use super::rows::{AnswerRow, VerdictRow};
 use super::write_atomically;
 use crate::attention::{AttentionStore, StoreError};
 use crate::data::Turn;
+use crate::stats;
 
 pub(super) const HEADER: &str = "run.json";
 pub(super) const PLAN: &str = "plan.jsonl";
@@ -225,6 +226,7 @@ impl RunStore {
     ///
     /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
+        let _span = stats::io();
         check_distinct(&plan)?;
         let is_run = dir.join(HEADER).exists();
         if !is_run {
@@ -342,6 +344,7 @@ impl RunStore {
         mut row: AnswerRow,
         attention: Option<&AttentionStore>,
     ) -> Result<(), RunError> {
+        let _span = stats::io();
         row.attention = None;
         if let Some(attention) = attention {
             let name = attention_file(&row.case, &row.probe);
@@ -363,6 +366,7 @@ impl RunStore {
 
     /// Writes what the model was shown of a case.
     pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
+        let _span = stats::io();
         let path = self.dir.join(case_file(&shown.case));
         let bytes = serde_json::to_vec(shown).map_err(|e| RunError::Broken {
             path: path.clone(),
@@ -373,6 +377,7 @@ impl RunStore {
 
     /// Undoes [`Self::write_shown`].
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
+        let _span = stats::io();
         let path = self.dir.join(case_file(case));
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RunError::io("remove", &path)(e)),
@@ -388,6 +393,7 @@ impl RunStore {
     /// Drops superseded rows and puts the rest into dataset order, so that a run that was interrupted ends with the
     /// same bytes as one that was not.
     pub fn finish(&mut self) -> Result<(), RunError> {
+        let _span = stats::io();
         self.answers.rewrite(in_plan_order(&self.plan, &self.answers.rows, answer_key))?;
         self.verdicts.rewrite(verdicts_in_order(&self.plan, &self.verdicts.rows))
     }

@@ -74,6 +74,71 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
     }
 }
 
+#[test]
+fn generated_tokens_are_the_references_and_stats_say_where_the_time_went_without_changing_a_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // One with softmax attention alone, and one with delta-rule layers.
+    for name in ["llama-tiny", "qwen35-text-tiny"] {
+        let folder = fixture(name);
+        let (tokens, stats) = (folder.join("tokens.json"), at("stats.json"));
+        let traced = |tokens: &Path, out: &Path, more: &[&str]| {
+            let args = ["--model", shown(&folder), "--tokens", shown(tokens), "--out", shown(out)];
+            let (code, _, err) = trace(&[&args[..], more].concat());
+            assert_eq!(code, 0, "{err}");
+            err
+        };
+        let read = |path: &Path| -> Json { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+        let generate = ["--generate", "64", "--stats", shown(&stats)];
+        let said = traced(&tokens, &at("with"), &generate);
+        assert!(said.contains("decode linear") && said.contains("unaccounted"), "{said}");
+        assert_eq!(traced(&tokens, &at("without"), &generate[..2]), "");
+        let (with, without) = (std::fs::read(at("with")).unwrap(), std::fs::read(at("without")).unwrap());
+        assert!(with == without, "{name}: --stats changes the output");
+        let generated: Vec<u32> = candle_core::safetensors::load(at("with"), &candle_core::Device::Cpu)
+            .unwrap()["generated"]
+            .to_vec1()
+            .unwrap();
+        assert_eq!(generated, super::reference::reference(name, "greedy").to_vec1::<u32>().unwrap());
+
+        let json = read(&stats);
+        assert_eq!((&json["tokens"], &json["decode_tokens"]), (&json!(151), &json!(64)));
+        assert!(json["decode_tokens_per_second"].as_f64().unwrap() > 0.0, "{json}");
+        let names = ["linear", "attention", "observer", "other"];
+        let mut claimed = 0.0;
+        for (phase, within) in [("prefill", &names[..]), ("decode", &names[..])] {
+            let parts = json["seconds"][phase].as_object().unwrap();
+            assert_eq!(parts.keys().collect::<Vec<_>>(), within);
+            let seconds: f64 = parts.values().map(|part| part.as_f64().unwrap()).sum();
+            assert!((seconds - json[format!("{phase}_seconds")].as_f64().unwrap()).abs() < 1e-9, "{json}");
+            assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{json}");
+            claimed += seconds;
+        }
+        for part in ["load", "tokenise", "sampling", "io", "unaccounted"] {
+            let seconds = json["seconds"][part].as_f64().unwrap();
+            assert!(seconds >= 0.0, "{part}: {json}");
+            claimed += seconds;
+        }
+        assert!((claimed - json["seconds"]["wall"].as_f64().unwrap()).abs() < 1e-9, "{json}");
+        let calls = |phase: &str, part: &str| json["calls"][phase][part].as_u64().unwrap();
+        assert_eq!((calls("prefill", "other"), calls("decode", "other")), (1, 64));
+        assert_eq!(json["calls"]["sampling"], 65, "the last one chosen is not asked for");
+        let layers = calls("prefill", "attention");
+        assert!(layers > 0 && calls("prefill", "observer") == layers, "one chunk: {json}");
+        assert_eq!((calls("decode", "attention"), calls("decode", "observer")), (64 * layers, 0));
+
+        // Nothing is observed where no rows are asked for.
+        let mut file = read(&tokens);
+        file["rows"] = json!([]);
+        std::fs::write(at("rowless.json"), file.to_string()).unwrap();
+        traced(&at("rowless.json"), &at("out"), &["--stats", shown(&stats)]);
+        let json = read(&stats);
+        assert_eq!((&json["observer_seconds"], &json["decode_tokens"]), (&json!(0.0), &json!(0)));
+        assert_eq!(json["decode_tokens_per_second"], Json::Null);
+        assert_eq!(json["calls"]["prefill"]["observer"], 0);
+    }
+}
+
 /// Runs llama-tiny over a tokens file; the exit code, what was said, and the file written, if any.
 fn traced(file: &Json, args: &[&str]) -> (i32, String, Option<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
@@ -145,6 +210,13 @@ fn wrong_input_is_one_line_that_names_it_and_nothing_is_written() {
             &[],
             "8193 tokens are more than the model's context length of 8192",
         ),
+        (
+            good.clone(),
+            &["--generate", "8188"],
+            "8193 tokens are more than the model's context length of 8192",
+        ),
+        (good.clone(), &["--generate", "18446744073709551615"], "the model's context length of 8192"),
+        (good.clone(), &["--generate", "18446744073709551615", "--allow-longer"], "18446744073709551615"),
         (good.clone(), &["--dtype", "int4"], "`int4` is no dtype"),
         (good.clone(), &["--device", "tpu"], "`tpu` is no device"),
         (good.clone(), &["--stats", "no/such/folder/stats.json"], "no/such/folder"),

@@ -8,6 +8,7 @@ use candle_core::{Result, Tensor};
 
 use super::Phase;
 use crate::attention::delta::{self, Blocks, block_length, blocked};
+use crate::stats;
 
 /// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
 const TOGETHER: usize = 1024;
@@ -41,6 +42,7 @@ impl Inputs {
 
 /// The rule in the form that serves the phase and the device.
 pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
+    let _span = stats::attention();
     match phase {
         _ if state.device().is_cpu() => on_slices(inputs, state),
         Phase::Prefill => chunked(inputs, state),

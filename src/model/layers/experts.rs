@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::{Mlp, Phase};
 use crate::model::{ExpertsSpec, Routing};
+use crate::stats;
 
 /// A feed-forward part of which every token uses a few experts (transformers, `Qwen3MoeSparseMoeBlock`, `GptOssMLP`,
 /// `Glm4MoeMoE`, `MiniMaxM2SparseMoeBlock`).
@@ -24,10 +25,12 @@ impl Experts {
     /// (l, hidden) -> (l, hidden)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         // 1. Route: logits f32 (l, experts), and for every expert the tokens that it gets, with their weights.
+        let routing = stats::linear();
         let mut logits = x.to_dtype(DType::F32)?.matmul(&self.router.t()?)?;
         if let Some(bias) = &self.router_bias {
             logits = logits.broadcast_add(bias)?;
         }
+        drop(routing);
         let logits = logits.to_device(&Device::Cpu)?.to_vec2::<f32>()?;
         let mut assigned: Vec<(Vec<u32>, Vec<f32>)> = vec![Default::default(); self.experts.len()];
         for (token, logits) in logits.iter().enumerate() {

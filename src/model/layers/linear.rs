@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::{GroupedInt8, Phase};
+use crate::stats;
 
 /// y = x W^T (+ b). On the CPU a quantised weight is kept twice: repacked as it is in the file for decoding, where reading
 /// it is what takes time, and dequantised for prefill, where multiplying is.
@@ -22,6 +23,7 @@ impl Linear {
 
     /// (l, in) -> (l, out)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
+        let _span = stats::linear();
         let y = match (&self.quantised, phase) {
             (Some(weight), Phase::Decode) => weight.forward(x)?,
             _ => x.matmul(&self.dense.t()?)?,
