@@ -51,6 +51,11 @@ impl Site {
     }
 }
 
+/// Keys that a few queries' sums are cut at: with few rows (decoding) the CPU kernel sums over parts of so many keys, from the
+/// first key on, and then joins the parts. Branches of a sequence begin at a multiple of it, so that their sums are those of
+/// the whole sequence.
+pub const KEY_PART: usize = 256;
+
 /// Causal attention of the queries of one chunk over all keys so far.
 ///
 /// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the

@@ -1,56 +1,116 @@
-//! Attention on f32 slices: blocked matrix products with a streaming softmax.
+//! Attention on f32 slices: blocked matrix products with a streaming softmax, in safe code that [`pulp`] compiles for the
+//! widest vectors that the processor has (AVX-512, AVX2, NEON).
 //!
 //! Work is cut into tasks of one key/value head, a block of query positions (all query heads of the group together, so
-//! that each key is loaded once for all of them) and, for single-token decoding, a part of the keys. A task walks its
-//! keys in blocks that stay in the second-level cache: scores = Q K^T, a running maximum and sum a row, then whatever a
-//! [`Fold`] makes of the weights: the output adds P V, an observer adds up segments. Blocks that no row may see are
-//! never touched. How work is cut depends on shapes alone, never on the number of threads, so one thread and many give
-//! the same bits.
+//! that each key is loaded once for all of them) and, where there would be few tasks, a part of the keys. A task walks its
+//! keys in blocks that stay in the second-level cache ([`walk`]): scores, a running maximum and sum a row, then whatever a
+//! [`Fold`](fold::Fold) makes of the weights: the output adds weighted values, an observer adds up segments. Keys and values are read
+//! where they lie in the cache ([`tile`]); blocks that no row may see are never touched. How work is cut depends on shapes
+//! alone, never on the number of threads, so one thread and many give the same bits.
+
+use std::ops::Range;
 
 use candle_core::{CpuStorage, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::super::Site;
-use super::{SegmentSums, softmax};
+use super::super::{KEY_PART, Site};
+use super::SegmentSums;
 
-/// Rows of a task: query positions times the heads of a group.
+mod fold;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod walk;
+
+use fold::{Segments, WeightedValues};
+use walk::{Walk, Walked};
+
+/// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache
+/// for all panels of rows but the first.
 const ROW_BLOCK: usize = 192;
-/// Keys of a block: with `ROW_BLOCK` rows of scores and a block of keys and values this stays within 1 MiB.
-const KEY_BLOCK: usize = 512;
-/// Few rows give too few tasks; then the keys are split into parts of this many.
-const KEY_SPLIT: usize = 1024;
-/// Up to this many query positions count as few.
+/// Up to this many query positions count as few (decoding): their keys are split into parts of [`KEY_PART`].
 const FEW_POSITIONS: usize = 4;
+/// With fewer tasks than this the keys are split too, into parts of at least [`KEY_PART`].
+const ENOUGH_TASKS: usize = 16;
 
 /// See [`super::super::run`].
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
-    let (l, heads, d) = q.dims3()?;
     let shape = Shape::new(q, k)?;
-    let v_stride = v.stride()[0];
-    let q = q.contiguous()?;
-    let out = with_slices([&q, k, v], |[q, k, v]| {
-        let tasks = shape.tasks(site, 0..l, l <= FEW_POSITIONS);
-        let parts: Vec<Part> = tasks
-            .into_par_iter()
-            .map(|task| {
-                let rows = RowBlock::pack(q, &shape, site, &task);
-                let mut fold = WeightedValues {
-                    values: &v[task.kv_head * v_stride..],
-                    d,
-                    out: vec![0.0; rows.len() * d],
-                };
-                let (max, sum) = stream(&rows, &k[task.kv_head * shape.k_stride..], site, &task, &mut fold);
-                Part { task, max, sum, out: fold.out }
-            })
-            .collect();
-        let mut out = vec![0f32; l * heads * d];
-        // Parts of the same rows follow each other: merge them, normalise, and put the rows in their places.
-        for same in parts.chunk_by(|a, b| a.task.kv_head == b.task.kv_head && a.task.rows == b.task.rows) {
-            merge(same, &shape, site, &mut out);
+    let (l, q) = (q.dim(0)?, q.contiguous()?);
+    let out = with_slices(&[&q, k, v], |slices| {
+        let queries =
+            Queries { q: slices[0], positions: (site.offset..site.offset + l).collect(), shape, site };
+        let sequence = Sequence::new(k, v, slices[1], slices[2])?;
+        let tasks = queries.tasks(0..l);
+        let parts: Vec<Part> = tasks.into_par_iter().map(|task| queries.weigh(task, &sequence)).collect();
+        let mut out = vec![0f32; l * shape.heads * shape.d];
+        // Parts of the same rows follow each other.
+        let blocks: Vec<&[Part]> = parts.chunk_by(|a, b| a.task.queries == b.task.queries).collect();
+        let rows = shape.positions() * shape.heads * shape.d;
+        out.par_chunks_mut(rows).zip(blocks).for_each(|(out, parts)| {
+            for same in parts.chunk_by(|a, b| a.task.kv_head == b.task.kv_head) {
+                let rows = same[0].task.queries.len() * shape.group;
+                queries.merge(same[0].task.kv_head, same.iter().map(|part| (part, 0)), rows, out);
+            }
+        });
+        Ok(out)
+    })?;
+    Tensor::from_vec(out, (l, shape.heads, shape.d), q.device())
+}
+
+/// See [`super::super::run_branches`]. Sums are made in the order in which [`attention`] makes them for each branch alone.
+pub fn branches(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    tails: &[(Tensor, Tensor)],
+    site: &Site,
+) -> Result<Tensor> {
+    let shape = Shape::new(q, k)?;
+    let (b, base, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
+    if !base.is_multiple_of(KEY_PART) {
+        candle_core::bail!("attention: branches begin at key {base}, which is no multiple of {KEY_PART}");
+    }
+    let lengths = tails.iter().map(|(k, _)| k.dim(1)).collect::<Result<Vec<_>>>()?;
+    let mut tensors = vec![&q, k, v];
+    tensors.extend(tails.iter().flat_map(|(k, v)| [k, v]));
+    let out = with_slices(&tensors, |slices| {
+        let prefix = Sequence::new(k, v, slices[1], slices[2])?;
+        let tails = (tails.iter().zip(slices[3..].chunks_exact(2)))
+            .map(|((k, v), slices)| Sequence::new(k, v, slices[0], slices[1]))
+            .collect::<Result<Vec<_>>>()?;
+        // Positions count from the first key of what is walked over.
+        let positions = |base: usize| lengths.iter().map(|n| base + n - 1).collect();
+        let queries = Queries { q: slices[0], positions: positions(base), shape, site };
+        let own = Queries { q: slices[0], positions: positions(0), shape, site };
+        let mut tasks: Vec<(&Queries, &Sequence, Task)> = Vec::new();
+        for first in (0..b).step_by(shape.positions()) {
+            let block = first..(first + shape.positions()).min(b);
+            let keys = queries.visible(&block).start.min(base)..base;
+            tasks.extend(shape.split(&block, &keys, KEY_PART).map(|task| (&queries, &prefix, task)));
+        }
+        for (branch, tail) in tails.iter().enumerate() {
+            let branch = branch..branch + 1;
+            let keys = own.visible(&branch);
+            tasks.extend(shape.split(&branch, &keys, KEY_PART).map(|task| (&own, tail, task)));
+        }
+        let parts: Vec<Part> =
+            tasks.into_par_iter().map(|(queries, sequence, task)| queries.weigh(task, sequence)).collect();
+        let row = shape.heads * shape.d;
+        let mut out = vec![0f32; b * row];
+        for (branch, out) in out.chunks_exact_mut(row).enumerate() {
+            for kv_head in 0..shape.kv_heads {
+                // The prefix's parts come first, each in the order of its keys.
+                let of_branch = parts
+                    .iter()
+                    .filter(|p| p.task.kv_head == kv_head && p.task.queries.contains(&branch))
+                    .map(|p| (p, (branch - p.task.queries.start) * shape.group));
+                own.merge(kv_head, of_branch, shape.group, out);
+            }
         }
         Ok(out)
     })?;
-    Tensor::from_vec(out, (l, heads, d), q.device())
+    Tensor::from_vec(out, (b, shape.heads, shape.d), q.device())
 }
 
 /// See [`super::segment_sums`].
@@ -58,42 +118,36 @@ pub fn segment_sums(
     q: &Tensor,
     k: &Tensor,
     site: &Site,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     bounds: &[usize],
 ) -> Result<SegmentSums> {
     let shape = Shape::new(q, k)?;
-    let q = q.contiguous()?;
+    let (l, q) = (q.dim(0)?, q.contiguous()?);
     let segments = bounds.len().saturating_sub(1);
-    with_slices([&q, k, k], |[q, k, _]| {
-        let parts: Vec<(usize, SegmentSums)> = shape
-            .tasks(site, rows, false)
+    with_slices(&[&q, k], |slices| {
+        let queries =
+            Queries { q: slices[0], positions: (site.offset..site.offset + l).collect(), shape, site };
+        let sequence = Sequence::new(k, k, slices[1], slices[1])?;
+        let parts: Vec<Measured> = queries
+            .tasks(rows)
             .into_par_iter()
-            .map(|task| {
-                let rows = RowBlock::pack(q, &shape, site, &task);
-                let mut fold = Segments { bounds, sums: vec![0.0; rows.len() * segments] };
-                let (max, sum) = stream(&rows, &k[task.kv_head * shape.k_stride..], site, &task, &mut fold);
-                let mut part =
-                    SegmentSums { mass: vec![0.0; shape.group * segments], sink: vec![0.0; shape.group] };
-                for r in 0..rows.len() {
-                    let g = r % shape.group;
-                    let (total, sink, scale) =
-                        close_row(site, task.kv_head * shape.group + g, max[r], sum[r]);
-                    for s in 0..segments {
-                        part.mass[g * segments + s] += fold.sums[r * segments + s] * scale / total;
-                    }
-                    part.sink[g] += sink / total;
-                }
-                (task.kv_head, part)
-            })
+            .map(|task| queries.measure(task, &sequence, bounds))
             .collect();
         let mut all = SegmentSums { mass: vec![0.0; shape.heads * segments], sink: vec![0.0; shape.heads] };
-        for (kv_head, part) in parts {
-            let first = kv_head * shape.group;
-            for (sum, x) in all.mass[first * segments..].iter_mut().zip(&part.mass) {
-                *sum += x;
-            }
-            for (sum, x) in all.sink[first..].iter_mut().zip(&part.sink) {
-                *sum += x;
+        for same in
+            parts.chunk_by(|a, b| a.task.queries == b.task.queries && a.task.kv_head == b.task.kv_head)
+        {
+            let kv_head = same[0].task.kv_head;
+            for r in 0..same[0].max.len() {
+                let head = kv_head * shape.group + r % shape.group;
+                let Total { max, total, sink } = total(site, head, same.iter().map(|p| (p.max[r], p.sum[r])));
+                for part in same {
+                    let scale = (f64::from(part.max[r]) - max).exp() / total;
+                    for s in 0..segments {
+                        all.mass[head * segments + s] += part.sums.sum(r, s) * scale;
+                    }
+                }
+                all.sink[head] += sink / total;
             }
         }
         Ok(all)
@@ -101,230 +155,163 @@ pub fn segment_sums(
 }
 
 /// The sizes of a call.
+#[derive(Debug, Clone, Copy)]
 struct Shape {
     heads: usize,
     kv_heads: usize,
     /// Query heads a key/value head.
     group: usize,
     d: usize,
-    /// Elements from one head's keys to the next one's in the cache.
-    k_stride: usize,
 }
 
 impl Shape {
     fn new(q: &Tensor, k: &Tensor) -> Result<Self> {
         let (_, heads, d) = q.dims3()?;
         let kv_heads = k.dim(0)?;
-        Ok(Shape { heads, kv_heads, group: heads / kv_heads, d, k_stride: k.stride()[0] })
+        Ok(Shape { heads, kv_heads, group: heads / kv_heads, d })
     }
 
-    /// Cuts the query rows `rows` (relative to the chunk) into tasks.
-    fn tasks(&self, site: &Site, rows: std::ops::Range<usize>, split_keys: bool) -> Vec<Task> {
-        let positions = (ROW_BLOCK / self.group).max(1);
-        let mut tasks = Vec::new();
-        for kv_head in 0..self.kv_heads {
-            for start in rows.clone().step_by(positions) {
-                let rows = start..(start + positions).min(rows.end);
-                let keys = site.visible(site.offset + rows.start).start
-                    ..site.visible(site.offset + rows.end - 1).end;
-                let step = if split_keys { KEY_SPLIT } else { keys.len().max(1) };
-                for first in keys.clone().step_by(step) {
-                    tasks.push(Task {
-                        kv_head,
-                        rows: rows.clone(),
-                        keys: first..(first + step).min(keys.end),
-                    });
-                }
-            }
-        }
-        tasks
+    /// Query positions of a task.
+    fn positions(&self) -> usize {
+        (ROW_BLOCK / self.group).max(1)
+    }
+
+    /// The tasks of a block of queries over `keys`, which are cut at multiples of `step`.
+    fn split(&self, queries: &Range<usize>, keys: &Range<usize>, step: usize) -> impl Iterator<Item = Task> {
+        let (queries, keys) = (queries.clone(), keys.clone());
+        let first = keys.start / step;
+        let last = if keys.is_empty() { first } else { keys.end.div_ceil(step) };
+        (0..self.kv_heads).flat_map(move |kv_head| {
+            let (queries, keys) = (queries.clone(), keys.clone());
+            (first..last).map(move |part| Task {
+                kv_head,
+                queries: queries.clone(),
+                keys: keys.start.max(part * step)..keys.end.min((part + 1) * step),
+            })
+        })
     }
 }
 
 /// One piece of work.
 struct Task {
     kv_head: usize,
-    /// Query positions, relative to the chunk.
-    rows: std::ops::Range<usize>,
-    /// Key positions.
-    keys: std::ops::Range<usize>,
+    queries: Range<usize>,
+    keys: Range<usize>,
 }
 
-/// The scaled queries of a task, row-major (positions x group, d), and the first one's position.
-struct RowBlock {
-    q: Vec<f32>,
-    d: usize,
-    group: usize,
-    first: usize,
+/// The keys and values of a sequence.
+struct Sequence<'a> {
+    /// From the first key of the first head on.
+    k: &'a [f32],
+    v: &'a [f32],
+    /// Elements from one head to the next.
+    k_stride: usize,
+    v_stride: usize,
+    /// Elements of a head.
+    head: usize,
 }
 
-impl RowBlock {
-    fn pack(q: &[f32], shape: &Shape, site: &Site, task: &Task) -> Self {
-        let mut packed = Vec::with_capacity(task.rows.len() * shape.group * shape.d);
-        for row in task.rows.clone() {
-            let start = (row * shape.heads + task.kv_head * shape.group) * shape.d;
-            packed.extend(q[start..start + shape.group * shape.d].iter().map(|x| x * site.scale));
-        }
-        RowBlock { q: packed, d: shape.d, group: shape.group, first: site.offset + task.rows.start }
+impl<'a> Sequence<'a> {
+    fn new(k: &Tensor, v: &Tensor, k_data: &'a [f32], v_data: &'a [f32]) -> Result<Self> {
+        let (_, n, d) = k.dims3()?;
+        Ok(Sequence { k: k_data, v: v_data, k_stride: k.stride()[0], v_stride: v.stride()[0], head: n * d })
     }
 
-    fn len(&self) -> usize {
-        self.q.len() / self.d
-    }
-}
-
-/// What is made of the weights e^(s - running max) as they stream by.
-trait Fold {
-    /// The running maximum of row `row` has grown: what was gathered for it is to be multiplied by `factor`.
-    fn rescale(&mut self, row: usize, factor: f32);
-
-    /// The weights of all rows over the keys `start..start + n`, row-major (rows, n); invisible keys weigh 0.
-    fn block(&mut self, weights: &[f32], start: usize, n: usize);
-}
-
-/// Gathers sum over j of w_j v_j.
-struct WeightedValues<'a> {
-    /// This head's values, (n, d).
-    values: &'a [f32],
-    d: usize,
-    out: Vec<f32>,
-}
-
-impl Fold for WeightedValues<'_> {
-    fn rescale(&mut self, row: usize, factor: f32) {
-        for x in &mut self.out[row * self.d..(row + 1) * self.d] {
-            *x *= factor;
-        }
+    /// (keys, d)
+    fn keys(&self, kv_head: usize) -> &'a [f32] {
+        &self.k[kv_head * self.k_stride..][..self.head]
     }
 
-    fn block(&mut self, weights: &[f32], start: usize, n: usize) {
-        let rows = weights.len() / n;
-        let values = Matrix { data: &self.values[start * self.d..], row_stride: self.d, col_stride: 1 };
-        let weights = Matrix { data: weights, row_stride: n, col_stride: 1 };
-        product(&mut self.out, (rows, self.d, n), &weights, &values, true);
+    /// (keys, d)
+    fn values(&self, kv_head: usize) -> &'a [f32] {
+        &self.v[kv_head * self.v_stride..][..self.head]
     }
 }
 
-/// Gathers the weight of each segment of the keys.
-struct Segments<'a> {
-    bounds: &'a [usize],
-    /// (rows, segments)
-    sums: Vec<f64>,
-}
-
-impl Fold for Segments<'_> {
-    fn rescale(&mut self, row: usize, factor: f32) {
-        let segments = self.bounds.len().saturating_sub(1);
-        for x in &mut self.sums[row * segments..(row + 1) * segments] {
-            *x *= f64::from(factor);
-        }
-    }
-
-    fn block(&mut self, weights: &[f32], start: usize, n: usize) {
-        let segments = self.bounds.len().saturating_sub(1);
-        let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
-        for (row, weights) in weights.chunks_exact(n).enumerate() {
-            for s in first..segments {
-                let from = self.bounds[s].max(start);
-                let to = self.bounds[s + 1].min(start + n);
-                if self.bounds[s] >= start + n {
-                    break;
-                }
-                if from < to {
-                    self.sums[row * segments + s] +=
-                        f64::from(softmax::sum(&weights[from - start..to - start]));
-                }
-            }
-        }
-    }
-}
-
-/// Walks the task's keys and returns each row's maximum and its sum of e^(s - max).
-fn stream(
-    rows: &RowBlock,
-    keys: &[f32],
-    site: &Site,
-    task: &Task,
-    fold: &mut impl Fold,
-) -> (Vec<f32>, Vec<f32>) {
-    let m = rows.len();
-    let mut max = vec![f32::NEG_INFINITY; m];
-    let mut sum = vec![0f32; m];
-    let mut scores = vec![0f32; m * KEY_BLOCK.min(task.keys.len())];
-    let simd = pulp::Arch::new();
-    for start in task.keys.clone().step_by(KEY_BLOCK) {
-        let n = KEY_BLOCK.min(task.keys.end - start);
-        let scores = &mut scores[..m * n];
-        let q = Matrix { data: &rows.q, row_stride: rows.d, col_stride: 1 };
-        let k = Matrix { data: &keys[start * rows.d..], row_stride: 1, col_stride: rows.d };
-        product(scores, (m, n, rows.d), &q, &k, false);
-        let blocks = ScoreBlock { scores, rows, site, keys: start..start + n, max: &mut max, sum: &mut sum };
-        for (row, factor) in simd.dispatch(blocks) {
-            fold.rescale(row, factor);
-        }
-        fold.block(scores, start, n);
-    }
-    (max, sum)
-}
-
-/// A block of scores to be turned into weights.
-struct ScoreBlock<'a> {
-    /// (rows, keys)
-    scores: &'a mut [f32],
-    rows: &'a RowBlock,
+/// Queries, (l, heads, d), and where each is among the keys.
+struct Queries<'a> {
+    q: &'a [f32],
+    positions: Vec<usize>,
+    shape: Shape,
     site: &'a Site,
-    keys: std::ops::Range<usize>,
-    max: &'a mut [f32],
-    sum: &'a mut [f32],
 }
 
-impl pulp::WithSimd for ScoreBlock<'_> {
-    /// The rows whose maximum has grown, with the factor for what they had gathered.
-    type Output = Vec<(usize, f32)>;
+impl Queries<'_> {
+    /// The keys that some of these queries see.
+    fn visible(&self, queries: &Range<usize>) -> Range<usize> {
+        let seen = || self.positions[queries.clone()].iter().map(|&p| self.site.visible(p));
+        seen().map(|r| r.start).min().unwrap_or(0)..seen().map(|r| r.end).max().unwrap_or(0)
+    }
 
-    // Always inlined, so that the loops are compiled with the features that pulp found.
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) -> Self::Output {
-        let ScoreBlock { scores, rows, site, keys, max, sum } = self;
-        let mut grown = Vec::new();
-        for (r, row) in scores.chunks_exact_mut(keys.len()).enumerate() {
-            let visible = site.visible(rows.first + r / rows.group);
-            let from = visible.start.clamp(keys.start, keys.end) - keys.start;
-            let to = visible.end.clamp(keys.start, keys.end) - keys.start;
-            row[..from].fill(0.0);
-            row[to.max(from)..].fill(0.0);
-            if from >= to {
-                continue;
-            }
-            let row = &mut row[from..to];
-            if let Some(cap) = site.softcap {
-                for s in &mut *row {
-                    *s = cap * (*s / cap).tanh();
+    /// Cuts the queries `rows` into tasks: block by block, head by head, in the order of the keys.
+    fn tasks(&self, rows: Range<usize>) -> Vec<Task> {
+        let positions = self.shape.positions();
+        let blocks = rows.len().div_ceil(positions);
+        let pieces = ENOUGH_TASKS.div_ceil((blocks * self.shape.kv_heads).max(1));
+        let mut tasks = Vec::new();
+        for start in rows.clone().step_by(positions) {
+            let block = start..(start + positions).min(rows.end);
+            let keys = self.visible(&block);
+            let step = if rows.len() <= FEW_POSITIONS {
+                KEY_PART
+            } else if pieces > 1 {
+                keys.len().div_ceil(pieces).next_multiple_of(KEY_PART)
+            } else {
+                keys.end.max(1)
+            };
+            tasks.extend(self.shape.split(&block, &keys, step));
+        }
+        tasks
+    }
+
+    /// Walks a task's rows over its keys.
+    fn walk<F: fold::Fold>(&self, task: &Task, keys: &[f32], fold: F) -> Walked<F> {
+        let Shape { heads, group, d, .. } = self.shape;
+        let rows = || task.queries.clone().flat_map(|query| (0..group).map(move |g| (query, g)));
+        let query = |(query, g)| &self.q[(query * heads + task.kv_head * group + g) * d..][..d];
+        pulp::Arch::new().dispatch(Walk {
+            queries: rows().map(query).collect(),
+            positions: rows().map(|(query, _)| self.positions[query]).collect(),
+            keys,
+            range: task.keys.clone(),
+            site: self.site,
+            fold,
+        })
+    }
+
+    fn weigh(&self, task: Task, sequence: &Sequence<'_>) -> Part {
+        let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
+        let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
+        Part { out: fold.rows(max.len()), task, max, sum }
+    }
+
+    fn measure<'a>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'a [usize]) -> Measured<'a> {
+        let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), Segments::new(bounds));
+        Measured { task, max, sum, sums: fold }
+    }
+
+    /// Joins the parts of `rows` rows of one key/value head, each with the place of the first of them in it, normalises, and
+    /// adds to the rows' places in `out`, (positions, heads, d).
+    fn merge<'a>(
+        &self,
+        kv_head: usize,
+        parts: impl Iterator<Item = (&'a Part, usize)> + Clone,
+        rows: usize,
+        out: &mut [f32],
+    ) {
+        let Shape { heads, group, d, .. } = self.shape;
+        for r in 0..rows {
+            let head = kv_head * group + r % group;
+            let sums = parts.clone().map(|(part, first)| (part.max[first + r], part.sum[first + r]));
+            let Total { max, total, .. } = total(self.site, head, sums);
+            let target = &mut out[(r / group * heads + head) * d..][..d];
+            for (part, first) in parts.clone() {
+                let r = first + r;
+                let weight = ((f64::from(part.max[r]) - max).exp() / total) as f32;
+                for (x, y) in target.iter_mut().zip(&part.out[r * d..(r + 1) * d]) {
+                    *x += weight * y;
                 }
             }
-            let block_max = softmax::max(row);
-            if block_max > max[r] || block_max.is_nan() {
-                let factor = (max[r] - block_max).exp();
-                sum[r] *= factor;
-                grown.push((r, factor));
-                max[r] = block_max;
-            }
-            sum[r] += softmax::exp_sum(row, max[r]);
-        }
-        grown
-    }
-}
-
-/// Closes a row's softmax: its total with the head's sink, the sink's part of it, and the factor that brings weights
-/// gathered under `max` to the same scale.
-fn close_row(site: &Site, head: usize, max: f32, sum: f32) -> (f64, f64, f64) {
-    match site.sinks.as_ref().and_then(|sinks| sinks.get(head)) {
-        None => (f64::from(sum), 0.0, 1.0),
-        Some(&sink) => {
-            let top = f64::from(max.max(sink));
-            let scale = (f64::from(max) - top).exp();
-            let sink = (f64::from(sink) - top).exp();
-            (f64::from(sum) * scale + sink, sink, scale)
         }
     }
 }
@@ -334,97 +321,45 @@ struct Part {
     task: Task,
     max: Vec<f32>,
     sum: Vec<f32>,
-    /// (positions x group, d)
+    /// (rows, d)
     out: Vec<f32>,
 }
 
-/// Joins the parts of the same rows and writes the rows into `out` (l, heads, d).
-fn merge(parts: &[Part], shape: &Shape, site: &Site, out: &mut [f32]) {
-    let Some(first) = parts.first() else { return };
-    let d = shape.d;
-    for r in 0..first.max.len() {
-        let max = parts.iter().map(|p| p.max[r]).fold(f32::NEG_INFINITY, |a, b| {
-            // Not f32::max, which would drop a NaN.
-            if b > a || b.is_nan() { b } else { a }
-        });
-        let factors: Vec<f32> = parts.iter().map(|p| (p.max[r] - max).exp()).collect();
-        let sum = parts.iter().zip(&factors).map(|(p, f)| p.sum[r] * f).sum();
-        let g = r % shape.group;
-        let head = first.task.kv_head * shape.group + g;
-        let (total, _, scale) = close_row(site, head, max, sum);
-        let norm = (scale / total) as f32;
-        let position = first.task.rows.start + r / shape.group;
-        let target = &mut out[(position * shape.heads + head) * d..][..d];
-        for (part, factor) in parts.iter().zip(&factors) {
-            let weight = factor * norm;
-            for (x, y) in target.iter_mut().zip(&part.out[r * d..(r + 1) * d]) {
-                *x += weight * y;
-            }
-        }
-    }
+/// The weight of each segment of one task's rows, not yet normalised.
+struct Measured<'a> {
+    task: Task,
+    max: Vec<f32>,
+    sum: Vec<f32>,
+    sums: Segments<'a>,
 }
 
-/// A read-only matrix over a slice.
-pub(in crate::attention) struct Matrix<'a> {
-    pub data: &'a [f32],
-    pub row_stride: usize,
-    pub col_stride: usize,
+/// A row's softmax, closed: sums of e^(score - max).
+struct Total {
+    max: f64,
+    /// Of everything, the sink included.
+    total: f64,
+    /// Of the sink.
+    sink: f64,
 }
 
-impl Matrix<'_> {
-    /// Whether a (rows, cols) matrix lies within the slice.
-    fn holds(&self, rows: usize, cols: usize) -> bool {
-        rows == 0
-            || cols == 0
-            || (rows - 1) * self.row_stride + (cols - 1) * self.col_stride < self.data.len()
-    }
+/// Closes a row's softmax over its parts' maxima and sums and its head's sink.
+fn total(site: &Site, head: usize, parts: impl Iterator<Item = (f32, f32)> + Clone) -> Total {
+    let sink =
+        site.sinks.as_ref().and_then(|sinks| sinks.get(head)).map_or(f64::NEG_INFINITY, |&s| f64::from(s));
+    // Not f64::max, which would drop a NaN.
+    let larger = |a: f64, b: f64| if b > a || b.is_nan() { b } else { a };
+    let max = parts.clone().map(|(max, _)| f64::from(max)).fold(sink, larger);
+    let sink = (sink - max).exp();
+    let total = parts.map(|(m, sum)| f64::from(sum) * (f64::from(m) - max).exp()).sum::<f64>() + sink;
+    Total { max, total, sink }
 }
 
-/// `out` (m, n), row-major, = (or += if `add`) `a` (m, k) times `b` (k, n), on this thread.
-pub(in crate::attention) fn product(
-    out: &mut [f32],
-    (m, n, k): (usize, usize, usize),
-    a: &Matrix<'_>,
-    b: &Matrix<'_>,
-    add: bool,
-) {
-    assert!(
-        out.len() >= m * n && a.holds(m, k) && b.holds(k, n),
-        "This is a bug: a matrix product of ({m}, {n}, {k}) reaches outside its slices"
-    );
-    // SAFETY: the assertion above keeps every element that gemm touches (rows < m, n, k of the given strides) inside
-    // the three slices, `out` is borrowed mutably and so overlaps neither input, and f32 is the type of all three.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out.as_mut_ptr(),
-            1,
-            n as isize,
-            add,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
-}
-
-/// Calls `f` with the elements of three f32 CPU tensors, each from its first element on. The last two dimensions must be
+/// Calls `f` with the elements of f32 CPU tensors, each from its first element on. The last two dimensions must be
 /// contiguous; the first may have any stride.
-fn with_slices<T>(tensors: [&Tensor; 3], f: impl FnOnce([&[f32]; 3]) -> Result<T>) -> Result<T> {
-    let guards = tensors.map(Tensor::storage_and_layout);
-    let mut slices: [&[f32]; 3] = [&[]; 3];
-    for (slice, (storage, layout)) in slices.iter_mut().zip(&guards) {
+fn with_slices<T>(tensors: &[&Tensor], f: impl FnOnce(&[&[f32]]) -> Result<T>) -> Result<T> {
+    let guards: Vec<_> = tensors.iter().map(|t| t.storage_and_layout()).collect();
+    let mut slices = Vec::with_capacity(guards.len());
+    for (storage, layout) in &guards {
         let (dims, stride) = (layout.dims(), layout.stride());
         if dims.len() != 3 || stride[2] != 1 || (dims[1] > 1 && stride[1] != dims[2]) {
             candle_core::bail!(
@@ -434,7 +369,7 @@ fn with_slices<T>(tensors: [&Tensor; 3], f: impl FnOnce([&[f32]; 3]) -> Result<T
         let Storage::Cpu(CpuStorage::F32(data)) = &**storage else {
             candle_core::bail!("attention: the CPU kernel was given a tensor that is not f32 on the CPU");
         };
-        *slice = &data[layout.start_offset()..];
+        slices.push(&data[layout.start_offset()..]);
     }
-    f(slices)
+    f(&slices)
 }

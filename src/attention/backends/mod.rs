@@ -10,6 +10,7 @@ pub(super) mod chunked;
 pub(super) mod cpu;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
+pub(super) mod product;
 pub(super) mod softmax;
 #[cfg(test)]
 mod tests;

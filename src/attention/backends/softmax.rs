@@ -31,26 +31,6 @@ fn exp_nonpositive(x: f32) -> f32 {
     if x > FLOOR { p * scale } else { 0.0 }
 }
 
-/// The largest element; -inf for an empty slice. A NaN anywhere gives NaN, so that it is not hidden.
-#[inline(always)]
-pub(super) fn max(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut unordered = 0u32;
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] = if chunk[i] > lanes[i] { chunk[i] } else { lanes[i] };
-            unordered |= u32::from(chunk[i].is_nan());
-        }
-    }
-    let mut best = f32::NEG_INFINITY;
-    for &x in lanes.iter().chain(rest) {
-        best = if x > best { x } else { best };
-        unordered |= u32::from(x.is_nan());
-    }
-    if unordered != 0 { f32::NAN } else { best }
-}
-
 /// Replaces every s by e^(s - max) and returns the sum.
 #[inline(always)]
 pub(in crate::attention) fn exp_sum(values: &mut [f32], max: f32) -> f32 {
@@ -71,19 +51,6 @@ pub(in crate::attention) fn exp_sum(values: &mut [f32], max: f32) -> f32 {
     sum
 }
 
-/// The sum of a slice, in 16 lanes.
-#[inline(always)]
-pub(super) fn sum(values: &[f32]) -> f32 {
-    let mut lanes = [0f32; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] += chunk[i];
-        }
-    }
-    lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,19 +66,5 @@ mod tests {
         assert_eq!(exp_nonpositive(0.0), 1.0);
         assert_eq!(exp_nonpositive(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp_nonpositive(-1e9), 0.0);
-    }
-
-    #[test]
-    fn max_sees_every_element_and_does_not_hide_nan() {
-        for n in [0, 1, 15, 16, 17, 40] {
-            for at in 0..n {
-                let mut values = vec![-3.0; n];
-                values[at] = 2.0;
-                assert_eq!(max(&values), 2.0);
-                values[at] = f32::NAN;
-                assert!(max(&values).is_nan());
-            }
-        }
-        assert_eq!(max(&[]), f32::NEG_INFINITY);
     }
 }

@@ -1,0 +1,158 @@
+//! What is made of the attention weights as they stream by: an output, or sums over segments.
+
+use pulp::Simd;
+
+use super::tile;
+
+/// Takes the weights e^(s - running max) block by block.
+pub trait Fold {
+    /// There will be `panels` panels of `width` rows.
+    fn begin(&mut self, panels: usize, width: usize);
+
+    /// The `weights` (n, panel) of a panel's rows over the keys from `start` on; invisible keys weigh 0. What was gathered for
+    /// the panel before is first to be multiplied by `factor`, since its running maximum may have grown.
+    ///
+    /// `D` is how many dimensions of a value the processor's registers take at once.
+    fn block<S: Simd, const V: usize, const D: usize>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        factor: &[S::f32s; V],
+        weights: &[[S::f32s; V]],
+        start: usize,
+    );
+}
+
+/// Gathers sum over j of w_j v_j.
+pub struct WeightedValues<'a> {
+    /// One head's values, (keys, d).
+    values: &'a [f32],
+    d: usize,
+    width: usize,
+    /// (panel, d, row)
+    out: Vec<f32>,
+}
+
+impl<'a> WeightedValues<'a> {
+    pub fn new(values: &'a [f32], d: usize) -> Self {
+        WeightedValues { values, d, width: 1, out: Vec::new() }
+    }
+
+    /// The first `rows` rows, (rows, d).
+    pub fn rows(&self, rows: usize) -> Vec<f32> {
+        let mut out = Vec::with_capacity(rows * self.d);
+        for r in 0..rows {
+            let panel = &self.out[r / self.width * self.d * self.width..][..self.d * self.width];
+            out.extend(panel[r % self.width..].iter().step_by(self.width));
+        }
+        out
+    }
+}
+
+impl Fold for WeightedValues<'_> {
+    fn begin(&mut self, panels: usize, width: usize) {
+        self.width = width;
+        self.out = vec![0.0; panels * self.d * width];
+    }
+
+    // Always inlined, so that the loops are compiled with the features that pulp found; so are all below `Walk::with_simd`.
+    #[inline(always)]
+    fn block<S: Simd, const V: usize, const D: usize>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        factor: &[S::f32s; V],
+        weights: &[[S::f32s; V]],
+        start: usize,
+    ) {
+        let d = self.d;
+        let (out, _) = S::as_mut_simd_f32s(&mut self.out);
+        let (out, _) = out.as_chunks_mut::<V>();
+        let out = &mut out[panel * d..(panel + 1) * d];
+        for x in out.iter_mut() {
+            for v in 0..V {
+                x[v] = simd.mul_f32s(x[v], factor[v]);
+            }
+        }
+        let values = &self.values[start * d..(start + weights.len()) * d];
+        let whole = d / D * D;
+        for (i, out) in out.chunks_exact_mut(D).enumerate() {
+            tile::weighted_values::<S, V, D>(simd, weights, values, (i * D, d), out);
+        }
+        for i in whole..d {
+            tile::weighted_values::<S, V, 1>(simd, weights, values, (i, d), &mut out[i..]);
+        }
+    }
+}
+
+/// Gathers the weight of each segment of the keys: segment s is `bounds[s]..bounds[s + 1]`.
+pub struct Segments<'a> {
+    bounds: &'a [usize],
+    width: usize,
+    /// (panel, segment, row)
+    sums: Vec<f64>,
+}
+
+impl<'a> Segments<'a> {
+    pub fn new(bounds: &'a [usize]) -> Self {
+        Segments { bounds, width: 1, sums: Vec::new() }
+    }
+
+    fn segments(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+
+    /// What row `row` pays to segment `segment`.
+    pub fn sum(&self, row: usize, segment: usize) -> f64 {
+        self.sums[(row / self.width * self.segments() + segment) * self.width + row % self.width]
+    }
+}
+
+impl Fold for Segments<'_> {
+    fn begin(&mut self, panels: usize, width: usize) {
+        self.width = width;
+        self.sums = vec![0.0; panels * self.segments() * width];
+    }
+
+    #[inline(always)]
+    fn block<S: Simd, const V: usize, const D: usize>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        factor: &[S::f32s; V],
+        weights: &[[S::f32s; V]],
+        start: usize,
+    ) {
+        let (segments, width) = (self.segments(), self.width);
+        let end = start + weights.len();
+        // Segments that begin before this block's end; later ones have gathered nothing yet.
+        let begun = self.bounds.partition_point(|&b| b < end).min(segments);
+        let sums = &mut self.sums[panel * segments * width..][..begun * width];
+        let factors = tile::lanes::<S>(factor);
+        // Once most keys are seen, maxima seldom grow.
+        if factors.iter().any(|&f| f != 1.0) {
+            for sums in sums.chunks_exact_mut(width) {
+                for (sum, &factor) in sums.iter_mut().zip(factors) {
+                    *sum *= f64::from(factor);
+                }
+            }
+        }
+        let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
+        for s in first..begun {
+            let from = self.bounds[s].max(start);
+            let to = self.bounds[s + 1].min(end);
+            if from >= to {
+                continue;
+            }
+            let mut part = [simd.splat_f32s(0.0); V];
+            for weight in &weights[from - start..to - start] {
+                for v in 0..V {
+                    part[v] = simd.add_f32s(part[v], weight[v]);
+                }
+            }
+            for (sum, &part) in sums[s * width..(s + 1) * width].iter_mut().zip(tile::lanes::<S>(&part)) {
+                *sum += f64::from(part);
+            }
+        }
+    }
+}

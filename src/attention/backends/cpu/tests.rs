@@ -1,0 +1,152 @@
+//! The kernel does the same with vectors of every width, and for branches of a sequence as for the sequences themselves.
+
+use candle_core::{Device, Tensor};
+use pulp::{Scalar, Simd};
+
+use super::fold::{Fold, Segments, WeightedValues};
+use super::walk::{Walk, Walked};
+use super::*;
+
+fn noise(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn site(window: Option<usize>) -> Site {
+    Site { layer: 0, offset: 0, first_key: 0, scale: 0.3, window, softcap: None, sinks: None }
+}
+
+/// One walk of `rows` rows, two a position, over some of 300 keys.
+fn walked<F: Fold, S: Simd>(simd: S, data: &Data, rows: usize, site: &Site, fold: F) -> Walked<F> {
+    simd.vectorize(Walk {
+        queries: data.q.chunks_exact(data.d).take(rows).collect(),
+        positions: (0..rows).map(|r| 300 - rows.div_ceil(2) + r / 2).collect(),
+        keys: &data.k,
+        range: 3..300,
+        site,
+        fold,
+    })
+}
+
+struct Data {
+    d: usize,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+/// Everything a walk yields: maxima, sums, outputs and segments.
+fn numbers<S: Simd>(simd: S, data: &Data, rows: usize, site: &Site) -> Vec<f64> {
+    let bounds = [0, 5, 130, 131, 290, 300];
+    let Walked { max, sum, fold } = walked(simd, data, rows, site, WeightedValues::new(&data.v, data.d));
+    let segments = walked(simd, data, rows, site, Segments::new(&bounds)).fold;
+    let sums = (0..rows).flat_map(|r| (0..bounds.len() - 1).map(move |s| (r, s)));
+    let sums = sums.map(|(r, s)| segments.sum(r, s));
+    let floats = max.into_iter().chain(sum).chain(fold.rows(rows)).map(f64::from);
+    floats.chain(sums).collect()
+}
+
+#[test]
+fn vectors_of_every_width_give_the_plain_loops_numbers() {
+    // d of whole and of broken blocks of dimensions; a few rows, a panel and a bit, several panels.
+    for (d, rows) in [(64, 3), (12, 5), (80, 50), (33, 131)] {
+        let data = Data { d, q: noise(rows * d, 1), k: noise(300 * d, 2), v: noise(300 * d, 3) };
+        for window in [None, Some(1), Some(40)] {
+            let site = site(window);
+            let expected = numbers(Scalar, &data, rows, &site);
+            let check = |name: &str, found: Vec<f64>| {
+                assert_eq!(found.len(), expected.len());
+                for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+                    let off = (a - b).abs() / b.abs().max(1.0);
+                    assert!(off < 1e-5, "{name}, d {d}, {rows} rows, {window:?}: number {i} is {a}, not {b}");
+                }
+            };
+            #[cfg(target_arch = "x86_64")]
+            {
+                if let Some(simd) = pulp::x86::V3::try_new() {
+                    check("AVX2", numbers(simd, &data, rows, &site));
+                }
+                if let Some(simd) = pulp::x86::V4::try_new() {
+                    check("AVX-512", numbers(simd, &data, rows, &site));
+                }
+            }
+            #[cfg(target_arch = "aarch64")]
+            if let Some(simd) = pulp::aarch64::Neon::try_new() {
+                check("NEON", numbers(simd, &data, rows, &site));
+            }
+            check("what is dispatched to", {
+                struct Dispatched<'a>(&'a Data, usize, &'a Site);
+                impl pulp::WithSimd for Dispatched<'_> {
+                    type Output = Vec<f64>;
+                    #[inline(always)]
+                    fn with_simd<S: Simd>(self, simd: S) -> Vec<f64> {
+                        numbers(simd, self.0, self.1, self.2)
+                    }
+                }
+                pulp::Arch::new().dispatch(Dispatched(&data, rows, &site))
+            });
+        }
+    }
+}
+
+#[test]
+fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
+    let device = &Device::Cpu;
+    for (heads, kv_heads, d) in [(9, 3, 64), (4, 1, 20), (10, 1, 16)] {
+        for (base, lengths) in [(0, vec![1, 40]), (256, vec![1, 300, 256]), (1280, vec![5, 255, 700])] {
+            for (window, sinks) in [(None, false), (Some(30), false), (Some(600), true)] {
+                let site = Site { sinks: sinks.then(|| vec![0.5; heads]), ..site(window) };
+                let tensor = |n: usize, seed| {
+                    Tensor::from_vec(noise(kv_heads * n * d, seed), (kv_heads, n, d), device)
+                };
+                let (k, v) = (
+                    tensor(base.max(1), 1)?.narrow(1, 0, base)?,
+                    tensor(base.max(1), 2)?.narrow(1, 0, base)?,
+                );
+                let q =
+                    Tensor::from_vec(noise(lengths.len() * heads * d, 3), (lengths.len(), heads, d), device)?;
+                let tails = lengths
+                    .iter()
+                    .map(|&n| Ok((tensor(n, n as u64)?, tensor(n, n as u64 + 9)?)))
+                    .collect::<Result<Vec<_>>>()?;
+                let found = branches(&q, &k, &v, &tails, &site)?.to_vec3::<f32>()?;
+                for (branch, (own_k, own_v)) in tails.iter().enumerate() {
+                    let whole = |a: &Tensor, b: &Tensor| {
+                        if base == 0 { Ok(b.clone()) } else { Tensor::cat(&[a, b], 1) }
+                    };
+                    let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
+                    let q = q.narrow(0, branch, 1)?;
+                    let alone =
+                        attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site)?.to_vec3::<f32>()?;
+                    assert_eq!(
+                        found[branch], alone[0],
+                        "{heads} heads, base {base}, branch {branch}, {site:?}"
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
+    let device = &Device::Cpu;
+    for (l, at) in [(1, 0), (1, 299), (60, 10), (60, 250)] {
+        let mut keys = noise(300 * 8, 4);
+        keys[at * 8] = f32::NAN;
+        let k = Tensor::from_vec(keys, (1, 300, 8), device)?;
+        let q = Tensor::from_vec(noise(l * 16, 5), (l, 2, 8), device)?;
+        let site = Site { offset: 300 - l, ..site(None) };
+        let out = attention(&q, &k, &k, &site)?.to_vec3::<f32>()?;
+        assert!(out[l - 1].iter().flatten().all(|x| x.is_nan()), "{l} queries, key {at}");
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The streaming softmax: a block of rows walks over its keys, block by block.
+
+use pulp::Simd;
+
+use super::fold::Fold;
+use super::tile;
+use crate::attention::Site;
+
+/// Keys of a block. Blocks begin at multiples of it, wherever a walk begins, so that cutting the keys of a walk at such a
+/// multiple changes the order of no sum inside a block. A block's scores with a panel of rows stay in the first-level
+/// cache, its keys and values in the second.
+pub const KEY_BLOCK: usize = 128;
+
+/// Some query heads' rows that share a key/value head, about to walk over keys.
+pub struct Walk<'a, F> {
+    /// Row r's query, d elements.
+    pub queries: Vec<&'a [f32]>,
+    /// Row r's position among the keys: the same for all heads of a query.
+    pub positions: Vec<usize>,
+    /// One head's keys, (keys, d), and the position of the first.
+    pub keys: &'a [f32],
+    /// Which of them to walk over.
+    pub range: std::ops::Range<usize>,
+    pub site: &'a Site,
+    pub fold: F,
+}
+
+/// A walk's end: what row r gathered, its largest score and its sum of e^(score - largest).
+pub struct Walked<F> {
+    pub max: Vec<f32>,
+    pub sum: Vec<f32>,
+    pub fold: F,
+}
+
+impl<F: Fold> pulp::WithSimd for Walk<'_, F> {
+    type Output = Walked<F>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        // Sums that fill the registers: V vectors of rows by so many keys, or dimensions of a value, leaving room for the
+        // operands. A few rows (decoding) fit one vector.
+        match (S::REGISTER_COUNT >= 32, self.queries.len() <= S::F32_LANES) {
+            (true, false) => self.walk::<S, 3, 8>(simd),
+            (true, true) => self.walk::<S, 1, 16>(simd),
+            (false, false) => self.walk::<S, 3, 4>(simd),
+            (false, true) => self.walk::<S, 1, 8>(simd),
+        }
+    }
+}
+
+/// The keys that the rows of a panel see, relative to the walk's.
+struct Sight<'a> {
+    /// Row by row: from, to.
+    from: &'a [usize],
+    to: &'a [usize],
+}
+
+impl Sight<'_> {
+    /// Keys that some row sees.
+    fn any(&self) -> std::ops::Range<usize> {
+        self.from.iter().copied().min().unwrap_or(0)..self.to.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether every row sees all of `keys`.
+    fn all(&self, keys: &std::ops::Range<usize>) -> bool {
+        self.from.iter().all(|&from| from <= keys.start) && self.to.iter().all(|&to| keys.end <= to)
+    }
+}
+
+impl<F: Fold> Walk<'_, F> {
+    #[inline(always)]
+    fn walk<S: Simd, const V: usize, const T: usize>(mut self, simd: S) -> Walked<F> {
+        let rows = self.queries.len();
+        let d = self.queries.first().map_or(1, |q| q.len());
+        let width = V * S::F32_LANES;
+        let panels = rows.div_ceil(width);
+        let queries = self.pack(width, panels, d);
+        let (queries, _) = S::as_simd_f32s(&queries);
+        let (queries, _) = queries.as_chunks::<V>();
+        // Rows that fill up the last panel see what its last row sees, and are left out at the end.
+        let visible = |r: usize| self.site.visible(self.positions[r.min(rows - 1)]);
+        let from: Vec<usize> = (0..panels * width).map(|r| visible(r).start).collect();
+        let to: Vec<usize> = (0..panels * width).map(|r| visible(r).end).collect();
+
+        let mut scores = vec![0f32; KEY_BLOCK * width];
+        let mut max = vec![f32::NEG_INFINITY; panels * width];
+        let mut sum = vec![0f32; panels * width];
+        self.fold.begin(panels, width);
+        let mut next = self.range.start;
+        while next < self.range.end {
+            let block = next..((next / KEY_BLOCK + 1) * KEY_BLOCK).min(self.range.end);
+            next = block.end;
+            for panel in 0..panels {
+                let rows = panel * width..(panel + 1) * width;
+                let sight = Sight { from: &from[rows.clone()], to: &to[rows.clone()] };
+                let any = sight.any();
+                let keys = block.start.max(any.start)..block.end.min(any.end);
+                if keys.is_empty() {
+                    continue;
+                }
+                let (scores, _) = S::as_mut_simd_f32s(&mut scores);
+                let (scores, _) = scores.as_chunks_mut::<V>();
+                let scores = &mut scores[..keys.len()];
+
+                // 1. Scores of the block: (keys, panel).
+                let queries = &queries[panel * d..(panel + 1) * d];
+                let whole = keys.len() / T * T;
+                let of_block = &self.keys[keys.start * d..keys.end * d];
+                for (scores, keys) in scores.chunks_exact_mut(T).zip(of_block.chunks_exact(T * d)) {
+                    tile::scores::<S, V, T>(simd, queries, keys, scores);
+                }
+                for i in whole..keys.len() {
+                    tile::scores::<S, V, 1>(simd, queries, &of_block[i * d..], &mut scores[i..]);
+                }
+                if let Some(cap) = self.site.softcap {
+                    for s in pulp::bytemuck::cast_slice_mut(scores.as_flattened_mut()) {
+                        *s = cap * f32::tanh(*s / cap);
+                    }
+                }
+                if !sight.all(&keys) {
+                    hide::<S, V>(simd, scores, &sight, keys.start);
+                }
+
+                // 2. Weights, and the factor for what was gathered under a smaller maximum.
+                let max = S::as_mut_simd_f32s(&mut max[rows.clone()]).0;
+                let sum = S::as_mut_simd_f32s(&mut sum[rows]).0;
+                let factor = exponentials::<S, V>(simd, scores, max, sum);
+
+                // 3. What is made of them.
+                self.fold.block::<S, V, T>(simd, panel, &factor, scores, keys.start);
+            }
+        }
+        max.truncate(rows);
+        sum.truncate(rows);
+        Walked { max, sum, fold: self.fold }
+    }
+
+    /// The scaled queries, (panel, d, row), with zeros for missing rows.
+    fn pack(&self, width: usize, panels: usize, d: usize) -> Vec<f32> {
+        let mut packed = vec![0f32; panels * d * width];
+        for (r, query) in self.queries.iter().enumerate() {
+            let panel = &mut packed[r / width * d * width..][..d * width];
+            for (to, x) in panel[r % width..].iter_mut().step_by(width).zip(*query) {
+                *to = x * self.site.scale;
+            }
+        }
+        packed
+    }
+}
+
+/// Gives minus infinity to the scores of keys that a row does not see.
+#[inline(always)]
+fn hide<S: Simd, const V: usize>(simd: S, scores: &mut [[S::f32s; V]], sight: &Sight<'_>, start: usize) {
+    let hidden = simd.splat_f32s(f32::NEG_INFINITY);
+    // Block-relative bounds are small, so f32 holds them exactly.
+    let n = scores.len();
+    let relative = |bounds: &[usize], v: usize| {
+        let mut lanes = [simd.splat_f32s(0.0)];
+        let bounds = &bounds[v * S::F32_LANES..(v + 1) * S::F32_LANES];
+        for (lane, bound) in pulp::bytemuck::cast_slice_mut::<_, f32>(&mut lanes).iter_mut().zip(bounds) {
+            *lane = bound.saturating_sub(start).min(n) as f32;
+        }
+        lanes[0]
+    };
+    for v in 0..V {
+        let (from, to) = (relative(sight.from, v), relative(sight.to, v));
+        for (j, score) in scores.iter_mut().enumerate() {
+            let j = simd.splat_f32s(j as f32);
+            let seen = simd.select_f32s(simd.less_than_f32s(j, to), score[v], hidden);
+            score[v] = simd.select_f32s(simd.less_than_f32s(j, from), hidden, seen);
+        }
+    }
+}
+
+/// Turns the scores (keys, panel) of a block into e^(score - max), with `max` and `sum` brought up to date, and returns by
+/// how much what was gathered before is now to be multiplied. A NaN gives NaN weights.
+#[inline(always)]
+fn exponentials<S: Simd, const V: usize>(
+    simd: S,
+    scores: &mut [[S::f32s; V]],
+    max: &mut [S::f32s],
+    sum: &mut [S::f32s],
+) -> [S::f32s; V] {
+    let mut top: [S::f32s; V] = std::array::from_fn(|v| max[v]);
+    for score in scores.iter() {
+        for v in 0..V {
+            top[v] = simd.max_f32s(top[v], score[v]);
+        }
+    }
+    let mut factor = top;
+    let mut origin = top;
+    for v in 0..V {
+        // A row that has seen no key yet has no maximum; any finite number then keeps its weights at 0.
+        let nothing = simd.less_than_f32s(top[v], simd.splat_f32s(f32::MIN));
+        origin[v] = simd.select_f32s(nothing, simd.splat_f32s(0.0), top[v]);
+        factor[v] = tile::exp_nonpositive(simd, simd.sub_f32s(max[v], origin[v]));
+        max[v] = top[v];
+    }
+    let mut added = [simd.splat_f32s(0.0); V];
+    for score in scores.iter_mut() {
+        for v in 0..V {
+            score[v] = tile::exp_nonpositive(simd, simd.sub_f32s(score[v], origin[v]));
+            added[v] = simd.add_f32s(added[v], score[v]);
+        }
+    }
+    for v in 0..V {
+        sum[v] = simd.mul_add_e_f32s(sum[v], factor[v], added[v]);
+    }
+    factor
+}
