@@ -31,4 +31,5 @@ pub mod lens;
 pub mod model;
 pub mod progress;
 pub mod prompt;
+mod simd;
 pub mod stats;

@@ -18,17 +18,7 @@ impl Mlp {
     /// (l, hidden) -> (l, hidden)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         let (gate, up) = (self.gate.forward(x, phase)?, self.up.forward(x, phase)?);
-        let gated = match self.activation {
-            Activation::Silu => (gate.silu()? * up)?,
-            // Candle's `gelu` is the tanh approximation.
-            Activation::GeluTanh => (gate.gelu()? * up)?,
-            Activation::Clamped { alpha, limit } => {
-                let gate = gate.minimum(limit)?;
-                let up = up.clamp(-limit, limit)?;
-                let glu = (&gate * candle_nn::ops::sigmoid(&(&gate * alpha)?)?)?;
-                ((up + 1.0)? * glu)?
-            }
-        };
+        let gated = self.activation.gated(gate, &up)?;
         self.down.forward(&gated, phase)
     }
 }

@@ -4,6 +4,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::NormSpec;
 
+mod activation;
 mod attention;
 mod delta_net;
 mod delta_rule;

@@ -3,6 +3,7 @@
 use pulp::Simd;
 
 use super::tile;
+use crate::simd::lanes;
 
 /// Takes the weights e^(s - running max) block by block.
 pub trait Fold {
@@ -128,7 +129,7 @@ impl Fold for Segments<'_> {
         // Segments that begin before this block's end; later ones have gathered nothing yet.
         let begun = self.bounds.partition_point(|&b| b < end).min(segments);
         let sums = &mut self.sums[panel * segments * width..][..begun * width];
-        let factors = tile::lanes::<S>(factor);
+        let factors = lanes::<S>(factor);
         // Once most keys are seen, maxima seldom grow.
         if factors.iter().any(|&f| f != 1.0) {
             for sums in sums.chunks_exact_mut(width) {
@@ -150,7 +151,7 @@ impl Fold for Segments<'_> {
                     part[v] = simd.add_f32s(part[v], weight[v]);
                 }
             }
-            for (sum, &part) in sums[s * width..(s + 1) * width].iter_mut().zip(tile::lanes::<S>(&part)) {
+            for (sum, &part) in sums[s * width..(s + 1) * width].iter_mut().zip(lanes::<S>(&part)) {
                 *sum += f64::from(part);
             }
         }

@@ -5,6 +5,7 @@ use pulp::Simd;
 use super::fold::Fold;
 use super::tile;
 use crate::attention::Site;
+use crate::simd::exp_nonpositive;
 
 /// Keys of a block. Blocks begin at multiples of it, wherever a walk begins, so that cutting the keys of a walk at such a
 /// multiple changes the order of no sum inside a block. A block's scores with a panel of rows stay in the first-level
@@ -193,13 +194,13 @@ fn exponentials<S: Simd, const V: usize>(
         // A row that has seen no key yet has no maximum; any finite number then keeps its weights at 0.
         let nothing = simd.less_than_f32s(top[v], simd.splat_f32s(f32::MIN));
         origin[v] = simd.select_f32s(nothing, simd.splat_f32s(0.0), top[v]);
-        factor[v] = tile::exp_nonpositive(simd, simd.sub_f32s(max[v], origin[v]));
+        factor[v] = exp_nonpositive(simd, simd.sub_f32s(max[v], origin[v]));
         max[v] = top[v];
     }
     let mut added = [simd.splat_f32s(0.0); V];
     for score in scores.iter_mut() {
         for v in 0..V {
-            score[v] = tile::exp_nonpositive(simd, simd.sub_f32s(score[v], origin[v]));
+            score[v] = exp_nonpositive(simd, simd.sub_f32s(score[v], origin[v]));
             added[v] = simd.add_f32s(added[v], score[v]);
         }
     }

@@ -1,0 +1,98 @@
+//! Functions of vectors that kernels of several rooms share, for whatever vectors [`pulp`] finds the processor to have.
+//!
+//! All are to be called inside a pulp dispatch and are always inlined, so that they are compiled with its features.
+
+use pulp::Simd;
+
+/// e^x for x <= 0 (and -inf), within 2 ulp: 2^n by exponent bits times a degree-6 polynomial of the remainder. Below -87.3,
+/// where it is under the smallest normal f32, 0. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn exp_nonpositive<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let splat = |c: f32| simd.splat_f32s(c);
+    let floor = splat(-87.3);
+    let below = simd.less_than_f32s(x, floor);
+    let clamped = simd.select_f32s(below, floor, x);
+    // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+    let round = splat(12_582_912.0);
+    let shifted = simd.mul_add_e_f32s(clamped, splat(std::f32::consts::LOG2_E), round);
+    let n = simd.sub_f32s(shifted, round);
+    // ln 2 in two parts, so that n times the first is exact.
+    let r = simd.mul_add_e_f32s(n, splat(-0.693_359_4), clamped);
+    let r = simd.mul_add_e_f32s(n, splat(2.121_944_4e-4), r);
+    let mut p = splat(1.388_889e-3);
+    for c in [8.333_334e-3, 4.166_666_7e-2, 1.666_666_7e-1, 0.5, 1.0, 1.0] {
+        p = simd.mul_add_e_f32s(p, r, splat(c));
+    }
+    let exponent = simd.wrapping_dyn_shl_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(23));
+    let power = simd.transmute_f32s_u32s(simd.add_u32s(exponent, simd.splat_u32s(0x3f80_0000)));
+    simd.select_f32s(below, splat(0.0), simd.mul_f32s(p, power))
+}
+
+/// 1 / (1 + e^-x), from the exponential of -|x|, which cannot overflow. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let one = simd.splat_f32s(1.0);
+    let e = exp_nonpositive(simd, simd.neg_f32s(simd.abs_f32s(x)));
+    let negative = simd.less_than_f32s(x, simd.splat_f32s(0.0));
+    simd.div_f32s(simd.select_f32s(negative, e, one), simd.add_f32s(one, e))
+}
+
+/// The lanes of vectors, in order.
+#[inline(always)]
+pub(crate) fn lanes<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
+    pulp::bytemuck::cast_slice(vectors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replaces every element of a slice, whose length is a multiple of every vector's, by a function of it.
+    macro_rules! over {
+        ($values:expr, $f:ident) => {{
+            struct Op<'a>(&'a mut [f32]);
+            impl pulp::WithSimd for Op<'_> {
+                type Output = ();
+                #[inline(always)]
+                fn with_simd<S: Simd>(self, simd: S) {
+                    for x in S::as_mut_simd_f32s(self.0).0 {
+                        *x = $f(simd, *x);
+                    }
+                }
+            }
+            pulp::Arch::new().dispatch(Op($values));
+        }};
+    }
+
+    #[test]
+    fn exp_is_within_2_ulp_of_f64_exp_over_its_whole_range() {
+        let inputs: Vec<f32> = (0..870_016).map(|i| -(i as f32) * 1e-4).collect();
+        let mut found = inputs.clone();
+        over!(&mut found, exp_nonpositive);
+        for (x, y) in inputs.iter().zip(&found).take(870_000) {
+            let exact = f64::from(*x).exp();
+            let relative = (f64::from(*y) - exact).abs() / exact;
+            assert!(relative < 2.0 * f64::from(f32::EPSILON), "exp({x}) is off by {relative:e}");
+        }
+        let mut edges = [0.0, f32::NEG_INFINITY, -1e9, f32::NAN].repeat(4);
+        over!(&mut edges, exp_nonpositive);
+        assert_eq!(edges[..3], [1.0, 0.0, 0.0]);
+        assert!(edges[3].is_nan());
+    }
+
+    #[test]
+    fn sigmoid_is_within_4_ulp_of_f64_and_of_its_limits() {
+        let inputs: Vec<f32> = (-400_000..400_000).map(|i| i as f32 * 2e-4).collect();
+        let mut found = inputs.clone();
+        over!(&mut found, sigmoid);
+        for (x, y) in inputs.iter().zip(&found) {
+            let exact = 1.0 / (1.0 + (-f64::from(*x)).exp());
+            let relative = (f64::from(*y) - exact).abs() / exact;
+            assert!(relative < 4.0 * f64::from(f32::EPSILON), "sigmoid({x}) is off by {relative:e}");
+        }
+        let mut edges = [f32::INFINITY, f32::NEG_INFINITY, -1e9, f32::NAN].repeat(4);
+        over!(&mut edges, sigmoid);
+        assert_eq!(edges[..3], [1.0, 0.0, 0.0]);
+        assert!(edges[3].is_nan());
+    }
+}
