@@ -5,7 +5,8 @@
 //! that each key is loaded once for all of them) and, where there would be few tasks, a part of the keys. A task walks its
 //! keys in blocks that stay in the second-level cache ([`walk`]): scores, a running maximum and sum a row, then whatever a
 //! [`Fold`](fold::Fold) makes of the weights: the output adds weighted values, an observer adds up segments. Keys and values are read
-//! where they lie in the cache ([`tile`]); blocks that no row may see are never touched. How work is cut depends on shapes
+//! where they lie in the cache ([`tile`]); blocks that no row may see are never touched. Decoding has a kernel of its own
+//! ([`few`]). How work is cut depends on shapes
 //! alone, never on the number of threads, so one thread and many give the same bits.
 
 use std::ops::Range;
@@ -16,12 +17,14 @@ use rayon::prelude::*;
 use super::super::{KEY_PART, Site};
 use super::SegmentSums;
 
+mod few;
 mod fold;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod walk;
 
+use few::{FewRows, Weighed};
 use fold::{Segments, WeightedValues};
 use walk::{Walk, Walked};
 
@@ -42,7 +45,9 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tens
             Queries { q: slices[0], positions: (site.offset..site.offset + l).collect(), shape, site };
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let tasks = queries.tasks(0..l);
-        let parts: Vec<Part> = tasks.into_par_iter().map(|task| queries.weigh(task, &sequence)).collect();
+        let few = l <= FEW_POSITIONS;
+        let parts: Vec<Part> =
+            tasks.into_par_iter().map(|task| queries.weigh(task, &sequence, few)).collect();
         let mut out = vec![0f32; l * shape.heads * shape.d];
         // Parts of the same rows follow each other.
         let blocks: Vec<&[Part]> = parts.chunk_by(|a, b| a.task.queries == b.task.queries).collect();
@@ -94,8 +99,10 @@ pub fn branches(
             let keys = own.visible(&branch);
             tasks.extend(shape.split(&branch, &keys, KEY_PART).map(|task| (&own, tail, task)));
         }
-        let parts: Vec<Part> =
-            tasks.into_par_iter().map(|(queries, sequence, task)| queries.weigh(task, sequence)).collect();
+        let parts: Vec<Part> = tasks
+            .into_par_iter()
+            .map(|(queries, sequence, task)| queries.weigh(task, sequence, true))
+            .collect();
         let row = shape.heads * shape.d;
         let mut out = vec![0f32; b * row];
         for (branch, out) in out.chunks_exact_mut(row).enumerate() {
@@ -264,22 +271,37 @@ impl Queries<'_> {
         tasks
     }
 
-    /// Walks a task's rows over its keys.
-    fn walk<F: fold::Fold>(&self, task: &Task, keys: &[f32], fold: F) -> Walked<F> {
+    /// The queries of a task's rows and their positions: position by position, all heads of the group.
+    fn rows(&self, task: &Task) -> (Vec<&[f32]>, Vec<usize>) {
         let Shape { heads, group, d, .. } = self.shape;
-        let rows = || task.queries.clone().flat_map(|query| (0..group).map(move |g| (query, g)));
-        let query = |(query, g)| &self.q[(query * heads + task.kv_head * group + g) * d..][..d];
-        pulp::Arch::new().dispatch(Walk {
-            queries: rows().map(query).collect(),
-            positions: rows().map(|(query, _)| self.positions[query]).collect(),
-            keys,
-            range: task.keys.clone(),
-            site: self.site,
-            fold,
-        })
+        let rows = task.queries.clone().flat_map(|query| (0..group).map(move |g| (query, g)));
+        let query = |(query, g)| {
+            (&self.q[(query * heads + task.kv_head * group + g) * d..][..d], self.positions[query])
+        };
+        rows.map(query).unzip()
     }
 
-    fn weigh(&self, task: Task, sequence: &Sequence<'_>) -> Part {
+    /// Walks a task's rows over its keys.
+    fn walk<F: fold::Fold>(&self, task: &Task, keys: &[f32], fold: F) -> Walked<F> {
+        let (queries, positions) = self.rows(task);
+        let range = task.keys.clone();
+        pulp::Arch::new().dispatch(Walk { queries, positions, keys, range, site: self.site, fold })
+    }
+
+    /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
+    fn weigh(&self, task: Task, sequence: &Sequence<'_>, few: bool) -> Part {
+        if few {
+            let (queries, positions) = self.rows(&task);
+            let Weighed { max, sum, out } = pulp::Arch::new().dispatch(FewRows {
+                queries,
+                positions,
+                keys: sequence.keys(task.kv_head),
+                values: sequence.values(task.kv_head),
+                range: task.keys.clone(),
+                site: self.site,
+            });
+            return Part { task, max, sum, out };
+        }
         let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
         Part { out: fold.rows(max.len()), task, max, sum }

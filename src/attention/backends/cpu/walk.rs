@@ -12,6 +12,12 @@ use crate::simd::exp_nonpositive;
 /// cache, its keys and values in the second.
 pub const KEY_BLOCK: usize = 128;
 
+/// Cuts keys at every multiple of [`KEY_BLOCK`].
+pub fn blocks(range: std::ops::Range<usize>) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (range.start / KEY_BLOCK..range.end.div_ceil(KEY_BLOCK))
+        .map(move |b| range.start.max(b * KEY_BLOCK)..range.end.min((b + 1) * KEY_BLOCK))
+}
+
 /// Some query heads' rows that share a key/value head, about to walk over keys.
 pub struct Walk<'a, F> {
     /// Row r's query, d elements.
@@ -39,7 +45,7 @@ impl<F: Fold> pulp::WithSimd for Walk<'_, F> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
         // Sums that fill the registers: V vectors of rows by so many keys, or dimensions of a value, leaving room for the
-        // operands. A few rows (decoding) fit one vector.
+        // operands. Few rows fit one vector.
         match (S::REGISTER_COUNT >= 32, self.queries.len() <= S::F32_LANES) {
             (true, false) => self.walk::<S, 3, 8>(simd),
             (true, true) => self.walk::<S, 1, 16>(simd),
@@ -87,10 +93,7 @@ impl<F: Fold> Walk<'_, F> {
         let mut max = vec![f32::NEG_INFINITY; panels * width];
         let mut sum = vec![0f32; panels * width];
         self.fold.begin(panels, width);
-        let mut next = self.range.start;
-        while next < self.range.end {
-            let block = next..((next / KEY_BLOCK + 1) * KEY_BLOCK).min(self.range.end);
-            next = block.end;
+        for block in blocks(self.range.clone()) {
             for panel in 0..panels {
                 let rows = panel * width..(panel + 1) * width;
                 let sight = Sight { from: &from[rows.clone()], to: &to[rows.clone()] };
