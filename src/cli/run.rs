@@ -11,6 +11,7 @@ use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
+use crate::engine::plan::Branches;
 use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
 use crate::eval::local::{LocalSubject, SubjectOptions};
 use crate::eval::plan::{Selection, Shard};
@@ -22,7 +23,9 @@ use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
 
 /// Most tokens of an answer, unless told otherwise.
-const DEFAULT_NEW_TOKENS: usize = 256;
+pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
+/// Most probes of a case that are answered together, unless told otherwise.
+pub(super) const DEFAULT_TOGETHER: usize = 8;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +58,9 @@ pub struct Args {
     /// Print answers as they are generated
     #[arg(long)]
     stream: bool,
+    /// Most probes of a case to answer together; 1 is one after the other, slower and in less memory. Answers are the same
+    #[arg(long, default_value_t = DEFAULT_TOGETHER, value_name = "N", value_parser = super::positive)]
+    together: usize,
 }
 
 /// What decides the results of a run, other than data, model and shard.
@@ -124,8 +130,8 @@ impl Default for Settings {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream } = args;
-    let job = Job { data, model, out: out.clone(), settings, shard, stream };
+    let Args { data, model, out, settings, shard, stream, together } = args;
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, together };
     let summary = job.run()?;
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
     if summary.errors == 0 {
@@ -148,6 +154,8 @@ pub struct Job {
     pub shard: Option<Shard>,
     /// Whether answers are printed as they come.
     pub stream: bool,
+    /// Most probes of a case that are answered together.
+    pub together: usize,
 }
 
 impl Job {
@@ -186,6 +194,7 @@ impl Job {
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
                 ("--stream", self.stream),
+                ("--together", self.together != DEFAULT_TOGETHER),
             ];
             if let Some((flag, _)) = local.iter().find(|(_, given)| *given) {
                 bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
@@ -221,7 +230,9 @@ impl Job {
         let devices = engine::parse_devices(&s.device)?;
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let (dataset, cases) = self.cases()?;
+        let most = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let options = LocalOptions {
+            branches: Branches::for_answers(self.together.min(most), s.max_new_tokens),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),

@@ -9,12 +9,13 @@ fn outline(name: &str) -> Outline {
 }
 
 fn wish(context: usize) -> Wish {
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices: vec![DeviceName::Cpu] }
+    let devices = vec![DeviceName::Cpu];
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches: Branches::default() }
 }
 
 fn bf16(context: usize, cards: usize) -> Wish {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::BF16, devices }
+    Wish { devices, dtype: DType::BF16, ..wish(context) }
 }
 
 #[test]
