@@ -252,6 +252,9 @@ impl<'a> LocalSubject<'a> {
         sink: &mut dyn FnMut(&Probe, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError>,
     ) -> Result<(), RunError> {
         let Batch { probes, begun } = batch;
+        if probes.is_empty() {
+            return Ok(());
+        }
         let stop_asked = self.stop;
         let names: Vec<&str> =
             probes.iter().filter(|(_, read)| read.is_ok()).map(|(probe, _)| probe.id.as_str()).collect();
