@@ -12,8 +12,8 @@ use super::{TINY, apart, decode, engine, fixture, greedy, numbers};
 /// Quantised files, whose weights are multiplied otherwise when generating.
 const GGUF: [&str; 4] = ["gguf-llama", "gguf-gemma3", "gguf-gpt-oss-mxfp4", "gguf-qwen35-text"];
 /// Lengths of the continuations' own prompts.
-const OWN: [usize; 3] = [1, 7, 300];
-const NEW: usize = 12;
+const OWN: [usize; 3] = [1, 7, 90];
+const NEW: usize = 8;
 
 fn tokens(from: usize, l: usize) -> Vec<u32> {
     (from..from + l).map(|i| 3 + (i * 7919 % 61) as u32).collect()
@@ -27,6 +27,7 @@ fn model(name: &str) -> Engine {
 
 /// A trunk of so many tokens, marked.
 fn trunk(engine: &Engine, shared: usize) -> Cache {
+    // So much that windowed layers keep less.
     let mut cache = engine.decoder().cache(shared + 400).unwrap();
     engine.read(&mut cache, &tokens(0, shared), &mut NoObserver, &mut |_| true).unwrap();
     cache.mark().unwrap();
@@ -121,7 +122,7 @@ fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
         let mut begun = begin(&engine, &mut cache, 300, 3);
         begun[0].sampling = greedy(3);
         begun[2].sampling = greedy(0);
-        let stop = whole[1][8];
+        let stop = whole[1][5];
         let first = whole[1].iter().position(|&token| token == stop).unwrap();
         let shortest = whole[0][..3].iter().position(|&token| token == stop).unwrap_or(3);
         let (mut shown, mut ended) = (vec![Vec::new(); 3], Vec::new());
@@ -186,4 +187,23 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
         left > 0
     });
     assert!(matches!(stopped, Err(EngineError::Interrupted)), "{stopped:?}");
+}
+
+#[test]
+fn a_branch_grows_as_far_as_it_was_given_room_and_the_trunk_must_hold_what_it_shares() {
+    let engine = model("gpt-oss-tiny");
+    let mut cache = trunk(&engine, 300);
+    read(&engine, &mut cache, 300, 1);
+    let mut branch = cache.branch(300, 1).unwrap();
+    let mut next = |cache: &Cache| engine.decoder().forward_branches(&[5], cache, vec![&mut branch]);
+    assert!(next(&cache).is_ok());
+    let error = next(&cache).unwrap_err().to_string();
+    assert!(error.contains("308 of 308 tokens: 1 more do not fit"), "{error}");
+
+    let error = cache.branch(308, 1).unwrap_err().to_string();
+    assert!(error.contains("308 tokens of a cache that holds 307"), "{error}");
+    let mut branch = cache.branch(300, 1).unwrap();
+    cache.truncate(0).unwrap();
+    let error = engine.decoder().forward_branches(&[5], &cache, vec![&mut branch]).unwrap_err().to_string();
+    assert!(error.contains("a trunk of 0 tokens"), "{error}");
 }
