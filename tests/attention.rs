@@ -1,5 +1,6 @@
 //! What must hold for: attention.
 
+mod branches;
 mod delta;
 mod kernel;
 mod masses;

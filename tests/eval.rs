@@ -347,6 +347,48 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
 }
 
 #[test]
+fn a_subject_hears_of_the_next_case_that_lacks_answers_before_it_is_asked_for_one() {
+    #[derive(Default)]
+    struct Listener(Vec<String>);
+    impl Subject for Listener {
+        fn prepare(&mut self, next: &Case) {
+            self.0.push(format!("next: {}", next.id));
+        }
+
+        fn answer_case(
+            &mut self,
+            case: &Case,
+            _: &[&Probe],
+            _: &Status,
+            _: &mut Sink<'_>,
+        ) -> Result<(), RunError> {
+            self.0.push(case.id.clone());
+            Ok(())
+        }
+    }
+    let cases = cases(4);
+    let root = tempfile::tempdir().unwrap();
+    let mut listener = Listener::default();
+    answer(root.path(), &cases, &mut listener).unwrap();
+    let ids: Vec<&str> = cases.iter().map(|case| case.id.as_str()).collect();
+    let next = |case: usize| format!("next: {}", ids[case]);
+    let expected =
+        [next(1), ids[0].into(), next(2), ids[1].into(), next(3), ids[2].into(), ids[3].to_owned()];
+    assert_eq!(listener.0, expected);
+
+    // Cases that are answered already are not prepared.
+    let root = tempfile::tempdir().unwrap();
+    let of = |case: usize| ["SR", "PR", "IPA"].map(|probe| format!("{}/{probe}", ids[case]));
+    let failing: Vec<String> = [of(1), of(3)].concat();
+    let failing: Vec<&str> = failing.iter().map(String::as_str).collect();
+    let mut fake = Fake { failing: &failing, ..Fake::new() };
+    answer(root.path(), &cases, &mut fake).unwrap();
+    let mut listener = Listener::default();
+    answer(root.path(), &cases, &mut listener).unwrap();
+    assert_eq!(listener.0, [next(3), ids[1].into(), ids[3].to_owned()]);
+}
+
+#[test]
 fn a_different_identity_is_refused_with_every_field_and_both_values() {
     let cases = cases(1);
     let (_root, dir) = finished(1);

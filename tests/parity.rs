@@ -5,6 +5,7 @@ mod checkpoint;
 mod gguf;
 pub mod reference;
 mod subject;
+mod together;
 mod trace;
 
 use std::path::{Path, PathBuf};

@@ -19,6 +19,10 @@ pub use mass::{DeltaMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
+/// Where the keys of few queries are cut into parts that are summed by themselves and then joined: at the multiples of this
+/// many, counted from the first key. What is copied out of a sequence at such a border is summed as in the sequence.
+pub const KEY_PART: usize = 256;
+
 /// Everything about one call to attention, other than its tensors.
 #[derive(Debug, Clone)]
 pub struct Site {
@@ -51,11 +55,6 @@ impl Site {
     }
 }
 
-/// Keys that a few queries' sums are cut at: with few rows (decoding) the CPU kernel sums over parts of so many keys, from the
-/// first key on, and then joins the parts. Branches of a sequence begin at a multiple of it, so that their sums are those of
-/// the whole sequence.
-pub const KEY_PART: usize = 256;
-
 /// Causal attention of the queries of one chunk over all keys so far.
 ///
 /// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
@@ -81,15 +80,68 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     }
 }
 
+/// [`run`] for one new token of each of several sequences that share their beginning: each key of it is read once for all.
+///
+/// `q`: (branches, heads, head_dim), rotated; `k`, `v`: (kv_heads, base, head_dim), what all see, from position
+/// `site.first_key` on, where `base` may be 0; `tails`: each branch's own keys and values, both (kv_heads, tail, head_dim),
+/// from position `site.offset` on, which is `site.first_key + base`, the last of them the new token's. So the query of a
+/// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`KEY_PART`]: then branches get the same
+/// bits as sequences of their own. Returns (branches, heads, head_dim) in `q`'s dtype. Tensors and settings that do not fit
+/// together are an error.
+pub fn run_branches(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    tails: &[(Tensor, Tensor)],
+    site: &Site,
+) -> Result<Tensor> {
+    let _span = stats::attention();
+    check_branches(q, k, v, tails, site)?;
+    let site = &site.relative();
+    match backends::choose(q.device(), q.dtype()) {
+        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site),
+        _ => backends::chunked::branches(q, k, v, tails, site, backends::chunked::BLOCKS),
+    }
+}
+
+/// [`check`] of each branch, with the keys of prefix and tail as one sequence.
+fn check_branches(q: &Tensor, k: &Tensor, v: &Tensor, tails: &[(Tensor, Tensor)], site: &Site) -> Result<()> {
+    let (branches, heads, d) = q.dims3()?;
+    let (kv_heads, base, _) = k.dims3()?;
+    if branches != tails.len() {
+        candle_core::bail!("attention: queries of {branches} branches, but {} tails", tails.len());
+    }
+    if k.dims() != v.dims() || k.dim(2)? != d || site.first_key.checked_add(base) != Some(site.offset) {
+        candle_core::bail!(
+            "attention: shared keys of shape {:?} and values of shape {:?} from position {} do not fit queries of shape \
+             {:?} and tails that begin at position {}",
+            k.dims(),
+            v.dims(),
+            site.first_key,
+            q.dims(),
+            site.offset
+        );
+    }
+    for (k, v) in tails {
+        if k.dims() != [kv_heads, k.dim(1)?.max(1), d] || v.dims() != k.dims() {
+            candle_core::bail!(
+                "attention: a tail of keys of shape {:?} and values of shape {:?} does not fit {kv_heads} key/value heads \
+                 of {d}, or is empty",
+                k.dims(),
+                v.dims()
+            );
+        }
+        check_site(heads, kv_heads, site.offset + k.dim(1)? - 1, site)?;
+    }
+    Ok(())
+}
+
 /// Refuses what the kernels would read past the end for, or quietly read wrongly.
 fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
     let (l, heads, d) = q.dims3()?;
     let (kv_heads, keys, _) = k.dims3()?;
     if l == 0 || heads == 0 || d == 0 {
         candle_core::bail!("attention: queries of shape {:?} hold no rows", q.dims());
-    }
-    if kv_heads == 0 || heads % kv_heads != 0 {
-        candle_core::bail!("attention: {heads} query heads are no multiple of {kv_heads} key/value heads");
     }
     if k.dims() != v.dims() || k.dim(2)? != d {
         candle_core::bail!(
@@ -108,10 +160,17 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
             site.first_key
         );
     }
-    if site.first_key > site.visible(site.offset).start {
+    check_site(heads, kv_heads, site.offset, site)
+}
+
+/// Refuses settings that do not fit the heads, and a query at `position` that would see keys before the first.
+fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Result<()> {
+    if kv_heads == 0 || heads % kv_heads != 0 {
+        candle_core::bail!("attention: {heads} query heads are no multiple of {kv_heads} key/value heads");
+    }
+    if site.first_key > site.visible(position).start {
         candle_core::bail!(
-            "attention: the query at position {} sees keys before the first, at position {}",
-            site.offset,
+            "attention: the query at position {position} sees keys before the first, at position {}",
             site.first_key
         );
     }

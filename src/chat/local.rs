@@ -3,12 +3,14 @@
 //! Opened by the commands; used by the runner's local subject and, through [`ScoringModel`], by judges. The cache lives
 //! here and is reused: allocated once for the context length and rolled back between conversations.
 
+use std::sync::Arc;
+
 use candle_core::{D, DType, Device};
 
 use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
-use crate::engine::plan::{self, Wish};
+use crate::engine::plan::{self, Branches, Wish};
 use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, ModelError, OpenModel, arch};
@@ -38,6 +40,8 @@ pub struct LocalOptions {
     pub allow_longer: bool,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
+    /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
+    pub branches: Branches,
 }
 
 impl Default for LocalOptions {
@@ -48,6 +52,7 @@ impl Default for LocalOptions {
             context: ContextLength::Whole,
             allow_longer: false,
             chunk: engine::DEFAULT_CHUNK,
+            branches: Branches::default(),
         }
     }
 }
@@ -126,11 +131,12 @@ pub struct LocalModel {
     name: String,
     digest: String,
     engine: Engine,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     /// Tokens that end a turn.
     stop: Vec<u32>,
     context: usize,
+    branches: Branches,
     cache: Cache,
     /// The conversation whose tokens are at the start of the cache, kept for [`ScoringModel`]'s growing prefixes.
     held: Option<(Vec<Message>, Vec<u32>)>,
@@ -165,7 +171,8 @@ impl LocalModel {
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let wish = Wish { context, chunk: options.chunk, logits: 1, dtype, devices };
+        let LocalOptions { chunk, branches, .. } = *options;
+        let wish = Wish { context, chunk, logits: 1, dtype, devices, branches };
         let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
         let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
@@ -173,10 +180,11 @@ impl LocalModel {
             name: files.name.clone(),
             digest,
             engine,
-            tokenizer,
+            tokenizer: Arc::new(tokenizer),
             template,
             stop,
             context,
+            branches,
             cache,
             held: None,
         })
@@ -198,7 +206,7 @@ impl LocalModel {
     }
 
     /// The tokeniser.
-    pub fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
@@ -210,6 +218,11 @@ impl LocalModel {
     /// Most tokens of prompt and answer together.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// What may decode together, as planned.
+    pub fn branches(&self) -> Branches {
+        self.branches
     }
 
     /// Tokens that end a turn.

@@ -6,7 +6,7 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::model::table;
-use crate::engine::plan::{Plan, Wish, available_bytes, gigabytes};
+use crate::engine::plan::{Branches, Plan, Wish, available_bytes, gigabytes};
 use crate::engine::{self, DeviceName};
 use crate::model::Outline;
 use crate::model::fetch::ModelStore;
@@ -23,7 +23,8 @@ Examples:
 ///
 /// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
 /// and on the CPU in f32 also the copy of a quantised file's weights that decoding reads. CACHE is what every layer
-/// remembers of the context: windows and linear-attention states as large as they are. OBSERVER is the scratch of recording
+/// remembers of the context, windows and linear-attention states as large as they are, and what it takes to answer several
+/// probes together. OBSERVER is the scratch of recording
 /// attention. The same numbers decide whether `run` and `trace` start at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,6 +44,9 @@ pub struct Args {
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
+    /// Probes of a case that are answered together, as of `run`
+    #[arg(long, default_value_t = Branches::STALE.count, value_name = "N", value_parser = super::positive)]
+    together: usize,
     /// Usable memory of each device in GB [default: what is free here now]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
@@ -75,7 +79,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names };
+    let branches = Branches::for_answers(args.together, super::run::DEFAULT_NEW_TOKENS);
+    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches };
     let plan = Plan::new(&outline, &wish, &free);
     let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
     if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }

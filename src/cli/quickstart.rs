@@ -58,6 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         settings,
         shard: None,
         stream: false,
+        together: run::DEFAULT_TOGETHER,
     };
     super::conclude(&out, "answers", "answers.jsonl", &job.run()?)?;
 

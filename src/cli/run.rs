@@ -11,6 +11,7 @@ use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
+use crate::engine::plan::Branches;
 use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
 use crate::eval::local::{LocalSubject, SubjectOptions};
 use crate::eval::plan::{Selection, Shard};
@@ -23,7 +24,9 @@ use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
 use crate::stats::{self, Recorder};
 
 /// Most tokens of an answer, unless told otherwise.
-const DEFAULT_NEW_TOKENS: usize = 256;
+pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
+/// Most probes of a case that are answered together, unless told otherwise.
+pub(super) const DEFAULT_TOGETHER: usize = 8;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +59,9 @@ pub struct Args {
     /// Print answers as they are generated
     #[arg(long)]
     stream: bool,
+    /// Most probes of a case to answer together; 1 is one after the other, slower and in less memory. Answers are the same
+    #[arg(long, default_value_t = DEFAULT_TOGETHER, value_name = "N", value_parser = super::positive)]
+    together: usize,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// linear maps, attention, its observer and all else of the model when reading (prefill) and generating (decode),
     /// sampling and files; with tokens, tokens per second and peak memory
@@ -130,8 +136,8 @@ impl Default for Settings {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, stats } = args;
-    let job = Job { data, model, out: out.clone(), settings, shard, stream };
+    let Args { data, model, out, settings, shard, stream, together, stats } = args;
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, together };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -164,6 +170,8 @@ pub struct Job {
     pub shard: Option<Shard>,
     /// Whether answers are printed as they come.
     pub stream: bool,
+    /// Most probes of a case that are answered together.
+    pub together: usize,
 }
 
 impl Job {
@@ -202,6 +210,7 @@ impl Job {
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
                 ("--stream", self.stream),
+                ("--together", self.together != DEFAULT_TOGETHER),
             ];
             if let Some((flag, _)) = local.iter().find(|(_, given)| *given) {
                 bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
@@ -237,7 +246,9 @@ impl Job {
         let devices = engine::parse_devices(&s.device)?;
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let (dataset, cases) = self.cases()?;
+        let most = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let options = LocalOptions {
+            branches: Branches::for_answers(self.together.min(most), s.max_new_tokens),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),

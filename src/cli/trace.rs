@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::attention::{MassObserver, Masses, Values, write_tensors};
 use crate::chat::Sampling;
-use crate::engine::plan::{self, Wish};
+use crate::engine::plan::{self, Branches, Wish};
 use crate::engine::{self, DeviceName, Engine};
 use crate::model::OpenModel;
 use crate::prompt::Span;
@@ -109,7 +109,9 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let wish = Wish { context: room, chunk: args.chunk, logits: file.logits, dtype, devices: names };
+    let branches = Branches::default();
+    let wish =
+        Wish { context: room, chunk: args.chunk, logits: file.logits, dtype, devices: names, branches };
     let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
     let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
     let mut cache = engine.decoder().cache(room)?;

@@ -13,9 +13,11 @@ use crate::stats;
 mod device;
 pub mod plan;
 mod sampler;
+mod together;
 
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use sampler::Sampler;
+pub use together::{Begun, OnToken};
 
 /// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;
@@ -189,15 +191,20 @@ impl Engine {
 
     /// Refuses logits (n, vocab) that hold NaN or infinity; `last` is the position of the last row.
     fn check_finite(&self, logits: &Tensor, last: usize) -> Result<(), EngineError> {
-        // A sum is finite only if all its terms are; one number a row comes back from the device.
-        let sums = logits.abs()?.sum(D::Minus1)?.to_vec1::<f32>()?;
-        match sums.iter().enumerate().find(|(_, s)| !s.is_finite()) {
+        let sizes = sizes(logits)?;
+        match sizes.iter().enumerate().find(|(_, size)| !size.is_finite()) {
             None => Ok(()),
-            Some((row, &value)) => Err(EngineError::NotFinite {
-                position: last + 1 - sums.len() + row,
-                value,
-                dtype: self.decoder.dtype(),
-            }),
+            Some((row, &value)) => Err(self.not_finite(last + 1 - sizes.len() + row, value)),
         }
     }
+
+    fn not_finite(&self, position: usize, value: f32) -> EngineError {
+        EngineError::NotFinite { position, value, dtype: self.decoder.dtype() }
+    }
+}
+
+/// The sum of each row's absolute logits (n, vocab), which is finite only if all of them are: one number a row comes back
+/// from the device.
+fn sizes(logits: &Tensor) -> Result<Vec<f32>, candle_core::Error> {
+    logits.abs()?.sum(D::Minus1)?.to_vec1()
 }

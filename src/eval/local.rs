@@ -1,31 +1,40 @@
-//! The local engine as a [`Subject`]: one prefill of the shared history a case, then each probe's suffix and answer, with
-//! the attention of query and new session recorded on the way.
+//! The local engine as a [`Subject`]: one prefill of the shared history a case, then each probe's suffix, with the attention
+//! of query and new session recorded on the way, then the answers, together where the model was opened with room for it.
+//! The next case is cut to size and tokenised meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
+use candle_core::Tensor;
 use sha2::{Digest, Sha256};
 
-use super::fit::{Fitted, fit};
+use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::store::RunError;
+use super::texts::Texts;
 use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
 use crate::chat::{LocalError, LocalModel, Parts, Sampling};
 use crate::data::{Case, Probe};
-use crate::engine::EngineError;
+use crate::engine::{Begun, EngineError, Generated};
+use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, SpanRole, StreamDecoder, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, SpanRole, TokenizedPrompt};
 
-/// Answers a case's probes with a local model.
+/// Answers a case's probes with a local model. Probes are answered together as far as the model's
+/// [`LocalModel::branches`] reach; answers are the same either way.
 pub struct LocalSubject<'a> {
     model: &'a mut LocalModel,
-    builder: PromptBuilder,
+    builder: Arc<PromptBuilder>,
     options: SubjectOptions,
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
-    on_text: Option<OnText<'a>>,
+    on_text: OnText<'a>,
+    /// The case that comes next, and until it is begun the one under way, with who prepares it.
+    coming: Vec<(String, JoinHandle<Result<Fitted, FitError>>)>,
 }
 
-type OnText<'a> = Box<dyn FnMut(&str) + 'a>;
+type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 
 /// What [`LocalSubject`] does.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +51,22 @@ pub struct SubjectOptions {
     pub share_prefix: bool,
 }
 
+/// A probe whose prompt is read.
+struct Read {
+    /// Of its last token, f32 (vocab).
+    logits: Tensor,
+    prompt_tokens: usize,
+    sampling: Sampling,
+    attention: Option<AttentionStore>,
+}
+
+/// Probes that are to be answered together, in order, with those that failed on the way there.
+#[derive(Default)]
+struct Batch<'p> {
+    probes: Vec<(&'p Probe, Result<Read, ProbeError>)>,
+    begun: Vec<Begun>,
+}
+
 impl<'a> LocalSubject<'a> {
     /// A subject that stops at the next chunk or token when `stop` is set.
     pub fn new(
@@ -50,14 +75,28 @@ impl<'a> LocalSubject<'a> {
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
-        LocalSubject { model, builder, options, stop, on_text: None }
+        LocalSubject { model, builder: Arc::new(builder), options, stop, on_text: None, coming: Vec::new() }
     }
 
-    /// Shows every piece of an answer to `on_text` as it is generated; an empty piece ends an answer.
+    /// Shows every piece of an answer to `on_text` as it is generated; an empty piece ends an answer. Of answers that are
+    /// generated together the first is shown first.
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
         self
+    }
+
+    fn budget(&self) -> usize {
+        self.model.context().saturating_sub(self.options.sampling.max_new_tokens)
+    }
+
+    /// The case as it will be shown, from whoever has prepared it.
+    fn fitted(&mut self, case: &Case) -> Result<Fitted, FitError> {
+        let at = self.coming.iter().position(|(id, _)| *id == case.id);
+        let prepared = at.and_then(|at| self.coming.remove(at).1.join().ok());
+        prepared.unwrap_or_else(|| {
+            fit(&self.builder, self.model.tokenizer(), case, self.budget(), self.options.seed)
+        })
     }
 
     fn try_case(
@@ -67,39 +106,54 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
-        let budget = self.model.context().saturating_sub(self.options.sampling.max_new_tokens);
-        let fitted = fit(&self.builder, self.model.tokenizer(), case, budget, self.options.seed)
-            .map_err(|e| CaseError::Failed(format!("{:#}", anyhow::Error::from(e))))?;
+        let fitted = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
         let shared = shared_tokens(&fitted);
+        let branches = self.model.branches();
+        let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
+        let new = self.options.sampling.max_new_tokens;
+        let mut sink = |probe: &Probe, outcome: Result<ProbeOutcome, ProbeError>| {
+            let outcome = outcome.map(|o| ProbeOutcome { dropped_sessions: fitted.dropped.clone(), ..o });
+            match outcome {
+                Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
+                outcome => sink(probe, outcome.map_err(said)),
+            }
+        };
 
         // What is measured in the shared part is measured once and handed to every probe.
         let mut before = None;
-        for probe in wanted {
+        let mut batch = Batch::default();
+        for &probe in wanted {
             let Some(at) = case.probes.iter().position(|p| p.id == probe.id) else { continue };
             let (_, prompt) = &fitted.prompts[at];
             status.begin(&format!("{} {}", case.id, probe.id), "reading");
-            let outcome = self.try_probe(case, probe, prompt, shared, &mut before, status);
-            match outcome {
-                Ok(mut outcome) => {
-                    outcome.dropped_sessions.clone_from(&fitted.dropped);
-                    sink(probe, Ok(outcome)).map_err(CaseError::Run)?;
-                }
-                Err(ProbeError::Engine(EngineError::Interrupted)) => {
-                    return Err(CaseError::Run(RunError::Stopped));
-                }
-                Err(error) => {
-                    before = None;
-                    sink(probe, Err(format!("{:#}", anyhow::Error::from(error)))).map_err(CaseError::Run)?;
-                }
+            let read = self.read(case, probe, prompt, shared, &mut before, status);
+            let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
+            if most < 2 || rows > branches.tokens {
+                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
+                sink(probe, read.and_then(|read| self.answer_in_place(read, status)))?;
+                continue;
+            }
+            let branched = read.and_then(|read| {
+                let branch = self.model.parts(usize::MAX)?.cache.branch(shared, new)?;
+                batch.begun.push(Begun { branch, logits: read.logits.clone(), sampling: read.sampling });
+                Ok(read)
+            });
+            if let Err(ProbeError::Engine(EngineError::Interrupted)) = &branched {
+                return Err(CaseError::Run(RunError::Stopped));
+            }
+            batch.probes.push((probe, branched));
+            if batch.begun.len() == most {
+                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
             }
         }
+        self.answer(case, batch, status, &mut sink)?;
         Ok(())
     }
 
-    /// Answers one probe. `before` is the observer of the shared part, whose tokens are then at the start of the cache; it is
-    /// made by the first probe. Chunks begin anew at the border of the shared part whether or not it is reused, so that the
-    /// arithmetic, and with it every bit of the answer, is the same.
-    fn try_probe(
+    /// Reads the prompt of one probe. `before` is the observer of the shared part, whose tokens are then at the start of the
+    /// cache; it is made by the first probe. Chunks begin anew at the border of the shared part whether or not it is reused,
+    /// so that the arithmetic, and with it every bit of the answer, is the same.
+    fn read(
         &mut self,
         case: &Case,
         probe: &Probe,
@@ -107,7 +161,7 @@ impl<'a> LocalSubject<'a> {
         shared: usize,
         before: &mut Option<MassObserver>,
         status: &Status,
-    ) -> Result<ProbeOutcome, ProbeError> {
+    ) -> Result<Read, ProbeError> {
         let attention = self.options.attention;
         let stop = self.stop;
         let name = self.model.model_name().to_owned();
@@ -119,7 +173,7 @@ impl<'a> LocalSubject<'a> {
         // 1. The shared part, once a case.
         let reusable = shares.then(|| before.take()).flatten();
         let keep = if reusable.is_some() { shared } else { 0 };
-        let Parts { engine, cache, tokenizer, stop: stop_tokens } = self.model.parts(keep)?;
+        let Parts { engine, cache, .. } = self.model.parts(keep)?;
         let reusable = reusable.filter(|_| cache.len() == shared);
         if reusable.is_none() {
             cache.truncate(0)?;
@@ -143,33 +197,12 @@ impl<'a> LocalSubject<'a> {
                 observer
             }
         };
+        let first = before.insert(first);
 
         // 2. This probe's own part.
         let mut own = first.fork(&observer(rows)?, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
         let logits = engine.prefill(cache, rest, 1, &mut own, &mut go_on)?.squeeze(0)?;
-
-        // 3. The answer.
-        let mut sampling = self.options.sampling;
-        sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id);
-        let mut on_text = self.on_text.as_mut();
-        let mut answered = 0;
-        let mut pieces = StreamDecoder::new(tokenizer, true);
-        let generated = engine.decode(cache, &logits, &sampling, stop_tokens, &mut |token| {
-            if let (Some(on_text), Ok(Some(piece))) = (&mut on_text, pieces.push(token)) {
-                on_text(&piece);
-            }
-            answered += 1;
-            status.answering(answered);
-            !stop.load(Ordering::Relaxed)
-        })?;
-        if let Some(on_text) = on_text {
-            if let Ok(Some(piece)) = pieces.finish() {
-                on_text(&piece);
-            }
-            on_text("");
-        }
-        let answer = tokenizer.decode(&generated.tokens, true)?;
         let attention = match attention {
             false => None,
             true => {
@@ -189,16 +222,87 @@ impl<'a> LocalSubject<'a> {
                 })
             }
         };
-        *before = Some(first);
+        let mut sampling = self.options.sampling;
+        sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id);
+        Ok(Read { logits, prompt_tokens: prompt.tokens.len(), sampling, attention })
+    }
+
+    /// Answers the probe whose prompt is in the cache.
+    fn answer_in_place(&mut self, read: Read, status: &Status) -> Result<ProbeOutcome, ProbeError> {
+        let stop_asked = self.stop;
+        let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
+        let mut texts = self.on_text.as_mut().map(|show| Texts::new(1, tokenizer, show));
+        let mut answered = 0;
+        let generated = engine.decode(cache, &read.logits, &read.sampling, stop, &mut |token| {
+            texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
+            answered += 1;
+            status.answering(answered);
+            !stop_asked.load(Ordering::Relaxed)
+        })?;
+        texts.iter_mut().for_each(|texts| texts.take(0, None));
+        self.outcome(read, &generated)
+    }
+
+    /// Answers the probes of a batch together and hands their outcomes on in order.
+    fn answer(
+        &mut self,
+        case: &Case,
+        batch: Batch<'_>,
+        status: &Status,
+        sink: &mut dyn FnMut(&Probe, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let Batch { probes, begun } = batch;
+        if probes.is_empty() {
+            return Ok(());
+        }
+        let stop_asked = self.stop;
+        let names: Vec<&str> =
+            probes.iter().filter(|(_, read)| read.is_ok()).map(|(probe, _)| probe.id.as_str()).collect();
+        if !names.is_empty() {
+            status.begin(&format!("{} {}", case.id, names.join(", ")), "answering");
+        }
+        let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
+            let Parts { engine, cache, tokenizer, stop } = parts;
+            let mut texts = self.on_text.as_mut().map(|show| Texts::new(begun.len(), tokenizer, show));
+            let mut answered = 0;
+            Ok(engine.decode_together(cache, begun, stop, &mut |nth, token| {
+                texts.iter_mut().for_each(|texts| texts.take(nth, token));
+                answered += usize::from(token.is_some());
+                status.answering(answered);
+                !stop_asked.load(Ordering::Relaxed)
+            })?)
+        });
+        // What failed for all is the error of each of them.
+        let (mut generated, failed) = match generated {
+            Ok(generated) => (generated.into_iter(), None),
+            Err(ProbeError::Engine(EngineError::Interrupted)) => return Err(RunError::Stopped),
+            Err(error) => (Vec::new().into_iter(), Some(said(error))),
+        };
+        for (probe, read) in probes {
+            let outcome = read.and_then(|read| match (generated.next(), &failed) {
+                (Some(generated), _) => self.outcome(read, &generated?),
+                (None, failed) => Err(ProbeError::Together(failed.clone().unwrap_or_default())),
+            });
+            sink(probe, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, read: Read, generated: &Generated) -> Result<ProbeOutcome, ProbeError> {
         Ok(ProbeOutcome {
-            answer: answer.trim().to_owned(),
+            answer: self.model.tokenizer().decode(&generated.tokens, true)?.trim().to_owned(),
             stop: generated.stop,
-            prompt_tokens: Some(prompt.tokens.len()),
+            prompt_tokens: Some(read.prompt_tokens),
             completion_tokens: Some(generated.tokens.len()),
             dropped_sessions: Vec::new(),
-            attention,
+            attention: read.attention,
         })
     }
+}
+
+/// An error with its causes.
+fn said(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
 }
 
 /// Why a probe has no answer.
@@ -214,6 +318,9 @@ enum ProbeError {
     Prompt(#[from] PromptError),
     #[error("This is a bug: probes share tokens but not spans")]
     Unshared,
+    /// What failed for all that were answered together.
+    #[error("{0}")]
+    Together(String),
 }
 
 impl From<candle_core::Error> for ProbeError {
@@ -230,7 +337,24 @@ enum CaseError {
     Failed(String),
 }
 
+impl From<RunError> for CaseError {
+    fn from(error: RunError) -> Self {
+        CaseError::Run(error)
+    }
+}
+
 impl Subject for LocalSubject<'_> {
+    fn prepare(&mut self, next: &Case) {
+        let (builder, tokenizer) = (Arc::clone(&self.builder), Arc::clone(self.model.tokenizer()));
+        let (case, budget, seed) = (next.clone(), self.budget(), self.options.seed);
+        let worker = thread::Builder::new().name("prepare".to_owned());
+        // Where there is no thread to be had, the case is prepared when it is its turn.
+        if let Ok(worker) = worker.spawn(move || fit(&builder, &tokenizer, &case, budget, seed)) {
+            self.coming.truncate(1);
+            self.coming.push((next.id.clone(), worker));
+        }
+    }
+
     fn answer_case(
         &mut self,
         case: &Case,

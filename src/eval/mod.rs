@@ -24,6 +24,7 @@ pub mod runner;
 pub mod statistics;
 pub mod store;
 pub mod subject;
+mod texts;
 
 /// Writes `bytes` to a temporary file beside `path`, syncs it and renames it there: a reader sees the old file or the
 /// new one, never half of one.

@@ -38,6 +38,9 @@ pub type Sink<'a> = dyn FnMut(&Probe, Result<ProbeOutcome, String>) -> Result<()
 
 /// Whoever answers.
 pub trait Subject {
+    /// Told, before a case is answered, which one comes after it, so that what needs no model can be done meanwhile.
+    fn prepare(&mut self, _next: &Case) {}
+
     /// Answers `probes` of `case` one after the other, handing each outcome to `sink` as soon as it is there.
     ///
     /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
@@ -81,18 +84,21 @@ pub fn run(
     let by_id: HashMap<&str, &Case> = cases.iter().map(|case| (case.id.as_str(), case)).collect();
     let plan = store.plan().to_vec();
     let clean = store.clean_answers();
+    let asked = plan.iter().map(|planned| match by_id.get(planned.case.as_str()) {
+        Some(case) => Ok(Asked { planned, case, wanted: wanted(planned, case, &clean) }),
+        None => Err(RunError::GaveUp(format!(
+            "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
+            planned.case
+        ))),
+    });
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let planned: usize = plan.iter().map(|case| case.probes.len()).sum();
     let summary = Summary { planned, skipped: clean.len(), done: 0, errors: 0, stopped: false };
     let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
-    let done = plan.iter().try_for_each(|planned| {
-        let case = by_id.get(planned.case.as_str()).ok_or_else(|| {
-            RunError::GaveUp(format!(
-                "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
-                planned.case
-            ))
-        })?;
-        job.answer(planned, case, &clean, subject)
+    let done = asked.iter().enumerate().try_for_each(|(at, one)| {
+        let next = asked[at + 1..].iter().find(|later| !later.wanted.is_empty());
+        job.answer(one, next.map(|next| next.case), subject)
     });
     match done {
         Ok(()) => job.store.finish()?,
@@ -100,6 +106,19 @@ pub fn run(
         Err(error) => return Err(error),
     }
     Ok(job.summary)
+}
+
+/// A case, and what of it is still to be answered.
+struct Asked<'a> {
+    planned: &'a PlannedCase,
+    case: &'a Case,
+    wanted: Vec<&'a Probe>,
+}
+
+/// The planned probes of a case that are not clean.
+fn wanted<'a>(planned: &PlannedCase, case: &'a Case, clean: &BTreeSet<(String, String)>) -> Vec<&'a Probe> {
+    let left = planned.probes.iter().filter(|p| !clean.contains(&(planned.case.clone(), p.id.clone())));
+    left.filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id)).collect()
 }
 
 /// A run under way.
@@ -111,20 +130,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Has what is not clean of one case answered.
+    /// Has what is not clean of one case answered, before `next`.
     fn answer(
         &mut self,
-        planned: &PlannedCase,
-        case: &Case,
-        clean: &BTreeSet<(String, String)>,
+        Asked { planned, case, wanted }: &Asked<'_>,
+        next: Option<&Case>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
-        let wanted: Vec<&Probe> = planned
-            .probes
-            .iter()
-            .filter(|p| !clean.contains(&(planned.case.clone(), p.id.clone())))
-            .filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id))
-            .collect();
         if wanted.is_empty() {
             // Killed after the last row of the case and before this file.
             return if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) };
@@ -134,9 +146,12 @@ impl Job<'_> {
         }
         // Until the case is through again, so that a kill in between cannot leave an outdated one.
         self.store.remove_shown(&case.id)?;
+        if let Some(next) = next {
+            subject.prepare(next);
+        }
         let mut missing = wanted.clone();
         let status = self.progress.status();
-        subject.answer_case(case, &wanted, &status, &mut |probe, outcome| {
+        subject.answer_case(case, wanted, &status, &mut |probe, outcome| {
             self.record(planned, probe, outcome, &mut missing)
         })?;
         for probe in missing.clone() {

@@ -9,9 +9,15 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
 
+mod branch;
+
+pub use branch::{Branch, branch_bytes, branch_rows};
+
 /// What every layer remembers of one sequence.
 #[derive(Debug)]
 pub struct Cache {
+    /// The position of the first key in the buffers of layers that see everything: 0, or above it in a [`Branch`].
+    start: usize,
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
@@ -55,7 +61,7 @@ enum Saved {
 
 #[derive(Debug)]
 enum LayerCache {
-    /// Keys and values of the whole context, both (kv_heads, capacity, head_dim).
+    /// Keys and values of the whole context from the cache's start on, both (kv_heads, capacity - start, head_dim).
     Full {
         k: Tensor,
         v: Tensor,
@@ -230,7 +236,7 @@ impl Cache {
             .zip(devices)
             .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, dtype, device))
             .collect::<Result<_>>()?;
-        Ok(Cache { layers, length: 0, capacity, marks: Vec::new(), torn: false })
+        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false })
     }
 
     /// Tokens in the cache.
@@ -347,9 +353,10 @@ impl Cache {
         let (new_k, new_v) = (k.contiguous()?, v.contiguous()?);
         match &mut self.layers[layer] {
             LayerCache::Full { k, v } => {
-                k.slice_set(&new_k, 1, self.length)?;
-                v.slice_set(&new_v, 1, self.length)?;
-                Ok(Seen { k: k.narrow(1, 0, end)?, v: v.narrow(1, 0, end)?, first: 0 })
+                let (at, held) = (self.length - self.start, end - self.start);
+                k.slice_set(&new_k, 1, at)?;
+                v.slice_set(&new_v, 1, at)?;
+                Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
             LayerCache::Delta(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),

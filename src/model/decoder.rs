@@ -4,7 +4,8 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::build::{self, FeedForward, Layer, Mixer};
 use super::layers::{Linear, Phase, RmsNorm, Rope};
-use super::{Cache, DecoderSpec, Loader, ModelError, RopeSpec};
+use super::past::Past;
+use super::{Branch, Cache, DecoderSpec, Loader, ModelError, RopeSpec};
 use crate::attention::Observer;
 
 /// A decoder-only transformer with its weights on one or more devices.
@@ -25,8 +26,7 @@ pub struct Decoder {
 /// Rotary tables of one forward pass, made as layers ask for them and shared by those with the same settings.
 struct Ropes<'a> {
     made: Vec<(&'a RopeSpec, usize, Rope)>,
-    offset: usize,
-    l: usize,
+    positions: Vec<usize>,
     dtype: DType,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Ropes<'a> {
         let at = match found {
             Some(at) => at,
             None => {
-                self.made.push((spec, of, Rope::new(spec, self.offset, self.l, self.dtype, device)?));
+                self.made.push((spec, of, Rope::new(spec, &self.positions, self.dtype, device)?));
                 self.made.len() - 1
             }
         };
@@ -113,12 +113,28 @@ impl Decoder {
         phase: Phase,
         observer: &mut dyn Observer,
     ) -> Result<Tensor> {
+        self.pass(tokens, keep, Past::Sequence { cache, observer }, phase)
+    }
+
+    /// Reads the next token of each branch of `trunk` and returns their final hidden states, (branches, hidden), normed.
+    /// Branches on which this has failed cannot go on.
+    pub fn forward_branches(
+        &self,
+        tokens: &[u32],
+        trunk: &Cache,
+        branches: Vec<&mut Branch>,
+    ) -> Result<Tensor> {
+        self.pass(tokens, tokens.len(), Past::Branches { trunk, branches }, Phase::Decode)
+    }
+
+    /// Reads `tokens` after `past` and returns the hidden states of the last `keep`.
+    fn pass(&self, tokens: &[u32], keep: usize, mut past: Past<'_>, phase: Phase) -> Result<Tensor> {
         let l = tokens.len();
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
 
-        cache.begin()?;
+        past.begin(l)?;
 
         // 1. Embed: (l, hidden).
         let ids = Tensor::new(tokens, self.embedding.device())?;
@@ -130,7 +146,7 @@ impl Decoder {
         }
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
-        let mut ropes = Ropes { made: Vec::new(), offset: cache.len(), l, dtype: self.dtype };
+        let mut ropes = Ropes { made: Vec::new(), positions: past.positions(l), dtype: self.dtype };
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
@@ -144,9 +160,9 @@ impl Decoder {
                         Some(spec) => ropes.get(&spec.rope, i, device, same)?,
                         None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                     };
-                    attention.forward(i, &h, rope, cache, phase, observer)?
+                    attention.forward(i, &h, rope, &mut past, phase)?
                 }
-                Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, cache, phase, observer)?,
+                Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut past, phase)?,
             };
             if let Some((after, _)) = &layer.sandwich {
                 mixed = after.forward(&mixed)?;
@@ -162,7 +178,7 @@ impl Decoder {
             }
             x = (x + fed)?;
         }
-        cache.advance(l);
+        past.advance(l);
 
         // 3. Norm only what is kept.
         let keep = keep.min(l);

@@ -18,10 +18,11 @@ mod loader;
 pub mod manifest;
 mod open;
 mod outline;
+mod past;
 mod spec;
 pub mod weights;
 
-pub use cache::{Cache, Mark, cache_bytes};
+pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
 pub use error::ModelError;
 pub use layers::Phase;

@@ -46,7 +46,7 @@ fn signal(name: &'static str) -> impl FnOnce(&std::process::Child) {
 fn a_run_killed_at_any_point_and_started_again_ends_with_the_same_files() {
     let root = tempfile::tempdir().unwrap();
     let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
-    assert_eq!(run(&whole, &["--limit", "2"]).code, Some(0));
+    assert_eq!(run(&whole, &["--limit", "3"]).code, Some(0));
     let answers = dir.join("answers.jsonl");
     let stores = dir.join("attention");
     let points: [(&str, &dyn Fn() -> bool); 6] = [
@@ -59,10 +59,10 @@ fn a_run_killed_at_any_point_and_started_again_ends_with_the_same_files() {
     ];
     for (point, reached) in points {
         let _ = std::fs::remove_dir_all(&dir);
-        let killed = interrupt(run_command(&dir, &["--limit", "2"]), reached, signal("-KILL"));
+        let killed = interrupt(run_command(&dir, &["--limit", "3"]), reached, signal("-KILL"));
         assert_eq!(killed.code, None, "{point}: ended before it was killed");
-        assert!(lines(&answers) < 6, "{point}");
-        let resumed = run(&dir, &["--limit", "2"]);
+        assert!(lines(&answers) < 9, "{point}");
+        let resumed = run(&dir, &["--limit", "3"]);
         assert_eq!(resumed.code, Some(0), "{point}: {}", resumed.err);
         assert_same_files(&whole, &dir);
     }
@@ -73,12 +73,12 @@ fn a_run_killed_at_any_point_and_started_again_ends_with_the_same_files() {
 fn a_run_stopped_by_ctrl_c_says_how_to_go_on_and_does() {
     let root = tempfile::tempdir().unwrap();
     let (whole, dir) = (root.path().join("whole"), root.path().join("run"));
-    assert_eq!(run(&whole, &["--limit", "2"]).code, Some(0));
+    assert_eq!(run(&whole, &["--limit", "3"]).code, Some(0));
     let answers = dir.join("answers.jsonl");
-    let stopped = interrupt(run_command(&dir, &["--limit", "2"]), || lines(&answers) >= 1, signal("-INT"));
+    let stopped = interrupt(run_command(&dir, &["--limit", "3"]), || lines(&answers) >= 1, signal("-INT"));
     assert_eq!(stopped.code, Some(130), "{}", stopped.err);
     assert!(stopped.out.contains("the same command goes on from here"), "{}", stopped.out);
-    let resumed = run(&dir, &["--limit", "2"]);
+    let resumed = run(&dir, &["--limit", "3"]);
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
     assert!(!resumed.out.contains("(0 from before"), "{}", resumed.out);
     assert_same_files(&whole, &dir);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::DType;
 use palimpsest::engine::DeviceName;
-use palimpsest::engine::plan::{Plan, Wish};
+use palimpsest::engine::plan::{Branches, Plan, Wish};
 use palimpsest::model::{Outline, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -36,7 +36,9 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
         Ok((_, spec)) => {
             let outline = Outline::of(spec);
             let devices = vec![DeviceName::Cpu; 2];
-            let wish = Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices };
+            let branches = Branches::STALE;
+            let wish =
+                Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches };
             prop_assert!(Plan::new(&outline, &wish, &[None, None]).total() > 0);
         }
     }

@@ -219,7 +219,7 @@ fn peak_is_planned(model: &str, length: usize) {
     };
     run(&["trace", "--model", model, "--tokens", &tokens, "--out", &out, "--stats", &stats]);
     // After the trace, which fetches the file where it is not here: the plan is then of the file.
-    let plan = run(&["model", "plan", model, "--context", &length.to_string(), "--json"]);
+    let plan = run(&["model", "plan", model, "--context", &length.to_string(), "--together", "1", "--json"]);
     let plan: Json = serde_json::from_slice(&plan).unwrap();
     let stats: Json = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
     let (planned, measured) = (&plan["peak_resident"], &stats["peak_resident_bytes"]);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
+use palimpsest::engine::plan::Branches;
 use palimpsest::eval::local::{LocalSubject, SubjectOptions};
 use palimpsest::eval::runner::{ProbeOutcome, Subject};
 use palimpsest::prompt::{PromptBuilder, Templates};
@@ -18,13 +19,18 @@ fn ask(
     case: &Case,
     probes: &[&Probe],
     (attention, share_prefix): (bool, bool),
+    ahead: bool,
 ) -> Vec<Result<ProbeOutcome, String>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
     let options = SubjectOptions { sampling, seed: 0, attention, share_prefix };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
-    LocalSubject::new(model, builder, options, &stop)
+    let mut subject = LocalSubject::new(model, builder, options, &stop);
+    if ahead {
+        subject.prepare(case);
+    }
+    subject
         .answer_case(case, probes, &palimpsest::progress::Status::silent(), &mut |_, outcome| {
             outcomes.push(outcome);
             Ok(())
@@ -34,9 +40,13 @@ fn ask(
 }
 
 fn model(name: &str, context: usize) -> LocalModel {
+    model_for(name, context, Branches::default())
+}
+
+fn model_for(name: &str, context: usize, branches: Branches) -> LocalModel {
     let path = fixture(name);
     let context = ContextLength::Exactly(context);
-    let options = LocalOptions { context, allow_longer: true, ..LocalOptions::default() };
+    let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
     LocalModel::open(path.to_str().unwrap(), &options).unwrap()
 }
 
@@ -64,7 +74,7 @@ fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probe
 fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe], dir: &Path) {
     for templates in [Templates::load(None).unwrap(), uneven(dir)] {
         let mut answers = |probes: &[&Probe], how| -> Vec<ProbeOutcome> {
-            ask(model, &templates, case, probes, how).into_iter().map(Result::unwrap).collect()
+            ask(model, &templates, case, probes, how, false).into_iter().map(Result::unwrap).collect()
         };
         let observed = answers(all, (true, true));
         let unobserved = answers(all, (false, true));
@@ -98,11 +108,63 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
 }
 
 #[test]
+fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_in_smaller_batches() {
+    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let all: Vec<&Probe> = case.probes.iter().collect();
+    let templates = Templates::load(None).unwrap();
+    for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen3-moe-tiny"] {
+        let answers = |branches, probes: &[&Probe], how, ahead| -> Vec<ProbeOutcome> {
+            let mut model = model_for(name, 8192, branches);
+            ask(&mut model, &templates, case, probes, how, ahead).into_iter().map(Result::unwrap).collect()
+        };
+        let alone = answers(Branches::default(), &all, (true, true), false);
+        for branches in [
+            Branches::STALE,
+            Branches { count: 2, ..Branches::STALE },
+            // Too little room: all are answered alone.
+            Branches { tokens: 20, ..Branches::STALE },
+        ] {
+            assert_eq!(answers(branches, &all, (true, true), true), alone, "{name} {branches:?}");
+        }
+        assert_eq!(answers(Branches::STALE, &all[1..], (true, true), false), alone[1..], "{name}");
+        let unshared = answers(Branches::STALE, &all, (false, false), false);
+        for (unshared, alone) in unshared.iter().zip(&alone) {
+            assert_eq!((&unshared.answer, unshared.stop), (&alone.answer, alone.stop), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
+    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let all: Vec<&Probe> = case.probes.iter().collect();
+    let mut shown = Vec::new();
+    for branches in [Branches::default(), Branches::STALE] {
+        let mut model = model_for(TINY[0], 8192, branches);
+        let builder = PromptBuilder::new(Templates::load(None).unwrap(), model.template().clone());
+        let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
+        let options = SubjectOptions { sampling, seed: 0, attention: false, share_prefix: true };
+        let stop = AtomicBool::new(false);
+        let mut text = String::new();
+        LocalSubject::new(&mut model, builder, options, &stop)
+            .streaming(|piece| text.push_str(if piece.is_empty() { "<end>" } else { piece }))
+            .answer_case(case, &all, &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
+            .unwrap();
+        assert_eq!(text.matches("<end>").count(), 3);
+        shown.push(text);
+    }
+    assert_eq!(shown[0], shown[1]);
+}
+
+#[test]
 fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy() {
     let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    for outcome in ask(&mut model(TINY[0], 600), &Templates::load(None).unwrap(), case, &all, (true, true)) {
-        let error = outcome.unwrap_err();
-        assert!(error.contains("raise --context"), "{error}");
+    let templates = Templates::load(None).unwrap();
+    for ahead in [false, true] {
+        for outcome in ask(&mut model(TINY[0], 600), &templates, case, &all, (true, true), ahead) {
+            let error = outcome.unwrap_err();
+            assert!(error.contains("raise --context"), "{error}");
+        }
     }
 }

@@ -31,14 +31,71 @@ const HIDDEN: f32 = -1e30;
 
 /// See [`super::super::run`].
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) -> Result<Tensor> {
-    let (l, heads, d) = q.dims3()?;
+    let l = q.dim(0)?;
     let mut blocks = Vec::new();
     for start in (0..l).step_by(size.rows) {
         let rows = start..(start + size.rows).min(l);
-        let r = rows.len();
+        let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
+        let q = q.narrow(0, rows.start, rows.len())?;
+        let Some(part) = Part::of(&q, &positions, (k, v), 0, site, size)? else {
+            candle_core::bail!("attention over no keys")
+        };
+        blocks.push(part.close(&q, site)?);
+    }
+    Tensor::cat(&blocks, 0)
+}
+
+/// See [`super::super::run_branches`]. The prefix is walked once for the rows of all branches, each tail for its own, and
+/// the two are joined.
+pub fn branches(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    tails: &[(Tensor, Tensor)],
+    site: &Site,
+    size: Blocks,
+) -> Result<Tensor> {
+    let start = site.offset;
+    let positions = tails.iter().map(|(k, _)| Ok(start + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
+    let before = Part::of(q, &positions, (k, v), 0, site, size)?;
+    let own = tails.iter().zip(&positions).enumerate().map(|(row, ((k, v), &position))| {
+        // A token sees itself, so that no tail is without a part.
+        match Part::of(&q.narrow(0, row, 1)?, &[position], (k, v), start, site, size)? {
+            Some(part) => Ok(part),
+            None => candle_core::bail!("attention over no keys"),
+        }
+    });
+    let own = Part::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
+    match before {
+        Some(before) => before.join(&own)?.close(q, site),
+        None => own.close(q, site),
+    }
+}
+
+/// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
+struct Part {
+    /// The greatest score, (kv_heads, group * r, 1).
+    max: Tensor,
+    /// Of e^(score - max), the same.
+    sum: Tensor,
+    /// Of e^(score - max) times the value, (kv_heads, group * r, d), f32.
+    out: Tensor,
+}
+
+impl Part {
+    /// Of queries (r, heads, d) at `positions` over keys and values that begin at position `first_key`; `None` where no row
+    /// sees any of them.
+    fn of(
+        q: &Tensor,
+        positions: &[usize],
+        (k, v): (&Tensor, &Tensor),
+        first_key: usize,
+        site: &Site,
+        size: Blocks,
+    ) -> Result<Option<Part>> {
         let mut out: Option<Tensor> = None;
         // Products stay in the model's dtype, as in the reference implementations; the softmax is in f32.
-        let (sum, max) = stream(q, k, site, rows, q.dtype(), size, |weights, keys, factor| {
+        let ends = stream(q, positions, k, first_key, site, q.dtype(), size, |weights, keys, factor| {
             let v = v.narrow(1, keys.start, keys.len())?;
             let part = weights.to_dtype(v.dtype())?.matmul(&v.contiguous()?)?.to_dtype(DType::F32)?;
             out = Some(match (&out, factor) {
@@ -47,13 +104,39 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) 
             });
             Ok(())
         })?;
-        let Some(out) = out else { candle_core::bail!("attention over no keys") };
-        let (total, _) = close_rows(site, heads, r, &max, &sum)?;
-        let out = out.broadcast_div(&total)?.to_dtype(q.dtype())?;
-        // (kv_heads, group * r, d) -> (heads, r, d) -> (r, heads, d)
-        blocks.push(out.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()?);
+        Ok(ends.zip(out).map(|((sum, max), out)| Part { max, sum, out }))
     }
-    Tensor::cat(&blocks, 0)
+
+    /// The parts of one row each as the part of all of those rows.
+    fn beside(parts: &[Part], q: &Tensor, kv_heads: usize) -> Result<Part> {
+        let (r, heads, d) = q.dims3()?;
+        let group = heads / kv_heads;
+        let all = |of: &dyn Fn(&Part) -> &Tensor, width: usize| {
+            let rows = parts.iter().map(|part| of(part).reshape((kv_heads, group, 1, width)));
+            Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
+        };
+        Ok(Part { max: all(&|p| &p.max, 1)?, sum: all(&|p| &p.sum, 1)?, out: all(&|p| &p.out, d)? })
+    }
+
+    /// The same rows' part of the keys of both.
+    fn join(&self, other: &Part) -> Result<Part> {
+        let max = self.max.maximum(&other.max)?;
+        let (mine, theirs) = ((&self.max - &max)?.exp()?, (&other.max - &max)?.exp()?);
+        Ok(Part {
+            sum: ((&self.sum * &mine)? + (&other.sum * &theirs)?)?,
+            out: (self.out.broadcast_mul(&mine)? + other.out.broadcast_mul(&theirs)?)?,
+            max,
+        })
+    }
+
+    /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
+    fn close(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
+        let (r, heads, d) = q.dims3()?;
+        let (total, _) = close_rows(site, heads, r, &self.max, &self.sum)?;
+        let out = self.out.broadcast_div(&total)?.to_dtype(q.dtype())?;
+        // (kv_heads, group * r, d) -> (heads, r, d) -> (r, heads, d)
+        out.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()
+    }
 }
 
 /// See [`super::segment_sums`].
@@ -72,8 +155,10 @@ pub fn segment_sums(
     for start in rows.clone().step_by(size.rows) {
         let rows = start..(start + size.rows).min(rows.end);
         let r = rows.len();
+        let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
+        let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
-        let (sum, max) = stream(q, k, site, rows, DType::F32, size, |weights, keys, factor| {
+        let ends = stream(&q, &positions, k, 0, site, DType::F32, size, |weights, keys, factor| {
             if segments == 0 {
                 return Ok(());
             }
@@ -94,6 +179,7 @@ pub fn segment_sums(
             });
             Ok(())
         })?;
+        let Some((sum, max)) = ends else { candle_core::bail!("attention over no keys") };
         let (total, share) = close_rows(site, heads, r, &max, &sum)?;
         if let Some(sums) = sums {
             let per_head = sums.broadcast_div(&total)?.reshape((heads, r, segments))?.sum(1)?;
@@ -111,42 +197,47 @@ pub fn segment_sums(
     Ok(SegmentSums { mass, sink })
 }
 
-/// Walks the keys that the rows see. `fold` gets the weights e^(s - running max) of a block (kv_heads, group * r, n) f32,
-/// its keys, and, from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before.
-/// Returns each row's sum and maximum, (kv_heads, group * r, 1).
+/// Walks those of the keys that begin at position `first_key` which rows at `positions` with queries (r, heads, d) see.
+/// `fold` gets the weights e^(s - running max) of a block (kv_heads, group * r, n) f32, the place of its keys in `k`, and,
+/// from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before. Returns each row's sum
+/// and maximum, (kv_heads, group * r, 1), or `None` where no row sees any of the keys.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the rows, the keys and how to walk them; each has one caller a kind"
+)]
 fn stream(
     q: &Tensor,
+    positions: &[usize],
     k: &Tensor,
+    first_key: usize,
     site: &Site,
-    rows: std::ops::Range<usize>,
     product_dtype: DType,
     size: Blocks,
     mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
-) -> Result<(Tensor, Tensor)> {
-    let (_, heads, d) = q.dims3()?;
-    let kv_heads = k.dim(0)?;
+) -> Result<Option<(Tensor, Tensor)>> {
+    let (r, heads, d) = q.dims3()?;
+    let (kv_heads, held, _) = k.dims3()?;
     let group = heads / kv_heads;
-    let r = rows.len();
     // (r, heads, d) -> (kv_heads, group * r, d)
-    let q = q.narrow(0, rows.start, r)?.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
+    let q = q.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
     let q = q.to_dtype(product_dtype)?;
-    let first = site.offset + rows.start;
-    let last = site.offset + rows.end - 1;
-    let keys = site.visible(first).start..site.visible(last).end;
+    let visible: Vec<std::ops::Range<usize>> = positions.iter().map(|&p| site.visible(p)).collect();
+    let start = visible.iter().map(|v| v.start).min().unwrap_or(0).max(first_key);
+    let end = visible.iter().map(|v| v.end).max().unwrap_or(0).min(first_key + held);
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
     let mut state: Option<(Tensor, Tensor)> = None;
-    for start in keys.clone().step_by(step) {
-        let block = start..(start + step).min(keys.end);
+    for start in (start..end).step_by(step) {
+        let block = start..(start + step).min(end);
+        let keys = block.start - first_key..block.end - first_key;
         let n = block.len();
-        let k = k.narrow(1, start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?.contiguous()?;
+        let k = k.narrow(1, keys.start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?.contiguous()?;
         let mut scores = (q.matmul(&k)?.to_dtype(DType::F32)? * f64::from(site.scale))?;
         if let Some(cap) = site.softcap {
             scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
         }
-        if site.visible(first).end < block.end || site.visible(last).start > block.start {
+        if visible.iter().any(|v| v.start > block.start || v.end < block.end) {
             let mut mask = vec![0f32; r * n];
-            for i in 0..r {
-                let visible = site.visible(first + i);
+            for (i, visible) in visible.iter().enumerate() {
                 for j in 0..n {
                     if !visible.contains(&(start + j)) {
                         mask[i * n + j] = HIDDEN;
@@ -175,10 +266,10 @@ fn stream(
             (Some((sum, _)), Some(factor)) => ((sum * factor)? + block_sum)?,
             _ => block_sum,
         };
-        fold(&weights, block, factor.as_ref())?;
+        fold(&weights, keys, factor.as_ref())?;
         state = Some((sum, max));
     }
-    state.ok_or_else(|| candle_core::Error::Msg("attention over no keys".to_owned()))
+    Ok(state)
 }
 
 /// The softmax totals of the rows (same shape as `sum`) and, with sinks, the sinks' share of each.

@@ -63,7 +63,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tens
     Tensor::from_vec(out, (l, shape.heads, shape.d), q.device())
 }
 
-/// See [`super::super::run_branches`]. Sums are made in the order in which [`attention`] makes them for each branch alone.
+/// See [`super::super::run_branches`]. Where the
+/// shared keys are a multiple of [`KEY_PART`], sums are made in the order in which [`attention`] makes them for each branch alone.
 pub fn branches(
     q: &Tensor,
     k: &Tensor,
@@ -73,9 +74,6 @@ pub fn branches(
 ) -> Result<Tensor> {
     let shape = Shape::new(q, k)?;
     let (b, base, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
-    if !base.is_multiple_of(KEY_PART) {
-        candle_core::bail!("attention: branches begin at key {base}, which is no multiple of {KEY_PART}");
-    }
     let lengths = tails.iter().map(|(k, _)| k.dim(1)).collect::<Result<Vec<_>>>()?;
     let mut tensors = vec![&q, k, v];
     tensors.extend(tails.iter().flat_map(|(k, v)| [k, v]));

@@ -83,6 +83,46 @@ fn the_chunked_kernel_equals_the_cpu_kernel_at_every_block_size() -> Result<()> 
 }
 
 #[test]
+fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size() -> Result<()> {
+    let device = &Device::Cpu;
+    for (heads, kv_heads, d) in [(3, 1, 64), (8, 2, 16)] {
+        for (base, tails) in
+            [(0, vec![1, 5]), (256, vec![70, 1, 300]), (1024, vec![255]), (512, vec![9, 9, 9])]
+        {
+            for (window, softcap, with_sinks) in [
+                (None, None, false),
+                (Some(7), Some(2.0), true),
+                (Some(290), None, false),
+                (None, Some(3.0), true),
+            ] {
+                let some = |l: usize| Tensor::randn(0f32, 1.0, (kv_heads, l, d), device);
+                let (k, v) = (some(base)?, some(base)?);
+                let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
+                let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
+                let scale = 1.0 / (d as f32).sqrt();
+                let sinks = with_sinks.then(|| (0..heads).map(|h| h as f32 - 2.0).collect());
+                let site = Site { layer: 0, offset: base, first_key: 0, scale, window, softcap, sinks };
+                for size in SIZES {
+                    let found = chunked::branches(&q, &k, &v, &own, &site, size)?;
+                    assert_eq!(found.dims(), q.dims());
+                    for (row, (own_k, own_v)) in own.iter().enumerate() {
+                        let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
+                        let site = Site { offset: base + tails[row] - 1, ..site.clone() };
+                        let expected = cpu::attention(&q.narrow(0, row, 1)?, &k, &v, &site)?;
+                        let difference = apart(numbers(&found.get(row)?)?, numbers(&expected)?);
+                        assert!(
+                            difference < TOLERANCE,
+                            "{base} + {tails:?}, {row}, {site:?}: off by {difference:e}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
     for Call { q, k, site, .. } in calls()? {
         let l = q.dim(0)?;

@@ -10,7 +10,8 @@ use candle_core::{DType, Device};
 
 use super::DEFAULT_CHUNK;
 use super::device::DeviceName;
-use crate::model::{Outline, cache_bytes};
+use crate::attention::KEY_PART;
+use crate::model::{Outline, branch_bytes, cache_bytes};
 
 mod arithmetic;
 #[cfg(feature = "cuda")]
@@ -36,6 +37,34 @@ pub struct Wish {
     pub dtype: DType,
     /// Where: one device, or several that share the layers out between them.
     pub devices: Vec<DeviceName>,
+    /// Branches of what is in the cache, beside it.
+    pub branches: Branches,
+}
+
+/// Continuations of the same tokens that decode together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Branches {
+    /// How many at most; none where nothing does.
+    pub count: usize,
+    /// Tokens whose keys each may hold for itself (see [`crate::model::branch_rows`]).
+    pub tokens: usize,
+}
+
+/// Tokens of a probe's own part of the prompt, the question and what follows it, that are planned for. A longer one is
+/// answered by itself, in the cache.
+const OWN_TOKENS: usize = 512;
+
+impl Branches {
+    /// What `palimpsest run` asks for on STALE unless told otherwise: three probes a case, answers of up to 256 tokens.
+    pub const STALE: Branches = Branches::for_answers(3, 256);
+
+    /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.
+    pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {
+        match count {
+            0 | 1 => Branches { count: 0, tokens: 0 },
+            _ => Branches { count, tokens: (KEY_PART + OWN_TOKENS).saturating_add(max_new_tokens) },
+        }
+    }
 }
 
 /// Bytes needed at once on one device.
@@ -47,7 +76,7 @@ pub struct Share {
     pub layers: usize,
     /// Weights, in every form that is held.
     pub weights: u64,
-    /// What the layers remember of the whole context.
+    /// What the layers remember of the whole context, and of what branches add to it.
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,
@@ -89,7 +118,11 @@ impl Plan {
         let on_cpu = wish.devices.iter().all(|d| *d == DeviceName::Cpu);
         let repacked = outline.repacked.as_ref().filter(|_| on_cpu && wish.dtype == DType::F32);
         let cache = |i: usize| {
-            let bytes = cache_bytes(&spec.layers[i].mixer, wish.context, chunk, wish.dtype);
+            let mixer = &spec.layers[i].mixer;
+            let bytes = cache_bytes(mixer, wish.context, chunk, wish.dtype).and_then(|trunk| {
+                let branch = branch_bytes(mixer, wish.context, wish.branches.tokens, wish.dtype)?;
+                trunk.checked_add(branch.checked_mul(wish.branches.count)?)
+            });
             // More than any number holds: more than any machine has, and small enough to be added up.
             bytes.map_or(u64::MAX >> 16, n)
         };
@@ -276,6 +309,9 @@ fn remedies(outline: &Outline, wish: &Wish, free: &[Option<u64>], needed: u64) -
     let mut found = Vec::new();
     if wish.chunk > 128 && fits(&with(&|w| w.chunk = 128)) {
         found.push("--chunk 128".to_owned());
+    }
+    if wish.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
+        found.push("--together 1".to_owned());
     }
     if wish.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
         found.push("--dtype bf16".to_owned());

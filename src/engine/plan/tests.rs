@@ -9,12 +9,13 @@ fn outline(name: &str) -> Outline {
 }
 
 fn wish(context: usize) -> Wish {
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices: vec![DeviceName::Cpu] }
+    let devices = vec![DeviceName::Cpu];
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches: Branches::default() }
 }
 
 fn bf16(context: usize, cards: usize) -> Wish {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::BF16, devices }
+    Wish { devices, dtype: DType::BF16, ..wish(context) }
 }
 
 #[test]
@@ -39,6 +40,23 @@ fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
     // Qwen3.5-9B: 8 layers of attention; 24 with a convolution's last 3 inputs and a state in f32.
     let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
     assert_eq!(cache("qwen3.5-9b", 131_072), 8 * 131_072 * 4 * 256 * 2 * 2 + 24 * linear);
+}
+
+#[test]
+fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
+    let added = |name: &str| {
+        let with = Wish { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };
+        let plan = |wish: &Wish| Plan::new(&outline(name), wish, &[None]).cache();
+        plan(&with) - plan(&bf16(32_768, 1))
+    };
+    // Keys from the last border before the shared part's end on, the question, and the answer.
+    let tokens = 256 + 512 + 100;
+    assert_eq!(added("smollm2-135m"), 3 * 30 * tokens * 3 * 64 * 2 * 2);
+    // A window's buffer has room for 256 tokens beside it.
+    assert_eq!(added("gemma3-270m"), 3 * (3 * tokens + 15 * (511 + 256)) * 256 * 2 * 2);
+    let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
+    assert_eq!(added("qwen3.5-9b"), 3 * (8 * tokens * 4 * 256 * 2 * 2 + 24 * linear));
+    assert_eq!(Branches::for_answers(1, 100), Branches::default(), "one alone is answered in the cache");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! The softmax attention block: projections, norms, rotary embedding, cache, the door, gate, output projection.
+//! The softmax attention block: projections, norms, rotary embedding, the past, gate, output projection.
 
 use candle_core::{Result, Tensor};
 
 use super::{Linear, Phase, RmsNorm, Rope};
-use crate::attention::{self, Observer, Site};
-use crate::model::{AttentionSpec, Cache, QkNorm};
+use crate::attention::Site;
+use crate::model::past::Past;
+use crate::model::{AttentionSpec, QkNorm};
 
 /// Grouped-query attention (transformers, `LlamaAttention`, and with what the spec asks for `Qwen3Attention`,
 /// `Qwen3_5Attention`, `Gemma3Attention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`).
@@ -23,15 +24,14 @@ pub(in crate::model) struct Attention {
 }
 
 impl Attention {
-    /// (l, hidden) -> (l, hidden), for the tokens at `cache.len()..cache.len() + l`.
+    /// (l, hidden) -> (l, hidden), for the tokens after `past`, whose rotary table is `rope`.
     pub fn forward(
         &self,
         layer: usize,
         x: &Tensor,
         rope: &Rope,
-        cache: &mut Cache,
+        past: &mut Past<'_>,
         phase: Phase,
-        observer: &mut dyn Observer,
     ) -> Result<Tensor> {
         let AttentionSpec { heads, kv_heads, head_dim, gated, .. } = self.spec;
         let l = x.dim(0)?;
@@ -61,25 +61,21 @@ impl Attention {
         let q = rope.apply(&q)?;
         let k = rope.apply(&k)?;
 
-        // 4. Append to the cache, which is laid out (kv_heads, position, head_dim).
-        let offset = cache.len();
-        let seen = cache.append(layer, &k.transpose(0, 1)?, &v.transpose(0, 1)?)?;
+        // 4. Remember keys and values, and attend: (l, heads, head_dim).
         let site = Site {
             layer,
-            offset,
-            first_key: seen.first,
+            // The past knows.
+            offset: 0,
+            first_key: 0,
             scale: self.spec.scale,
             window: self.spec.window,
             // No architecture of the table caps its scores; the kernels and the observer can.
             softcap: None,
             sinks: self.sinks.clone(),
         };
+        let mut out = past.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
-        // 5. Attend: (l, heads, head_dim).
-        let mut out =
-            attention::run(&q, &seen.k, &seen.v, &site, observer)?.reshape((l, heads * head_dim))?;
-
-        // 6. Gate and project back: (l, hidden).
+        // 5. Gate and project back: (l, hidden).
         if let Some(gate) = gate {
             out = (out * candle_nn::ops::sigmoid(&gate)?)?;
         }

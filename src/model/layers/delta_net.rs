@@ -1,13 +1,16 @@
 //! The Gated DeltaNet block: projections, causal convolution, gated delta rule, gated norm, output projection.
 
+use std::ops::Range;
+
 use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
 use super::{Linear, Phase};
 use crate::attention::delta::normalised;
 use crate::attention::{DeltaSite, Observer};
+use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
-use crate::model::{Cache, DeltaNetSpec};
+use crate::model::past::Past;
 
 /// Linear attention with a gated delta rule (transformers, `Qwen3_5GatedDeltaNet`). Projections are in the model's dtype,
 /// everything between them in f32.
@@ -35,62 +38,79 @@ pub(in crate::model) struct DeltaNet {
     pub out: Linear,
 }
 
+/// What a block's projections make of its tokens for the part that remembers.
+struct Projected {
+    /// (l, channels)
+    qkv: Tensor,
+    /// Log decays, (l, value_heads), f32.
+    g: Tensor,
+    /// Strengths of writing, (l, value_heads), f32.
+    beta: Tensor,
+}
+
+impl Projected {
+    fn narrow(&self, rows: &Range<usize>) -> Result<Projected> {
+        let part = |x: &Tensor| x.narrow(0, rows.start, rows.len());
+        Ok(Projected { qkv: part(&self.qkv)?, g: part(&self.g)?, beta: part(&self.beta)? })
+    }
+}
+
 impl DeltaNet {
-    /// (l, hidden) -> (l, hidden), for the tokens at `cache.len()..cache.len() + l`.
-    pub fn forward(
-        &self,
-        layer: usize,
-        x: &Tensor,
-        cache: &mut Cache,
-        phase: Phase,
-        observer: &mut dyn Observer,
-    ) -> Result<Tensor> {
-        let site = DeltaSite { layer, offset: cache.len() };
-        let (out, state) = self.advance(&site, x, &cache.delta(layer)?, phase, observer)?;
-        cache.set_delta(layer, state)?;
-        Ok(out)
+    /// (l, hidden) -> (l, hidden), for the tokens after `past`.
+    pub fn forward(&self, layer: usize, x: &Tensor, past: &mut Past<'_>, phase: Phase) -> Result<Tensor> {
+        let projected = self.project(x, phase)?;
+        let out = past.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
+            self.read(site, &projected.narrow(&rows)?, state, phase, observer)
+        })?;
+        self.close(x, &out, phase)
     }
 
-    /// [`DeltaNet::forward`] from one state to the next.
-    fn advance(
+    /// What is read and written, and how much of it: from (l, hidden).
+    fn project(&self, x: &Tensor, phase: Phase) -> Result<Projected> {
+        let qkv = self.qkv.forward(x, phase)?;
+        let beta = candle_nn::ops::sigmoid(&self.b.forward(x, phase)?.to_dtype(DType::F32)?)?;
+        let step = self.a.forward(x, phase)?.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
+        let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
+        Ok(Projected { qkv, g, beta })
+    }
+
+    /// From one state to the next over l tokens that follow each other: (l, value_heads, value_dim) f32.
+    fn read(
         &self,
         site: &DeltaSite,
-        x: &Tensor,
+        Projected { qkv, g, beta }: &Projected,
         state: &DeltaState,
         phase: Phase,
         observer: &mut dyn Observer,
     ) -> Result<(Tensor, DeltaState)> {
         let DeltaNetSpec { key_heads, value_heads, key_dim, value_dim, .. } = self.spec;
-        let (l, dtype) = (x.dim(0)?, x.dtype());
+        let l = qkv.dim(0)?;
 
-        // 1. Project, and mix each channel with its last values.
-        let qkv = self.qkv.forward(x, phase)?; // (l, channels)
-        let (mixed, conv) = self.convolve(&qkv, &state.conv)?;
+        // 1. Mix each channel with its last values.
+        let (mixed, conv) = self.convolve(qkv, &state.conv)?;
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
         let k = part(self.spec.keys(), key_heads, key_dim)?;
         let v = part(2 * self.spec.keys(), value_heads, value_dim)?.to_dtype(DType::F32)?;
 
-        // 2. What is written and what is forgotten, (l, value_heads).
-        let beta = candle_nn::ops::sigmoid(&self.b.forward(x, phase)?.to_dtype(DType::F32)?)?;
-        let step = self.a.forward(x, phase)?.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
-        let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
-
-        // 3. The rule, (l, value_heads, value_dim).
+        // 2. The rule.
         if observer.wants_delta(site) {
-            observer.observe_delta(site, &q, &k, &g, &beta)?;
+            observer.observe_delta(site, &q, &k, g, beta)?;
         }
         let (q, k) = (normalised(&q, (key_dim as f64).powf(-0.5))?, normalised(&k, 1.0)?);
+        let (g, beta) = (g.clone(), beta.clone());
         let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
+        Ok((out, DeltaState { conv, state }))
+    }
 
-        // 4. Norm each head, then gate it.
-        let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape((l, value_heads, value_dim))?;
+    /// Norms each head of what was read (l, value_heads, value_dim), gates it by the inputs `x` and projects it back:
+    /// (l, hidden).
+    fn close(&self, x: &Tensor, out: &Tensor, phase: Phase) -> Result<Tensor> {
+        let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape(out.dims())?;
         let size = (out.sqr()?.mean_keepdim(2)? + self.eps)?.sqrt()?.recip()?;
         let out = out.broadcast_mul(&size)?.broadcast_mul(&self.norm)?.mul(&z.silu()?)?;
-
-        // 5. Project back: (l, hidden).
-        let out = out.reshape((l, self.spec.values()))?.to_dtype(dtype)?;
-        Ok((self.out.forward(&out, phase)?, DeltaState { conv, state }))
+        let out = out.reshape((x.dim(0)?, self.spec.values()))?.to_dtype(x.dtype())?;
+        self.out.forward(&out, phase)
     }
 
     /// Causal convolution of each channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also

@@ -14,17 +14,18 @@ pub(in crate::model) struct Rope {
 }
 
 impl Rope {
-    /// Angles for `offset..offset + l`, in f32 as in transformers (`LlamaRotaryEmbedding`).
-    pub fn new(spec: &RopeSpec, offset: usize, l: usize, dtype: DType, device: &Device) -> Result<Self> {
+    /// Angles for tokens at `positions`, in f32 as in transformers (`LlamaRotaryEmbedding`).
+    pub fn new(spec: &RopeSpec, positions: &[usize], dtype: DType, device: &Device) -> Result<Self> {
         let frequencies = spec.frequencies();
         let factor = spec.attention_factor() as f32;
-        let angles = (offset..offset + l).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
+        let angles = positions.iter().flat_map(|&p| frequencies.iter().map(move |f| p as f32 * f));
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for angle in angles {
             cos.push(angle.cos() * factor);
             sin.push(angle.sin() * factor);
         }
-        let table = |values| Tensor::from_vec(values, (l, spec.dims / 2), device)?.to_dtype(dtype);
+        let table =
+            |values| Tensor::from_vec(values, (positions.len(), spec.dims / 2), device)?.to_dtype(dtype);
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
     }
 

@@ -48,6 +48,19 @@ fn x(l: usize) -> Tensor {
     Tensor::from_vec(numbers(20, l * HIDDEN), (l, HIDDEN), &Device::Cpu).unwrap()
 }
 
+/// The block over tokens that follow each other.
+fn advance(
+    block: &DeltaNet,
+    site: &DeltaSite,
+    x: &Tensor,
+    state: &DeltaState,
+    phase: Phase,
+) -> (Tensor, DeltaState) {
+    let projected = block.project(x, phase).unwrap();
+    let (out, state) = block.read(site, &projected, state, phase, &mut NoObserver).unwrap();
+    (block.close(x, &out, phase).unwrap(), state)
+}
+
 /// The definition.
 fn plain(x: &Tensor) -> Vec<f64> {
     let l = x.dim(0).unwrap();
@@ -123,8 +136,7 @@ fn run(block: &DeltaNet, x: &Tensor, cut: usize, generated: usize) -> Tensor {
             (Phase::Decode, 1)
         };
         let site = DeltaSite { layer: 0, offset: at };
-        let (out, next) =
-            block.advance(&site, &x.narrow(0, at, n).unwrap(), &state, phase, &mut NoObserver).unwrap();
+        let (out, next) = advance(&block, &site, &x.narrow(0, at, n).unwrap(), &state, phase);
         outputs.push(out);
         state = next;
         at += n;

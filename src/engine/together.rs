@@ -1,0 +1,119 @@
+//! Decoding several branches of one sequence together: every weight, and every key of what they share, is read once a step
+//! for all of them.
+//!
+//! Called by the runner's local subject for the probes of a case. What each branch generates is what [`Engine::decode`]
+//! would have generated in its place.
+
+use candle_core::Tensor;
+
+use super::{Engine, EngineError, Generated, Sampler, sizes};
+use crate::chat::{Sampling, StopReason};
+use crate::model::{Branch, Cache, Phase};
+
+/// A branch that is to be continued.
+#[derive(Debug)]
+pub struct Begun {
+    /// What it has read.
+    pub branch: Branch,
+    /// What its last token gave, f32 (vocab).
+    pub logits: Tensor,
+    /// How it goes on.
+    pub sampling: Sampling,
+}
+
+/// Told of every token that branch `usize` generates, and of its end, also by an error, as `None`; returns whether to go on.
+pub type OnToken<'a> = &'a mut dyn FnMut(usize, Option<u32>) -> bool;
+
+/// A branch under way.
+struct Live {
+    /// Which of the branches it is.
+    nth: usize,
+    branch: Branch,
+    logits: Tensor,
+    sampler: Sampler,
+    most: usize,
+    tokens: Vec<u32>,
+}
+
+impl Engine {
+    /// Continues every branch of `trunk` until one of `stop` is chosen or its `max_new_tokens` are reached; those that have
+    /// ended leave the batch. A branch whose output is not finite fails alone; what fails for all of them is the error of
+    /// the whole.
+    pub fn decode_together(
+        &self,
+        trunk: &Cache,
+        begun: Vec<Begun>,
+        stop: &[u32],
+        on_token: OnToken<'_>,
+    ) -> Result<Vec<Result<Generated, EngineError>>, EngineError> {
+        let mut done = Vec::new();
+        done.resize_with(begun.len(), || None);
+        let mut live: Vec<Live> = begun.into_iter().enumerate().map(Live::new).collect();
+        while !live.is_empty() {
+            // 1. A token each, or the end.
+            let mut go_on = true;
+            let mut going = Vec::with_capacity(live.len());
+            for mut one in live {
+                let nth = one.nth;
+                let ended = one.choose(stop, &mut |token| go_on &= on_token(nth, Some(token)));
+                let Some(ended) = ended.transpose() else {
+                    going.push(one);
+                    continue;
+                };
+                go_on &= on_token(nth, None);
+                done[nth] = Some(ended.map(|stop| Generated { tokens: one.tokens, stop }));
+            }
+            if !go_on {
+                return Err(EngineError::Interrupted);
+            }
+            live = going;
+            if live.is_empty() {
+                break;
+            }
+
+            // 2. What those that go on make of theirs.
+            let last: Vec<u32> = live.iter().filter_map(|one| one.tokens.last().copied()).collect();
+            let branches = live.iter_mut().map(|one| &mut one.branch).collect();
+            let hidden = self.decoder.forward_branches(&last, trunk, branches)?;
+            let logits = self.decoder.logits(&hidden, Phase::Decode)?;
+            let sizes = sizes(&logits)?;
+            let mut going = Vec::with_capacity(live.len());
+            for (row, (mut one, size)) in live.into_iter().zip(sizes).enumerate() {
+                if size.is_finite() {
+                    one.logits = logits.get(row)?;
+                    going.push(one);
+                } else {
+                    on_token(one.nth, None);
+                    done[one.nth] = Some(Err(self.not_finite(one.branch.tokens() - 1, size)));
+                }
+            }
+            live = going;
+        }
+        Ok(done.into_iter().flatten().collect())
+    }
+}
+
+impl Live {
+    fn new((nth, begun): (usize, Begun)) -> Self {
+        let Begun { branch, logits, sampling } = begun;
+        let sampler = Sampler::new(&sampling);
+        Live { nth, branch, logits, sampler, most: sampling.max_new_tokens, tokens: Vec::new() }
+    }
+
+    /// Chooses the next token; returns why this was the end, if it was.
+    fn choose(
+        &mut self,
+        stop: &[u32],
+        on_token: &mut dyn FnMut(u32),
+    ) -> Result<Option<StopReason>, EngineError> {
+        if self.tokens.len() < self.most {
+            let token = self.sampler.sample(&self.logits)?;
+            if stop.contains(&token) {
+                return Ok(Some(StopReason::EndOfTurn));
+            }
+            self.tokens.push(token);
+            on_token(token);
+        }
+        Ok((self.tokens.len() >= self.most).then_some(StopReason::MaxNewTokens))
+    }
+}

@@ -1,0 +1,81 @@
+//! Shows the texts of answers that are generated together as if they came one after the other.
+//!
+//! Used by the local subject: the first answer that has not ended is shown as it grows, what later ones say meanwhile is
+//! held back until it is their turn.
+
+use crate::prompt::{StreamDecoder, Tokenizer};
+
+/// The answers of one batch, in the order in which they are shown.
+pub(super) struct Texts<'a> {
+    answers: Vec<Answer<'a>>,
+    /// The one that is shown.
+    turn: usize,
+    /// Shown every piece; an empty one ends an answer.
+    show: &'a mut dyn FnMut(&str),
+}
+
+struct Answer<'a> {
+    /// Until it has ended.
+    pieces: Option<StreamDecoder<'a>>,
+    held: String,
+}
+
+impl<'a> Texts<'a> {
+    pub fn new(count: usize, tokenizer: &'a Tokenizer, show: &'a mut dyn FnMut(&str)) -> Self {
+        let answer = || Answer { pieces: Some(StreamDecoder::new(tokenizer, true)), held: String::new() };
+        Texts { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
+    }
+
+    /// Answer `nth` goes on with `token`, or has ended. Text that cannot be decoded is not shown; the answer itself, which is
+    /// decoded as a whole, says why.
+    pub fn take(&mut self, nth: usize, token: Option<u32>) {
+        let Some(answer) = self.answers.get_mut(nth) else { return };
+        let piece = match token {
+            Some(token) => answer.pieces.as_mut().map(|pieces| pieces.push(token)),
+            None => answer.pieces.take().map(StreamDecoder::finish),
+        };
+        if let Some(Ok(Some(piece))) = piece {
+            answer.held.push_str(&piece);
+        }
+        while let Some(answer) = self.answers.get_mut(self.turn) {
+            if !answer.held.is_empty() {
+                (self.show)(&std::mem::take(&mut answer.held));
+            }
+            if answer.pieces.is_some() {
+                break;
+            }
+            (self.show)("");
+            self.turn += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_grow_together_are_shown_whole_and_in_order() {
+        let tokenizer = Tokenizer::from_file(
+            &std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/fixtures/tokenizers/smollm/tokenizer.json"),
+        );
+        let Ok(tokenizer) = tokenizer else { panic!("the fixture's tokeniser is read") };
+        let words: Vec<Vec<u32>> = ["one two three", "four", "five six"]
+            .iter()
+            .map(|text| tokenizer.encode(text).unwrap_or_default())
+            .collect();
+        assert!(words[0].len() > words[2].len() && words[2].len() > words[1].len() && !words[1].is_empty());
+        let mut shown = Vec::new();
+        let mut show = |piece: &str| shown.push(piece.to_owned());
+        let mut texts = Texts::new(3, &tokenizer, &mut show);
+        for step in 0..=words[0].len() {
+            for (nth, tokens) in words.iter().enumerate().filter(|(_, tokens)| step <= tokens.len()) {
+                texts.take(nth, tokens.get(step).copied());
+            }
+        }
+        // The first as it came, the others, which had ended by then, each in one piece.
+        assert_eq!(shown[..words[0].len()].concat(), "one two three");
+        assert_eq!(shown[words[0].len()..], ["", "four", "", "five six", ""]);
+    }
+}

@@ -1,0 +1,102 @@
+//! One of several continuations of the same tokens, which decode together.
+//!
+//! Made by the engine's callers from a cache that holds the shared tokens, the trunk, and what one continuation has added
+//! to them; then the trunk is rolled back for the next one. A branch reads the trunk and writes only what is its own.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window_rows};
+use crate::attention::KEY_PART;
+use crate::model::MixerSpec;
+
+/// What every layer remembers of one continuation, beside its trunk.
+///
+/// Layers that see the whole context keep the keys and values after the last multiple of [`KEY_PART`] in the trunk, so that
+/// attention sums them up as it would in one sequence; layers with a window or a state keep one of their own.
+#[derive(Debug)]
+pub struct Branch(Cache);
+
+impl Branch {
+    /// Tokens of the trunk and the branch together.
+    pub fn tokens(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Where the branch's own keys begin in layers that see the whole context.
+    pub(in crate::model) fn start(&self) -> usize {
+        self.0.start
+    }
+
+    /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
+    pub(in crate::model) fn own(&mut self) -> &mut Cache {
+        &mut self.0
+    }
+}
+
+/// Tokens whose keys a branch holds that has `own` tokens of its own after a trunk of `trunk`.
+pub fn branch_rows(trunk: usize, own: usize) -> usize {
+    trunk % KEY_PART + own
+}
+
+impl Cache {
+    /// Copies what the cache holds after the first `shared` tokens into a branch with room for up to `room` more. The cache,
+    /// which can then be rolled back to there, is the branch's trunk: the shared tokens must stay.
+    pub fn branch(&self, shared: usize, room: usize) -> Result<Branch> {
+        self.check_whole()?;
+        if shared > self.length {
+            candle_core::bail!(
+                "This is a bug: a branch after {shared} tokens of a cache that holds {}",
+                self.length
+            );
+        }
+        let start = shared - shared % KEY_PART;
+        let capacity = self.capacity.min(self.length + room);
+        let own = self.length - start;
+        let layers = self.layers.iter().map(|layer| match layer {
+            LayerCache::Full { k, v } => {
+                let tail = |buffer: &Tensor| {
+                    let (heads, _, d) = buffer.dims3()?;
+                    let tail = Tensor::zeros((heads, capacity - start, d), buffer.dtype(), buffer.device())?;
+                    tail.slice_set(&buffer.narrow(1, start, own)?.force_contiguous()?, 1, 0)?;
+                    Ok::<_, candle_core::Error>(tail)
+                };
+                Ok(LayerCache::Full { k: tail(k)?, v: tail(v)? })
+            }
+            LayerCache::Windowed(windowed) => windowed.branch(self.length, self.capacity),
+            LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
+        });
+        let layers = layers.collect::<Result<_>>()?;
+        Ok(Branch(Cache { start, layers, length: self.length, capacity, marks: Vec::new(), torn: false }))
+    }
+
+    /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), where it keeps all of them.
+    pub(in crate::model) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
+        match &self.layers[layer] {
+            LayerCache::Full { k, v } => Ok(Some((k.narrow(1, 0, end)?, v.narrow(1, 0, end)?))),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Windowed {
+    /// A window of its own with what the next of `length` tokens can see.
+    fn branch(&self, length: usize, capacity: usize) -> Result<LayerCache> {
+        let (heads, _, d) = self.k.dims3()?;
+        let rows = window_rows(self.window, WINDOW_ROOM, capacity);
+        let zeros = || Tensor::zeros((heads, rows, d), self.k.dtype(), self.k.device());
+        let mut own = Windowed { window: self.window, k: zeros()?, v: zeros()?, first: 0, held: 0 };
+        if let Saved::Window { k, v } = self.save()? {
+            own.restore(&k, &v, length)?;
+        }
+        Ok(LayerCache::Windowed(own))
+    }
+}
+
+/// Bytes that a layer of one branch takes beside a trunk for `capacity` tokens, where the branch has `rows` tokens' keys of
+/// its own (see [`branch_rows`]), or `None` where no number holds them.
+pub fn branch_bytes(mixer: &MixerSpec, capacity: usize, rows: usize, dtype: DType) -> Option<usize> {
+    match mixer {
+        MixerSpec::Attention(a) if a.window.is_none() => cache_bytes(mixer, rows.min(capacity), 1, dtype),
+        _ => cache_bytes(mixer, capacity, 1, dtype),
+    }
+}

@@ -1,0 +1,125 @@
+//! What a forward's tokens come after: one sequence, or a branch for each of them.
+//!
+//! The decoder hands it down to the blocks that remember: attention appends keys and sees, linear attention advances a
+//! state. Everything else of a forward works on rows and need not know whose they are.
+
+use std::ops::Range;
+
+use candle_core::{Result, Tensor};
+
+use super::cache::DeltaState;
+use super::{Branch, Cache};
+use crate::attention::{self, DeltaSite, NoObserver, Observer, Site};
+
+/// Where the tokens of one forward go.
+pub(super) enum Past<'a> {
+    /// They follow each other, after those in the cache.
+    Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
+    /// Each is the next one of another branch of the trunk.
+    Branches { trunk: &'a Cache, branches: Vec<&'a mut Branch> },
+}
+
+impl Past<'_> {
+    /// The positions of `l` new tokens.
+    pub fn positions(&self, l: usize) -> Vec<usize> {
+        match self {
+            Past::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
+            Past::Branches { branches, .. } => branches.iter().map(|branch| branch.tokens()).collect(),
+        }
+    }
+
+    /// Begins a forward of `l` tokens. Every layer then takes them once, and [`Past::advance`] ends it.
+    pub fn begin(&mut self, l: usize) -> Result<()> {
+        match self {
+            Past::Sequence { cache, .. } => cache.begin(),
+            Past::Branches { branches, trunk } => {
+                let start = branches.first().map_or(0, |branch| branch.start());
+                if branches.len() != l || trunk.len() < start || branches.iter().any(|b| b.start() != start) {
+                    candle_core::bail!(
+                        "This is a bug: {l} tokens for {} branches of a trunk of {} tokens",
+                        branches.len(),
+                        trunk.len()
+                    );
+                }
+                branches.iter_mut().try_for_each(|branch| branch.own().begin())
+            }
+        }
+    }
+
+    /// Ends a forward of `l` tokens.
+    pub fn advance(&mut self, l: usize) {
+        match self {
+            Past::Sequence { cache, .. } => cache.advance(l),
+            Past::Branches { branches, .. } => {
+                branches.iter_mut().for_each(|branch| branch.own().advance(1));
+            }
+        }
+    }
+
+    /// Appends a layer's keys and values, both (l, kv_heads, head_dim), and attends to what their queries `q`
+    /// (l, heads, head_dim) see: (l, heads, head_dim). The positions of `site` are filled in here.
+    pub fn attend(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, site: Site) -> Result<Tensor> {
+        // The caches are laid out (kv_heads, position, head_dim).
+        let (k, v) = (k.transpose(0, 1)?, v.transpose(0, 1)?);
+        match self {
+            Past::Sequence { cache, observer } => {
+                let offset = cache.len();
+                let seen = cache.append(site.layer, &k, &v)?;
+                let site = Site { offset, first_key: seen.first, ..site };
+                attention::run(q, &seen.k, &seen.v, &site, *observer)
+            }
+            Past::Branches { trunk, branches } => {
+                let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
+                    branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
+                });
+                let seen = seen.collect::<Result<Vec<_>>>()?;
+                let start = branches.first().map_or(0, |branch| branch.start());
+                if let Some((k, v)) = trunk.before(site.layer, start)? {
+                    let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
+                    return attention::run_branches(
+                        q,
+                        &k,
+                        &v,
+                        &tails,
+                        &Site { offset: start, first_key: 0, ..site },
+                    );
+                }
+                let rows = seen.iter().zip(branches).enumerate().map(|(row, (seen, branch))| {
+                    let site = Site { offset: branch.tokens(), first_key: seen.first, ..site.clone() };
+                    attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, &mut NoObserver)
+                });
+                Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+            }
+        }
+    }
+
+    /// Brings the states of a linear-attention layer over `l` new tokens: `read` is called with every run of rows that
+    /// follow each other, their place, the state before them, and who observes; it returns their outputs and the state
+    /// after them. Returns the outputs of all rows.
+    pub fn advance_states(
+        &mut self,
+        layer: usize,
+        l: usize,
+        mut read: impl FnMut(
+            Range<usize>,
+            &DeltaSite,
+            &DeltaState,
+            &mut dyn Observer,
+        ) -> Result<(Tensor, DeltaState)>,
+    ) -> Result<Tensor> {
+        let mut over = |rows, cache: &mut Cache, observer: &mut dyn Observer| {
+            let site = DeltaSite { layer, offset: cache.len() };
+            let (out, state) = read(rows, &site, &cache.delta(layer)?, observer)?;
+            cache.set_delta(layer, state)?;
+            Ok(out)
+        };
+        match self {
+            Past::Sequence { cache, observer } => over(0..l, cache, *observer),
+            Past::Branches { branches, .. } => {
+                let rows = branches.iter_mut().enumerate();
+                let rows = rows.map(|(row, branch)| over(row..row + 1, branch.own(), &mut NoObserver));
+                Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+            }
+        }
+    }
+}
