@@ -11,7 +11,7 @@ use crate::attention::NoObserver;
 use crate::engine::plan::{self, Wish};
 use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, ModelError, OpenModel, arch};
+use crate::model::{Cache, Kept, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
 /// How long a context a model is opened with.
@@ -38,6 +38,8 @@ pub struct LocalOptions {
     pub allow_longer: bool,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
+    /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
+    pub kept: Option<Kept>,
 }
 
 impl Default for LocalOptions {
@@ -48,6 +50,7 @@ impl Default for LocalOptions {
             context: ContextLength::Whole,
             allow_longer: false,
             chunk: engine::DEFAULT_CHUNK,
+            kept: None,
         }
     }
 }
@@ -164,9 +167,10 @@ impl LocalModel {
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let wish = Wish { context, chunk: options.chunk, logits: 1, dtype, devices };
-        let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
-        let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
+        let wish = Wish { context, chunk: options.chunk, logits: 1, dtype, devices, kept: options.kept };
+        let placed = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
+        let engine =
+            Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         Ok(LocalModel {
             name: files.name.clone(),

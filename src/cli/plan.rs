@@ -5,12 +5,13 @@ use std::path::Path;
 use candle_core::DType;
 use serde_json::json;
 
+use super::Weights;
 use super::model::table;
-use crate::engine::plan::{Plan, Wish, available_bytes, gigabytes};
+use crate::engine::plan::{Plan, Wish, available_bytes, gigabytes, in_words};
 use crate::engine::{self, DeviceName};
-use crate::model::Outline;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
+use crate::model::{Kept, Outline};
 use crate::progress::{grouped, note};
 
 const EXAMPLES: &str = "\
@@ -22,7 +23,8 @@ Examples:
 /// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
 ///
 /// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
-/// and on the CPU in f32 also the copy of a quantised file's weights that decoding reads. CACHE is what every layer
+/// and on the CPU in f32 also the packed form of a quantised file's weights that decoding reads: where memory is short, that
+/// form alone (--weights). CACHE is what every layer
 /// remembers of the context: windows and linear-attention states as large as they are. OBSERVER is the scratch of recording
 /// attention. The same numbers decide whether `run` and `trace` start at all.
 #[derive(Debug, clap::Args)]
@@ -43,6 +45,9 @@ pub struct Args {
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: Weights,
     /// Usable memory of each device in GB [default: what is free here now]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
@@ -75,7 +80,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names };
+    let wish =
+        Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names, kept: args.weights.into() };
     let plan = Plan::new(&outline, &wish, &free);
     let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
     if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }
@@ -150,6 +156,10 @@ impl Shown<'_> {
             "context": wish.context,
             "chunk": wish.chunk,
             "dtype": format!("{:?}", wish.dtype).to_lowercase(),
+            "kept": plan.kept.map(|kept| match kept {
+                Kept::Dense => "dense",
+                Kept::Quantised => "quantised",
+            }),
             "weights": plan.weights(),
             "cache": plan.cache(),
             "activations": plan.activations(),
@@ -214,6 +224,9 @@ impl Shown<'_> {
             ]);
         }
         text.push_str(&table(&rows));
+        if let Some(kept) = plan.kept {
+            text.push_str(&format!("\nWeights: {}.\n", in_words(kept)));
+        }
         if plan.mapped > 0 {
             text.push_str(&format!(
                 "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",

@@ -48,6 +48,9 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: super::Weights,
     /// Also write a JSON file with tokens, seconds, tokens per second, observer seconds and peak memory
     #[arg(long)]
     stats: Option<PathBuf>,
@@ -97,9 +100,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(n, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let wish = Wish { context: n, chunk: args.chunk, logits: file.logits, dtype, devices: names };
-    let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
-    let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
+    let wish = Wish {
+        context: n,
+        chunk: args.chunk,
+        logits: file.logits,
+        dtype,
+        devices: names,
+        kept: args.weights.into(),
+    };
+    let placed = plan::place(&args.model, &model.outline(), &wish, &devices)?;
+    let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
 
     // 3. Read the tokens.
     let bar = crate::progress::tokens(n as u64, "reading");

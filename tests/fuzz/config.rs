@@ -36,7 +36,8 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
         Ok((_, spec)) => {
             let outline = Outline::of(spec);
             let devices = vec![DeviceName::Cpu; 2];
-            let wish = Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices };
+            let wish =
+                Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices, kept: None };
             prop_assert!(Plan::new(&outline, &wish, &[None, None]).total() > 0);
         }
     }

@@ -64,7 +64,8 @@ impl DeltaNet {
         let (l, dtype) = (x.dim(0)?, x.dtype());
 
         // 1. Project, and mix each channel with its last values.
-        let qkv = self.qkv.forward(x, phase)?; // (l, channels)
+        // (l, channels), (l, values), and twice (l, value_heads)
+        let [qkv, z, b, a] = Linear::together([&self.qkv, &self.z, &self.b, &self.a], x, phase)?;
         let (mixed, conv) = self.convolve(&qkv, &state.conv)?;
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
@@ -72,8 +73,8 @@ impl DeltaNet {
         let v = part(2 * self.spec.keys(), value_heads, value_dim)?.to_dtype(DType::F32)?;
 
         // 2. What is written and what is forgotten, (l, value_heads).
-        let beta = candle_nn::ops::sigmoid(&self.b.forward(x, phase)?.to_dtype(DType::F32)?)?;
-        let step = self.a.forward(x, phase)?.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
+        let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
+        let step = a.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
         let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
 
         // 3. The rule, (l, value_heads, value_dim).
@@ -84,7 +85,7 @@ impl DeltaNet {
         let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
 
         // 4. Norm each head, then gate it.
-        let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape((l, value_heads, value_dim))?;
+        let z = z.to_dtype(DType::F32)?.reshape((l, value_heads, value_dim))?;
         let size = (out.sqr()?.mean_keepdim(2)? + self.eps)?.sqrt()?.recip()?;
         let out = out.broadcast_mul(&size)?.broadcast_mul(&self.norm)?.mul(&z.silu()?)?;
 
