@@ -168,35 +168,34 @@ fn rows<S: pulp::Simd, const PER_WORD: usize, const L: usize, const B: usize>(
         for (g, (x, words)) in x.chunks_exact(of_group).zip(words.chunks_exact(of_group)).enumerate() {
             let mut sum = [[zero; L]; B];
             for (x, words) in x.iter().zip(words) {
-                let words = &S::as_simd_u32s(words).0[first..][..B];
+                let (words, _) = S::as_simd_u32s(words);
+                let (words, _) = words[first..].as_chunks::<B>();
                 for (i, x) in x.iter().enumerate() {
-                    for b in 0..B {
-                        let quant = quants.get(words[b], i);
-                        for r in 0..L {
-                            sum[b][r] = simd.mul_add_e_f32s(quant, simd.splat_f32s(x[r]), sum[b][r]);
+                    for (sum, &words) in sum.iter_mut().zip(&words[0]) {
+                        let quant = quants.get(words, i);
+                        for (sum, &x) in sum.iter_mut().zip(x) {
+                            *sum = simd.mul_add_e_f32s(quant, simd.splat_f32s(x), *sum);
                         }
                     }
                 }
             }
-            for b in 0..B {
+            for (b, (acc, sum)) in acc.iter_mut().zip(&sum).enumerate() {
                 let scale = scales.get(g, first + b);
-                for r in 0..L {
-                    acc[b][r] = simd.mul_add_e_f32s(scale, sum[b][r], acc[b][r]);
+                for (acc, &sum) in acc.iter_mut().zip(sum) {
+                    *acc = simd.mul_add_e_f32s(scale, sum, *acc);
                 }
-            }
-            if let Some(mins) = &mins {
-                for b in 0..B {
+                if let Some(mins) = &mins {
                     let min = mins.get(g, first + b);
-                    for r in 0..L {
-                        acc[b][r] = simd.mul_add_e_f32s(min, simd.splat_f32s(sums[g][r]), acc[b][r]);
+                    for (acc, &sum) in acc.iter_mut().zip(&sums[g]) {
+                        *acc = simd.mul_add_e_f32s(min, simd.splat_f32s(sum), *acc);
                     }
                 }
             }
         }
         for (r, out) in out.chunks_exact_mut(PANEL).enumerate().take(L) {
             let (out, _) = S::as_mut_simd_f32s(out);
-            for b in 0..B {
-                out[first + b] = acc[b][r];
+            for (out, acc) in out[first..].iter_mut().zip(&acc) {
+                *out = acc[r];
             }
         }
     }
