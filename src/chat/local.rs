@@ -13,7 +13,7 @@ use crate::attention::NoObserver;
 use crate::engine::plan::{self, Branches, Wish};
 use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, ModelError, OpenModel, arch};
+use crate::model::{Cache, Kept, ModelError, OpenModel, arch};
 use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
 
 /// How long a context a model is opened with.
@@ -42,6 +42,8 @@ pub struct LocalOptions {
     pub chunk: usize,
     /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
     pub branches: Branches,
+    /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
+    pub kept: Option<Kept>,
 }
 
 impl Default for LocalOptions {
@@ -53,6 +55,7 @@ impl Default for LocalOptions {
             allow_longer: false,
             chunk: engine::DEFAULT_CHUNK,
             branches: Branches::default(),
+            kept: None,
         }
     }
 }
@@ -171,10 +174,11 @@ impl LocalModel {
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let LocalOptions { chunk, branches, .. } = *options;
-        let wish = Wish { context, chunk, logits: 1, dtype, devices, branches };
-        let places = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
-        let engine = Engine::new(model.load_split(places, dtype)?, options.chunk);
+        let LocalOptions { chunk, branches, kept, .. } = *options;
+        let wish = Wish { context, chunk, logits: 1, dtype, devices, branches, kept };
+        let placed = plan::place(&files.name, &model.outline(), &wish, &options.devices)?;
+        let engine =
+            Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
         Ok(LocalModel {
             name: files.name.clone(),

@@ -10,6 +10,7 @@ use crate::data::dataset::Dataset;
 use crate::data::sample::SampleSpec;
 use crate::eval::header::Named;
 use crate::eval::runner::{INTERRUPTED, Summary};
+use crate::model::Kept;
 use crate::progress::note;
 use crate::stats::{self, Recorder};
 use anyhow::Context;
@@ -154,6 +155,28 @@ fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
+    }
+}
+
+/// What is kept in memory of quantised weights on the CPU in f32. Answers are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Weights {
+    /// `dense` where memory allows, else `quantised`
+    #[default]
+    Auto,
+    /// The quantised bits and their values in f32: the fastest
+    Dense,
+    /// The quantised bits alone: the least memory
+    Quantised,
+}
+
+impl From<Weights> for Option<Kept> {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Auto => None,
+            Weights::Dense => Some(Kept::Dense),
+            Weights::Quantised => Some(Kept::Quantised),
+        }
     }
 }
 

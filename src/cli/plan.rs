@@ -5,12 +5,13 @@ use std::path::Path;
 use candle_core::DType;
 use serde_json::json;
 
+use super::Weights;
 use super::model::table;
-use crate::engine::plan::{Branches, Plan, Wish, available_bytes, gigabytes};
+use crate::engine::plan::{Branches, Plan, Wish, available_bytes, gigabytes, in_words};
 use crate::engine::{self, DeviceName};
-use crate::model::Outline;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
+use crate::model::{Kept, Outline};
 use crate::progress::{grouped, note};
 
 const EXAMPLES: &str = "\
@@ -22,9 +23,9 @@ Examples:
 /// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
 ///
 /// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
-/// and on the CPU in f32 also the copy of a quantised file's weights that decoding reads. CACHE is what every layer
-/// remembers of the context, windows and linear-attention states as large as they are, and what it takes to answer several
-/// probes together. OBSERVER is the scratch of recording
+/// and on the CPU in f32 also the packed form of a quantised file's weights that decoding reads: where memory is short, that
+/// form alone (--weights). CACHE is what every layer remembers of the context, windows and linear-attention states as large as
+/// they are, and what it takes to answer several probes together. OBSERVER is the scratch of recording
 /// attention. The same numbers decide whether `run` and `trace` start at all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,6 +48,9 @@ pub struct Args {
     /// Probes of a case that are answered together, as of `run`
     #[arg(long, default_value_t = Branches::STALE.count, value_name = "N", value_parser = super::positive)]
     together: usize,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: Weights,
     /// Usable memory of each device in GB [default: what is free here now]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
@@ -80,7 +84,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
     let branches = Branches::for_answers(args.together, super::run::DEFAULT_NEW_TOKENS);
-    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches };
+    let kept = args.weights.into();
+    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches, kept };
     let plan = Plan::new(&outline, &wish, &free);
     let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
     if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }
@@ -155,6 +160,10 @@ impl Shown<'_> {
             "context": wish.context,
             "chunk": wish.chunk,
             "dtype": format!("{:?}", wish.dtype).to_lowercase(),
+            "kept": plan.kept.map(|kept| match kept {
+                Kept::Dense => "dense",
+                Kept::Quantised => "quantised",
+            }),
             "weights": plan.weights(),
             "cache": plan.cache(),
             "activations": plan.activations(),
@@ -219,6 +228,9 @@ impl Shown<'_> {
             ]);
         }
         text.push_str(&table(&rows));
+        if let Some(kept) = plan.kept {
+            text.push_str(&format!("\nWeights: {}.\n", in_words(kept)));
+        }
         if plan.mapped > 0 {
             text.push_str(&format!(
                 "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::{WrongUsage, read_cases};
+use super::{Weights, WrongUsage, read_cases};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
@@ -111,6 +111,9 @@ pub struct Settings {
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     pub dtype: Option<String>,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    pub weights: Weights,
 }
 
 impl Default for Settings {
@@ -130,6 +133,7 @@ impl Default for Settings {
             allow_longer: false,
             device: "cpu".to_owned(),
             dtype: None,
+            weights: Weights::default(),
         }
     }
 }
@@ -207,6 +211,7 @@ impl Job {
             );
             let local = [
                 ("--dtype", s.dtype.is_some()),
+                ("--weights", s.weights != Weights::default()),
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
                 ("--stream", self.stream),
@@ -253,6 +258,7 @@ impl Job {
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
+            kept: s.weights.into(),
             ..LocalOptions::default()
         };
         let mut model = LocalModel::open(&self.model, &options)?;

@@ -51,6 +51,9 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: super::Weights,
     /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
@@ -109,11 +112,17 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let branches = Branches::default();
-    let wish =
-        Wish { context: room, chunk: args.chunk, logits: file.logits, dtype, devices: names, branches };
-    let places = plan::place(&args.model, &model.outline(), &wish, &devices)?;
-    let engine = Engine::new(model.load_split(places, dtype)?, args.chunk);
+    let wish = Wish {
+        context: room,
+        chunk: args.chunk,
+        logits: file.logits,
+        dtype,
+        devices: names,
+        branches: Branches::default(),
+        kept: args.weights.into(),
+    };
+    let placed = plan::place(&args.model, &model.outline(), &wish, &devices)?;
+    let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
     let mut cache = engine.decoder().cache(room)?;
     drop(loading);
 

@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::Dtype;
 
 use super::arch::Names;
-use super::layers::{GroupedInt8, Linear, Mlp};
+use super::layers::{Linear, Mlp, PackedWeight};
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, MlpSpec, ModelError};
 
@@ -30,6 +30,16 @@ pub enum Checkpoint {
     },
 }
 
+/// What is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kept {
+    /// Their values, made once: the faster way.
+    #[default]
+    Dense,
+    /// Nothing: a prefill makes the values of one map at a time, for every chunk anew. The same numbers in less memory.
+    Quantised,
+}
+
 /// Hands out the tensors of a checkpoint on a device in a dtype.
 #[derive(Debug)]
 pub struct Loader {
@@ -37,6 +47,7 @@ pub struct Loader {
     place: String,
     dtype: DType,
     device: Device,
+    kept: Kept,
     names: &'static Names,
     /// What stands before `embed_tokens` in a Hugging Face checkpoint.
     prefix: &'static str,
@@ -45,7 +56,7 @@ pub struct Loader {
 }
 
 /// llama.cpp's names for the parts of a layer and of the whole; those with a suffix replace the whole name.
-const GGUF_NAMES: [(&str, &str); 33] = [
+pub(super) const GGUF_NAMES: [(&str, &str); 33] = [
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
     ("lm_head", "output"),
@@ -112,6 +123,7 @@ impl Loader {
         names: &'static Names,
         spec: DecoderSpec,
         dtype: DType,
+        kept: Kept,
     ) -> Self {
         let prefix = match &checkpoint {
             Checkpoint::Safetensors { folder, .. } => PREFIXES
@@ -121,7 +133,7 @@ impl Loader {
             Checkpoint::Gguf(_) => "",
         };
         let device = Device::Cpu;
-        Loader { checkpoint, place, dtype, device, names, prefix, spec, used: HashSet::new() }
+        Loader { checkpoint, place, dtype, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
     /// What the decoder is made of.
@@ -198,14 +210,14 @@ impl Loader {
         self.linear_with(name, outputs, inputs, bias, None)
     }
 
-    /// [`Loader::linear`] with the dequantised weight already at hand (the tied output head).
+    /// [`Loader::linear`] with the values of the weight already at hand (the tied output head).
     pub(super) fn linear_with(
         &mut self,
         name: &str,
         outputs: usize,
         inputs: usize,
         bias: bool,
-        dense: Option<Tensor>,
+        shared: Option<Tensor>,
     ) -> Result<Linear, ModelError> {
         let bias = match bias {
             false => None,
@@ -214,7 +226,7 @@ impl Loader {
         let weight = format!("{name}.weight");
         let stored = self.stored_name(&weight);
         self.expect_shape(&stored, &[outputs, inputs])?;
-        let (loaded, quantised) = match &self.checkpoint {
+        let linear = match &self.checkpoint {
             Checkpoint::Safetensors { folder, fp8_block } => {
                 let tensor = match folder.view(&stored)?.dtype {
                     Dtype::F8_E4M3 => {
@@ -224,17 +236,20 @@ impl Loader {
                     }
                     _ => folder.tensor(&stored, &self.device, self.dtype)?,
                 };
-                (tensor, None)
+                match &shared {
+                    Some(shared) => Linear::shared(shared, bias)?,
+                    None => Linear::dense(&tensor, bias)?,
+                }
             }
             Checkpoint::Gguf(file) => {
                 let (bytes, dtype) = (file.tensor_bytes(&stored)?, self.block_type(file, &stored)?);
                 let order = self.row_order(&weight, outputs);
                 let columns = self.column_order(&weight, inputs);
-                self.blocks(bytes, dtype, [outputs, inputs], order, columns, dense.as_ref())?
+                self.blocks(bytes, dtype, [outputs, inputs], (order, columns), shared.as_ref(), bias)?
             }
         };
         self.used.insert(stored);
-        Ok(Linear::new(dense.unwrap_or(loaded), quantised, bias))
+        Ok(linear)
     }
 
     /// The gated block `name`.
@@ -292,13 +307,13 @@ impl Loader {
             }
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
             let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
-            let (dense, quantised) = self.blocks(bytes, dtype, [outputs, inputs], None, None, None)?;
             let bias = match spec.bias {
                 false => None,
                 true => Some(file.tensor_part(&bias_name, expert, &self.device, self.dtype)?),
             };
+            let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
             self.used.extend([weight, bias_name]);
-            Ok(Linear::new(dense, quantised, bias))
+            Ok(linear)
         };
         Ok(Mlp {
             gate: part("gate_proj", spec.intermediate, hidden)?,
@@ -386,24 +401,25 @@ impl Loader {
             (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
         }
         Ok(Mlp {
-            gate: Linear::new(gate, None, gate_bias),
-            up: Linear::new(up, None, up_bias),
-            down: Linear::new(down_weight, None, down_bias),
+            gate: Linear::dense(&gate, gate_bias)?,
+            up: Linear::dense(&up, up_bias)?,
+            down: Linear::dense(&down_weight, down_bias)?,
             activation: spec.activation,
         })
     }
 
-    /// A matrix from GGUF blocks: dense on the device (unless `dense` is that already), and repacked for decoding where that
-    /// pays, on the CPU in f32. `rows` and `columns` give for every canonical row and column the one in the file.
+    /// A map from GGUF blocks: packed where that pays, on the CPU in f32, else dense on the device. `order` gives for every
+    /// canonical row and column the one in the file; `shared` are the values, where they are at hand.
     fn blocks(
         &self,
         bytes: &[u8],
         dtype: BlockType,
         [outputs, inputs]: [usize; 2],
-        rows: Option<Vec<usize>>,
-        columns: Option<Vec<usize>>,
-        dense: Option<&Tensor>,
-    ) -> Result<(Tensor, Option<GroupedInt8>), ModelError> {
+        order: (Option<Vec<usize>>, Option<Vec<usize>>),
+        shared: Option<&Tensor>,
+        bias: Option<Tensor>,
+    ) -> Result<Linear, ModelError> {
+        let (rows, columns) = order;
         let bytes = match rows {
             None => Cow::Borrowed(bytes),
             Some(order) => {
@@ -414,26 +430,27 @@ impl Loader {
                 )
             }
         };
-        let matrix = match (dense, &columns) {
-            (Some(dense), None) => dense.clone(),
-            _ => {
+        // Columns in another order are no runs of blocks any more.
+        let pack = self.device.is_cpu() && self.dtype == DType::F32 && columns.is_none();
+        let packed = match pack {
+            true => PackedWeight::from_blocks(dtype, &bytes, outputs, inputs),
+            false => None,
+        };
+        Ok(match (packed, shared, columns) {
+            (Some(packed), Some(shared), _) => Linear::shared(shared, bias)?.decoding_with(packed),
+            (Some(packed), None, _) => Linear::quantised(packed, bias, self.kept == Kept::Dense)?,
+            (None, Some(shared), None) => Linear::shared(shared, bias)?,
+            (None, _, columns) => {
                 let values = gguf::dequantise(dtype, &bytes)
                     .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })?;
                 let mut matrix = Tensor::from_vec(values, (outputs, inputs), &Device::Cpu)?;
-                if let Some(order) = &columns {
+                if let Some(order) = columns {
                     let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
                     matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
                 }
-                matrix.to_dtype(self.dtype)?.to_device(&self.device)?
+                Linear::dense(&matrix.to_dtype(self.dtype)?.to_device(&self.device)?, bias)?
             }
-        };
-        // Columns in another order are no runs of blocks any more.
-        let repack = self.device.is_cpu() && self.dtype == DType::F32 && columns.is_none();
-        let quantised = match repack {
-            true => GroupedInt8::from_blocks(dtype, &bytes, outputs, inputs),
-            false => None,
-        };
-        Ok((matrix, quantised))
+        })
     }
 
     fn block_type(&self, file: &GgufFile, stored: &str) -> Result<BlockType, ModelError> {

@@ -25,10 +25,10 @@ pub mod weights;
 pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
 pub use error::ModelError;
-pub use layers::Phase;
-pub use loader::{Checkpoint, Loader};
+pub use layers::{Linear, PackedWeight, Phase};
+pub use loader::{Checkpoint, Kept, Loader};
 pub use open::OpenModel;
-pub use outline::{Outline, Repacked};
+pub use outline::{Outline, Packed, PackedBytes};
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,

@@ -6,7 +6,7 @@ use candle_core::{DType, Device};
 
 use super::arch::{self, Architecture};
 use super::weights::{GgufFile, SafetensorsFolder};
-use super::{Checkpoint, Decoder, DecoderSpec, Loader, ModelError, Outline};
+use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelError, Outline};
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded.
 pub struct OpenModel {
@@ -14,6 +14,7 @@ pub struct OpenModel {
     architecture: &'static Architecture,
     spec: DecoderSpec,
     place: String,
+    kept: Kept,
 }
 
 impl OpenModel {
@@ -29,7 +30,7 @@ impl OpenModel {
         let place = paths[0].display().to_string();
         let file = GgufFile::open(paths)?;
         let (architecture, spec) = arch::from_gguf(&file, &place)?;
-        Ok(OpenModel { checkpoint: Checkpoint::Gguf(file), architecture, spec, place })
+        Ok(OpenModel { checkpoint: Checkpoint::Gguf(file), architecture, spec, place, kept: Kept::default() })
     }
 
     fn open_folder(folder: &Path) -> Result<Self, ModelError> {
@@ -44,7 +45,7 @@ impl OpenModel {
         let folder_name = folder.display().to_string();
         let folder = SafetensorsFolder::open(folder)?;
         let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
-        Ok(OpenModel { checkpoint, architecture, spec, place: folder_name })
+        Ok(OpenModel { checkpoint, architecture, spec, place: folder_name, kept: Kept::default() })
     }
 
     /// What the decoder will be made of.
@@ -55,7 +56,7 @@ impl OpenModel {
     /// What a plan of its memory needs to know.
     pub fn outline(&self) -> Outline {
         match &self.checkpoint {
-            Checkpoint::Gguf(file) => Outline::from_gguf(file, self.spec.clone()),
+            Checkpoint::Gguf(file) => Outline::from_gguf(file, &self.architecture.names, self.spec.clone()),
             Checkpoint::Safetensors { folder, .. } => {
                 Outline { file_bytes: folder.file_bytes(), ..Outline::of(self.spec.clone()) }
             }
@@ -70,6 +71,11 @@ impl OpenModel {
         }
     }
 
+    /// The same with another choice of what is kept of quantised weights on the CPU ([`Kept::Dense`] unless told).
+    pub fn keeping(self, kept: Kept) -> Self {
+        OpenModel { kept, ..self }
+    }
+
     /// Loads the weights onto one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
         let devices = vec![device.clone(); self.spec.layers.len()];
@@ -79,6 +85,6 @@ impl OpenModel {
     /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
         let names = &self.architecture.names;
-        Decoder::load(Loader::new(self.checkpoint, self.place, names, self.spec, dtype), devices)
+        Decoder::load(Loader::new(self.checkpoint, self.place, names, self.spec, dtype, self.kept), devices)
     }
 }

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::arch;
+use super::arch::Names;
 use super::fetch::{ModelFiles, ModelKind};
+use super::loader::GGUF_NAMES;
 use super::weights::GgufFile;
-use super::{DecoderSpec, ModelError};
+use super::{DecoderSpec, Linear, ModelError, PackedWeight};
 
 /// The configs of released models: manifest name (also the file's) and text.
 const RELEASED: &[(&str, &str)] = &[
@@ -39,25 +41,36 @@ const RELEASED: &[(&str, &str)] = &[
 pub struct Outline {
     /// What the decoder will be made of.
     pub spec: DecoderSpec,
-    /// Of a quantised GGUF file: bytes of the copies that decoding reads, which are kept on the CPU in f32.
-    pub repacked: Option<Repacked>,
+    /// Of a quantised GGUF file: its weights that are packed on the CPU in f32.
+    pub packed: Option<Packed>,
     /// Bytes of the weight files; 0 where they are not here.
     pub file_bytes: u64,
 }
 
-/// Bytes of weights that are kept as they are quantised, repacked.
+/// The weights of a model that decoding reads packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repacked {
-    /// Of every layer.
-    pub layers: Vec<u64>,
-    /// Of the output head, tied or not.
-    pub head: u64,
+pub struct Packed {
+    /// Those of every layer.
+    pub layers: Vec<PackedBytes>,
+    /// That of the output head, tied or not.
+    pub head: PackedBytes,
+}
+
+/// Bytes of packed weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PackedBytes {
+    /// Packed.
+    pub packed: u64,
+    /// Their values in f32, where they are kept too.
+    pub dense: u64,
+    /// The most values that are made at once, where they are not kept.
+    pub scratch: u64,
 }
 
 impl Outline {
     /// From a decoder's description alone: dense weights, no file.
     pub fn of(spec: DecoderSpec) -> Self {
-        Outline { spec, repacked: None, file_bytes: 0 }
+        Outline { spec, packed: None, file_bytes: 0 }
     }
 
     /// From the text of a config.json, called `place` in errors.
@@ -94,31 +107,48 @@ impl Outline {
     fn from_gguf_parts(parts: &[PathBuf]) -> Result<Self, ModelError> {
         let Some(first) = parts.first() else { return Err(ModelError::NoFile) };
         let file = GgufFile::open(parts)?;
-        let (_, spec) = arch::from_gguf(&file, &first.display().to_string())?;
-        Ok(Self::from_gguf(&file, spec))
+        let (architecture, spec) = arch::from_gguf(&file, &first.display().to_string())?;
+        Ok(Self::from_gguf(&file, &architecture.names, spec))
     }
 
-    /// From an open GGUF file and what it describes.
-    pub(super) fn from_gguf(file: &GgufFile, spec: DecoderSpec) -> Self {
-        let mut repacked = Repacked { layers: vec![0; spec.layers.len()], head: 0 };
+    /// From an open GGUF file, whose names differ by `names`, and what it describes.
+    pub(super) fn from_gguf(file: &GgufFile, names: &Names, spec: DecoderSpec) -> Self {
+        let mut packed =
+            Packed { layers: vec![PackedBytes::default(); spec.layers.len()], head: PackedBytes::default() };
         let head = if spec.tied { "token_embd.weight" } else { "output.weight" };
         for info in file.tensors() {
-            // A byte a weight; a scale, and a minimum where the type has one, for every group.
-            let bytes = info.dtype.groups().map_or(0, |groups| {
-                let elements = info.elements() as u64;
-                let numbers = if groups.mins { 2 } else { 1 };
-                elements + elements / groups.columns as u64 * numbers * 4
-            });
-            let layer = info.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse().ok());
-            let layer: Option<usize> = layer;
-            match layer.and_then(|layer| repacked.layers.get_mut(layer)) {
-                Some(sum) => *sum += bytes,
-                None if info.name == head => repacked.head += bytes,
-                None => {}
-            }
+            let (count, rows, cols) = match *info.shape.as_slice() {
+                [rows, cols] => (1, rows, cols),
+                // Experts, each of them packed on its own.
+                [count, rows, cols] => (count as u64, rows, cols),
+                _ => continue,
+            };
+            let Some(bytes) = PackedWeight::bytes(info.dtype, rows as u64, cols as u64) else { continue };
+            let sum = match info.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+                None if info.name == head => &mut packed.head,
+                None => continue,
+                Some((layer, part)) => {
+                    let layer = layer.parse::<usize>().ok();
+                    let Some((spec, sum)) =
+                        layer.and_then(|i| spec.layers.get(i).zip(packed.layers.get_mut(i)))
+                    else {
+                        continue;
+                    };
+                    let part = part.strip_suffix(".weight").unwrap_or(part);
+                    let mut known = names.gguf.iter().chain(&GGUF_NAMES);
+                    let canonical = known.find(|(_, theirs)| *theirs == part).map_or(part, |(ours, _)| ours);
+                    if (names.gguf_columns)(canonical, spec, cols).is_some() {
+                        continue; // The loader moves its columns, and does not pack it.
+                    }
+                    sum
+                }
+            };
+            sum.packed += count * bytes;
+            sum.dense += info.elements() as u64 * 4;
+            sum.scratch = sum.scratch.max(Linear::scratch(rows as u64, cols as u64));
         }
-        let any = repacked.head > 0 || repacked.layers.iter().any(|&bytes| bytes > 0);
-        Outline { spec, repacked: any.then_some(repacked), file_bytes: file.file_bytes() }
+        let any = packed.head.packed > 0 || packed.layers.iter().any(|layer| layer.packed > 0);
+        Outline { spec, packed: any.then_some(packed), file_bytes: file.file_bytes() }
     }
 
     /// The outline of a released model by its manifest's name, if its config is compiled in.

@@ -165,6 +165,25 @@ fn a_plan_says_what_is_not_known_does_not_fit_or_is_longer_than_the_model() {
 }
 
 #[test]
+fn a_plan_of_a_quantised_file_says_what_is_kept_and_keeps_less_where_memory_is_short() {
+    let home = tempfile::tempdir().unwrap();
+    let file = fixture("gguf-gpt-oss-mxfp4").join("model.gguf");
+    let plan = |args: &[&str]| planned(home.path(), &[&[file.to_str().unwrap()], args].concat());
+    let gigabytes = |plan: &Json| format!("{}", plan["total"].as_f64().unwrap() / 1e9);
+    let (dense, quantised) = (plan(&["--weights", "dense"]), plan(&["--weights", "quantised"]));
+    assert_eq!((&dense["kept"], &quantised["kept"]), (&json!("dense"), &json!("quantised")));
+    assert!(dense["weights"].as_u64() > quantised["weights"].as_u64(), "{dense} {quantised}");
+    assert_eq!(plan(&["--memory", &gigabytes(&dense)])["kept"], "dense");
+    let short = plan(&["--memory", &gigabytes(&quantised)]);
+    assert_eq!((&short["kept"], &short["fits"]), (&json!("quantised"), &json!(true)));
+    // Half precision has one form of weights only.
+    assert_eq!(plan(&["--dtype", "bf16"])["kept"], Json::Null);
+    let args = ["model", "plan", file.to_str().unwrap(), "--memory", &gigabytes(&quantised)];
+    let (_, out, _) = palimpsest(home.path(), &args);
+    assert!(out.contains("quantised weights are kept packed alone"), "{out}");
+}
+
+#[test]
 fn a_trace_with_the_layers_split_between_two_devices_is_bit_equal_to_one_without() {
     let home = tempfile::tempdir().unwrap();
     for name in SPLIT {
@@ -196,12 +215,13 @@ fn the_peak_memory_of_the_real_models_is_the_planned_one_within_a_tenth() {
     }
     for model in ["smollm2-135m", "gemma3-270m"] {
         for tokens in [4096, 8192] {
-            peak_is_planned(model, tokens);
+            peak_is_planned(model, tokens, "dense");
         }
+        peak_is_planned(model, 4096, "quantised");
     }
 }
 
-fn peak_is_planned(model: &str, length: usize) {
+fn peak_is_planned(model: &str, length: usize, weights: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (tokens, out, stats) = (path("tokens.json"), path("out.safetensors"), path("stats.json"));
@@ -217,16 +237,40 @@ fn peak_is_planned(model: &str, length: usize) {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
-    run(&["trace", "--model", model, "--tokens", &tokens, "--out", &out, "--stats", &stats]);
+    run(&[
+        "trace",
+        "--model",
+        model,
+        "--tokens",
+        &tokens,
+        "--out",
+        &out,
+        "--stats",
+        &stats,
+        "--weights",
+        weights,
+    ]);
     // After the trace, which fetches the file where it is not here: the plan is then of the file.
-    let plan = run(&["model", "plan", model, "--context", &length.to_string(), "--together", "1", "--json"]);
+    let length = length.to_string();
+    let plan = run(&[
+        "model",
+        "plan",
+        model,
+        "--context",
+        &length,
+        "--together",
+        "1",
+        "--weights",
+        weights,
+        "--json",
+    ]);
     let plan: Json = serde_json::from_slice(&plan).unwrap();
     let stats: Json = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
     let (planned, measured) = (&plan["peak_resident"], &stats["peak_resident_bytes"]);
     let (planned, measured) = (planned.as_f64().unwrap(), measured.as_f64().unwrap());
     assert!(
         (planned / measured - 1.0).abs() < 0.1,
-        "{model}, {length} tokens: planned {planned}, measured {measured}"
+        "{model}, {length} tokens, {weights}: planned {planned}, measured {measured}"
     );
-    println!("{model}, {length} tokens: planned {planned}, measured {measured}");
+    println!("{model}, {length} tokens, {weights}: planned {planned}, measured {measured}");
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use candle_core::DType;
 use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Device};
+use palimpsest::engine::Engine;
+use palimpsest::model::{Kept, OpenModel};
 
 use super::checkpoint::Llama;
 use super::reference::{TokensFile, differences, expected, tolerance, traced};
@@ -118,6 +120,24 @@ fn quantised_prefill_equals_dequantised_safetensors_and_decoding_equals_prefill_
         let decoded = decode(&engine, &mut cache, &tokens()[44..]);
         let difference = apart(&decoded, &found);
         assert!(difference < DECODE, "{dtype:?}: decoding is off by {difference:e}");
+    }
+}
+
+#[test]
+fn a_model_of_which_only_quantised_weights_are_kept_gives_the_same_bits_in_prefill_and_decoding() {
+    let dir = tempfile::tempdir().unwrap();
+    for (dtype, tied, hidden) in
+        [(GgmlDType::Q4_1, true, 64), (GgmlDType::Q4_0, false, 64), (GgmlDType::Q6K, false, 256)]
+    {
+        let model = Llama::random(hidden, tied, false);
+        let path = model.write_gguf(&dir.path().join("model.gguf"), dtype);
+        let results = [Kept::Dense, Kept::Quantised].map(|kept| {
+            let model = OpenModel::open(std::slice::from_ref(&path)).unwrap().keeping(kept);
+            let engine = Engine::new(model.load(&Device::Cpu, DType::F32).unwrap(), 16);
+            let (logits, mut cache) = prefill(&engine, &tokens()[..44], 16);
+            (logits, decode(&engine, &mut cache, &tokens()[44..]))
+        });
+        assert!(results[0] == results[1], "{dtype:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use candle_core::{DType, Device};
 use super::DEFAULT_CHUNK;
 use super::device::DeviceName;
 use crate::attention::KEY_PART;
-use crate::model::{Outline, branch_bytes, cache_bytes};
+use crate::model::{Kept, Outline, PackedBytes, branch_bytes, cache_bytes};
 
 mod arithmetic;
 #[cfg(feature = "cuda")]
@@ -39,6 +39,8 @@ pub struct Wish {
     pub devices: Vec<DeviceName>,
     /// Branches of what is in the cache, beside it.
     pub branches: Branches,
+    /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: their values too where they fit.
+    pub kept: Option<Kept>,
 }
 
 /// Continuations of the same tokens that decode together.
@@ -103,6 +105,8 @@ pub struct Plan {
     /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
     /// back when it runs short, so they are no part of what must be free.
     pub mapped: u64,
+    /// What is kept of quantised weights on the CPU in f32; `None` where there are none such.
+    pub kept: Option<Kept>,
 }
 
 /// The process itself on the CPU: code, tables, the allocator's spare room, threads. Measured, rounded up.
@@ -110,13 +114,25 @@ const PROCESS: u64 = 32 << 20;
 
 impl Plan {
     /// The plan for a model and a wish, with layers split between devices of so many free bytes (`None`: not known).
+    ///
+    /// Where quantised weights may be kept in either way, it keeps their values too, for the faster prefill, unless only the plan
+    /// without them fits.
     pub fn new(outline: &Outline, wish: &Wish, free: &[Option<u64>]) -> Self {
+        let dense = Self::keeping(outline, wish, free, wish.kept.unwrap_or_default());
+        if wish.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
+            return dense;
+        }
+        let quantised = Self::keeping(outline, wish, free, Kept::Quantised);
+        if quantised.fits(free) == Some(false) { dense } else { quantised }
+    }
+
+    fn keeping(outline: &Outline, wish: &Wish, free: &[Option<u64>], kept: Kept) -> Self {
         let spec = &outline.spec;
         let size = wish.dtype.size_in_bytes() as u64;
         let chunk = wish.chunk.min(wish.context.max(1));
-        // A copy for decoding is kept of quantised weights on the CPU in f32.
+        // What decoding reads of quantised weights is packed on the CPU in f32.
         let on_cpu = wish.devices.iter().all(|d| *d == DeviceName::Cpu);
-        let repacked = outline.repacked.as_ref().filter(|_| on_cpu && wish.dtype == DType::F32);
+        let packed = outline.packed.as_ref().filter(|_| on_cpu && wish.dtype == DType::F32);
         let cache = |i: usize| {
             let mixer = &spec.layers[i].mixer;
             let bytes = cache_bytes(mixer, wish.context, chunk, wish.dtype).and_then(|trunk| {
@@ -126,17 +142,24 @@ impl Plan {
             // More than any number holds: more than any machine has, and small enough to be added up.
             bytes.map_or(u64::MAX >> 16, n)
         };
-        let weights = |i: usize| {
-            arithmetic::layer_weights(spec, &spec.layers[i], size)
-                + repacked.and_then(|r| r.layers.get(i)).copied().unwrap_or(0)
+        let packed_layer = |i: usize| packed.and_then(|p| p.layers.get(i)).copied().unwrap_or_default();
+        // The packed bits come on top of the values, or in their place.
+        let with_packed = |dense: u64, of: PackedBytes| match kept {
+            Kept::Dense => dense + of.packed,
+            Kept::Quantised => dense.saturating_sub(of.dense) + of.packed,
         };
+        let scratch = |of: PackedBytes| if kept == Kept::Quantised { of.scratch } else { 0 };
+        let weights =
+            |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
         let embedding = n(spec.vocab) * n(spec.hidden) * size;
-        let head =
-            repacked.map_or(0, |r| r.head) + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
+        let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
+        // The values of a tied head are the embedding, which is there anyhow.
+        let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
+        let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
         let parts = Parts {
             layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
             first: embedding,
-            last: head + if spec.tied { 0 } else { embedding },
+            last: head,
         };
         let places = split(&parts, &in_shares(&wish.devices, free));
         let (first, last) = (places.first().copied(), places.last().copied());
@@ -151,6 +174,7 @@ impl Plan {
                 cache: own().map(cache).sum(),
                 activations: widest(&|i| {
                     arithmetic::layer_activations(spec, &spec.layers[i], wish, l, device)
+                        + scratch(packed_layer(i))
                 }),
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i])).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], wish)).sum::<u64>()
@@ -164,16 +188,20 @@ impl Plan {
                 share.weights += head;
                 // A tied head is the embedding itself where it lies on the same device, else a copy of it.
                 let same = first.is_some_and(|first| wish.devices[first] == device);
-                if !(spec.tied && same) {
+                if spec.tied && !same {
                     share.weights += embedding;
                 }
                 // The logits, their sizes and the sums' input, in f32.
                 share.activations += 3 * n(wish.logits.max(1)) * n(spec.vocab) * 4;
+                if !spec.tied {
+                    share.activations += scratch(packed_head);
+                }
             }
             share
         });
         let shares = shares.collect();
-        Plan { shares, places, mapped: if on_cpu { outline.file_bytes } else { 0 } }
+        let kept = packed.is_some().then_some(kept);
+        Plan { shares, places, mapped: if on_cpu { outline.file_bytes } else { 0 }, kept }
     }
 
     fn sum(&self, of: impl Fn(&Share) -> u64) -> u64 {
@@ -257,16 +285,43 @@ pub struct DoesNotFit {
     remedies: String,
 }
 
-/// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit: one device a layer.
+/// Where every layer goes, and what is kept of quantised weights.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// One device a layer.
+    pub devices: Vec<Device>,
+    /// What is kept on the CPU in f32.
+    pub kept: Kept,
+}
+
+/// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit.
 pub fn place(
     model: &str,
     outline: &Outline,
     wish: &Wish,
     devices: &[Device],
-) -> Result<Vec<Device>, Box<DoesNotFit>> {
+) -> Result<Placement, Box<DoesNotFit>> {
     let free: Vec<Option<u64>> = devices.iter().map(available_bytes).collect();
     let plan = check(model, outline, wish, &free)?;
-    Ok(plan.places.iter().filter_map(|&place| devices.get(place).cloned()).collect())
+    if let Some(kept) = plan.kept {
+        tracing::info!("{model}: {}", in_words(kept));
+    }
+    Ok(Placement {
+        devices: plan.places.iter().filter_map(|&place| devices.get(place).cloned()).collect(),
+        kept: plan.kept.unwrap_or_default(),
+    })
+}
+
+/// What is kept of quantised weights, as a sentence without its first capital.
+pub fn in_words(kept: Kept) -> &'static str {
+    match kept {
+        Kept::Dense => {
+            "quantised weights are dequantised once, for the prefill, and kept packed for decoding"
+        }
+        Kept::Quantised => {
+            "quantised weights are kept packed alone, and each is dequantised for every prefill chunk (the same numbers, slower)"
+        }
+    }
 }
 
 /// Refuses a wish that does not fit the free bytes of its devices.
@@ -312,6 +367,9 @@ fn remedies(outline: &Outline, wish: &Wish, free: &[Option<u64>], needed: u64) -
     }
     if wish.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
         found.push("--together 1".to_owned());
+    }
+    if wish.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
+        found.push("--weights quantised".to_owned());
     }
     if wish.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
         found.push("--dtype bf16".to_owned());

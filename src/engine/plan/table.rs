@@ -18,8 +18,8 @@ pub const CONTEXTS: [(&str, usize); 4] =
 /// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
 pub fn on_cards(outline: &Outline, context: usize, cards: usize) -> (Plan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    let branches = Branches::STALE;
-    let wish = Wish { context, chunk: DEFAULT_CHUNK, logits: 1, dtype: DType::BF16, devices, branches };
+    let (dtype, branches, kept) = (DType::BF16, Branches::STALE, None);
+    let wish = Wish { context, chunk: DEFAULT_CHUNK, logits: 1, dtype, devices, branches, kept };
     let free = vec![Some(A100_80GB); cards];
     let plan = Plan::new(outline, &wish, &free);
     let fits = plan.fits(&free) == Some(true);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::Outline;
+use crate::model::weights::BlockType;
+use crate::model::{Kept, Outline, Packed, PackedBytes, PackedWeight};
 
 fn outline(name: &str) -> Outline {
     match Outline::released(name) {
@@ -10,7 +11,8 @@ fn outline(name: &str) -> Outline {
 
 fn wish(context: usize) -> Wish {
     let devices = vec![DeviceName::Cpu];
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches: Branches::default() }
+    let branches = Branches::default();
+    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept: None }
 }
 
 fn bf16(context: usize, cards: usize) -> Wish {
@@ -114,6 +116,55 @@ fn a_plan_fits_when_every_device_has_what_is_asked_of_it() {
     assert_eq!(plan.fits(&small), Some(false));
     // Split by those sizes it fits again.
     assert_eq!(Plan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
+}
+
+/// SmolLM2 with all its matrices in Q4_1.
+fn quantised() -> Outline {
+    let model = outline("smollm2-135m");
+    let of = |sizes: &[(u64, u64)]| {
+        let mut sum = PackedBytes::default();
+        for &(rows, cols) in sizes {
+            sum.packed += PackedWeight::bytes(BlockType::Q4_1, rows, cols).unwrap_or_default();
+            sum.dense += rows * cols * 4;
+            sum.scratch = sum.scratch.max(rows * cols * 4);
+        }
+        sum
+    };
+    let layer = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)];
+    let packed = Packed { layers: vec![of(&layer); model.spec.layers.len()], head: of(&[(49_152, 576)]) };
+    Outline { packed: Some(packed), ..model }
+}
+
+#[test]
+fn quantised_weights_are_kept_alone_only_where_their_values_do_not_fit_beside_them() {
+    let model = quantised();
+    let planned = |kept, free| Plan::new(&model, &Wish { kept, ..wish(4096) }, &[free]);
+    let (dense, least) = (planned(Some(Kept::Dense), None), planned(Some(Kept::Quantised), None));
+    // 20 bytes for 32 weights; norms and the embedding, which is the values of the head, in f32 either way.
+    let (all, matrices, embedding) = (134_515_008, 30 * 3_538_944, 49_152 * 576);
+    assert_eq!(dense.weights(), all * 4 + (matrices + embedding) * 20 / 32);
+    assert_eq!(least.weights(), (all - matrices) * 4 + (matrices + embedding) * 20 / 32);
+    assert_eq!(least.activations(), dense.activations() + 1536 * 576 * 4);
+    // Without a word the plan decides by what is free.
+    let kept = |free| planned(None, free).kept;
+    assert_eq!(kept(None), Some(Kept::Dense));
+    assert_eq!(kept(Some(dense.total())), Some(Kept::Dense));
+    assert_eq!(kept(Some(dense.total() - 1)), Some(Kept::Quantised));
+    assert_eq!(planned(None, Some(least.total())).fits(&[Some(least.total())]), Some(true));
+    assert_eq!(planned(None, Some(least.total() - 1)).fits(&[Some(least.total() - 1)]), Some(false));
+    // Where there is nothing packed there is nothing to decide.
+    assert_eq!(Plan::new(&model, &bf16(4096, 1), &[Some(1)]).kept, None);
+    assert_eq!(Plan::new(&outline("smollm2-135m"), &wish(4096), &[Some(1)]).kept, None);
+}
+
+#[test]
+fn a_refusal_of_dense_weights_names_the_quantised_ones_that_fit() {
+    let model = quantised();
+    let forced = Wish { kept: Some(Kept::Dense), ..wish(4096) };
+    let free = Plan::new(&model, &forced, &[None]).total() - 1;
+    let Err(refusal) = check("m", &model, &forced, &[Some(free)]) else { panic!("it was granted") };
+    assert!(refusal.to_string().contains("--weights quantised"), "{refusal}");
+    assert!(check("m", &model, &wish(4096), &[Some(free)]).is_ok());
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Attention {
         let l = x.dim(0)?;
 
         // 1. Project: (l, heads or kv_heads, head_dim), and the gate (l, heads * head_dim).
-        let q = self.q.forward(x, phase)?;
+        let [q, k, v] = Linear::together([&self.q, &self.k, &self.v], x, phase)?;
         let (mut q, gate) = if gated {
             let both = q.reshape((l, heads, 2 * head_dim))?;
             let gate = both.narrow(2, head_dim, head_dim)?.contiguous()?.reshape((l, heads * head_dim))?;
@@ -45,8 +45,7 @@ impl Attention {
         } else {
             (q, None)
         };
-        let mut k = self.k.forward(x, phase)?;
-        let v = self.v.forward(x, phase)?.reshape((l, kv_heads, head_dim))?;
+        let (mut k, v) = (k, v.reshape((l, kv_heads, head_dim))?);
 
         // 2. Norm queries and keys, whole or head by head.
         if self.spec.qk_norm == QkNorm::PerHead {

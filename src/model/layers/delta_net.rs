@@ -58,20 +58,20 @@ impl Projected {
 impl DeltaNet {
     /// (l, hidden) -> (l, hidden), for the tokens after `past`.
     pub fn forward(&self, layer: usize, x: &Tensor, past: &mut Past<'_>, phase: Phase) -> Result<Tensor> {
-        let projected = self.project(x, phase)?;
+        let (projected, z) = self.project(x, phase)?;
         let out = past.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
             self.read(site, &projected.narrow(&rows)?, state, phase, observer)
         })?;
-        self.close(x, &out, phase)
+        self.close(&z, &out, phase)
     }
 
-    /// What is read and written, and how much of it: from (l, hidden).
-    fn project(&self, x: &Tensor, phase: Phase) -> Result<Projected> {
-        let qkv = self.qkv.forward(x, phase)?;
-        let beta = candle_nn::ops::sigmoid(&self.b.forward(x, phase)?.to_dtype(DType::F32)?)?;
-        let step = self.a.forward(x, phase)?.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
+    /// What is read and written, how much of it, and the gate (l, values): from (l, hidden).
+    fn project(&self, x: &Tensor, phase: Phase) -> Result<(Projected, Tensor)> {
+        let [qkv, z, b, a] = Linear::together([&self.qkv, &self.z, &self.b, &self.a], x, phase)?;
+        let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
+        let step = a.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
         let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
-        Ok(Projected { qkv, g, beta })
+        Ok((Projected { qkv, g, beta }, z))
     }
 
     /// From one state to the next over l tokens that follow each other: (l, value_heads, value_dim) f32.
@@ -103,13 +103,14 @@ impl DeltaNet {
         Ok((out, DeltaState { conv, state }))
     }
 
-    /// Norms each head of what was read (l, value_heads, value_dim), gates it by the inputs `x` and projects it back:
+    /// Norms each head of what was read (l, value_heads, value_dim), gates it by `z` (l, values) and projects it back:
     /// (l, hidden).
-    fn close(&self, x: &Tensor, out: &Tensor, phase: Phase) -> Result<Tensor> {
-        let z = self.z.forward(x, phase)?.to_dtype(DType::F32)?.reshape(out.dims())?;
+    fn close(&self, z: &Tensor, out: &Tensor, phase: Phase) -> Result<Tensor> {
+        let (l, dtype) = (z.dim(0)?, z.dtype());
+        let z = z.to_dtype(DType::F32)?.reshape(out.dims())?;
         let size = (out.sqr()?.mean_keepdim(2)? + self.eps)?.sqrt()?.recip()?;
         let out = out.broadcast_mul(&size)?.broadcast_mul(&self.norm)?.mul(&z.silu()?)?;
-        let out = out.reshape((x.dim(0)?, self.spec.values()))?.to_dtype(x.dtype())?;
+        let out = out.reshape((l, self.spec.values()))?.to_dtype(dtype)?;
         self.out.forward(&out, phase)
     }
 

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::linear::product;
+use super::linear::dense_product;
 use super::{Mlp, Phase};
 use crate::model::{ExpertsSpec, Routing};
 use crate::stats;
@@ -27,7 +27,7 @@ impl Experts {
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         // 1. Route: logits f32 (l, experts), and for every expert the tokens that it gets, with their weights.
         let routing = stats::linear();
-        let mut logits = product(&x.to_dtype(DType::F32)?, &self.router, phase)?;
+        let mut logits = dense_product(&x.to_dtype(DType::F32)?, &self.router.t()?, phase)?;
         if let Some(bias) = &self.router_bias {
             logits = logits.broadcast_add(bias)?;
         }

@@ -17,7 +17,7 @@ pub(in crate::model) struct Mlp {
 impl Mlp {
     /// (l, hidden) -> (l, hidden)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        let (gate, up) = (self.gate.forward(x, phase)?, self.up.forward(x, phase)?);
+        let [gate, up] = Linear::together([&self.gate, &self.up], x, phase)?;
         let gated = self.activation.gated(gate, &up)?;
         self.down.forward(&gated, phase)
     }

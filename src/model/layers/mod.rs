@@ -9,17 +9,19 @@ mod attention;
 mod delta_net;
 mod delta_rule;
 mod experts;
-mod grouped;
+mod lanes;
 mod linear;
 mod mlp;
+mod packed;
+mod product;
 mod rope;
 
 pub(super) use attention::Attention;
 pub(super) use delta_net::DeltaNet;
 pub(super) use experts::Experts;
-pub(super) use grouped::GroupedInt8;
-pub(super) use linear::Linear;
+pub use linear::Linear;
 pub(super) use mlp::Mlp;
+pub use packed::PackedWeight;
 pub(super) use rope::Rope;
 
 /// What a forward pass is for, which decides how quantised weights are multiplied.

@@ -31,7 +31,7 @@ fn weights() -> [Tensor; 9] {
 
 fn block(dtype: DType) -> DeltaNet {
     let [qkv, z, b, a, conv, decay, dt_bias, norm, out] = weights();
-    let linear = |w: Tensor| Linear::new(w.to_dtype(dtype).unwrap(), None, None);
+    let linear = |w: Tensor| Linear::dense(&w.to_dtype(dtype).unwrap(), None).unwrap();
     let (qkv, z, b, a, out) = (linear(qkv), linear(z), linear(b), linear(a), linear(out));
     DeltaNet { spec: SPEC, qkv, z, b, a, conv, decay, dt_bias, norm, eps: EPS, out }
 }
@@ -56,9 +56,9 @@ fn advance(
     state: &DeltaState,
     phase: Phase,
 ) -> (Tensor, DeltaState) {
-    let projected = block.project(x, phase).unwrap();
+    let (projected, z) = block.project(x, phase).unwrap();
     let (out, state) = block.read(site, &projected, state, phase, &mut NoObserver).unwrap();
-    (block.close(x, &out, phase).unwrap(), state)
+    (block.close(&z, &out, phase).unwrap(), state)
 }
 
 /// The definition.

@@ -1,8 +1,8 @@
 //! How the elements of a GGUF tensor are stored: the types, their sizes, and what their bytes mean.
 //!
 //! Owns the bit layouts of ggml's blocks. The header reads type codes with it; the file and the loader dequantise with it;
-//! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight, one scale and minimum for 16 or 32 of
-//! them) hold every block type without loss.
+//! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight; for 16 or 32 of them a whole-numbered multiple
+//! of the block's scale, and of its minimum) hold every block type without loss.
 //!
 //! Source: the block structures of ggml (`ggml-common.h`), as the `gguf` Python package reads them.
 
@@ -47,6 +47,23 @@ pub(in crate::model) struct Groups {
     pub columns: usize,
     /// Whether a group has a minimum besides its scale.
     pub mins: bool,
+    /// Whether the groups of a block have scales of their own, by whole-numbered codes.
+    pub codes: bool,
+    /// Whether quants are signed.
+    pub signed: bool,
+    /// Whether quants fit 4 bits (-8 to 7, or 0 to 15).
+    pub nibbles: bool,
+}
+
+impl Groups {
+    /// What must be added to a quant so that it is not below zero.
+    pub fn added(self) -> u8 {
+        match (self.signed, self.nibbles) {
+            (false, _) => 0,
+            (true, true) => 8,
+            (true, false) => 128,
+        }
+    }
 }
 
 impl BlockType {
@@ -171,59 +188,72 @@ impl BlockType {
             Self::Q3K | Self::Q6K => (16, false),
             Self::Q2K => (16, true),
         };
-        Some(Groups { columns, mins })
+        Some(Groups {
+            columns,
+            mins,
+            codes: self.columns() > columns,
+            signed: !mins,
+            nibbles: matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q2K | Self::Q3K | Self::Q4K),
+        })
     }
 
-    /// One block of a quantised type as groups: weight i of the block is `scales[g] * quants[i] + mins[g]`, g its group, where
-    /// `quants` is (columns of the block), `scales` and `mins` (groups of the block); `mins` is left alone where the type has
-    /// none. Dense types have no groups and leave all alone.
+    /// One block of a quantised type as groups, and the block's scale d and minimum m: weight i of the block is
+    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`, g its group, where `quants` is (columns of the block), `codes` and
+    /// `min_codes` (groups of the block). Both codes are 1 where a block is one group; `min_codes` is left alone where the type
+    /// has no minima. Dense types have no groups and leave all alone.
     pub(in crate::model) fn unpack(
         self,
         block: &[u8],
         quants: &mut [i8],
-        scales: &mut [f32],
-        mins: &mut [f32],
-    ) {
+        codes: &mut [i8],
+        min_codes: &mut [i8],
+    ) -> (f32, f32) {
+        // A block of 32 columns is one group.
+        if self.columns() == 32 {
+            codes[0] = 1;
+            if let Some(min) = min_codes.first_mut() {
+                *min = 1;
+            }
+        }
         match self {
-            Self::F32 | Self::F16 | Self::BF16 => {}
+            Self::F32 | Self::F16 | Self::BF16 => (0.0, 0.0),
             Self::Q8_0 => {
-                scales[0] = half(block, 0);
                 for (q, &byte) in quants.iter_mut().zip(&block[2..]) {
                     *q = byte.cast_signed();
                 }
+                (half(block, 0), 0.0)
             }
             Self::Q4_0 => {
-                scales[0] = half(block, 0);
                 nibbles(&block[2..], quants, |nibble, _| nibble - 8);
+                (half(block, 0), 0.0)
             }
             Self::Q4_1 => {
-                (scales[0], mins[0]) = (half(block, 0), half(block, 2));
                 nibbles(&block[4..], quants, |nibble, _| nibble);
+                (half(block, 0), half(block, 2))
             }
             Self::Q5_0 => {
-                scales[0] = half(block, 0);
                 let fifth = fifth_bits(&block[2..]);
                 nibbles(&block[6..], quants, |nibble, i| (nibble | fifth(i)) - 16);
+                (half(block, 0), 0.0)
             }
             Self::Q5_1 => {
-                (scales[0], mins[0]) = (half(block, 0), half(block, 2));
                 let fifth = fifth_bits(&block[4..]);
                 nibbles(&block[8..], quants, |nibble, i| nibble | fifth(i));
+                (half(block, 0), half(block, 2))
             }
             Self::Mxfp4 => {
-                scales[0] = half_e8m0(block[0]);
                 nibbles(&block[1..], quants, |nibble, _| E2M1_DOUBLED[nibble as usize]);
+                (half_e8m0(block[0]), 0.0)
             }
-            Self::Q2K => unpack_q2k(block, quants, scales, mins),
-            Self::Q3K => unpack_q3k(block, quants, scales),
+            Self::Q2K => unpack_q2k(block, quants, codes, min_codes),
+            Self::Q3K => unpack_q3k(block, quants, codes),
             Self::Q4K => {
-                scales_and_mins_k(block, scales, mins);
                 for (quants, bytes) in quants.chunks_exact_mut(64).zip(block[16..].chunks_exact(32)) {
                     nibbles(bytes, quants, |nibble, _| nibble);
                 }
+                codes_k(block, codes, min_codes)
             }
             Self::Q5K => {
-                scales_and_mins_k(block, scales, mins);
                 let (fifth, low) = block[16..].split_at(32);
                 let pairs = quants.chunks_exact_mut(64).zip(low.chunks_exact(32)).enumerate();
                 for (pair, (quants, bytes)) in pairs {
@@ -231,8 +261,9 @@ impl BlockType {
                         nibble | (fifth[i % 32] >> (2 * pair + i / 32) & 1).cast_signed() << 4
                     });
                 }
+                codes_k(block, codes, min_codes)
             }
-            Self::Q6K => unpack_q6k(block, quants, scales),
+            Self::Q6K => unpack_q6k(block, quants, codes),
         }
     }
 }
@@ -280,12 +311,13 @@ fn read_dense(dtype: BlockType, bytes: &[u8], out: &mut [f32]) {
 
 fn dequantise_groups(dtype: BlockType, groups: Groups, bytes: &[u8], out: &mut [f32]) {
     let mut quants = [0i8; SUPER];
-    let (mut scales, mut mins) = ([0f32; MOST_GROUPS], [0f32; MOST_GROUPS]);
+    let (mut codes, mut min_codes) = ([0i8; MOST_GROUPS], [0i8; MOST_GROUPS]);
     let quants = &mut quants[..dtype.columns()];
     for (block, out) in bytes.chunks_exact(dtype.bytes()).zip(out.chunks_exact_mut(dtype.columns())) {
-        dtype.unpack(block, quants, &mut scales, &mut mins);
+        let (d, m) = dtype.unpack(block, quants, &mut codes, &mut min_codes);
         let of_groups = out.chunks_exact_mut(groups.columns).zip(quants.chunks_exact(groups.columns));
-        for ((out, quants), (scale, min)) in of_groups.zip(scales.iter().zip(&mins)) {
+        for ((out, quants), (&code, &min_code)) in of_groups.zip(codes.iter().zip(&min_codes)) {
+            let (scale, min) = (d * f32::from(code), m * f32::from(min_code));
             for (value, &q) in out.iter_mut().zip(quants) {
                 *value = scale * f32::from(q);
                 if groups.mins {
@@ -328,19 +360,19 @@ fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> i8 {
     move |i| if bits >> i & 1 == 1 { 16 } else { 0 }
 }
 
-/// The eight scales and minima of a Q4_K or Q5_K block: d, dmin, then 6 bits each in 12 bytes. The first four scales and minima
+/// The eight codes of scales and minima of a Q4_K or Q5_K block: d, dmin, then 6 bits each in 12 bytes. The first four of both
 /// are the low six bits of bytes 0-3 and 4-7; of the others, bytes 8-11 hold the low halves and the two bits over the first ones the
-/// high parts.
-fn scales_and_mins_k(block: &[u8], scales: &mut [f32], mins: &mut [f32]) {
-    let (d, dmin) = (half(block, 0), half(block, 2));
+/// high parts. Minima are subtracted.
+fn codes_k(block: &[u8], codes: &mut [i8], min_codes: &mut [i8]) -> (f32, f32) {
     let packed = &block[4..16];
     for i in 0..4 {
         let (scale, min, both) = (packed[i], packed[i + 4], packed[i + 8]);
-        scales[i] = d * f32::from(scale & 63);
-        mins[i] = -(dmin * f32::from(min & 63));
-        scales[i + 4] = d * f32::from(both & 15 | scale >> 6 << 4);
-        mins[i + 4] = -(dmin * f32::from(both >> 4 | min >> 6 << 4));
+        codes[i] = (scale & 63).cast_signed();
+        min_codes[i] = (min & 63).cast_signed();
+        codes[i + 4] = (both & 15 | scale >> 6 << 4).cast_signed();
+        min_codes[i + 4] = (both >> 4 | min >> 6 << 4).cast_signed();
     }
+    (half(block, 0), -half(block, 2))
 }
 
 /// Two-bit quants at byte `at`, low pairs first: each run of 32 bytes holds 4 runs of 32 quants. `quant` makes a quant of the pair and
@@ -352,36 +384,36 @@ fn pairs_of_bits(block: &[u8], at: usize, quants: &mut [i8], quant: impl Fn(i8, 
     }
 }
 
-/// 16 bytes of 4-bit scale and 4-bit minimum, 64 bytes of 2-bit quants, d, dmin.
-fn unpack_q2k(block: &[u8], quants: &mut [i8], scales: &mut [f32], mins: &mut [f32]) {
-    let (d, dmin) = (half(block, 80), half(block, 82));
-    for ((scale, min), &packed) in scales.iter_mut().zip(mins).zip(&block[..16]) {
-        *scale = d * f32::from(packed & 15);
-        *min = -(dmin * f32::from(packed >> 4));
+/// 16 bytes of 4-bit scale and 4-bit minimum, 64 bytes of 2-bit quants, d, dmin. Minima are subtracted.
+fn unpack_q2k(block: &[u8], quants: &mut [i8], codes: &mut [i8], min_codes: &mut [i8]) -> (f32, f32) {
+    for ((code, min_code), &packed) in codes.iter_mut().zip(min_codes).zip(&block[..16]) {
+        *code = (packed & 15).cast_signed();
+        *min_code = (packed >> 4).cast_signed();
     }
     pairs_of_bits(block, 16, quants, |q, _| q);
+    (half(block, 80), -half(block, 82))
 }
 
 /// 32 bytes of third bits (set: not minus 4), 64 bytes of 2-bit quants, 16 6-bit scales (8 bytes of low halves, 4 bytes of high pairs), d.
-fn unpack_q3k(block: &[u8], quants: &mut [i8], scales: &mut [f32]) {
-    let d = half(block, 108);
+fn unpack_q3k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
     let (low, high) = block[96..108].split_at(8);
-    for (i, scale) in scales.iter_mut().enumerate().take(MOST_GROUPS) {
+    for (i, code) in codes.iter_mut().enumerate().take(MOST_GROUPS) {
         let bits = low[i % 8] >> (4 * (i / 8)) & 15 | (high[i % 4] >> (2 * (i / 4)) & 3) << 4;
-        *scale = d * f32::from(bits.cast_signed() - 32);
+        *code = bits.cast_signed() - 32;
     }
     pairs_of_bits(block, 32, quants, |q, i| q - (!block[i % 32] >> (i / 32) & 1).cast_signed() * 4);
+    (half(block, 108), 0.0)
 }
 
 /// 128 bytes of low halves, 64 bytes of high pairs, 16 signed scales, d. The quants are 6 bits, minus 32.
-fn unpack_q6k(block: &[u8], quants: &mut [i8], scales: &mut [f32]) {
-    let d = half(block, 208);
-    for (scale, &packed) in scales.iter_mut().zip(&block[192..208]) {
-        *scale = d * f32::from(packed.cast_signed());
+fn unpack_q6k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
+    for (code, &packed) in codes.iter_mut().zip(&block[192..208]) {
+        *code = packed.cast_signed();
     }
     pairs_of_bits(block, 128, quants, |high, i| {
         let (run, within) = (i / 128, i % 128);
         let low = block[64 * run + within % 64] >> (4 * (within / 64)) & 15;
         (low.cast_signed() | high << 4) - 32
     });
+    (half(block, 208), 0.0)
 }

@@ -1,0 +1,307 @@
+//! Quantised weights in the form that decoding reads: 4 bits a weight where that holds them and 8 elsewhere, laid out for
+//! [`product`].
+//!
+//! A weight is `scale * quant + min` with one scale and minimum for each group of 16 or 32 columns, which is what every
+//! quantised type of GGUF means; packing changes no weight, and [`PackedWeight::dequantise`] gives the very numbers that the
+//! file's reader gives. Made by the loader, held by [`super::Linear`].
+//!
+//! [`product`]: super::product
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::lanes::{CODE_OFFSET, FactorsOf, Quants};
+use crate::model::weights::BlockType;
+use crate::model::weights::gguf::block::Groups;
+
+/// Output rows of a panel: their weights of one column lie beside each other, one cache line of bytes.
+pub(super) const PANEL: usize = 64;
+
+/// A quantised (out, in) matrix.
+#[derive(Debug)]
+pub struct PackedWeight {
+    pub(super) dtype: BlockType,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) groups: Groups,
+    /// (panels, in / 8, rows of a panel) for quants of 4 bits, of 8 columns a word, the first in the lowest bits; (panels, in / 4,
+    /// rows of a panel) for those of a byte. What makes them positive is added ([`Groups::added`]).
+    pub(super) quants: Vec<u32>,
+    pub(super) scales: Factors,
+    /// For the types that have minima.
+    pub(super) mins: Option<Factors>,
+}
+
+/// Scales or minima: of every block a number in half precision, for some types times a small whole one for every group.
+#[derive(Debug)]
+pub(super) struct Factors {
+    /// (panels, in / block / 2, rows of a panel); bits of f16, for MXFP4 of bf16, the first block's in the low half.
+    pub halves: Vec<u32>,
+    /// (panels, in / group / 4, rows of a panel), a byte each with [`CODE_OFFSET`] added; empty where a block is one group.
+    pub codes: Vec<u32>,
+}
+
+impl Factors {
+    fn zeros(panels: usize, blocks: usize, codes: usize) -> Self {
+        let words = |n: usize, per_word: usize| vec![0; panels * n.div_ceil(per_word) * PANEL];
+        Factors { halves: words(blocks, 2), codes: words(codes, 4) }
+    }
+
+    /// Hands out panel after panel: its halves and its codes.
+    fn panels(&mut self, panels: usize) -> Vec<(&mut [u32], &mut [u32])> {
+        let (halves, codes) = (self.halves.len() / panels.max(1), self.codes.len() / panels.max(1));
+        let mut codes: Vec<&mut [u32]> = self.codes.chunks_exact_mut(codes.max(1)).collect();
+        codes.resize_with(panels, Default::default);
+        self.halves.chunks_exact_mut(halves.max(1)).zip(codes).collect()
+    }
+}
+
+/// Puts `bits` at place `i` of runs of `32 / width` to a word, of row `row` of a panel.
+fn put(words: &mut [u32], width: usize, i: usize, row: usize, bits: u32) {
+    let per_word = 32 / width;
+    if let Some(word) = words.get_mut(i / per_word * PANEL + row) {
+        *word |= bits << (width * (i % per_word));
+    }
+}
+
+impl PackedWeight {
+    /// Packs the (rows, cols) blocks of a GGUF tensor; `None` where the type is dense, or where `bytes` are not rows of whole
+    /// blocks.
+    pub fn from_blocks(dtype: BlockType, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
+        let groups = dtype.groups()?;
+        let block = dtype.columns();
+        let blocks = rows.checked_mul(cols)? / block;
+        if rows == 0
+            || cols == 0
+            || !cols.is_multiple_of(block)
+            || blocks.checked_mul(dtype.bytes())? != bytes.len()
+        {
+            return None;
+        }
+        let (panels, row_blocks, in_block) = (rows.div_ceil(PANEL), cols / block, block / groups.columns);
+        let width = if groups.nibbles { 4 } else { 8 };
+        let codes = if groups.codes { row_blocks * in_block } else { 0 };
+        let mut quants = vec![0u32; panels * PANEL * cols * width / 32];
+        let mut scales = Factors::zeros(panels, row_blocks, codes);
+        let mut mins = groups.mins.then(|| Factors::zeros(panels, row_blocks, codes));
+        let mut of_mins = mins.as_mut().map_or_else(Vec::new, |mins| mins.panels(panels));
+        of_mins.resize_with(panels, Default::default);
+        let half = |x: f32| match dtype {
+            BlockType::Mxfp4 => bf16::from_f32(x).to_bits(),
+            _ => f16::from_f32(x).to_bits(),
+        };
+        quants
+            .par_chunks_exact_mut(PANEL * cols * width / 32)
+            .zip(scales.panels(panels))
+            .zip(of_mins)
+            .zip(bytes.par_chunks(PANEL * row_blocks * dtype.bytes()))
+            .for_each(|(((quants, scales), mins), bytes)| {
+                let mut factors = [scales, mins];
+                let mut of_block = [0i8; 256];
+                let (mut codes, mut min_codes) = ([0i8; 16], [0i8; 16]);
+                for (i, bytes) in bytes.chunks_exact(dtype.bytes()).enumerate() {
+                    let (row, b) = (i / row_blocks, i % row_blocks);
+                    let (d, m) = dtype.unpack(bytes, &mut of_block[..block], &mut codes, &mut min_codes);
+                    for (c, &q) in of_block[..block].iter().enumerate() {
+                        let bits = q.wrapping_add_unsigned(groups.added()).cast_unsigned();
+                        put(quants, width, b * block + c, row, u32::from(bits));
+                    }
+                    for ((halves, of_groups), (number, codes)) in
+                        factors.iter_mut().zip([(d, &codes), (m, &min_codes)])
+                    {
+                        put(halves, 16, b, row, u32::from(half(number)));
+                        for (g, &code) in codes[..in_block].iter().enumerate() {
+                            let bits = code.wrapping_add_unsigned(CODE_OFFSET).cast_unsigned();
+                            put(of_groups, 8, b * in_block + g, row, u32::from(bits));
+                        }
+                    }
+                }
+            });
+        Some(PackedWeight { dtype, rows, cols, groups, quants, scales, mins })
+    }
+
+    /// Bytes that a (rows, cols) weight of a quantised type takes when it is packed; `None` for a dense type.
+    pub fn bytes(dtype: BlockType, rows: u64, cols: u64) -> Option<u64> {
+        let groups = dtype.groups()?;
+        let elements = rows.checked_next_multiple_of(PANEL as u64)?.checked_mul(cols)?;
+        let codes = if groups.codes { (cols / groups.columns as u64).div_ceil(4) } else { 0 };
+        let factors = ((cols / dtype.columns() as u64).div_ceil(2) + codes) * if groups.mins { 2 } else { 1 };
+        let panel_rows = rows.checked_next_multiple_of(PANEL as u64)?;
+        Some(elements / if groups.nibbles { 2 } else { 1 } + panel_rows * factors * 4)
+    }
+
+    /// Output rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Input columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The values of the output rows `rows` (of which the first begins a panel), transposed: (in, rows).
+    pub(super) fn dequantise(&self, rows: std::ops::Range<usize>) -> Vec<f32> {
+        let arch = pulp::Arch::new();
+        let width = self.groups.columns;
+        let mut out = vec![0f32; self.cols * rows.len()];
+        out.par_chunks_exact_mut((width * rows.len()).max(1)).enumerate().for_each(|(group, out)| {
+            arch.dispatch(Values { weight: self, group, rows: rows.clone(), out });
+        });
+        out
+    }
+}
+
+/// The values of a group of columns.
+struct Values<'a> {
+    weight: &'a PackedWeight,
+    group: usize,
+    rows: std::ops::Range<usize>,
+    /// (columns of a group, rows)
+    out: &'a mut [f32],
+}
+
+impl pulp::WithSimd for Values<'_> {
+    type Output = ();
+
+    // Always inlined, as is all below, so that the loops are compiled with the instructions that pulp found.
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, simd: S) {
+        match self.weight.groups.nibbles {
+            true => self.of::<S, 8>(simd),
+            false => self.of::<S, 4>(simd),
+        }
+    }
+}
+
+impl Values<'_> {
+    #[inline(always)]
+    fn of<S: pulp::Simd, const PER_WORD: usize>(self, simd: S) {
+        let Values { weight, group, rows, out } = self;
+        let (words, n) = (weight.groups.columns / PER_WORD, rows.len());
+        let in_panel = weight.quants.len() / weight.rows.div_ceil(PANEL);
+        let quants = Quants::<S, PER_WORD>::new(simd, weight.groups.added());
+        let mut column = [0f32; PANEL];
+        for panel in rows.start / PANEL..rows.end.div_ceil(PANEL) {
+            let of_group = &weight.quants[panel * in_panel + group * words * PANEL..][..words * PANEL];
+            let scales = FactorsOf::new(simd, &weight.scales, weight, panel);
+            let mins = weight.mins.as_ref().map(|mins| FactorsOf::new(simd, mins, weight, panel));
+            let kept = panel * PANEL - rows.start..((panel + 1) * PANEL).min(rows.end) - rows.start;
+            for (w, of_group) in of_group.chunks_exact(PANEL).enumerate() {
+                let (of_group, _) = S::as_simd_u32s(of_group);
+                for i in 0..PER_WORD {
+                    let (registers, _) = S::as_mut_simd_f32s(&mut column);
+                    for (register, (values, &word)) in registers.iter_mut().zip(of_group).enumerate() {
+                        // Rounded after the product and after the sum, as the file's reader does.
+                        *values = simd.mul_f32s(scales.get(group, register), quants.get(word, i));
+                        if let Some(mins) = &mins {
+                            *values = simd.add_f32s(*values, mins.get(group, register));
+                        }
+                    }
+                    let to = &mut out[(w * PER_WORD + i) * n..][..n];
+                    if let Some(to) = to.get_mut(kept.clone()) {
+                        to.copy_from_slice(&column[..kept.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use candle_core::quantized::QTensor;
+    use candle_core::{Device, Tensor};
+
+    use super::*;
+    use crate::model::weights::gguf;
+
+    /// Every type that can be packed.
+    pub const TYPES: [BlockType; 11] = [
+        BlockType::Q4_0,
+        BlockType::Q4_1,
+        BlockType::Q5_0,
+        BlockType::Q5_1,
+        BlockType::Q8_0,
+        BlockType::Q2K,
+        BlockType::Q3K,
+        BlockType::Q4K,
+        BlockType::Q5K,
+        BlockType::Q6K,
+        BlockType::Mxfp4,
+    ];
+
+    /// Blocks of random weights (rows, cols), and the values that they stand for, by Candle where it knows the type.
+    pub fn blocks(dtype: BlockType, rows: usize, cols: usize) -> (Vec<u8>, Tensor) {
+        let device = Device::Cpu;
+        let made = match dtype.candle() {
+            Some(candle) => Tensor::randn(0f32, 1.0, (rows, cols), &device)
+                .and_then(|weight| QTensor::quantize(&weight, candle))
+                .and_then(|weight| Ok((weight.data()?.into_owned(), weight.dequantize(&device)?))),
+            None => {
+                // Scales around one, and every nibble.
+                let bytes: Vec<u8> = (0..rows * cols / 32)
+                    .flat_map(|block| {
+                        let scale = 120 + (block % 16) as u8;
+                        std::iter::once(scale).chain((0..16).map(move |i| (block * 31 + i * 37) as u8))
+                    })
+                    .collect();
+                let Ok(values) = gguf::dequantise(dtype, &bytes) else {
+                    panic!("whole blocks are dequantised");
+                };
+                Tensor::from_vec(values, (rows, cols), &device).map(|values| (bytes, values))
+            }
+        };
+        made.unwrap_or_else(|e| panic!("{dtype:?} ({rows}, {cols}): {e}"))
+    }
+
+    pub fn packed(dtype: BlockType, bytes: &[u8], rows: usize, cols: usize) -> PackedWeight {
+        PackedWeight::from_blocks(dtype, bytes, rows, cols)
+            .unwrap_or_else(|| panic!("{dtype:?} is not packed"))
+    }
+
+    #[test]
+    fn every_type_is_dequantised_to_the_bits_of_the_reader_of_files_in_whole_and_in_part() {
+        for dtype in TYPES {
+            for (rows, cols) in [(1, dtype.columns()), (200, 768)] {
+                let (bytes, _) = blocks(dtype, rows, cols);
+                let Ok(expected) = gguf::dequantise(dtype, &bytes) else { panic!("{dtype:?}") };
+                let weight = packed(dtype, &bytes, rows, cols);
+                for part in [0..rows, 64.min(rows)..rows, 0..64.min(rows), 64.min(rows)..128.min(rows)] {
+                    let found = weight.dequantise(part.clone());
+                    assert_eq!(found.len(), cols * part.len());
+                    for (i, found) in found.into_iter().enumerate() {
+                        let (column, row) = (i / part.len(), part.start + i % part.len());
+                        let expected = expected[row * cols + column];
+                        assert!(found == expected, "{dtype:?} ({row}, {column}): {found}, not {expected}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_packed_weight_takes_the_bytes_that_are_foretold() {
+        for dtype in TYPES {
+            for (rows, cols) in [(1, 256), (64, 768), (200, 512)] {
+                let weight = packed(dtype, &blocks(dtype, rows, cols).0, rows, cols);
+                let of = |f: &Factors| f.halves.len() + f.codes.len();
+                let found = weight.quants.len() + of(&weight.scales) + weight.mins.as_ref().map_or(0, of);
+                let foretold = PackedWeight::bytes(dtype, rows as u64, cols as u64);
+                assert_eq!(foretold, Some(4 * found as u64), "{dtype:?}");
+            }
+        }
+        assert_eq!(PackedWeight::bytes(BlockType::F16, 64, 32), None);
+    }
+
+    #[test]
+    fn dense_types_and_bytes_that_are_not_whole_rows_of_blocks_are_not_packed() {
+        assert!(PackedWeight::from_blocks(BlockType::F16, &[0; 64], 1, 32).is_none());
+        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 18], 1, 32).is_some());
+        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 17], 1, 32).is_none());
+        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 18], 2, 16).is_none());
+        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[], 0, 32).is_none());
+        assert!(PackedWeight::from_blocks(BlockType::Q4K, &[0; 144], 8, 32).is_none());
+        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[], usize::MAX, 32).is_none());
+    }
+}
