@@ -74,11 +74,11 @@ def make(folder: Path) -> str:
     table = [head, ["---"] * len(head), *(line(row, of) for row in ROWS)]
     counts = sorted({len(that_count(runs, run["measurement"])) for run in runs})
     vector = "AVX-512" if "avx512f" in machine["flags"] else "AVX2" if "avx2" in machine["flags"] else "no AVX2"
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    versions = ", ".join(dict.fromkeys(", ".join(machine["versions"].values()).split(", ")))
     text = "".join("| " + " | ".join(cells) + " |\n" for cells in table)
     text += (
         f"\nMeasured on {machine['date']} on {machine['cores']} cores of {machine['cpu']} ({vector}), each tool in turn, medians of "
-        f"{' or '.join(map(str, counts)) or 'no'} runs; SmolLM2-135M Q4_1 unless said. {versions}. "
+        f"{' or '.join(map(str, counts)) or 'no'} runs; SmolLM2-135M Q4_1 unless said; {versions}. "
         f"Every single run: [benches/runs/{folder.name}](benches/runs/{folder.name}).\n"
     )
     return text
