@@ -33,6 +33,9 @@ LONG_SECONDS, LONG_REPETITIONS = 60, 3
 # What the peers' environment must hold.
 PEERS = ("torch", "transformers", "llama-cpp-python", "gguf")
 
+# Processor time of others, as a part of a run's time, that is warned of.
+DISTURBED = 0.05
+
 FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_tile", "neon", "asimd")
 
 
@@ -165,13 +168,17 @@ def run_once(m: Measurement, place: Place, work: Path) -> dict:
         argv = [str(part) for part in m.command(place, out)]
         # The bench leaves its figures where it is told to.
         env = os.environ | {"CRITERION_HOME": str(out / "criterion")}
-        load, began = os.getloadavg()[0], datetime.now(timezone.utc)
+        load, busy, began = os.getloadavg()[0], busy_seconds(), datetime.now(timezone.utc)
         with open(out / "stdout", "wb") as stdout, open(out / "stderr", "wb") as stderr:
             start = time.perf_counter()
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env)
             # Unlike subprocess's own wait, this one tells what the child used.
             _, status, usage = os.wait4(child.pid, 0)
             wall = time.perf_counter() - start
+        others = max(0.0, busy_seconds() - busy - usage.ru_utime - usage.ru_stime)
+        if others > DISTURBED * wall:
+            print(f"warning: {m.name}: other processes took {others:.1f} s of processor time; the machine is not quiet",
+                  file=sys.stderr)
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             tail = (out / "stderr").read_text(errors="replace").strip().splitlines()[-15:]
@@ -186,7 +193,7 @@ def run_once(m: Measurement, place: Place, work: Path) -> dict:
             measured["tokens_per_second"] = tokens / measured["prefill_seconds"]
         in_bytes = 1 if sys.platform == "darwin" else 1024
         return {
-            "began": began.isoformat(timespec="seconds"), "load_before": round(load, 2), "wall_seconds": wall,
+            "began": began.isoformat(timespec="seconds"), "load_before": round(load, 2), "others_seconds": round(others, 2), "wall_seconds": wall,
             "user_seconds": usage.ru_utime, "system_seconds": usage.ru_stime, "peak_bytes": usage.ru_maxrss * in_bytes,
             **measured,
         }
@@ -213,8 +220,11 @@ def prepare(chosen, args) -> tuple[Place, dict]:
                          "(pip install -r scripts/requirements.txt), or choose rows without them with --only")
         # Not resolved: a virtual environment's python is a link out of it.
         place.python = args.python.absolute()
-        code = f"import json, importlib.metadata as m; print(json.dumps({{p: m.version(p) for p in {PEERS!r}}}))"
+        code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
         peers = json.loads(output([place.python, "-c", code]))
+        missing = [name for name in PEERS if name not in peers]
+        if missing:
+            raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r scripts/requirements.txt")
         versions |= {
             "transformers": f"transformers {peers['transformers']}, torch {peers['torch']}",
             "torch": f"torch {peers['torch']}",
@@ -228,6 +238,16 @@ def prepare(chosen, args) -> tuple[Place, dict]:
             print(f"requantising {m.model} to {m.form}", flush=True)
             output([place.python, HERE / "requantise.py", place.gguf(m.model), place.gguf(m.model, m.form), m.form])
     return place, versions
+
+
+def busy_seconds() -> float:
+    """Processor time that all processes and, on a shared host, other guests have taken since the start (Linux; else 0)."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def output(argv) -> str:

@@ -88,7 +88,7 @@ class Measurement:
     estimate: float
     # The command, given the place and an empty folder for what it writes.
     command: Callable[[Place, Path], list]
-    # What the command measured, given what it printed and that folder.
+    # What the command measured itself, given what it printed and that folder.
     read: Callable[[str, Path], dict]
     # The most repetitions, where they are fewer than asked for.
     most: int = 5
@@ -190,6 +190,13 @@ def torch_peak(name, group, estimate):
     return Measurement(name, group, "torch", "", 0, estimate, command, last_line)
 
 
+def quickstart(name, group, estimate, most):
+    def command(place, out):
+        return [place.palimpsest, "quickstart", "--out", out / "run"]
+
+    return Measurement(name, group, "palimpsest", SMOLLM2, 0, estimate, command, lambda _printed, _out: {}, most)
+
+
 MEASUREMENTS = [
     torch_peak("torch peak", "kernels", 4),
     kernels("kernels", "kernels", 6),
@@ -214,6 +221,7 @@ MEASUREMENTS = [
     transformers("sdpa 32768", "32768", SMOLLM2, 32768, 280, "sdpa"),
     trace("gemma 8192", "gemma", GEMMA, 8192, 15),
     llama("llama gemma 8192", "gemma", GEMMA, 8192, 25),
+    quickstart("quickstart", "quickstart", 70, most=3),
     run("gemma 150000", "long", GEMMA, 150_000, 900, "T1/SR", 750, most=1),
 ]
 
@@ -309,6 +317,8 @@ def rows():
               median("gemma 150000", "wall_seconds"), constant(1200), "at most", 1.0)
     yield Row("long", "its peak memory", "4 GB", "bytes",
               median("gemma 150000", PEAK_BYTES), constant(4e9), "at most", 1.0)
+    yield Row("quickstart", "the whole of `quickstart`, the model at hand", "2 minutes", "s",
+              median("quickstart", "wall_seconds"), constant(120), "at most", 1.0)
     peak = best(median("torch peak", "gflops"), median("kernels", "gflops", BENCH_PEAK))
     against = f"a dense f32 product, {PEAK} cubed, the better of PyTorch's and ours"
     yield Row("linear", "linear layers, 1,024 tokens at a time", against, "GFLOP/s",
