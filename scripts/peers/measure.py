@@ -193,8 +193,9 @@ def run_once(m: Measurement, place: Place, work: Path) -> dict:
             measured["tokens_per_second"] = tokens / measured["prefill_seconds"]
         in_bytes = 1 if sys.platform == "darwin" else 1024
         return {
-            "began": began.isoformat(timespec="seconds"), "load_before": round(load, 2), "others_seconds": round(others, 2), "wall_seconds": wall,
-            "user_seconds": usage.ru_utime, "system_seconds": usage.ru_stime, "peak_bytes": usage.ru_maxrss * in_bytes,
+            "began": began.isoformat(timespec="seconds"), "load_before": round(load, 2),
+            "others_seconds": round(others, 2), "wall_seconds": wall, "user_seconds": usage.ru_utime,
+            "system_seconds": usage.ru_stime, "peak_bytes": usage.ru_maxrss * in_bytes,
             **measured,
         }
     finally:

@@ -52,17 +52,20 @@ def show(value: float, unit: str) -> str:
 
 
 def line(row, of) -> list[str]:
-    bound = f"{row.sense} {row.target:.2f}"
+    bound = f"{row.sense} {row.target:.2f}" if row.sense else ""
     try:
         ours, theirs = row.ours.value(of), row.theirs.value(of)
     except Missing as missing:
         return [row.what, row.against, "", "", f"not measured ({missing})", bound, ""]
     ratio = ours / theirs
-    reached = ratio >= row.target if row.sense == "at least" else ratio <= row.target
-    # A ratio is not rounded across its bound.
-    shown = f"{ratio:.2f}" if (float(f"{ratio:.2f}") >= row.target) == (ratio >= row.target) else f"{ratio:.4f}"
-    return [row.what, row.against, show(ours, row.unit), show(theirs, row.unit), shown, bound,
-            "yes" if reached else "**no**"]
+    shown = f"{ratio:.2f}"
+    reached = ""
+    if row.sense:
+        holds = {"at least": lambda x: x >= row.target, "at most": lambda x: x <= row.target}[row.sense]
+        reached = "yes" if holds(ratio) else "**no**"
+        # Rounding moves no ratio across its bound.
+        shown = shown if holds(float(shown)) == holds(ratio) else f"{ratio:.4f}"
+    return [row.what, row.against, show(ours, row.unit), show(theirs, row.unit), shown, bound, reached]
 
 
 def make(folder: Path) -> str:
