@@ -33,12 +33,6 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The products of the linear layers, as the decoder makes them: x W^T with W as stored, (out, in).
-fn multiply(x: &Tensor, w: &Tensor) -> Tensor {
-    // The one place to change when the decoder multiplies otherwise.
-    done(w.t().and_then(|w| x.matmul(&w)))
-}
-
 fn peak(criterion: &mut Criterion<Flops>) -> Result<()> {
     let (a, b) = (random(&[PEAK, PEAK])?, random(&[PEAK, PEAK])?);
     let mut group = group(criterion, "peak");
@@ -53,20 +47,38 @@ fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
             let mut layer = Vec::new();
             let mut layer_flop = 0;
             for &(name, inputs, outputs, times) in shapes.products {
-                let (x, w) = (random(&[tokens, inputs])?, random(&[outputs, inputs])?);
                 let flop = 2 * (tokens * inputs * outputs) as u64;
-                bench(&mut group, &format!("{name} {inputs} to {outputs}, {tokens} tokens"), flop, || {
-                    multiply(&x, &w)
-                });
+                let (x, map) = (random(&[tokens, inputs])?, LinearMap::new(inputs, outputs)?);
+                let name = format!("{name} {inputs} to {outputs}, {tokens} tokens");
+                bench(&mut group, &name, flop, || map.forward(&x));
                 layer_flop += times as u64 * flop;
-                layer.extend((0..times).map(|_| (x.clone(), w.clone())));
+                for _ in 0..times {
+                    layer.push((x.clone(), LinearMap::new(inputs, outputs)?));
+                }
             }
             bench(&mut group, &format!("whole layer, {tokens} tokens"), layer_flop, || {
-                layer.iter().map(|(x, w)| multiply(x, w)).last()
+                layer.iter().map(|(x, map)| map.forward(x)).last()
             });
         }
     }
     Ok(())
+}
+
+/// y = x W^T as the decoder does it: the one place to change when it does it otherwise.
+struct LinearMap {
+    /// (out, in)
+    weight: Tensor,
+}
+
+impl LinearMap {
+    fn new(inputs: usize, outputs: usize) -> Result<Self> {
+        Ok(LinearMap { weight: random(&[outputs, inputs])? })
+    }
+
+    /// (l, in) -> (l, out)
+    fn forward(&self, x: &Tensor) -> Tensor {
+        done(self.weight.t().and_then(|weight| x.matmul(&weight)))
+    }
 }
 
 fn attention(criterion: &mut Criterion<Flops>) -> Result<()> {

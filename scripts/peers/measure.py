@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class Failed(Exception):
 
 
 def main():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     args = arguments()
     chosen = selection(args.only)
     try:
@@ -172,8 +174,12 @@ def run_once(m: Measurement, place: Place, work: Path) -> dict:
         with open(out / "stdout", "wb") as stdout, open(out / "stderr", "wb") as stderr:
             start = time.perf_counter()
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env)
-            # Unlike subprocess's own wait, this one tells what the child used.
-            _, status, usage = os.wait4(child.pid, 0)
+            try:
+                # Unlike subprocess's own wait, this one tells what the child used.
+                _, status, usage = os.wait4(child.pid, 0)
+            except BaseException:
+                child.kill()
+                raise
             wall = time.perf_counter() - start
         others = max(0.0, busy_seconds() - busy - usage.ru_utime - usage.ru_stime)
         if others > DISTURBED * wall:
