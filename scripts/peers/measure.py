@@ -228,7 +228,8 @@ def prepare(chosen, args) -> tuple[Place, dict]:
         # Not resolved: a virtual environment's python is a link out of it.
         place.python = args.python.absolute()
         code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-        peers = json.loads(output([place.python, "-c", code]))
+        found = json.loads(output([place.python, "-c", code]))
+        peers = {name.lower().replace("_", "-"): version for name, version in found.items()}
         missing = [name for name in PEERS if name not in peers]
         if missing:
             raise Failed(f"{args.python} has no {', '.join(missing)}; {args.python} -m pip install -r scripts/requirements.txt")
