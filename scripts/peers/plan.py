@@ -192,7 +192,7 @@ def torch_peak(name, group, estimate):
 
 def quickstart(name, group, estimate, most):
     def command(place, out):
-        return [place.palimpsest, "quickstart", "--out", out / "run"]
+        return [place.palimpsest, "quickstart", "--out", out / "run", "--limit", 1 if place.rehearsal else 8]
 
     return Measurement(name, group, "palimpsest", SMOLLM2, 0, estimate, command, lambda _printed, _out: {}, most)
 
