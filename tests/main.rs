@@ -14,5 +14,6 @@ mod models;
 mod parity;
 mod prompt;
 mod real_model;
+mod speed;
 mod statistics;
 mod synthetic_run;

@@ -1,0 +1,173 @@
+//! Kernels by themselves, in GFLOP/s: linear layers, attention, the observer, and a dense product as the machine's peak.
+//!
+//! `cargo bench -- attention/smollm2` measures what its regular expression finds; `cargo bench -- --list` names all.
+
+mod flops;
+mod shapes;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use candle_core::{Device, Result, Tensor};
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
+use palimpsest::attention::{self, MassObserver, NoObserver, Observer, Site};
+use palimpsest::prompt::Span;
+
+use flops::Flops;
+use shapes::{
+    ATTENTION, AttentionShape, KEYS, LINEAR, LINEAR_TOKENS, OBSERVED_ROWS, OBSERVED_SPANS, PEAK, QUERIES,
+};
+
+fn main() -> Result<()> {
+    let mut criterion = Criterion::default()
+        .with_measurement(Flops)
+        .without_plots()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    peak(&mut criterion)?;
+    linear(&mut criterion)?;
+    attention(&mut criterion)?;
+    observer(&mut criterion)?;
+    criterion.final_summary();
+    Ok(())
+}
+
+fn peak(criterion: &mut Criterion<Flops>) -> Result<()> {
+    let (a, b) = (random(&[PEAK, PEAK])?, random(&[PEAK, PEAK])?);
+    let mut group = group(criterion, "peak");
+    bench(&mut group, &format!("{PEAK} cubed"), 2 * (PEAK as u64).pow(3), || done(a.matmul(&b)));
+    Ok(())
+}
+
+fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
+    for shapes in &LINEAR {
+        let mut group = group(criterion, &format!("linear/{}", shapes.model));
+        for tokens in LINEAR_TOKENS {
+            let mut layer = Vec::new();
+            let mut layer_flop = 0;
+            for &(name, inputs, outputs, times) in shapes.products {
+                let flop = 2 * (tokens * inputs * outputs) as u64;
+                let (x, map) = (random(&[tokens, inputs])?, LinearMap::new(inputs, outputs)?);
+                let name = format!("{name} {inputs} to {outputs}, {tokens} tokens");
+                bench(&mut group, &name, flop, || map.forward(&x));
+                layer_flop += times as u64 * flop;
+                for _ in 0..times {
+                    layer.push((x.clone(), LinearMap::new(inputs, outputs)?));
+                }
+            }
+            bench(&mut group, &format!("whole layer, {tokens} tokens"), layer_flop, || {
+                for (x, map) in &layer {
+                    black_box(map.forward(x));
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
+/// y = x W^T as the decoder does it: the one place to change when it does it otherwise.
+struct LinearMap {
+    /// (out, in)
+    weight: Tensor,
+}
+
+impl LinearMap {
+    fn new(inputs: usize, outputs: usize) -> Result<Self> {
+        Ok(LinearMap { weight: random(&[outputs, inputs])? })
+    }
+
+    /// (l, in) -> (l, out)
+    fn forward(&self, x: &Tensor) -> Tensor {
+        done(self.weight.t().and_then(|weight| x.matmul(&weight)))
+    }
+}
+
+fn attention(criterion: &mut Criterion<Flops>) -> Result<()> {
+    for shape in &ATTENTION {
+        let mut group = group(criterion, &format!("attention/{}", shape.model));
+        for queries in QUERIES {
+            for keys in KEYS {
+                let Inputs { q, k, v, site } = Inputs::new(shape, queries, keys)?;
+                bench(&mut group, &format!("{queries} of {keys}"), shape.flop(queries, keys), || {
+                    done(attention::run(&q, &k, &v, &site, &mut NoObserver))
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The masses of a question's rows. Half of attention's operations: scores are multiplied by no values.
+fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
+    for shape in &ATTENTION {
+        let mut group = group(criterion, &format!("observer/{}", shape.model));
+        for keys in KEYS {
+            let Inputs { q, k, site, .. } = Inputs::new(shape, OBSERVED_ROWS, keys)?;
+            let spans = (0..OBSERVED_SPANS).map(|i| {
+                let border = |i| i * keys / OBSERVED_SPANS;
+                Span::new(format!("session[{i}]"), border(i)..border(i + 1))
+            });
+            let rows = vec![Span::new("query", keys - OBSERVED_ROWS..keys)];
+            let mut observer = done(MassObserver::new(rows, spans.collect(), keys));
+            let flop = shape.flop(OBSERVED_ROWS, keys) / 2;
+            bench(&mut group, &format!("{OBSERVED_ROWS} of {keys}"), flop, || {
+                done(observer.observe(&site, &q, &k))
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What the last `queries` of `keys` positions are given, with the keys that the cache would hold for them.
+struct Inputs {
+    /// (queries, heads, head_dim)
+    q: Tensor,
+    /// (kv_heads, keys kept, head_dim)
+    k: Tensor,
+    v: Tensor,
+    site: Site,
+}
+
+impl Inputs {
+    fn new(shape: &AttentionShape, queries: usize, keys: usize) -> Result<Self> {
+        let &AttentionShape { heads, kv_heads, head_dim, window, .. } = shape;
+        let first_key = shape.first_key(queries, keys);
+        Ok(Inputs {
+            q: random(&[queries, heads, head_dim])?,
+            k: random(&[kv_heads, keys - first_key, head_dim])?,
+            v: random(&[kv_heads, keys - first_key, head_dim])?,
+            site: Site {
+                layer: 0,
+                offset: keys - queries,
+                first_key,
+                scale: (head_dim as f32).powf(-0.5),
+                window,
+                softcap: None,
+                sinks: None,
+            },
+        })
+    }
+}
+
+fn group<'a>(criterion: &'a mut Criterion<Flops>, name: &str) -> BenchmarkGroup<'a, Flops> {
+    let mut group = criterion.benchmark_group(name);
+    // The same number of runs a sample: shapes that take a second are not run 55 times.
+    group.sampling_mode(SamplingMode::Flat);
+    group
+}
+
+fn bench<T>(group: &mut BenchmarkGroup<'_, Flops>, name: &str, flop: u64, mut run: impl FnMut() -> T) {
+    group.throughput(Throughput::Elements(flop));
+    group.bench_function(name, |b| b.iter(&mut run));
+}
+
+fn random(shape: &[usize]) -> Result<Tensor> {
+    Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
+}
+
+/// A kernel that refuses a shape of the tables has no time to report.
+fn done<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}

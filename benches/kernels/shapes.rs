@@ -1,0 +1,78 @@
+//! The shapes that are measured, as tables: the layers of the two small models that anybody can fetch.
+
+/// The linear layers of one decoder layer.
+pub struct LinearShapes {
+    pub model: &'static str,
+    /// Name, inputs, outputs, how many of them a decoder layer has.
+    pub products: &'static [(&'static str, usize, usize, usize)],
+}
+
+pub const LINEAR: [LinearShapes; 2] = [
+    LinearShapes {
+        model: "smollm2",
+        products: &[
+            ("q, o", 576, 576, 2),
+            ("k, v", 576, 192, 2),
+            ("gate, up", 576, 1536, 2),
+            ("down", 1536, 576, 1),
+        ],
+    },
+    LinearShapes {
+        model: "gemma3",
+        products: &[
+            ("q", 640, 1024, 1),
+            ("k, v", 640, 256, 2),
+            ("o", 1024, 640, 1),
+            ("gate, up", 640, 2048, 2),
+            ("down", 2048, 640, 1),
+        ],
+    },
+];
+
+/// Tokens that go through a linear layer at once: a chunk of the prefill, a step of decoding.
+pub const LINEAR_TOKENS: [usize; 2] = [1024, 1];
+
+/// One kind of attention layer.
+pub struct AttentionShape {
+    pub model: &'static str,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub window: Option<usize>,
+}
+
+pub const ATTENTION: [AttentionShape; 3] = [
+    AttentionShape { model: "smollm2", heads: 9, kv_heads: 3, head_dim: 64, window: None },
+    AttentionShape { model: "gemma3", heads: 4, kv_heads: 1, head_dim: 256, window: None },
+    AttentionShape { model: "gemma3 window", heads: 4, kv_heads: 1, head_dim: 256, window: Some(512) },
+];
+
+/// Keys that the last query sees where there is no window.
+pub const KEYS: [usize; 3] = [2048, 8192, 32_768];
+
+/// Queries that come at once: a chunk of the prefill, a step of decoding.
+pub const QUERIES: [usize; 2] = [1024, 1];
+
+/// Rows that the observer sums up: the last tokens of a chunk, as a question is.
+pub const OBSERVED_ROWS: usize = 40;
+
+/// Key spans that they are summed into, as many as a history has sessions.
+pub const OBSERVED_SPANS: usize = 64;
+
+/// The side of the dense square product that stands for the machine's peak.
+pub const PEAK: usize = 2048;
+
+impl AttentionShape {
+    /// Floating-point operations of the last `queries` of `keys` positions: two products of a multiplication and an addition
+    /// an element, over the pairs that a query sees. Exponentials are not counted.
+    pub fn flop(&self, queries: usize, keys: usize) -> u64 {
+        let seen = |position: usize| self.window.map_or(position + 1, |w| w.min(position + 1));
+        let pairs: usize = (keys - queries..keys).map(seen).sum();
+        (4 * self.head_dim * self.heads * pairs) as u64
+    }
+
+    /// Position of the first key that is kept for the last `queries` of `keys` positions.
+    pub fn first_key(&self, queries: usize, keys: usize) -> usize {
+        self.window.map_or(0, |w| (keys - queries + 1).saturating_sub(w))
+    }
+}
