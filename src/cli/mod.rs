@@ -87,9 +87,19 @@ impl Command {
 /// stopped by Ctrl-C.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let stats = cli.command.wants_stats().then(Recorder::new);
+    // On a thread of the pool that computes: entering the pool from outside takes as long as a small product, and a generated
+    // token has hundreds. With a main thread's stack. Failing, the pool is as rayon makes it.
+    let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
+    rayon::scope(|_| command(cli.command))
+}
+
+/// Bytes of stack of a thread that runs a command.
+const STACK: usize = 8 << 20;
+
+fn command(command: Command) -> ExitCode {
+    let stats = command.wants_stats().then(Recorder::new);
     show_warnings(stats.as_ref());
-    let done = match cli.command {
+    let done = match command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Run(args) => run::run(args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
