@@ -92,54 +92,65 @@ impl pulp::WithSimd for FewRows<'_> {
 #[inline(always)]
 fn dots<S: Simd, const R: usize>(simd: S, queries: &[f32], keys: &[f32], d: usize, scores: &mut [f32]) {
     let n = keys.len() / d;
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &queries[r * d..(r + 1) * d]);
-    let whole = n / TILE * TILE;
-    for (tile, keys) in keys.chunks_exact(TILE * d).enumerate() {
-        let keys = std::array::from_fn(|j| &keys[j * d..(j + 1) * d]);
-        for (r, dots) in tile_of_dots::<S, R, TILE>(simd, rows, keys, d).into_iter().enumerate() {
-            scores[r * n + tile * TILE..][..TILE].copy_from_slice(&dots);
-        }
+    let mut start = 0;
+    while start + TILE <= n {
+        tile_of_dots::<S, R, TILE>(
+            simd,
+            queries,
+            &keys[start * d..(start + TILE) * d],
+            d,
+            &mut scores[start..],
+            n,
+        );
+        start += TILE;
     }
-    for j in whole..n {
-        let [dots] = transposed(tile_of_dots::<S, R, 1>(simd, rows, [&keys[j * d..(j + 1) * d]], d));
-        for (r, dot) in dots.into_iter().enumerate() {
-            scores[r * n + j] = dot;
-        }
+    while start < n {
+        tile_of_dots::<S, R, 1>(simd, queries, &keys[start * d..(start + 1) * d], d, &mut scores[start..], n);
+        start += 1;
     }
 }
 
-#[inline(always)]
-fn transposed<const R: usize>(column: [[f32; 1]; R]) -> [[f32; R]; 1] {
-    [column.map(|[x]| x)]
-}
-
+/// The scores of K keys, of which a row's begin `stride` after the row before's.
 #[inline(always)]
 fn tile_of_dots<S: Simd, const R: usize, const K: usize>(
     simd: S,
-    rows: [&[f32]; R],
-    keys: [&[f32]; K],
+    queries: &[f32],
+    keys: &[f32],
     d: usize,
-) -> [[f32; K]; R] {
+    scores: &mut [f32],
+    stride: usize,
+) {
+    // Plain loops: closures may stay functions of their own, which are compiled for plain processors.
     let mut sums = [[simd.splat_f32s(0.0); K]; R];
-    let whole = d / S::F32_LANES;
-    let row_vectors = rows.map(|row| &S::as_simd_f32s(row).0[..whole]);
-    let key_vectors = keys.map(|key| &S::as_simd_f32s(key).0[..whole]);
-    for i in 0..whole {
+    let lanes = S::F32_LANES;
+    let mut at = 0;
+    while at + lanes <= d {
+        let mut key = [simd.splat_f32s(0.0); K];
+        for k in 0..K {
+            key[k] = S::as_simd_f32s(&keys[k * d + at..k * d + at + lanes]).0[0];
+        }
         for r in 0..R {
+            let query = S::as_simd_f32s(&queries[r * d + at..r * d + at + lanes]).0[0];
             for k in 0..K {
-                sums[r][k] = simd.mul_add_e_f32s(row_vectors[r][i], key_vectors[k][i], sums[r][k]);
+                sums[r][k] = simd.mul_add_e_f32s(query, key[k], sums[r][k]);
+            }
+        }
+        at += lanes;
+    }
+    if at < d {
+        for r in 0..R {
+            let query = simd.partial_load_f32s(&queries[r * d + at..(r + 1) * d]);
+            for k in 0..K {
+                let key = simd.partial_load_f32s(&keys[k * d + at..(k + 1) * d]);
+                sums[r][k] = simd.mul_add_e_f32s(query, key, sums[r][k]);
             }
         }
     }
-    if whole * S::F32_LANES < d {
-        let rest = |x: &[f32]| simd.partial_load_f32s(&x[whole * S::F32_LANES..]);
-        for r in 0..R {
-            for k in 0..K {
-                sums[r][k] = simd.mul_add_e_f32s(rest(rows[r]), rest(keys[k]), sums[r][k]);
-            }
+    for r in 0..R {
+        for k in 0..K {
+            scores[r * stride + k] = simd.reduce_sum_f32s(sums[r][k]);
         }
     }
-    sums.map(|sums| sums.map(|sum| simd.reduce_sum_f32s(sum)))
 }
 
 /// Turns a row's scores into e^(score - max), with its `max` and `sum` brought up to date, and returns what was gathered under
@@ -174,43 +185,55 @@ fn weights<S: Simd>(simd: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -
 /// `out[r] += sum over j of weights[r][j] * values[j]` for R rows.
 #[inline(always)]
 fn add_values<S: Simd, const R: usize>(simd: S, weights: &[f32], values: &[f32], d: usize, out: &mut [f32]) {
-    let n = values.len() / d;
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * n..(r + 1) * n]);
-    let lanes = S::F32_LANES;
     let mut at = 0;
-    while at + TILE * lanes <= d {
-        // TILE vectors of R rows stay in registers over all keys.
-        let mut sums: [[S::f32s; TILE]; R] = std::array::from_fn(|r| {
-            let vectors = S::as_simd_f32s(&out[r * d + at..][..TILE * lanes]).0;
-            std::array::from_fn(|i| vectors[i])
-        });
-        for (j, value) in values.chunks_exact(d).enumerate() {
-            let value = S::as_simd_f32s(&value[at..at + TILE * lanes]).0;
-            for r in 0..R {
-                let weight = simd.splat_f32s(rows[r][j]);
-                for i in 0..TILE {
-                    sums[r][i] = simd.mul_add_e_f32s(weight, value[i], sums[r][i]);
-                }
-            }
-        }
-        for (r, sums) in sums.iter().enumerate() {
-            S::as_mut_simd_f32s(&mut out[r * d + at..][..TILE * lanes]).0.copy_from_slice(sums);
-        }
-        at += TILE * lanes;
+    while at + TILE * S::F32_LANES <= d {
+        tile_of_values::<S, R, TILE>(simd, weights, values, d, at, out);
+        at += TILE * S::F32_LANES;
     }
-    while at < d {
-        let width = lanes.min(d - at);
-        let mut sums: [S::f32s; R] =
-            std::array::from_fn(|r| simd.partial_load_f32s(&out[r * d + at..][..width]));
-        for (j, value) in values.chunks_exact(d).enumerate() {
-            let value = simd.partial_load_f32s(&value[at..at + width]);
-            for r in 0..R {
-                sums[r] = simd.mul_add_e_f32s(simd.splat_f32s(rows[r][j]), value, sums[r]);
+    while at + S::F32_LANES <= d {
+        tile_of_values::<S, R, 1>(simd, weights, values, d, at, out);
+        at += S::F32_LANES;
+    }
+    if at < d {
+        let n = values.len() / d;
+        for r in 0..R {
+            let out = &mut out[r * d + at..(r + 1) * d];
+            let mut sum = simd.partial_load_f32s(out);
+            for j in 0..n {
+                let value = simd.partial_load_f32s(&values[j * d + at..(j + 1) * d]);
+                sum = simd.mul_add_e_f32s(simd.splat_f32s(weights[r * n + j]), value, sum);
+            }
+            simd.partial_store_f32s(out, sum);
+        }
+    }
+}
+
+/// V vectors of the rows' dimensions from `at` on, which stay in registers over all keys.
+#[inline(always)]
+fn tile_of_values<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    weights: &[f32],
+    values: &[f32],
+    d: usize,
+    at: usize,
+    out: &mut [f32],
+) {
+    let n = values.len() / d;
+    let width = V * S::F32_LANES;
+    let mut sums = [[simd.splat_f32s(0.0); V]; R];
+    for r in 0..R {
+        sums[r].copy_from_slice(S::as_simd_f32s(&out[r * d + at..r * d + at + width]).0);
+    }
+    for j in 0..n {
+        let value = S::as_simd_f32s(&values[j * d + at..j * d + at + width]).0;
+        for r in 0..R {
+            let weight = simd.splat_f32s(weights[r * n + j]);
+            for v in 0..V {
+                sums[r][v] = simd.mul_add_e_f32s(weight, value[v], sums[r][v]);
             }
         }
-        for r in 0..R {
-            simd.partial_store_f32s(&mut out[r * d + at..][..width], sums[r]);
-        }
-        at += width;
+    }
+    for r in 0..R {
+        S::as_mut_simd_f32s(&mut out[r * d + at..r * d + at + width]).0.copy_from_slice(&sums[r]);
     }
 }
