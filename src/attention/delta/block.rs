@@ -15,7 +15,7 @@ pub(crate) const BLOCK: usize = 64;
 const NORM_EPS: f64 = 1e-6;
 /// e^x is 0 in f32 well above this log decay; sums of smaller ones would only lose the digits of others.
 const NO_MEMORY: f64 = -1000.0;
-/// Up to this size a triangle is inverted under masks; larger ones are cut into quarters.
+/// Up to this size a triangle is inverted under masks, which [`masked_inverse`] lists; larger ones are cut into quarters.
 const MASKED: usize = 16;
 
 /// Queries or keys (l, heads, d) in any dtype, each head divided by its norm and multiplied by `scale`: f32
