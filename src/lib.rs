@@ -18,7 +18,8 @@
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`cli`]: one file a command.
 //!
-//! Beside the rooms, [`progress`] tells the person who waits how far a job is, and [`stats`] where its time went.
+//! Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
+//! is the way between host and device.
 
 pub mod attention;
 pub mod chat;
@@ -33,3 +34,4 @@ pub mod progress;
 pub mod prompt;
 mod simd;
 pub mod stats;
+mod transfer;

@@ -22,6 +22,8 @@ use cpu::Walk;
 pub(crate) use cpu::rule as cpu_rule;
 use gather::HeadSums;
 
+use crate::transfer;
+
 /// Rows that go backwards together.
 const ROWS: usize = 512;
 /// Keys whose blocks are prepared together.
@@ -97,23 +99,18 @@ impl History {
     }
 }
 
-/// What rows pay to each segment of the keys, summed over the rows; both `[value_heads][segments]`, row-major.
-#[derive(Debug)]
-pub(super) struct DeltaSums {
-    /// Sum of the weights.
-    pub signed: Vec<f64>,
-    /// Sum of the weights' sizes, each row's divided by that over all of its keys; 0 where a row has no weight at all.
-    pub share: Vec<f64>,
-}
-
 /// Sums the implicit attention of the queries `q` (r, key_heads, key_dim), as they leave the convolution, at the
-/// positions from `first_row` on. `bounds` are the ascending borders of the segments.
+/// positions from `first_row` on, over the rows. `bounds` are the ascending borders of the segments, of which there must be
+/// one.
+///
+/// Returns (2, value_heads, segments), f64 on the CPU and f32 on other devices, where the sums stay: the sums of the weights,
+/// and those of the weights' sizes, each row's divided by that over all of its keys; 0 where a row has no weight at all.
 pub(super) fn segment_sums(
     q: &Tensor,
     first_row: usize,
     history: &History,
     bounds: &[usize],
-) -> Result<DeltaSums> {
+) -> Result<Tensor> {
     let (rows, key_heads, key_dim) = q.dims3()?;
     let kept = history.len();
     if kept < first_row + rows {
@@ -128,24 +125,19 @@ pub(super) fn segment_sums(
             "the delta rule: {value_heads} value heads are no multiple of {key_heads} key heads"
         );
     }
-    let segments = bounds.len().saturating_sub(1);
-    let mut all =
-        DeltaSums { signed: vec![0.0; value_heads * segments], share: vec![0.0; value_heads * segments] };
+    let mut all: Option<Tensor> = None;
     let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
         let q = q.narrow(1, start, r)?.contiguous()?;
-        let mut heads = vec![HeadSums::new(segments, r); value_heads];
-        let walk = if q.device().is_cpu() { walk_on_cpu } else { chunked::walk };
-        walk(&q, first_row + start, history, bounds, &mut heads)?;
-        for (h, head) in heads.iter().enumerate() {
-            for segment in 0..segments {
-                all.signed[h * segments + segment] += head.signed(segment);
-                all.share[h * segments + segment] += head.share(segment);
-            }
-        }
+        let walk = if transfer::cpu_kernels(q.device()) { walk_on_cpu } else { chunked::walk };
+        let part = walk(&q, first_row + start, history, bounds, value_heads)?;
+        all = Some(match all {
+            Some(all) => (all + part)?,
+            None => part,
+        });
     }
-    Ok(all)
+    all.ok_or_else(|| candle_core::Error::Msg("implicit attention of no rows".to_owned()))
 }
 
 /// [`chunked::walk`] on f32 slices.
@@ -154,14 +146,20 @@ fn walk_on_cpu(
     first_row: usize,
     history: &History,
     bounds: &[usize],
-    heads: &mut [HeadSums],
-) -> Result<()> {
-    let mut rows = Walk::new(q, first_row, heads.len())?;
-    let end = first_row + q.dim(1)?;
+    value_heads: usize,
+) -> Result<Tensor> {
+    let (r, segments) = (q.dim(1)?, bounds.len().saturating_sub(1));
+    let mut heads = vec![HeadSums::new(segments, r); value_heads];
+    let mut rows = Walk::new(q, first_row, value_heads)?;
+    let end = first_row + r;
     for start in (0..end).step_by(PANEL).rev() {
         let panel = start..end.min(start + PANEL);
         let [k, g, beta] = history.part(panel.clone())?;
-        rows.back(&k, &g, &beta, panel, bounds, heads)?;
+        rows.back(&k, &g, &beta, panel, bounds, &mut heads)?;
     }
-    Ok(())
+    let of_heads = |sum: fn(&HeadSums, usize) -> f64| {
+        heads.iter().flat_map(move |head| (0..segments).map(move |segment| sum(head, segment)))
+    };
+    let sums = of_heads(HeadSums::signed).chain(of_heads(HeadSums::share)).collect();
+    Tensor::from_vec(sums, (2, value_heads, segments), q.device())
 }

@@ -2,7 +2,8 @@
 //!
 //! For every layer and head, and for each row span X and key span Y: the mean over the tokens i of X of the sum over
 //! the tokens j of Y of the post-softmax weight A[i, j]. The weights of the rows asked for are recomputed in f32 from
-//! queries and keys, in blocks, and summed at once: memory grows with spans, not with the context.
+//! queries and keys, in blocks, and summed at once: memory grows with spans, not with the context. The sums stay on the
+//! device of their layer until all of them are asked for.
 //!
 //! Layers with a gated delta rule have no softmax; of those it measures the implicit attention ([`super::delta`]), whose
 //! weights are signed: their sum over Y, and the share of their sizes that falls on Y. No cache holds those layers' keys, so
@@ -10,14 +11,15 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use ndarray::{Array3, Array4};
 
 use super::backends::segment_sums;
-use super::delta::{self, DeltaSums, History};
+use super::delta::{self, History};
 use super::{DeltaSite, Observer, Site};
 use crate::prompt::Span;
 use crate::stats;
+use crate::transfer;
 
 /// Why spans cannot be observed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -75,9 +77,9 @@ pub struct MassObserver {
     keys: Vec<Span>,
     /// Ascending borders of the elementary segments that the key spans are made of.
     bounds: Vec<usize>,
-    /// A layer's sums.
+    /// What a layer's rows have paid.
     layers: BTreeMap<usize, LayerSums>,
-    /// A linear-attention layer's sums.
+    /// What is known of a linear-attention layer.
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
@@ -87,10 +89,8 @@ pub struct MassObserver {
 #[derive(Debug, Clone)]
 struct LayerSums {
     heads: usize,
-    /// `[row span][head][segment]`
-    mass: Vec<f64>,
-    /// `[row span][head]`
-    sink: Vec<f64>,
+    /// By row span: what it paid to the sinks and to each segment, (heads, 1 + segments).
+    rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
 }
 
@@ -102,9 +102,8 @@ struct DeltaLayer {
     history: History,
     /// Row spans that have begun but not ended, with their queries: (l, key_heads, key_dim) a chunk.
     waiting: BTreeMap<usize, Vec<Tensor>>,
-    /// `[row span][head][segment]`
-    signed: Vec<f64>,
-    share: Vec<f64>,
+    /// By row span: the sums of the weights and of the shares, (2, heads, segments).
+    rows: BTreeMap<usize, Tensor>,
 }
 
 impl MassObserver {
@@ -152,42 +151,33 @@ impl MassObserver {
         {
             return None;
         }
-        for (&layer, sums) in &self.layers {
-            let target = fork.layer(layer, sums.heads, sums.has_sinks);
-            target.sink.fill(0.0);
-            let (from_segments, to_segments) = (self.segments(), fork.segments());
-            for (to_row, row) in fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared) {
-                let from_row = self.rows.iter().position(|s| s == row)?;
-                let target = fork.layers.get_mut(&layer)?;
-                for head in 0..sums.heads {
-                    target.sink[to_row * sums.heads + head] = sums.sink[from_row * sums.heads + head];
+        // The rows that were measured, under the numbers that they have in the fork.
+        let rows_before = |rows: &BTreeMap<usize, Tensor>, columns: usize| {
+            let ended = fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared);
+            let mut taken = BTreeMap::new();
+            for (to, row) in ended {
+                if let Some(sums) = rows.get(&self.rows.iter().position(|s| s == row)?) {
+                    taken.insert(to, with_columns(sums, columns).ok()?);
                 }
-                copy_row(
-                    &sums.mass,
-                    &mut target.mass,
-                    sums.heads,
-                    (from_row, from_segments),
-                    (to_row, to_segments),
-                );
             }
+            Some(taken)
+        };
+        let (mut layers, mut deltas) = (BTreeMap::new(), BTreeMap::new());
+        for (&layer, LayerSums { heads, rows, has_sinks }) in &self.layers {
+            let rows = rows_before(rows, 1 + fork.segments())?;
+            layers.insert(layer, LayerSums { heads: *heads, rows, has_sinks: *has_sinks });
         }
         let needed = fork.delta_end();
         for (&layer, seen) in &self.deltas {
-            let (from_segments, to_segments) = (self.segments(), fork.segments());
-            let target = fork.delta_layer(layer, seen.heads);
-            target.history =
-                if needed > shared { seen.history.up_to(shared).ok()? } else { History::default() };
-            if needed > shared && target.history.len() < shared {
+            let history = if needed > shared { seen.history.up_to(shared).ok()? } else { History::default() };
+            if needed > shared && history.len() < shared {
                 return None;
             }
-            for (to_row, row) in fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared) {
-                let from_row = self.rows.iter().position(|s| s == row)?;
-                let target = fork.deltas.get_mut(&layer)?;
-                let (from, to) = ((from_row, from_segments), (to_row, to_segments));
-                copy_row(&seen.signed, &mut target.signed, seen.heads, from, to);
-                copy_row(&seen.share, &mut target.share, seen.heads, from, to);
-            }
+            let rows = rows_before(&seen.rows, fork.segments())?;
+            let waiting = BTreeMap::new();
+            deltas.insert(layer, DeltaLayer { heads: seen.heads, history, waiting, rows });
         }
+        (fork.layers, fork.deltas) = (layers, deltas);
         Some(fork)
     }
 
@@ -213,13 +203,11 @@ impl MassObserver {
         let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
         let mut mass = Array4::zeros(shape);
         let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
-        for (l, sums) in self.layers.values().enumerate() {
-            for (r, row) in self.rows.iter().enumerate() {
-                for head in 0..heads {
-                    for s in 0..self.keys.len() {
-                        mass[[l, head, r, s]] = self.mean(&sums.mass, heads, (r, head, s));
-                    }
-                    sink[[l, head, r]] = (sums.sink[r * heads + head] / row.len() as f64) as f32;
+        for ((l, r), sums) in fetched(self.layers.values().map(|sums| &sums.rows))? {
+            for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
+                sink[[l, head, r]] = (sums[0] / self.rows[r].len() as f64) as f32;
+                for s in 0..self.keys.len() {
+                    mass[[l, head, r, s]] = self.mean(&sums[1..], r, s);
                 }
             }
         }
@@ -241,22 +229,25 @@ impl MassObserver {
             );
         }
         let shape = (self.deltas.len(), heads, self.rows.len(), self.keys.len());
-        let layers: Vec<&DeltaLayer> = self.deltas.values().collect();
-        let of = |l, h, r, s, sums: fn(&DeltaLayer) -> &[f64]| self.mean(sums(layers[l]), heads, (r, h, s));
-        Ok(Some(DeltaMasses {
-            layers: self.deltas.keys().copied().collect(),
-            signed: Array4::from_shape_fn(shape, |(l, h, r, s)| of(l, h, r, s, |seen| &seen.signed)),
-            share: Array4::from_shape_fn(shape, |(l, h, r, s)| of(l, h, r, s, |seen| &seen.share)),
-        }))
+        let (mut signed, mut share) = (Array4::zeros(shape), Array4::zeros(shape));
+        for ((l, r), sums) in fetched(self.deltas.values().map(|seen| &seen.rows))? {
+            let (signed_sums, share_sums) = sums.split_at(sums.len() / 2);
+            for (masses, sums) in [(&mut signed, signed_sums), (&mut share, share_sums)] {
+                for (head, sums) in sums.chunks_exact(self.segments()).enumerate() {
+                    for s in 0..self.keys.len() {
+                        masses[[l, head, r, s]] = self.mean(sums, r, s);
+                    }
+                }
+            }
+        }
+        Ok(Some(DeltaMasses { layers: self.deltas.keys().copied().collect(), signed, share }))
     }
 
-    /// The mean over a row span of what it pays to a key span, from sums `[row span][head][segment]`.
-    fn mean(&self, sums: &[f64], heads: usize, (row, head, key): (usize, usize, usize)) -> f32 {
-        let segments = self.segments();
-        let of_row = &sums[(row * heads + head) * segments..][..segments];
-        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(segments);
+    /// The mean over a row span of what it pays to a key span, from its sums by segment.
+    fn mean(&self, sums: &[f64], row: usize, key: usize) -> f32 {
+        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(sums.len());
         let key = &self.keys[key];
-        let sum: f64 = of_row[at(key.start)..at(key.end)].iter().sum();
+        let sum: f64 = sums[at(key.start)..at(key.end)].iter().sum();
         // The sum of nothing is -0.
         ((sum + 0.0) / self.rows[row].len() as f64) as f32
     }
@@ -266,23 +257,15 @@ impl MassObserver {
     }
 
     fn layer(&mut self, layer: usize, heads: usize, has_sinks: bool) -> &mut LayerSums {
-        let (rows, segments) = (self.rows.len(), self.segments());
-        self.layers.entry(layer).or_insert_with(|| LayerSums {
-            heads,
-            mass: vec![0.0; rows * heads * segments],
-            sink: vec![0.0; rows * heads],
-            has_sinks,
-        })
+        self.layers.entry(layer).or_insert_with(|| LayerSums { heads, rows: BTreeMap::new(), has_sinks })
     }
 
     fn delta_layer(&mut self, layer: usize, heads: usize) -> &mut DeltaLayer {
-        let sums = self.rows.len() * heads * self.segments();
         self.deltas.entry(layer).or_insert_with(|| DeltaLayer {
             heads,
             history: History::default(),
             waiting: BTreeMap::new(),
-            signed: vec![0.0; sums],
-            share: vec![0.0; sums],
+            rows: BTreeMap::new(),
         })
     }
 
@@ -293,12 +276,8 @@ impl MassObserver {
         let Some(seen) = self.deltas.get_mut(&layer) else { return Ok(()) };
         let Some(queries) = seen.waiting.remove(&r) else { return Ok(()) };
         let q = Tensor::cat(&queries, 0)?;
-        let DeltaSums { signed, share } = delta::segment_sums(&q, first_row, &seen.history, &self.bounds)?;
-        let at = r * seen.heads * segments;
-        for (all, new) in [(&mut seen.signed, signed), (&mut seen.share, share)] {
-            for (sum, x) in all[at..].iter_mut().zip(&new) {
-                *sum += x;
-            }
+        if segments > 0 {
+            seen.rows.insert(r, delta::segment_sums(&q, first_row, &seen.history, &self.bounds)?);
         }
         Ok(())
     }
@@ -309,22 +288,21 @@ impl MassObserver {
     }
 }
 
-/// Copies one row span's sums, `[row span][head][segment]`, given each side's row span and number of segments. Rows before a
-/// border see no key after it, and up to there both sides' segments are the same.
-fn copy_row(
-    from: &[f64],
-    to: &mut [f64],
-    heads: usize,
-    (from_row, from_segments): (usize, usize),
-    (to_row, to_segments): (usize, usize),
-) {
-    for head in 0..heads {
-        let from = &from[(from_row * heads + head) * from_segments..][..from_segments];
-        let to = &mut to[(to_row * heads + head) * to_segments..][..to_segments];
-        for (x, y) in to.iter_mut().zip(from) {
-            *x = *y;
-        }
-    }
+/// Sums by segment of rows before a border, (..., segments), for an observer with `columns` of them: rows see no key after
+/// the border, and up to there both observers' segments are the same.
+fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
+    let held = sums.dim(D::Minus1)?;
+    sums.narrow(D::Minus1, 0, held.min(columns))?.pad_with_zeros(D::Minus1, 0, columns.saturating_sub(held))
+}
+
+/// The sums of layers on the host, with the place of their layer and their row span: one copy a device.
+fn fetched<'a>(
+    layers: impl Iterator<Item = &'a BTreeMap<usize, Tensor>>,
+) -> Result<impl Iterator<Item = ((usize, usize), Vec<f64>)>> {
+    let rows =
+        |(l, rows): (usize, &'a BTreeMap<usize, Tensor>)| rows.iter().map(move |(&r, sums)| ((l, r), sums));
+    let (places, sums): (Vec<_>, Vec<_>) = layers.enumerate().flat_map(rows).unzip();
+    Ok(places.into_iter().zip(transfer::fetch_all(&sums)?))
 }
 
 impl Observer for MassObserver {
@@ -335,7 +313,6 @@ impl Observer for MassObserver {
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = stats::observer();
         let (l, heads, _) = q.dims3()?;
-        let segments = self.segments();
         self.layer(site.layer, heads, site.sinks.is_some());
         // Borders before the first key move onto it: what lies before is outside every window, and gets nothing.
         let bounds: Vec<usize> = self.bounds.iter().map(|b| b.saturating_sub(site.first_key)).collect();
@@ -347,13 +324,12 @@ impl Observer for MassObserver {
                 continue;
             }
             let part = segment_sums(q, k, &local, from..to, &bounds)?;
-            let sums = self.layer(site.layer, heads, site.sinks.is_some());
-            for (sum, x) in sums.mass[r * heads * segments..].iter_mut().zip(&part.mass) {
-                *sum += x;
-            }
-            for (sum, x) in sums.sink[r * heads..].iter_mut().zip(&part.sink) {
-                *sum += x;
-            }
+            let sums = &mut self.layer(site.layer, heads, site.sinks.is_some()).rows;
+            let sum = match sums.get(&r) {
+                Some(before) => (before + part)?,
+                None => part,
+            };
+            sums.insert(r, sum);
         }
         Ok(())
     }

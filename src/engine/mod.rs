@@ -9,6 +9,7 @@ use crate::attention::{NoObserver, Observer};
 use crate::chat::{Sampling, StopReason};
 use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
+use crate::transfer;
 
 mod device;
 pub mod plan;
@@ -209,5 +210,5 @@ impl Engine {
 /// The sum of each row's absolute logits (n, vocab), which is finite only if all of them are: one number a row comes back
 /// from the device.
 fn sizes(logits: &Tensor) -> Result<Vec<f32>, candle_core::Error> {
-    logits.abs()?.sum(D::Minus1)?.to_vec1()
+    transfer::fetch(&logits.abs()?.sum(D::Minus1)?)
 }

@@ -8,6 +8,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
+use crate::transfer;
 
 mod branch;
 
@@ -181,8 +182,8 @@ impl Windowed {
         self.held += l;
         let seen = self.held - unseen;
         Ok(Seen {
-            k: self.k.narrow(1, unseen, seen)?,
-            v: self.v.narrow(1, unseen, seen)?,
+            k: transfer::unrecorded(self.k.narrow(1, unseen, seen)?, &[k])?,
+            v: transfer::unrecorded(self.v.narrow(1, unseen, seen)?, &[v])?,
             first: self.first + unseen,
         })
     }
@@ -356,7 +357,12 @@ impl Cache {
                 let (at, held) = (self.length - self.start, end - self.start);
                 k.slice_set(&new_k, 1, at)?;
                 v.slice_set(&new_v, 1, at)?;
-                Ok(Seen { k: k.narrow(1, 0, held)?, v: v.narrow(1, 0, held)?, first: self.start })
+                let (k, v) = (k.narrow(1, 0, held)?, v.narrow(1, 0, held)?);
+                Ok(Seen {
+                    k: transfer::unrecorded(k, &[&new_k])?,
+                    v: transfer::unrecorded(v, &[&new_v])?,
+                    first: self.start,
+                })
             }
             LayerCache::Windowed(windowed) => windowed.append(&new_k, &new_v, self.length, self.capacity),
             LayerCache::Delta(_) => candle_core::bail!("This is a bug: layer {layer} keeps no keys"),

@@ -190,3 +190,6 @@ impl Decoder {
         self.head.forward(hidden, phase)?.to_dtype(DType::F32)
     }
 }
+
+#[cfg(test)]
+mod launches;

@@ -2,6 +2,7 @@
 mod blocks;
 mod gguf;
 pub mod gguf_bytes;
+mod gpus;
 mod manifests;
 mod plan;
 #[cfg(unix)] // the stand-in for python3 is a shell script

@@ -3,10 +3,12 @@
 //! The same streaming softmax as the CPU kernel's, written in tensor operations: it serves CUDA and Metal, and is the
 //! reference that the CPU kernel is tested against. Scores of one block of rows and keys are all that is ever held.
 
-use candle_core::{D, DType, Result, Tensor};
+use std::ops::Range;
+
+use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::super::Site;
-use super::SegmentSums;
+use crate::transfer;
 
 /// How large the blocks are.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +99,7 @@ impl Part {
         // Products stay in the model's dtype, as in the reference implementations; the softmax is in f32.
         let ends = stream(q, positions, k, first_key, site, q.dtype(), size, |weights, keys, factor| {
             let v = v.narrow(1, keys.start, keys.len())?;
-            let part = weights.to_dtype(v.dtype())?.matmul(&v.contiguous()?)?.to_dtype(DType::F32)?;
+            let part = weights.to_dtype(v.dtype())?.matmul(&v)?.to_dtype(DType::F32)?;
             out = Some(match (&out, factor) {
                 (Some(out), Some(factor)) => (out.broadcast_mul(factor)? + part)?,
                 _ => part,
@@ -139,7 +141,7 @@ impl Part {
     }
 }
 
-/// See [`super::segment_sums`].
+/// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
 pub fn segment_sums(
     q: &Tensor,
     k: &Tensor,
@@ -147,11 +149,19 @@ pub fn segment_sums(
     rows: std::ops::Range<usize>,
     bounds: &[usize],
     size: Blocks,
-) -> Result<SegmentSums> {
+) -> Result<Tensor> {
     let (_, heads, _) = q.dims3()?;
     let segments = bounds.len().saturating_sub(1);
-    let mut mass = vec![0f64; heads * segments];
-    let mut sink = vec![0f64; heads];
+    let device = q.device();
+    // The segments' borders, both (1, segments).
+    let borders = match bounds {
+        [starts @ .., _] if segments > 0 => Some((
+            on_device(starts.iter().copied(), (1, segments), device)?,
+            on_device(bounds[1..].iter().copied(), (1, segments), device)?,
+        )),
+        _ => None,
+    };
+    let mut all: Option<Tensor> = None;
     for start in rows.clone().step_by(size.rows) {
         let rows = start..(start + size.rows).min(rows.end);
         let r = rows.len();
@@ -159,20 +169,12 @@ pub fn segment_sums(
         let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
         let ends = stream(&q, &positions, k, 0, site, DType::F32, size, |weights, keys, factor| {
-            if segments == 0 {
-                return Ok(());
-            }
-            let mut member = vec![0f32; keys.len() * segments];
-            for s in 0..segments {
-                let from = bounds[s].clamp(keys.start, keys.end) - keys.start;
-                let to = bounds[s + 1].clamp(keys.start, keys.end) - keys.start;
-                for j in from..to {
-                    member[j * segments + s] = 1.0;
-                }
-            }
-            let member = Tensor::from_vec(member, (1, keys.len(), segments), q.device())?;
-            let member = member.broadcast_as((weights.dim(0)?, keys.len(), segments))?.contiguous()?;
-            let part = weights.matmul(&member)?;
+            let Some((starts, ends)) = &borders else { return Ok(()) };
+            let (kv_heads, rows, n) = weights.dims3()?;
+            let keys = on_device(keys, (n, 1), device)?;
+            let member = (keys.broadcast_ge(starts)? * keys.broadcast_lt(ends)?)?.to_dtype(DType::F32)?;
+            let part = weights.reshape((kv_heads * rows, n))?.matmul(&member)?;
+            let part = part.reshape((kv_heads, rows, segments))?;
             sums = Some(match (&sums, factor) {
                 (Some(sums), Some(factor)) => (sums.broadcast_mul(factor)? + part)?,
                 _ => part,
@@ -181,20 +183,42 @@ pub fn segment_sums(
         })?;
         let Some((sum, max)) = ends else { candle_core::bail!("attention over no keys") };
         let (total, share) = close_rows(site, heads, r, &max, &sum)?;
-        if let Some(sums) = sums {
-            let per_head = sums.broadcast_div(&total)?.reshape((heads, r, segments))?.sum(1)?;
-            for (sum, x) in mass.iter_mut().zip(per_head.flatten_all()?.to_vec1::<f32>()?) {
-                *sum += f64::from(x);
+        let sink = match share {
+            Some(share) => share.reshape((heads, r))?.sum_keepdim(1)?,
+            None => Tensor::zeros((heads, 1), DType::F32, device)?,
+        };
+        let part = match sums {
+            Some(sums) => {
+                let mass = sums.broadcast_div(&total)?.reshape((heads, r, segments))?.sum(1)?;
+                Tensor::cat(&[sink, mass], 1)?
             }
-        }
-        if let Some(share) = share {
-            let per_head = share.reshape((heads, r))?.sum(1)?.to_vec1::<f32>()?;
-            for (sum, x) in sink.iter_mut().zip(per_head) {
-                *sum += f64::from(x);
-            }
-        }
+            None => sink,
+        };
+        all = Some(match all {
+            Some(all) => (all + part)?,
+            None => part,
+        });
     }
-    Ok(SegmentSums { mass, sink })
+    all.ok_or_else(|| candle_core::Error::Msg("sums over no rows".to_owned()))
+}
+
+/// Positions as a tensor. A context has fewer of them than u32 counts.
+fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &Device) -> Result<Tensor> {
+    transfer::upload(of.map(|position| position as u32).collect(), shape, device)
+}
+
+/// Hides the scores (kv_heads, group, r, n) of those keys of a block that a row does not see, on the device.
+fn hide(scores: &Tensor, visible: &[Range<usize>], block: &Range<usize>) -> Result<Tensor> {
+    let (device, r) = (scores.device(), visible.len());
+    let keys = on_device(block.clone(), (1, block.len()), device)?;
+    let ends = on_device(visible.iter().map(|v| v.end), (r, 1), device)?;
+    let mut seen = ends.broadcast_gt(&keys)?; // (r, n)
+    if visible.iter().any(|v| v.start > block.start) {
+        let starts = on_device(visible.iter().map(|v| v.start), (r, 1), device)?;
+        seen = (seen * starts.broadcast_le(&keys)?)?;
+    }
+    let hidden = Tensor::full(HIDDEN, (1, 1, 1, 1), device)?;
+    seen.broadcast_as(scores.shape())?.where_cond(scores, &hidden.broadcast_as(scores.shape())?)
 }
 
 /// Walks those of the keys that begin at position `first_key` which rows at `positions` with queries (r, heads, d) see.
@@ -220,8 +244,14 @@ fn stream(
     let group = heads / kv_heads;
     // (r, heads, d) -> (kv_heads, group * r, d)
     let q = q.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
-    let q = q.to_dtype(product_dtype)?;
-    let visible: Vec<std::ops::Range<usize>> = positions.iter().map(|&p| site.visible(p)).collect();
+    let mut q = q.to_dtype(product_dtype)?;
+    // A power of two changes no digit of the queries (of f16, only such as are far below their products' last), and spares a
+    // pass over the scores.
+    let scaled = site.scale.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
+    if scaled {
+        q = (q * f64::from(site.scale))?;
+    }
+    let visible: Vec<Range<usize>> = positions.iter().map(|&p| site.visible(p)).collect();
     let start = visible.iter().map(|v| v.start).min().unwrap_or(0).max(first_key);
     let end = visible.iter().map(|v| v.end).max().unwrap_or(0).min(first_key + held);
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
@@ -230,26 +260,18 @@ fn stream(
         let block = start..(start + step).min(end);
         let keys = block.start - first_key..block.end - first_key;
         let n = block.len();
-        let k = k.narrow(1, keys.start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?.contiguous()?;
-        let mut scores = (q.matmul(&k)?.to_dtype(DType::F32)? * f64::from(site.scale))?;
+        // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
+        let k = k.narrow(1, keys.start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?;
+        let mut scores = q.matmul(&k)?.to_dtype(DType::F32)?;
+        if !scaled {
+            scores = (scores * f64::from(site.scale))?;
+        }
         if let Some(cap) = site.softcap {
             scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
         }
         if visible.iter().any(|v| v.start > block.start || v.end < block.end) {
-            let mut mask = vec![0f32; r * n];
-            for (i, visible) in visible.iter().enumerate() {
-                for j in 0..n {
-                    if !visible.contains(&(start + j)) {
-                        mask[i * n + j] = HIDDEN;
-                    }
-                }
-            }
-            let mask = Tensor::from_vec(mask, (1, 1, r, n), q.device())?;
-            scores = scores
-                .reshape((kv_heads, group, r, n))?
-                .broadcast_add(&mask)?
-                .maximum(HIDDEN)?
-                .reshape((kv_heads, group * r, n))?;
+            let by_row = scores.reshape((kv_heads, group, r, n))?;
+            scores = hide(&by_row, &visible, &block)?.reshape((kv_heads, group * r, n))?;
         }
         let block_max = scores.max_keepdim(D::Minus1)?;
         let (max, factor) = match &state {
@@ -281,7 +303,7 @@ fn close_rows(
     sum: &Tensor,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let Some(sinks) = &site.sinks else { return Ok((sum.clone(), None)) };
-    let sinks = Tensor::from_slice(sinks, (heads, 1), sum.device())?
+    let sinks = transfer::upload(sinks.clone(), (heads, 1), sum.device())?
         .broadcast_as((heads, r))?
         .contiguous()?
         .reshape(sum.dims())?;

@@ -5,6 +5,7 @@ use std::fmt;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::Site;
+use crate::transfer;
 
 pub(super) mod chunked;
 pub(super) mod cpu;
@@ -37,7 +38,7 @@ impl fmt::Display for Backend {
 
 /// The kernel family that sums attention of tensors on `device` in `dtype` into segments.
 pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
-    if device.is_cpu() && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
+    if transfer::cpu_kernels(device) && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
 }
 
 /// The kernel family for attention itself, of heads of `head_dim`.
@@ -63,7 +64,7 @@ pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Sit
         && site.softcap.is_none()
 }
 
-/// What a set of rows pays to each segment of the keys, summed over the rows.
+/// What the CPU's kernel sums for a set of rows.
 #[derive(Debug)]
 pub(super) struct SegmentSums {
     /// `[heads][segments]`, row-major.
@@ -72,17 +73,30 @@ pub(super) struct SegmentSums {
     pub sink: Vec<f64>,
 }
 
+impl SegmentSums {
+    /// f64 (heads, 1 + segments), the sinks' first.
+    fn tensor(&self) -> Result<Tensor> {
+        let heads = self.sink.len();
+        let segments = self.mass.len() / heads.max(1);
+        let rows = self.sink.iter().enumerate().flat_map(|(head, &sink)| {
+            std::iter::once(sink).chain(self.mass[head * segments..][..segments].iter().copied())
+        });
+        Tensor::from_vec(rows.collect(), (heads, 1 + segments), &Device::Cpu)
+    }
+}
+
 /// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head
-/// pays to each segment. `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
+/// pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU, f32 on other devices, where the sums stay.
+/// `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.
 pub(super) fn segment_sums(
     q: &Tensor,
     k: &Tensor,
     site: &Site,
     rows: std::ops::Range<usize>,
     bounds: &[usize],
-) -> Result<SegmentSums> {
+) -> Result<Tensor> {
     match choose(q.device(), q.dtype()) {
-        Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds),
+        Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds)?.tensor(),
         _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS_OF_SUMS),
     }
 }

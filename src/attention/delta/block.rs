@@ -7,21 +7,25 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use crate::transfer;
+
 /// Tokens of a block.
 pub(crate) const BLOCK: usize = 64;
 /// Added to a head's squared norm before the root (transformers, `l2norm`).
 const NORM_EPS: f64 = 1e-6;
 /// e^x is 0 in f32 well above this log decay; sums of smaller ones would only lose the digits of others.
 const NO_MEMORY: f64 = -1000.0;
-/// Up to this size a triangle is inverted under masks; larger ones are cut into quarters.
+/// Up to this size a triangle is inverted under masks, which [`masked_inverse`] lists; larger ones are cut into quarters.
 const MASKED: usize = 16;
 
 /// Queries or keys (l, heads, d) in any dtype, each head divided by its norm and multiplied by `scale`: f32
 /// (transformers, `l2norm`).
 pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
     let x = x.to_dtype(DType::F32)?.contiguous()?;
-    let norm = (x.sqr()?.sum_keepdim(2)? + NORM_EPS)?.sqrt()?;
-    x.broadcast_mul(&(norm.recip()? * scale)?)
+    // One kernel: the root of the sum of squares is that of their mean times the root of the width.
+    let d = x.dim(2)? as f64;
+    let factor = Tensor::full((scale / d.sqrt()) as f32, x.dim(2)?, x.device())?;
+    transfer::unrecorded(candle_nn::ops::rms_norm(&x, &factor, (NORM_EPS / d) as f32)?, &[&x])
 }
 
 /// How long a block for `l` tokens is: a power of two, [`BLOCK`] at most.
@@ -58,8 +62,8 @@ impl Blocks {
         let beta = blocked(&beta.unsqueeze(2)?, c)?;
 
         // 1. Decays. G_i - G_j is summed anew for each pair: a difference of two long sums would have lost its digits.
-        let lower = Tensor::tril2(c, DType::F32, k.device())?; // [i >= m]
-        let after = (&lower - Tensor::eye(c, DType::F32, k.device())?)?; // [m > j]
+        let masks = masks(c, &[|i, j| i >= j, |i, j| i > j], k.device())?;
+        let (lower, after) = (masks.get(0)?, masks.get(1)?);
         let heads = n * value_heads;
         let so_far = g.reshape((heads, 1, c))?.broadcast_mul(&lower)?.reshape((heads * c, c))?; // g_m [m <= i]
         let log_decay = so_far.sum_keepdim(1)?.reshape((heads, c, 1))?;
@@ -119,21 +123,37 @@ fn unit_inverse(l: &Tensor) -> Result<Tensor> {
 /// X - X C X, where C is the part of L between them.
 fn masked_inverse(l: &Tensor, c: usize) -> Result<Tensor> {
     let l = l.contiguous()?;
-    let one = Tensor::eye(c, DType::F32, l.device())?;
-    let mut inverse = one.broadcast_sub(&l.broadcast_mul(&between(c, 1, l.device())?)?)?;
-    let mut s = 2;
-    while s < c {
-        let corners = l.broadcast_mul(&between(c, s, l.device())?)?;
-        inverse = (&inverse - inverse.matmul(&corners)?.matmul(&inverse)?)?;
-        s *= 2;
+    let masks = masks(
+        c,
+        &[
+            |i, j| i == j,
+            |i, j| between(i, j, 1),
+            |i, j| between(i, j, 2),
+            |i, j| between(i, j, 4),
+            |i, j| between(i, j, 8),
+        ],
+        l.device(),
+    )?;
+    let mut inverse = masks.get(0)?.broadcast_sub(&l.broadcast_mul(&masks.get(1)?)?)?;
+    for (size, mask) in [(2, 2), (4, 3), (8, 4)] {
+        if size < c {
+            let corners = l.broadcast_mul(&masks.get(mask)?)?;
+            inverse = (&inverse - inverse.matmul(&corners)?.matmul(&inverse)?)?;
+        }
     }
     Ok(inverse)
 }
 
-/// 1 where a (c, c) matrix has the lower left quarters of its diagonal blocks of size 2 s, else 0.
-fn between(c: usize, s: usize, device: &Device) -> Result<Tensor> {
-    let inside = |i: usize, j: usize| i / (2 * s) == j / (2 * s) && i / s > j / s;
-    let mask: Vec<f32> =
-        (0..c).flat_map(|i| (0..c).map(move |j| if inside(i, j) { 1.0 } else { 0.0 })).collect();
-    Tensor::from_vec(mask, (c, c), device)
+/// Whether (i, j) is in the lower left quarter of a diagonal block of size 2 s.
+fn between(i: usize, j: usize, s: usize) -> bool {
+    i / (2 * s) == j / (2 * s) && i / s > j / s
+}
+
+/// Matrices (c, c) that are 1 where a condition of row and column holds, else 0: (conditions, c, c).
+fn masks(c: usize, conditions: &[fn(usize, usize) -> bool], device: &Device) -> Result<Tensor> {
+    let places = |holds: fn(usize, usize) -> bool| {
+        (0..c * c).map(move |at| if holds(at / c, at % c) { 1f32 } else { 0.0 })
+    };
+    let all = conditions.iter().flat_map(|&holds| places(holds)).collect();
+    transfer::upload(all, (conditions.len(), c, c), device)
 }

@@ -2,26 +2,26 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::gather::{HeadSums, pieces};
+use super::gather::pieces;
 use super::{History, PANEL};
 
-/// Walks from the last row of the normalised queries `q` (key_heads, r, key_dim) back to the first key.
+/// Walks from the last row of the normalised queries `q` (key_heads, r, key_dim) back to the first key; see
+/// [`super::segment_sums`]. Nothing comes back from the device.
 pub(super) fn walk(
     q: &Tensor,
     first_row: usize,
     history: &History,
     bounds: &[usize],
-    heads: &mut [HeadSums],
-) -> Result<()> {
+    value_heads: usize,
+) -> Result<Tensor> {
     let (key_heads, r, key_dim) = q.dims3()?;
-    let value_heads = heads.len();
     let group = value_heads / key_heads;
     let q = q.unsqueeze(1)?.broadcast_as((key_heads, group, r, key_dim))?.contiguous()?.reshape((
         value_heads,
         r,
         key_dim,
     ))?;
-    let mut gathered = Gathered { bounds, heads, run: None };
+    let mut gathered = Gathered { bounds, rows: r, places: vec![None; bounds.len()] };
     let end = first_row + r;
     // The rows that have begun, the last ones: (value_heads, begun, key_dim).
     let mut w: Option<Tensor> = None;
@@ -83,57 +83,57 @@ pub(super) fn walk(
     gathered.finish()
 }
 
-/// Sums of the weights of a group of rows.
+/// Sums of the weights of a group of rows, on their device.
 struct Gathered<'a> {
     bounds: &'a [usize],
-    heads: &'a mut [HeadSums],
-    /// What goes to one place for a while, and stays on the device until the place changes.
-    run: Option<Run>,
+    rows: usize,
+    /// Of each segment, and last of what is outside of all.
+    places: Vec<Option<Place>>,
 }
 
-struct Run {
-    /// `None` outside of all segments.
-    segment: Option<usize>,
-    /// (value_heads, begun)
+/// What went to one place.
+#[derive(Clone)]
+struct Place {
+    /// The weights, summed over rows: (value_heads).
     signed: Tensor,
+    /// Their sizes: (value_heads, rows).
     sizes: Tensor,
 }
 
 impl Gathered<'_> {
     /// Adds the weights (value_heads, begun, c) of the keys from `at` on; the rows are the last `begun`.
     fn add(&mut self, weights: &Tensor, at: usize) -> Result<()> {
-        let c = weights.dim(2)?;
-        let sizes = weights.abs()?;
+        let (_, begun, c) = weights.dims3()?;
+        let all_sizes = weights.abs()?.pad_with_zeros(1, self.rows - begun, 0)?;
         for (segment, keys) in pieces(self.bounds, at..at + c) {
-            let sum = |x: &Tensor| x.narrow(2, keys.start - at, keys.len())?.sum(D::Minus1);
-            let (signed, sizes) = (sum(weights)?, sum(&sizes)?);
-            self.run = Some(match self.run.take() {
-                Some(run) if run.segment == segment && run.sizes.dims() == sizes.dims() => {
-                    Run { segment, signed: (run.signed + signed)?, sizes: (run.sizes + sizes)? }
-                }
-                other => {
-                    self.close(other)?;
-                    Run { segment, signed, sizes }
-                }
+            let of_keys = |x: &Tensor| x.narrow(2, keys.start - at, keys.len());
+            let signed = of_keys(weights)?.sum((1, 2))?;
+            let sizes = of_keys(&all_sizes)?.sum(D::Minus1)?;
+            let outside = self.places.len() - 1;
+            let place = &mut self.places[segment.unwrap_or(outside)];
+            *place = Some(match place {
+                Some(before) => Place { signed: (&before.signed + signed)?, sizes: (&before.sizes + sizes)? },
+                None => Place { signed, sizes },
             });
         }
         Ok(())
     }
 
-    fn close(&mut self, run: Option<Run>) -> Result<()> {
-        let Some(Run { segment, signed, sizes }) = run else { return Ok(()) };
-        let (signed, sizes) = (signed.to_vec2::<f32>()?, sizes.to_vec2::<f32>()?);
-        for ((head, signed), sizes) in self.heads.iter_mut().zip(&signed).zip(&sizes) {
-            let first = head.rows() - sizes.len();
-            for (row, (signed, size)) in signed.iter().zip(sizes).enumerate() {
-                head.add_one(segment, first + row, *signed, *size);
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let run = self.run.take();
-        self.close(run)
+    /// The sums (2, value_heads, segments).
+    fn finish(self) -> Result<Tensor> {
+        let Some(Place { signed, sizes }) = self.places.iter().flatten().next() else {
+            candle_core::bail!("implicit attention over no keys");
+        };
+        let nothing = Place { signed: signed.zeros_like()?, sizes: sizes.zeros_like()? };
+        let places: Vec<&Place> =
+            self.places.iter().map(|place| place.as_ref().unwrap_or(&nothing)).collect();
+        let sizes = Tensor::stack(&places.iter().map(|p| &p.sizes).collect::<Vec<_>>(), 0)?;
+        // A row without any weight has no share: 0 of 1.
+        let totals = sizes.sum(0)?; // (value_heads, rows)
+        let totals = (&totals + totals.eq(0f32)?.to_dtype(totals.dtype())?)?;
+        let share = sizes.broadcast_div(&totals)?.sum(2)?; // (places, value_heads)
+        let signed = Tensor::stack(&places.iter().map(|p| &p.signed).collect::<Vec<_>>(), 0)?;
+        let segments = places.len() - 1;
+        Tensor::stack(&[signed, share], 0)?.narrow(1, 0, segments)?.transpose(1, 2)?.contiguous()
     }
 }

@@ -1,4 +1,4 @@
-//! What rows pay to the segments of the keys.
+//! What rows pay to the segments of the keys, as the CPU's kernel adds it up.
 
 use std::ops::Range;
 

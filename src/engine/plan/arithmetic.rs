@@ -75,9 +75,11 @@ pub fn layer_activations(
     let feed_forward = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size),
         FeedForwardSpec::Experts(e) => {
-            // At worst every token goes to one expert; the sum so far, its output in f32 and the router's logits lie beside it.
+            // At worst every token goes to one expert, and its picks' inputs and outputs lie beside it, then their outputs
+            // before and after they are weighed in f32; the sum and the router's logits, too.
             let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size));
-            let routed = mlp_width(&e.expert, size) + 2 * hidden * size + 2 * hidden * 4;
+            let picks = n(e.per_token) * hidden * (2 * size).max(8);
+            let routed = mlp_width(&e.expert, size) + picks;
             l * (routed.max(shared) + hidden * size + hidden * 4 + 2 * n(e.experts) * 4)
         }
     };
@@ -115,12 +117,12 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
 }
 
 /// Bytes of a block of scores of `rows` rows in the kernel of matrix products: the scores, their exponentials and
-/// one intermediate in f32, and copies of the keys and values.
+/// one intermediate in f32. Keys and values are read where they lie.
 fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64) -> u64 {
     let heads = n(a.heads);
     let seen = a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)));
     let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen.max(1));
-    3 * heads * rows * keys * 4 + 2 * keys * n(a.kv_heads) * n(a.head_dim) * 4
+    3 * heads * rows * keys * 4
 }
 
 /// Sums that the observer holds for a layer until the end.
@@ -146,11 +148,11 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
         // Each thread's share is within its cache.
         MixerSpec::Attention(_) if streams(wish, device) => 0,
         MixerSpec::Attention(a) => {
-            // A block of keys in f32, its scores, and a table of who belongs to which span.
+            // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
             let rows = BLOCK_ROWS.min(n(wish.context));
             let keys = BLOCK_KEYS.min(n(wish.context));
             let scores = 3 * SCORES.min(n(a.heads) * rows * keys) * 4;
-            let of_keys = keys * n(a.kv_heads) * (2 * n(a.head_dim) + SPANS) * 4;
+            let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + SPANS * 8);
             let sums = scores + of_keys;
             sums.saturating_sub(score_block(a, wish, rows))
         }
@@ -162,9 +164,9 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
                 DeviceName::Cpu => {
                     heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (SPANS + 1) * 8) + panel * 3 * keys * 4
                 }
-                // The rows again, their weights, and the blocks' matrices; the sums by span are not on the device.
+                // The rows again, their weights, and the blocks' matrices; each row's sums by span, and those beside each other.
                 _ => {
-                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK) * 4;
+                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK + 3 * SPANS) * 4;
                     rows + panel * (heads * 6 * RULE_BLOCK + 3 * keys) * 4
                 }
             }

@@ -14,7 +14,7 @@ impl Activation {
     /// activation(gate) * up, element by element. `gate` belongs to the caller alone: on the CPU it is overwritten, since
     /// memory for another result would have to be fetched from the system first.
     pub(in crate::model) fn gated(self, gate: Tensor, up: &Tensor) -> Result<Tensor> {
-        if gate.device().is_cpu() && gate.dtype() == DType::F32 && gate.is_contiguous() {
+        if crate::transfer::cpu_kernels(gate.device()) && gate.dtype() == DType::F32 && gate.is_contiguous() {
             gate.inplace_op2(&up.contiguous()?, &Gated(self))?;
             return Ok(gate);
         }

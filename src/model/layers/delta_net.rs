@@ -11,6 +11,7 @@ use crate::attention::{DeltaSite, Observer};
 use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
 use crate::model::past::Past;
+use crate::transfer;
 
 /// Linear attention with a gated delta rule (transformers, `Qwen3_5GatedDeltaNet`). Projections are in the model's dtype,
 /// everything between them in f32.
@@ -91,7 +92,8 @@ impl DeltaNet {
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
         let k = part(self.spec.keys(), key_heads, key_dim)?;
-        let v = part(2 * self.spec.keys(), value_heads, value_dim)?.to_dtype(DType::F32)?;
+        let v = mixed.narrow(1, 2 * self.spec.keys(), value_heads * value_dim)?.to_dtype(DType::F32)?;
+        let v = v.reshape((l, value_heads, value_dim))?;
 
         // 2. The rule.
         if observer.wants_delta(site) {
@@ -108,8 +110,9 @@ impl DeltaNet {
     fn close(&self, z: &Tensor, out: &Tensor, phase: Phase) -> Result<Tensor> {
         let (l, dtype) = (z.dim(0)?, z.dtype());
         let z = z.to_dtype(DType::F32)?.reshape(out.dims())?;
-        let size = (out.sqr()?.mean_keepdim(2)? + self.eps)?.sqrt()?.recip()?;
-        let out = out.broadcast_mul(&size)?.broadcast_mul(&self.norm)?.mul(&z.silu()?)?;
+        let out = out.contiguous()?;
+        let normed = candle_nn::ops::rms_norm(&out, &self.norm, self.eps as f32)?;
+        let out = transfer::unrecorded(normed, &[&out])?.mul(&z.silu()?)?;
         let out = out.reshape((l, self.spec.values()))?.to_dtype(dtype)?;
         self.out.forward(&out, phase)
     }
@@ -122,7 +125,7 @@ impl DeltaNet {
         // A copy, or the state would keep the whole chunk in memory.
         let next = inputs.narrow(0, l, taps - 1)?.force_contiguous()?;
         let inputs = inputs.to_dtype(DType::F32)?;
-        let weights = self.conv.t()?.contiguous()?; // (taps, channels)
+        let weights = self.conv.t()?; // (taps, channels)
         let mut mixed = inputs.narrow(0, 0, l)?.broadcast_mul(&weights.narrow(0, 0, 1)?)?;
         for tap in 1..taps {
             mixed = (mixed + inputs.narrow(0, tap, l)?.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;

@@ -9,6 +9,7 @@ use candle_core::{Result, Tensor};
 use super::Phase;
 use crate::attention::delta::{self, Blocks, block_length, blocked};
 use crate::stats;
+use crate::transfer;
 
 /// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
 const TOGETHER: usize = 1024;
@@ -44,7 +45,7 @@ impl Inputs {
 pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
     let _span = stats::attention();
     match phase {
-        _ if state.device().is_cpu() => on_slices(inputs, state),
+        _ if transfer::cpu_kernels(state.device()) => on_slices(inputs, state),
         Phase::Prefill => chunked(inputs, state),
         Phase::Decode => recurrent(inputs, state),
     }

@@ -3,6 +3,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::NormSpec;
+use crate::transfer;
 
 mod activation;
 mod attention;
@@ -52,6 +53,6 @@ impl RmsNorm {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let dtype = x.dtype();
         let x = x.to_dtype(self.factor.dtype())?.contiguous()?;
-        candle_nn::ops::rms_norm(&x, &self.factor, self.eps)?.to_dtype(dtype)
+        transfer::unrecorded(candle_nn::ops::rms_norm(&x, &self.factor, self.eps)?, &[&x])?.to_dtype(dtype)
     }
 }

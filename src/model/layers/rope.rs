@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::model::RopeSpec;
+use crate::transfer;
 
 /// The cosines and sines of the positions of one forward pass.
 #[derive(Debug)]
@@ -25,15 +26,17 @@ impl Rope {
             sin.push(angle.sin() * factor);
         }
         let table =
-            |values| Tensor::from_vec(values, (positions.len(), spec.dims / 2), device)?.to_dtype(dtype);
+            |values| transfer::upload(values, (positions.len(), spec.dims / 2), device)?.to_dtype(dtype);
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
     }
 
     /// Turns the first `dims` dimensions of every head: (l, heads, head_dim) -> the same.
     pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (_, _, d) = x.dims3()?;
-        let turn =
-            |x: Tensor| candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, &self.cos, &self.sin)?.squeeze(0);
+        let turn = |x: Tensor| {
+            let turned = candle_nn::rotary_emb::rope_thd(&x.unsqueeze(0)?, &self.cos, &self.sin)?;
+            transfer::unrecorded(turned, &[&x])?.squeeze(0)
+        };
         if d == self.dims {
             return turn(x.contiguous()?);
         }

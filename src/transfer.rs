@@ -1,0 +1,67 @@
+//! What crosses between the host and a device, and which kernels a device is given.
+//!
+//! A copy back to the host waits until the device has done all that it was asked for, so the decoder, attention and the
+//! engine take everything back through [`fetch`] and [`fetch_all`], and send through [`upload`]: tests count the copies, and
+//! read the sources for others. Kernels that Candle's graph does not record are announced by [`unrecorded`], so that tests
+//! can count launches too. Outside of tests none of this does anything of its own.
+
+use candle_core::{DType, Device, Result, Shape, Tensor, WithDType};
+
+#[cfg(test)]
+pub(crate) mod count;
+#[cfg(test)]
+mod tests;
+
+/// Whether tensors on `device` are worked on by the kernels on slices; else by Candle's operations, which run anywhere.
+pub(crate) fn cpu_kernels(device: &Device) -> bool {
+    #[cfg(test)]
+    if count::as_elsewhere() {
+        return false;
+    }
+    device.is_cpu()
+}
+
+/// The elements of an f32 tensor of any shape, row-major: one copy.
+pub(crate) fn fetch(tensor: &Tensor) -> Result<Vec<f32>> {
+    #[cfg(test)]
+    count::fetched(&[tensor]);
+    tensor.flatten_all()?.to_vec1()
+}
+
+/// The elements of f32 or f64 tensors of any shapes, row-major: one copy for each run of tensors of one device and dtype.
+pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
+    let mut all = Vec::with_capacity(tensors.len());
+    let together = |a: &&Tensor, b: &&Tensor| a.dtype() == b.dtype() && a.device().same_device(b.device());
+    for run in tensors.chunk_by(together) {
+        let flat = run.iter().map(|t| t.flatten_all()).collect::<Result<Vec<_>>>()?;
+        let joined = Tensor::cat(&flat, 0)?;
+        #[cfg(test)]
+        count::fetched(&[&joined]);
+        // To f64 on the host: not every device has it.
+        let numbers = joined.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        let mut rest = numbers.as_slice();
+        for tensor in run {
+            let (own, others) = rest.split_at(tensor.elem_count());
+            all.push(own.to_vec());
+            rest = others;
+        }
+    }
+    Ok(all)
+}
+
+/// A tensor of `data` on `device`.
+pub(crate) fn upload<D: WithDType>(data: Vec<D>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+    #[cfg(test)]
+    count::uploaded();
+    Tensor::from_vec(data, shape.into(), device)
+}
+
+/// Hands on what one kernel made `from` other tensors without Candle's graph recording it: an operation without a gradient,
+/// or a write in place.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn unrecorded(made: Tensor, _from: &[&Tensor]) -> Result<Tensor> {
+    Ok(made)
+}
+#[cfg(test)]
+pub(crate) use count::unrecorded;

@@ -1,0 +1,93 @@
+//! The rooms whose tensors may be on a device cross to the host and back nowhere but in this module.
+
+use std::path::{Path, PathBuf};
+
+const ROOMS: [&str; 5] =
+    ["src/attention", "src/engine", "src/model/layers", "src/model/decoder.rs", "src/model/cache.rs"];
+
+/// What crosses over.
+const CROSSINGS: [&str; 10] = [
+    ".to_vec0",
+    ".to_vec1",
+    ".to_vec2",
+    ".to_vec3",
+    ".to_scalar",
+    ".to_device(",
+    "Tensor::from_vec",
+    "Tensor::from_slice",
+    "Tensor::new",
+    "Tensor::arange",
+];
+
+/// Crossings of tensors that are on the CPU anyway, and those that have to be: (file, crossing).
+const ALLOWED: [(&str, &str); 10] = [
+    // The kernels on slices, which serve the CPU alone.
+    ("src/attention/backends/cpu.rs", "Tensor::from_vec"),
+    ("src/attention/backends/mod.rs", "Tensor::from_vec"),
+    ("src/attention/delta.rs", "Tensor::from_vec"),
+    ("src/attention/delta/cpu.rs", "Tensor::from_vec"),
+    ("src/attention/delta/cpu.rs", ".to_vec1"),
+    ("src/model/layers/linear.rs", "Tensor::from_vec"),
+    ("src/model/layers/product.rs", "Tensor::from_vec"),
+    // Once a forward: the token ids and the embedding's scale, and hidden states from one card to the next. Once a model: a
+    // tied head on another card than the embedding.
+    ("src/model/decoder.rs", "Tensor::new"),
+    ("src/model/decoder.rs", ".to_device("),
+    // Candle's sampler, once a token: the index of the largest logit, or all logits.
+    ("src/engine/sampler.rs", "LogitsProcessor"),
+];
+
+fn sources(path: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(folder) = std::fs::read_dir(path) else {
+        found.push(path.to_owned());
+        return;
+    };
+    for entry in folder {
+        let Ok(entry) = entry else { panic!("{path:?} cannot be read") };
+        sources(&entry.path(), found);
+    }
+}
+
+/// What a file has before its tests.
+fn code(path: &Path) -> String {
+    let Ok(text) = std::fs::read_to_string(path) else { panic!("{path:?} cannot be read") };
+    let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub(super) mod tests {"];
+    let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+#[test]
+fn tensors_cross_between_host_and_device_here_and_where_it_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    ROOMS.iter().for_each(|room| sources(&root.join(room), &mut files));
+    assert!(files.len() > 20, "{files:?}");
+    let mut found: Vec<(String, &str)> = Vec::new();
+    for file in files {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // A flash kernel is given tensors of the device; tests may do as they like.
+        if name == "tests.rs" {
+            continue;
+        }
+        let Ok(place) = file.strip_prefix(root) else { panic!("{file:?} is not in {root:?}") };
+        let place = place.to_string_lossy().replace('\\', "/");
+        let code = code(&file);
+        for crossing in CROSSINGS.into_iter().chain(["LogitsProcessor"]) {
+            if code.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(crossing)) {
+                found.push((place.clone(), crossing));
+            }
+        }
+    }
+    for (place, crossing) in &found {
+        assert!(
+            ALLOWED.contains(&(place.as_str(), *crossing)),
+            "{place} crosses between host and device by {crossing}: use `transfer::fetch` or `transfer::upload`"
+        );
+    }
+    for (place, crossing) in ALLOWED {
+        assert!(
+            found.iter().any(|f| *f == (place.to_owned(), crossing)),
+            "{place} has no {crossing} any more"
+        );
+    }
+}
