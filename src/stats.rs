@@ -327,9 +327,9 @@ mod tests {
             (70, ""),
         ] {
             if name.is_empty() {
-                state.exit(at(ms))
+                state.exit(at(ms));
             } else {
-                state.enter(name, at(ms))
+                state.enter(name, at(ms));
             };
         }
         let report = Report { wall: Duration::from_millis(100), sums: state.sums };

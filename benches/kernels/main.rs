@@ -122,7 +122,7 @@ fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
             let mut observer = done(MassObserver::new(rows, spans.collect(), keys));
             let flop = shape.flop(OBSERVED_ROWS, keys) / 2;
             bench(&mut group, &format!("{OBSERVED_ROWS} of {keys}"), flop, || {
-                done(observer.observe(&site, &q, &k))
+                done(observer.observe(&site, &q, &k));
             });
         }
     }

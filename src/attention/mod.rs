@@ -165,7 +165,7 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
 
 /// Refuses settings that do not fit the heads, and a query at `position` that would see keys before the first.
 fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Result<()> {
-    if kv_heads == 0 || heads % kv_heads != 0 {
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         candle_core::bail!("attention: {heads} query heads are no multiple of {kv_heads} key/value heads");
     }
     if site.first_key > site.visible(position).start {

@@ -36,6 +36,9 @@ pub struct LocalSubject<'a> {
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 
+/// Takes what came of one probe.
+type ProbeSink<'a> = dyn FnMut(&Probe, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError> + 'a;
+
 /// What [`LocalSubject`] does.
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
@@ -249,7 +252,7 @@ impl<'a> LocalSubject<'a> {
         case: &Case,
         batch: Batch<'_>,
         status: &Status,
-        sink: &mut dyn FnMut(&Probe, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError>,
+        sink: &mut ProbeSink<'_>,
     ) -> Result<(), RunError> {
         let Batch { probes, begun } = batch;
         if probes.is_empty() {

@@ -131,7 +131,8 @@ mod tests {
             let g = g.min(7.0);
             g * sigmoid(1.702 * g) * (u.clamp(-7.0, 7.0) + 1.0)
         };
-        let definitions: [(Activation, &dyn Fn(f64, f64) -> f64); 3] = [
+        type Definition<'a> = &'a dyn Fn(f64, f64) -> f64;
+        let definitions: [(Activation, Definition); 3] = [
             (Activation::Silu, &silu),
             (Activation::GeluTanh, &gelu),
             (Activation::Clamped { alpha: 1.702, limit: 7.0 }, &clamped),

@@ -136,7 +136,7 @@ fn run(block: &DeltaNet, x: &Tensor, cut: usize, generated: usize) -> Tensor {
             (Phase::Decode, 1)
         };
         let site = DeltaSite { layer: 0, offset: at };
-        let (out, next) = advance(&block, &site, &x.narrow(0, at, n).unwrap(), &state, phase);
+        let (out, next) = advance(block, &site, &x.narrow(0, at, n).unwrap(), &state, phase);
         outputs.push(out);
         state = next;
         at += n;
