@@ -35,6 +35,11 @@ pub(crate) fn prefill(tokens: usize) -> EnteredSpan {
     trace_span!(target: TARGET, "prefill", tokens).entered()
 }
 
+/// Begins a forward pass of `generated` tokens, one of each continuation.
+pub(crate) fn decode(generated: usize) -> EnteredSpan {
+    trace_span!(target: TARGET, "decode", generated).entered()
+}
+
 macro_rules! parts {
     ($($(#[$doc:meta])* $name:ident)*) => {
         $($(#[$doc])* pub(crate) fn $name() -> EnteredSpan {
@@ -44,8 +49,6 @@ macro_rules! parts {
 }
 
 parts! {
-    /// Begins the forward pass of one generated token.
-    decode
     /// Begins a linear map.
     linear
     /// Begins attention itself, softmax or linear.
@@ -109,7 +112,7 @@ impl Recorder {
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, _id: &Id, _context: Context<'_, S>) {
         if !attributes.is_empty() && self.is_here() {
-            attributes.record(&mut Tokens(&mut self.state().sums.tokens));
+            attributes.record(&mut Tokens(&mut self.state().sums));
         }
     }
 
@@ -128,12 +131,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 }
 
-/// Adds up the field of [`prefill`].
-struct Tokens<'a>(&'a mut u64);
+/// Adds up the fields of [`prefill`] and [`decode`].
+struct Tokens<'a>(&'a mut Sums);
 
 impl Visit for Tokens<'_> {
-    fn record_u64(&mut self, _field: &Field, tokens: u64) {
-        *self.0 += tokens;
+    fn record_u64(&mut self, field: &Field, tokens: u64) {
+        match field.name() {
+            "generated" => self.0.generated += tokens,
+            _ => self.0.tokens += tokens,
+        }
     }
 
     fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
@@ -161,6 +167,8 @@ struct Sums {
     within: [[Sum; WITHIN.len()]; PHASES.len()],
     /// Tokens that prefills were given.
     tokens: u64,
+    /// Tokens that were generated and read.
+    generated: u64,
 }
 
 impl Sums {
@@ -226,15 +234,14 @@ pub struct Report {
 
 impl Report {
     /// `tokens` (read by prefills; what probes share is read once), `prefill_seconds`, `tokens_per_second`,
-    /// `observer_seconds`, `decode_tokens` (forward passes of one generated token), `decode_seconds`,
+    /// `observer_seconds`, `decode_tokens` (generated and read), `decode_seconds`,
     /// `decode_tokens_per_second`, the parts of the wall time under `seconds`, and how often each began under `calls`. Rates
     /// of nothing are null.
     pub fn json(&self) -> Map<String, Value> {
-        let Sums { within, tokens, .. } = self.sums;
+        let Sums { within, tokens, generated, .. } = self.sums;
         let [prefill, decode] =
             within.map(|parts| parts.iter().map(|sum| sum.time.as_secs_f64()).sum::<f64>());
         let observer: f64 = within.iter().map(|parts| parts[OTHER - 1].time.as_secs_f64()).sum();
-        let steps = within[1][OTHER].calls;
         let mut seconds = self.tree(|sum| json!(sum.time.as_secs_f64()));
         seconds.insert("unaccounted".to_owned(), json!(self.unaccounted()));
         seconds.insert("wall".to_owned(), json!(self.wall.as_secs_f64()));
@@ -243,9 +250,9 @@ impl Report {
             ("prefill_seconds", json!(prefill)),
             ("tokens_per_second", json!(tokens as f64 / prefill)),
             ("observer_seconds", json!(observer)),
-            ("decode_tokens", json!(steps)),
+            ("decode_tokens", json!(generated)),
             ("decode_seconds", json!(decode)),
-            ("decode_tokens_per_second", json!(steps as f64 / decode)),
+            ("decode_tokens_per_second", json!(generated as f64 / decode)),
             ("seconds", seconds.into()),
             ("calls", self.tree(|sum| json!(sum.calls)).into()),
         ];
@@ -330,7 +337,7 @@ mod tests {
                 state.exit(at(ms));
             } else {
                 state.enter(name, at(ms));
-            };
+            }
         }
         let report = Report { wall: Duration::from_millis(100), sums: state.sums };
         let json = Value::from(report.json());
@@ -342,7 +349,7 @@ mod tests {
         assert_eq!(ms(&json["seconds"]["unaccounted"]), 56.0);
         assert_eq!((ms(&json["prefill_seconds"]), ms(&json["decode_seconds"])), (22.0, 20.0));
         assert_eq!((ms(&json["observer_seconds"]), ms(&json["seconds"]["wall"])), (4.0, 100.0));
-        assert_eq!((&json["calls"]["prefill"]["observer"], &json["decode_tokens"]), (&json!(1), &json!(1)));
+        assert_eq!(PHASES.map(|phase| &json["calls"][phase]["other"]), [&json!(1), &json!(1)]);
         let table = report.table();
         assert!(table.contains("prefill attention        0.006    6.0 %           1\n"), "{table}");
         assert!(!table.contains("decode attention") && table.ends_with("0.100  100.0 %"), "{table}");
@@ -362,7 +369,7 @@ mod tests {
                     drop(part());
                 }
             }
-            let _step = decode();
+            let _step = decode(1);
             drop(linear());
             let elsewhere = tracing::dispatcher::get_default(Clone::clone);
             let other = thread::spawn(move || {

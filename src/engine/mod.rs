@@ -183,7 +183,7 @@ impl Engine {
 
     /// Reads one generated token and returns the next one's logits, f32 (vocab).
     fn step(&self, cache: &mut Cache, token: u32) -> Result<Tensor, EngineError> {
-        let _span = stats::decode();
+        let _span = stats::decode(1);
         // On a thread of the pool: entering it from outside takes as long as a small product, and a token has hundreds.
         let logits = rayon::scope(|_| {
             let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, &mut NoObserver)?;

@@ -9,6 +9,7 @@ use candle_core::Tensor;
 use super::{Engine, EngineError, Generated, Sampler, sizes};
 use crate::chat::{Sampling, StopReason};
 use crate::model::{Branch, Cache, Phase};
+use crate::stats;
 
 /// A branch that is to be continued.
 #[derive(Debug)]
@@ -74,8 +75,11 @@ impl Engine {
             // 2. What those that go on make of theirs.
             let last: Vec<u32> = live.iter().filter_map(|one| one.tokens.last().copied()).collect();
             let branches = live.iter_mut().map(|one| &mut one.branch).collect();
-            let hidden = self.decoder.forward_branches(&last, trunk, branches)?;
-            let logits = self.decoder.logits(&hidden, Phase::Decode)?;
+            let logits = {
+                let _span = stats::decode(last.len());
+                let hidden = self.decoder.forward_branches(&last, trunk, branches)?;
+                self.decoder.logits(&hidden, Phase::Decode)?
+            };
             let sizes = sizes(&logits)?;
             let mut going = Vec::with_capacity(live.len());
             for (row, (mut one, size)) in live.into_iter().zip(sizes).enumerate() {
