@@ -28,6 +28,19 @@ pub(crate) fn exp_nonpositive<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.select_f32s(below, splat(0.0), simd.mul_f32s(p, power))
 }
 
+/// Replaces every element of a slice by [`exp_nonpositive`] of it.
+#[inline(always)]
+pub(crate) fn exp_nonpositive_all<S: Simd>(simd: S, values: &mut [f32]) {
+    let (vectors, rest) = S::as_mut_simd_f32s(values);
+    for x in vectors {
+        *x = exp_nonpositive(simd, *x);
+    }
+    if !rest.is_empty() {
+        let last = exp_nonpositive(simd, simd.partial_load_f32s(rest));
+        simd.partial_store_f32s(rest, last);
+    }
+}
+
 /// 1 / (1 + e^-x), from the exponential of -|x|, which cannot overflow. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {

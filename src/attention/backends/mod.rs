@@ -12,7 +12,6 @@ pub(super) mod cpu;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
 pub(super) mod product;
-pub(super) mod softmax;
 #[cfg(test)]
 mod tests;
 

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::BLOCK;
 use super::gather::HeadSums;
 use crate::attention::backends::product::{Matrix, product};
-use crate::attention::backends::softmax;
+use crate::simd::exp_nonpositive_all;
 
 /// What one value head's block is made of; see [`super::Blocks`].
 struct HeadBlock {
@@ -96,13 +96,13 @@ impl pulp::WithSimd for Invert<'_> {
 
     // Always inlined, so that the loops are compiled with the features that pulp found.
     #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
+    fn with_simd<S: pulp::Simd>(self, simd: S) {
         let Invert { block: HeadBlock { m, pairwise, from_start, transform }, products, beta } = self;
         let m = *m;
-        softmax::exp_sum(from_start, 0.0);
+        exp_nonpositive_all(simd, from_start);
         for (i, &b) in beta.iter().enumerate() {
             let decays = &mut pairwise[i * m..][..=i];
-            softmax::exp_sum(decays, 0.0);
+            exp_nonpositive_all(simd, decays);
             let (done, row) = transform.split_at_mut(i * m);
             let row = &mut row[..=i];
             row[i] = b;
