@@ -19,7 +19,7 @@
 //! - [`cli`]: one file a command.
 //!
 //! Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
-//! is the way between host and device.
+//! is the way between host and device; `products` are matrix products that a card does together with what is before or after.
 
 pub mod attention;
 pub mod chat;
@@ -30,6 +30,7 @@ pub mod eval;
 pub mod figures;
 pub mod lens;
 pub mod model;
+mod products;
 pub mod progress;
 pub mod prompt;
 mod simd;

@@ -4,13 +4,15 @@
 //! a [`Recorder`] beside the log. Without one nobody wants the spans, and each costs a look at tracing's highest level. What
 //! is counted is the time of the thread that made the recorder, which is the one that waits for all others: a part that
 //! spreads over the cores counts as long as it takes. Time inside a span inside another counts for the inner one alone.
-//! A GPU computes while the calls that ask it to have returned, so there only the sums over a whole phase say something.
+//! A GPU computes while the calls that ask it to have returned, so at every border the recorder waits until its devices have
+//! done what they were asked for: then each part has its own time, and the whole takes somewhat longer than without.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use candle_core::Device;
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, EnteredSpan, Id};
@@ -83,7 +85,7 @@ impl Recorder {
     /// A recorder of this thread, whose wall time begins now.
     pub fn new() -> Self {
         let start = Instant::now();
-        let state = State { sums: Sums::default(), open: Vec::new(), since: start };
+        let state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
         Recorder { thread: thread::current().id(), start, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -93,6 +95,11 @@ impl Recorder {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         self.clone().with_filter(Targets::new().with_target(TARGET, Level::TRACE))
+    }
+
+    /// Waits for these devices at every border from now on.
+    pub fn wait_for(&self, devices: &[Device]) {
+        self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
     }
 
     /// What was counted so far. Parts still open count up to their last border with another.
@@ -120,13 +127,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
         if let Some(metadata) = context.metadata(id)
             && self.is_here()
         {
-            self.state().enter(metadata.name(), Instant::now());
+            let mut state = self.state();
+            let now = state.settled();
+            state.enter(metadata.name(), now);
         }
     }
 
     fn on_exit(&self, _id: &Id, _context: Context<'_, S>) {
         if self.is_here() {
-            self.state().exit(Instant::now());
+            let mut state = self.state();
+            let now = state.settled();
+            state.exit(now);
         }
     }
 }
@@ -186,9 +197,19 @@ struct State {
     sums: Sums,
     open: Vec<Option<Part>>,
     since: Instant,
+    /// Those that compute beside this thread.
+    devices: Vec<Device>,
 }
 
 impl State {
+    /// The time at which the devices have nothing left to do. One that has failed says so to whoever asks it next.
+    fn settled(&self) -> Instant {
+        for device in &self.devices {
+            let _ = device.synchronize();
+        }
+        Instant::now()
+    }
+
     fn enter(&mut self, name: &str, now: Instant) {
         self.count(now);
         let at = |names: &[&str]| names.iter().position(|n| *n == name);
@@ -313,7 +334,7 @@ mod tests {
     fn time_counts_once_for_the_innermost_part_in_its_phase() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut state = State { sums: Sums::default(), open: Vec::new(), since: start };
+        let mut state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
         // A line a border: what begins, or "" where the innermost ends.
         for (ms, name) in [
             (5, "io"),

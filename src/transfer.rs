@@ -49,11 +49,39 @@ pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
     Ok(all)
 }
 
+/// A tensor on another device of the same kind.
+///
+/// Every card works through its own stream, and a copy from one to the other goes through the second one's, which knows
+/// nothing of what the first is doing. So the first is waited for before the copy, whose source it may still be writing, and
+/// the second after it, since the first may free the source as soon as this returns.
+pub(crate) fn moved(tensor: &Tensor, device: &Device) -> Result<Tensor> {
+    if tensor.device().same_device(device) {
+        return Ok(tensor.clone());
+    }
+    tensor.device().synchronize()?;
+    let moved = tensor.to_device(device)?;
+    device.synchronize()?;
+    Ok(moved)
+}
+
 /// A tensor of `data` on `device`.
 pub(crate) fn upload<D: WithDType>(data: Vec<D>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
     #[cfg(test)]
     count::uploaded();
     Tensor::from_vec(data, shape.into(), device)
+}
+
+/// While what this returns lives, the shapes and strides that Candle sends a card with a kernel over strided tensors, each with
+/// an allocation of its own, stay there and are sent once. For steps whose shapes come again: what is sent is kept for good,
+/// half a KiB a shape, and so must be no data either ([`upload`]).
+pub(crate) fn keep_layouts(device: &Device) -> Option<impl Sized + use<>> {
+    #[cfg(feature = "cuda")]
+    return device.as_cuda_device().ok().map(|card| card.enable_cuda_graph_htod_cache());
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = device;
+        None::<()>
+    }
 }
 
 /// Hands on what one kernel made `from` other tensors without Candle's graph recording it: an operation without a gradient,

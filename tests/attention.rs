@@ -2,12 +2,14 @@
 
 mod branches;
 mod delta;
+#[cfg(feature = "flash-attn")]
+mod flash;
 mod kernel;
 mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::Site;
+use palimpsest::attention::{Sinks, Site};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {
@@ -75,7 +77,7 @@ impl Inputs {
                 site.softcap.map_or(s, |c| f64::from(c) * (s / f64::from(c)).tanh())
             })
             .collect();
-        let sink = site.sinks.as_ref().map_or(f64::NEG_INFINITY, |s| f64::from(s[h]));
+        let sink = site.sinks.as_ref().map_or(f64::NEG_INFINITY, |s| f64::from(s.logits()[h]));
         let top = scores.iter().copied().fold(sink, f64::max);
         let total: f64 = scores.iter().map(|s| (s - top).exp()).sum::<f64>() + (sink - top).exp();
         (scores.iter().map(|s| (s - top).exp() / total).collect(), (sink - top).exp() / total)
@@ -116,8 +118,12 @@ pub fn site(offset: usize, d: usize) -> Site {
 }
 
 /// Sinks around the size of the scores.
-pub fn sinks(heads: usize) -> Option<Vec<f32>> {
-    Some((0..heads).map(|h| h as f32 * 0.7 - 1.0).collect())
+pub fn sinks(heads: usize) -> Option<Sinks> {
+    sinks_of((0..heads).map(|h| h as f32 * 0.7 - 1.0).collect())
+}
+
+pub fn sinks_of(logits: Vec<f32>) -> Option<Sinks> {
+    Some(Sinks::new(logits, &Device::Cpu).unwrap())
 }
 
 pub fn numbers(tensor: &Tensor) -> Vec<f32> {

@@ -3,11 +3,12 @@
 //! Decoders call [`run`] and nothing else. Which backend does the work is decided here by pure capability functions
 //! and logged once. Nothing behind this door ever holds a matrix of all queries by all keys.
 
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use crate::stats;
+use crate::transfer;
 
 mod backends;
 pub(crate) mod delta;
@@ -38,8 +39,38 @@ pub struct Site {
     pub window: Option<usize>,
     /// Soft cap c: a scaled score s becomes c * tanh(s / c).
     pub softcap: Option<f32>,
-    /// Attention sinks: one logit a head that joins the softmax's denominator and has no value.
-    pub sinks: Option<Vec<f32>>,
+    /// Attention sinks, where a layer has them.
+    pub sinks: Option<Sinks>,
+}
+
+/// Attention sinks: one logit a head that joins the softmax's denominator and has no value. Held on the host and on the layer's
+/// device, so that nothing is sent when they are asked for; a clone shares both.
+#[derive(Debug, Clone)]
+pub struct Sinks {
+    logits: Arc<[f32]>,
+    /// (heads, 1), f32.
+    tensor: Tensor,
+}
+
+impl Sinks {
+    /// Sinks for tensors on `device`, a logit a head.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn new(logits: Vec<f32>, device: &Device) -> Result<Self> {
+        let tensor = transfer::upload(logits.clone(), (logits.len(), 1), device)?;
+        Ok(Sinks { logits: logits.into(), tensor })
+    }
+
+    /// The logits, one a head.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// The logits on the device, f32 (heads, 1).
+    fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
 }
 
 impl Site {
@@ -178,8 +209,8 @@ fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Re
         candle_core::bail!("attention: a window of 0 sees nothing; the smallest is 1, a token itself");
     }
     match &site.sinks {
-        Some(sinks) if sinks.len() != heads => {
-            candle_core::bail!("attention: {} sinks for {heads} query heads", sinks.len())
+        Some(sinks) if sinks.logits().len() != heads => {
+            candle_core::bail!("attention: {} sinks for {heads} query heads", sinks.logits().len())
         }
         _ => Ok(()),
     }

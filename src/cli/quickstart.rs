@@ -60,7 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         stream: false,
         together: run::DEFAULT_TOGETHER,
     };
-    super::conclude(&out, "answers", "answers.jsonl", &job.run()?)?;
+    super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 
     step(3, "judging the answers with the same model, read by scoring");
     let judged = judge::judge_folder(&out, &format!("local:{model}"), 600, 5)?;

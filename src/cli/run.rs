@@ -149,7 +149,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         }
         super::writable(path)?;
     }
-    let summary = job.run()?;
+    let summary = job.run(recorder)?;
     if let (Some(path), Some(recorder)) = (&stats, recorder) {
         super::write_stats(path, recorder)?;
     }
@@ -179,10 +179,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// Does what is not done yet.
-    pub fn run(&self) -> anyhow::Result<Summary> {
+    /// Does what is not done yet. `recorder` times it, if there is one.
+    pub fn run(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         self.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
-        if self.is_endpoint() { self.run_endpoint() } else { self.run_local() }
+        if self.is_endpoint() { self.run_endpoint() } else { self.run_local(recorder) }
     }
 
     /// Refuses flags that make no sense together, before any work.
@@ -245,10 +245,11 @@ impl Job {
         }
     }
 
-    fn run_local(&self) -> anyhow::Result<Summary> {
+    fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let templates = Templates::load(s.prompts.as_deref())?;
         let devices = engine::parse_devices(&s.device)?;
+        recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let (dataset, cases) = self.cases()?;
         let most = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);

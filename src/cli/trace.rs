@@ -104,6 +104,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     let devices = engine::parse_devices(&args.device)?;
+    recorder.inspect(|recorder| recorder.wait_for(&devices));
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
 
     // 2. Load. There must be room for what is generated, too.

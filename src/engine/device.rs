@@ -7,6 +7,8 @@ use std::fmt;
 
 use candle_core::{DType, Device, DeviceLocation};
 
+use super::cuda;
+
 /// Why a device or dtype could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -101,7 +103,7 @@ impl DeviceName {
         };
         match self {
             DeviceName::Cpu => Ok(Device::Cpu),
-            DeviceName::Cuda(n) => Device::new_cuda(n).map_err(|e| unavailable("cuda", e)),
+            DeviceName::Cuda(n) => cuda::open(n).map_err(|e| unavailable("cuda", e)),
             DeviceName::Metal(n) => Device::new_metal(n).map_err(|e| unavailable("metal", e)),
         }
     }

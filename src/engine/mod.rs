@@ -11,6 +11,7 @@ use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
 use crate::transfer;
 
+mod cuda;
 mod device;
 pub mod plan;
 mod sampler;
@@ -139,10 +140,9 @@ impl Engine {
         let mut done = 0;
         for chunk in tokens.chunks(self.chunk) {
             let end = done + chunk.len();
-            let keep = end.saturating_sub(first_kept.max(done));
-            let hidden = self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?;
-            if keep > 0 {
-                kept.push(hidden);
+            match end.saturating_sub(first_kept.max(done)) {
+                0 => self.decoder.read(chunk, cache, observer)?,
+                keep => kept.push(self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?),
             }
             done = end;
             if !progress(chunk.len()) {
@@ -210,5 +210,6 @@ impl Engine {
 /// The sum of each row's absolute logits (n, vocab), which is finite only if all of them are: one number a row comes back
 /// from the device.
 fn sizes(logits: &Tensor) -> Result<Vec<f32>, candle_core::Error> {
+    let _layouts = transfer::keep_layouts(logits.device());
     transfer::fetch(&logits.abs()?.sum(D::Minus1)?)
 }

@@ -5,6 +5,7 @@ use candle_transformers::generation::{LogitsProcessor, Sampling as Strategy};
 
 use crate::chat::Sampling;
 use crate::stats;
+use crate::transfer;
 
 /// A seeded sampler: greedy at temperature 0, else temperature with an optional nucleus.
 pub struct Sampler(LogitsProcessor);
@@ -23,6 +24,7 @@ impl Sampler {
     /// The next token for logits f32 (vocab).
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         let _span = stats::sampling();
+        let _layouts = transfer::keep_layouts(logits.device());
         self.0.sample(logits)
     }
 }

@@ -2,11 +2,12 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Mlp, RmsNorm};
+use super::layers::{Attention, DeltaNet, Experts, Linears, Mlp, RmsNorm};
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
     ModelError, NormSpec, QkNorm, Routing,
 };
+use crate::attention::Sinks;
 
 /// One decoder layer.
 #[derive(Debug)]
@@ -92,13 +93,19 @@ fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Atten
     };
     let sinks = match a.sinks {
         false => None,
-        true => Some(loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])?.to_vec1()?),
+        true => {
+            let logits = loader.tensor_f32(&format!("{name}.sinks"), &[a.heads])?;
+            Some(Sinks::new(logits.to_vec1()?, logits.device())?)
+        }
     };
     let queries = if a.gated { 2 * q } else { q };
+    let qkv = [
+        loader.linear(&format!("{name}.q_proj"), queries, hidden, qkv_bias)?,
+        loader.linear(&format!("{name}.k_proj"), kv, hidden, qkv_bias)?,
+        loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
+    ];
     Ok(Attention {
-        q: loader.linear(&format!("{name}.q_proj"), queries, hidden, qkv_bias)?,
-        k: loader.linear(&format!("{name}.k_proj"), kv, hidden, qkv_bias)?,
-        v: loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
+        qkv: Linears::new(qkv)?,
         o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
         qk_norm,
         sinks,
@@ -108,13 +115,16 @@ fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Atten
 
 fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaNet, ModelError> {
     let (hidden, eps) = (loader.spec().hidden, loader.spec().norm.eps);
+    let inputs = [
+        loader.linear(&format!("{name}.in_proj_qkv"), d.channels(), hidden, false)?,
+        loader.linear(&format!("{name}.in_proj_z"), d.values(), hidden, false)?,
+        loader.linear(&format!("{name}.in_proj_b"), d.value_heads, hidden, false)?,
+        loader.linear(&format!("{name}.in_proj_a"), d.value_heads, hidden, false)?,
+    ];
     Ok(DeltaNet {
         spec: *d,
-        qkv: loader.linear(&format!("{name}.in_proj_qkv"), d.channels(), hidden, false)?,
-        z: loader.linear(&format!("{name}.in_proj_z"), d.values(), hidden, false)?,
-        b: loader.linear(&format!("{name}.in_proj_b"), d.value_heads, hidden, false)?,
-        a: loader.linear(&format!("{name}.in_proj_a"), d.value_heads, hidden, false)?,
-        conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?,
+        inputs: Linears::new(inputs)?,
+        conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?.t()?.contiguous()?,
         decay: loader.decay(&format!("{name}.A_log"), d.value_heads)?,
         dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[d.value_heads])?,
         // Without the 1 that the other norms of these models add.

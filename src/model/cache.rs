@@ -52,11 +52,8 @@ impl Mark {
 enum Saved {
     /// Keys and values up to the length are still in place.
     InPlace,
-    /// The window before the next token.
-    Window {
-        k: Tensor,
-        v: Tensor,
-    },
+    /// Keys and values of the window before the next token, if there are any.
+    Window(Option<(Tensor, Tensor)>),
     Delta(DeltaState),
 }
 
@@ -151,6 +148,15 @@ fn window_rows(window: usize, l: usize, capacity: usize) -> usize {
     (window - 1 + l.max(WINDOW_ROOM)).min(capacity)
 }
 
+/// A copy of `rows` rows of a buffer (heads, rows, d), which cannot be written from itself; of none there is none, since a
+/// device has no empty memory.
+fn copied(buffer: &Tensor, first: usize, rows: usize) -> Result<Option<Tensor>> {
+    match rows {
+        0 => Ok(None),
+        rows => buffer.narrow(1, first, rows)?.force_contiguous().map(Some),
+    }
+}
+
 impl Windowed {
     /// Appends l tokens at `position` and returns what they see.
     fn append(&mut self, k: &Tensor, v: &Tensor, position: usize, capacity: usize) -> Result<Seen> {
@@ -162,13 +168,12 @@ impl Windowed {
             let keep = self.held.min(self.window - 1);
             let needed = window_rows(self.window, l, capacity);
             for buffer in [&mut self.k, &mut self.v] {
-                // A copy: the buffer cannot be written from itself.
-                let kept = buffer.narrow(1, self.held - keep, keep)?.force_contiguous()?;
+                let kept = copied(buffer, self.held - keep, keep)?;
                 if needed > rows {
                     let (heads, _, d) = buffer.dims3()?;
                     *buffer = Tensor::zeros((heads, needed, d), buffer.dtype(), buffer.device())?;
                 }
-                if keep > 0 {
+                if let Some(kept) = kept {
                     buffer.slice_set(&kept, 1, 0)?;
                 }
             }
@@ -190,16 +195,19 @@ impl Windowed {
 
     fn save(&self) -> Result<Saved> {
         let keep = self.held.min(self.window - 1);
-        let copy = |buffer: &Tensor| buffer.narrow(1, self.held - keep, keep)?.force_contiguous();
-        Ok(Saved::Window { k: copy(&self.k)?, v: copy(&self.v)? })
+        let copy = |buffer| copied(buffer, self.held - keep, keep);
+        Ok(Saved::Window(copy(&self.k)?.zip(copy(&self.v)?)))
     }
 
-    fn restore(&mut self, k: &Tensor, v: &Tensor, length: usize) -> Result<()> {
-        let keep = k.dim(1)?;
-        if keep > 0 {
-            self.k.slice_set(k, 1, 0)?;
-            self.v.slice_set(v, 1, 0)?;
-        }
+    fn restore(&mut self, saved: Option<&(Tensor, Tensor)>, length: usize) -> Result<()> {
+        let keep = match saved {
+            Some((k, v)) => {
+                self.k.slice_set(k, 1, 0)?;
+                self.v.slice_set(v, 1, 0)?;
+                k.dim(1)?
+            }
+            None => 0,
+        };
         (self.first, self.held) = (length - keep, keep);
         Ok(())
     }
@@ -283,8 +291,8 @@ impl Cache {
         }
         for (layer, saved) in self.layers.iter_mut().zip(&mark.saved) {
             match (layer, saved) {
-                (LayerCache::Windowed(windowed), Saved::Window { k, v }) => {
-                    windowed.restore(k, v, mark.length)?;
+                (LayerCache::Windowed(windowed), Saved::Window(saved)) => {
+                    windowed.restore(saved.as_ref(), mark.length)?;
                 }
                 (LayerCache::Delta(state), Saved::Delta(saved)) => *state = saved.clone(),
                 _ => {}
@@ -467,9 +475,9 @@ mod tests {
                 marks.push((position, cache.save()?));
             }
             if i % 7 == 6
-                && let Some((length, Saved::Window { k, v })) = marks.last()
+                && let Some((length, Saved::Window(saved))) = marks.last()
             {
-                cache.restore(k, v, *length)?;
+                cache.restore(saved.as_ref(), *length)?;
                 position = *length;
             }
         }

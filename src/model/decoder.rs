@@ -1,12 +1,18 @@
 //! The decoder: embedding, layers, final norm, output head.
 
 use candle_core::{DType, Device, Result, Tensor};
+use half::{bf16, f16};
+
+mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer};
-use super::layers::{Linear, Phase, RmsNorm, Rope};
+use super::layers::{Linear, Phase, RmsNorm};
 use super::past::Past;
-use super::{Branch, Cache, DecoderSpec, Loader, ModelError, RopeSpec};
+use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
 use crate::attention::Observer;
+use crate::products::Own;
+use crate::transfer;
+use ropes::Ropes;
 
 /// A decoder-only transformer with its weights on one or more devices.
 #[derive(Debug)]
@@ -17,38 +23,11 @@ pub struct Decoder {
     layers: Vec<Layer>,
     /// Where each layer is.
     devices: Vec<Device>,
+    ropes: Ropes,
     /// On the last layer's device, as is the head.
     norm: RmsNorm,
     head: Linear,
     dtype: DType,
-}
-
-/// Rotary tables of one forward pass, made as layers ask for them and shared by those with the same settings.
-struct Ropes<'a> {
-    made: Vec<(&'a RopeSpec, usize, Rope)>,
-    positions: Vec<usize>,
-    dtype: DType,
-}
-
-impl<'a> Ropes<'a> {
-    /// The table for `spec` on the device of layer `of`, where `same` says which layers share its device.
-    fn get(
-        &mut self,
-        spec: &'a RopeSpec,
-        of: usize,
-        device: &Device,
-        same: impl Fn(usize) -> bool,
-    ) -> Result<&Rope> {
-        let found = self.made.iter().position(|(made, layer, _)| *made == spec && same(*layer));
-        let at = match found {
-            Some(at) => at,
-            None => {
-                self.made.push((spec, of, Rope::new(spec, &self.positions, self.dtype, device)?));
-                self.made.len() - 1
-            }
-        };
-        Ok(&self.made[at].2)
-    }
 }
 
 impl Decoder {
@@ -65,7 +44,7 @@ impl Decoder {
         let norm = build::norm(&mut loader, "norm", spec.hidden, spec.norm)?;
         let head_name = if spec.tied { "embed_tokens" } else { "lm_head" };
         let shared = match spec.tied {
-            true => Some(embedding.to_device(last)?),
+            true => Some(transfer::moved(&embedding, last)?),
             false => None,
         };
         let head = loader.linear_with(head_name, spec.vocab, spec.hidden, false, shared)?;
@@ -80,7 +59,7 @@ impl Decoder {
         }
         let dtype = loader.dtype();
         loader.finish()?;
-        Ok(Decoder { spec, embedding, layers, devices, norm, head, dtype })
+        Ok(Decoder { spec, embedding, layers, devices, ropes: Ropes::default(), norm, head, dtype })
     }
 
     /// What the decoder is made of.
@@ -103,8 +82,8 @@ impl Decoder {
         Cache::new(&self.spec, capacity, self.dtype, &self.devices)
     }
 
-    /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, (keep, hidden), normed.
-    /// The layers' attention is shown to `observer`.
+    /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, at least one, (keep, hidden),
+    /// normed. The layers' attention is shown to `observer`.
     pub fn forward(
         &self,
         tokens: &[u32],
@@ -113,7 +92,14 @@ impl Decoder {
         phase: Phase,
         observer: &mut dyn Observer,
     ) -> Result<Tensor> {
-        self.pass(tokens, keep, Past::Sequence { cache, observer }, phase)
+        let x = self.pass(tokens, Past::Sequence { cache, observer }, phase)?;
+        let keep = keep.clamp(1, tokens.len());
+        self.norm.forward(&x.narrow(0, tokens.len() - keep, keep)?)
+    }
+
+    /// [`Decoder::forward`] of a part of a prompt after which nothing is asked for.
+    pub fn read(&self, tokens: &[u32], cache: &mut Cache, observer: &mut dyn Observer) -> Result<()> {
+        self.pass(tokens, Past::Sequence { cache, observer }, Phase::Prefill).map(drop)
     }
 
     /// Reads the next token of each branch of `trunk` and returns their final hidden states, (branches, hidden), normed.
@@ -124,12 +110,15 @@ impl Decoder {
         trunk: &Cache,
         branches: Vec<&mut Branch>,
     ) -> Result<Tensor> {
-        self.pass(tokens, tokens.len(), Past::Branches { trunk, branches }, Phase::Decode)
+        self.norm.forward(&self.pass(tokens, Past::Branches { trunk, branches }, Phase::Decode)?)
     }
 
-    /// Reads `tokens` after `past` and returns the hidden states of the last `keep`.
-    fn pass(&self, tokens: &[u32], keep: usize, mut past: Past<'_>, phase: Phase) -> Result<Tensor> {
+    /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).
+    fn pass(&self, tokens: &[u32], mut past: Past<'_>, phase: Phase) -> Result<Tensor> {
         let l = tokens.len();
+        if l == 0 {
+            candle_core::bail!("This is a bug: a forward of no tokens");
+        }
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
@@ -137,57 +126,78 @@ impl Decoder {
         past.begin(l)?;
 
         // 1. Embed: (l, hidden).
-        let ids = Tensor::new(tokens, self.embedding.device())?;
-        let mut x = self.embedding.index_select(&ids, 0)?;
-        if let Some(scale) = self.spec.embedding_scale {
-            // Rounded to the dtype first, as transformers does (`Gemma3TextScaledWordEmbedding`).
-            let scale = Tensor::new(scale as f32, x.device())?.to_dtype(self.dtype)?;
-            x = x.broadcast_mul(&scale)?;
-        }
+        let mut x = self.embed(tokens)?;
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
-        let mut ropes = Ropes { made: Vec::new(), positions: past.positions(l), dtype: self.dtype };
+        let positions = past.positions(l);
+        let mut ropes = self.ropes.of(&positions, self.dtype);
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
             if i > 0 && !device.same_device(&self.devices[i - 1]) {
-                x = x.to_device(device)?;
+                x = Own::made(transfer::moved(x.tensor(), device)?);
             }
-            let h = layer.mixer_norm.forward(&x)?;
-            let mut mixed = match &layer.mixer {
+            let after = |norms: fn(&(RmsNorm, RmsNorm)) -> &RmsNorm| layer.sandwich.as_ref().map(norms);
+            // Generated tokens ask for the same shapes in every layer, and but for the number of keys in every step.
+            let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
+            let h = layer.mixer_norm.forward(x.tensor())?;
+            let (mixed, out) = match &layer.mixer {
                 Mixer::Attention(attention) => {
-                    let same = |other: usize| self.devices[other].same_device(device);
                     let rope = match self.spec.layers[i].attention() {
-                        Some(spec) => ropes.get(&spec.rope, i, device, same)?,
+                        Some(spec) => ropes.get(&spec.rope, device)?,
                         None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                     };
-                    attention.forward(i, &h, rope, &mut past, phase)?
+                    (attention.forward(i, &h, rope, &mut past, phase)?, &attention.o)
                 }
-                Mixer::DeltaNet(delta_net) => delta_net.forward(i, &h, &mut past, phase)?,
+                Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut past, phase)?, &delta_net.out),
             };
-            if let Some((after, _)) = &layer.sandwich {
-                mixed = after.forward(&mixed)?;
-            }
-            x = (x + mixed)?;
-            let h = layer.feed_forward_norm.forward(&x)?;
-            let mut fed = match &layer.feed_forward {
-                FeedForward::Dense(mlp) => mlp.forward(&h, phase)?,
-                FeedForward::Experts(experts) => experts.forward(&h, phase)?,
+            x = match after(|(mixer, _)| mixer) {
+                None => out.add_to(x, &mixed, phase)?,
+                Some(norm) => x.plus(&norm.forward(&out.forward(&mixed, phase)?)?)?,
             };
-            if let Some((_, after)) = &layer.sandwich {
-                fed = after.forward(&fed)?;
-            }
-            x = (x + fed)?;
+            drop(layouts);
+            let h = layer.feed_forward_norm.forward(x.tensor())?;
+            x = match (&layer.feed_forward, after(|(_, feed_forward)| feed_forward)) {
+                (FeedForward::Dense(mlp), None) => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
+                (FeedForward::Dense(mlp), Some(norm)) => x.plus(&norm.forward(&mlp.forward(&h, phase)?)?)?,
+                (FeedForward::Experts(experts), None) => x.plus(&experts.forward(&h, phase)?)?,
+                (FeedForward::Experts(experts), Some(norm)) => {
+                    x.plus(&norm.forward(&experts.forward(&h, phase)?)?)?
+                }
+            };
         }
         past.advance(l);
+        Ok(x.into_tensor())
+    }
 
-        // 3. Norm only what is kept.
-        let keep = keep.min(l);
-        self.norm.forward(&x.narrow(0, l - keep, keep)?)
+    /// The tokens' embeddings, (l, hidden).
+    fn embed(&self, tokens: &[u32]) -> Result<Own> {
+        let x = match tokens {
+            // A copy of a row: neither a number to send nor an index to follow.
+            [token] => self.embedding.narrow(0, *token as usize, 1)?.force_contiguous()?,
+            tokens => {
+                let ids = transfer::upload(tokens.to_vec(), tokens.len(), self.embedding.device())?;
+                self.embedding.index_select(&ids, 0)?
+            }
+        };
+        Ok(Own::made(match self.spec.embedding_scale {
+            None => x,
+            // Rounded to the dtype first, as transformers does (`Gemma3TextScaledWordEmbedding`).
+            Some(scale) => (x * rounded_to(scale, self.dtype))?,
+        }))
     }
 
     /// The output head: normed hidden states (n, hidden) -> logits f32 (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
         self.head.forward(hidden, phase)?.to_dtype(DType::F32)
+    }
+}
+
+/// A factor as a tensor of the dtype would hold it.
+fn rounded_to(factor: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => bf16::from_f32(factor as f32).to_f64(),
+        DType::F16 => f16::from_f32(factor as f32).to_f64(),
+        _ => f64::from(factor as f32),
     }
 }
 

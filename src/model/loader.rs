@@ -15,6 +15,7 @@ use super::arch::Names;
 use super::layers::{Linear, Mlp, PackedWeight};
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, MlpSpec, ModelError};
+use crate::transfer;
 
 /// Where a model's tensors come from.
 #[derive(Debug)]
@@ -254,12 +255,10 @@ impl Loader {
 
     /// The gated block `name`.
     pub(super) fn mlp(&mut self, name: &str, hidden: usize, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        Ok(Mlp {
-            gate: self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias)?,
-            up: self.linear(&format!("{name}.up_proj"), spec.intermediate, hidden, spec.bias)?,
-            down: self.linear(&format!("{name}.down_proj"), hidden, spec.intermediate, spec.bias)?,
-            activation: spec.activation,
-        })
+        let gate = self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias)?;
+        let up = self.linear(&format!("{name}.up_proj"), spec.intermediate, hidden, spec.bias)?;
+        let down = self.linear(&format!("{name}.down_proj"), hidden, spec.intermediate, spec.bias)?;
+        Ok(Mlp::new(gate, up, down, spec.activation)?)
     }
 
     /// The `count` expert blocks below `name`, one tensor an expert or all experts in one.
@@ -315,12 +314,10 @@ impl Loader {
             self.used.extend([weight, bias_name]);
             Ok(linear)
         };
-        Ok(Mlp {
-            gate: part("gate_proj", spec.intermediate, hidden)?,
-            up: part("up_proj", spec.intermediate, hidden)?,
-            down: part("down_proj", hidden, spec.intermediate)?,
-            activation: spec.activation,
-        })
+        let gate = part("gate_proj", spec.intermediate, hidden)?;
+        let up = part("up_proj", spec.intermediate, hidden)?;
+        let down = part("down_proj", hidden, spec.intermediate)?;
+        Ok(Mlp::new(gate, up, down, spec.activation)?)
     }
 
     /// One expert of a Hugging Face checkpoint that stores gate and up of all experts as one tensor: MXFP4 blocks of
@@ -400,12 +397,8 @@ impl Loader {
             let (gate, up) = split(&bias(gate_up, 2 * width)?)?;
             (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
         }
-        Ok(Mlp {
-            gate: Linear::dense(&gate, gate_bias)?,
-            up: Linear::dense(&up, up_bias)?,
-            down: Linear::dense(&down_weight, down_bias)?,
-            activation: spec.activation,
-        })
+        let (gate, up) = (Linear::dense(&gate, gate_bias)?, Linear::dense(&up, up_bias)?);
+        Ok(Mlp::new(gate, up, Linear::dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
     /// A map from GGUF blocks: packed where that pays, on the CPU in f32, else dense on the device. `order` gives for every
@@ -441,9 +434,13 @@ impl Loader {
             (Some(packed), None, _) => Linear::quantised(packed, bias, self.kept == Kept::Dense)?,
             (None, Some(shared), None) => Linear::shared(shared, bias)?,
             (None, _, columns) => {
-                let values = gguf::dequantise(dtype, &bytes)
-                    .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })?;
-                let mut matrix = Tensor::from_vec(values, (outputs, inputs), &Device::Cpu)?;
+                // Columns are moved on the CPU, before a card is given the values.
+                let (device, to) = match columns {
+                    Some(_) => (&Device::Cpu, DType::F32),
+                    None => (&self.device, self.dtype),
+                };
+                let mut matrix = gguf::values_on(dtype, &bytes, &[outputs, inputs], device, to)
+                    .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })??;
                 if let Some(order) = columns {
                     let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
                     matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
@@ -482,7 +479,7 @@ impl Loader {
         if self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
             return Ok(());
         }
-        let copy = self.tensor(name, same.dims())?.to_device(same.device())?;
+        let copy = transfer::moved(&self.tensor(name, same.dims())?, same.device())?;
         if copy.ne(same)?.max_all()?.to_scalar::<u8>()? != 0 {
             self.used.remove(&stored);
         }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::{KEY_PART, NoObserver, Site, run, run_branches};
 
-use super::{numbers, site};
+use super::{numbers, sinks_of, site};
 
 const D: usize = 16;
 const HEADS: (usize, usize) = (4, 2);
@@ -91,5 +91,5 @@ fn branches_that_do_not_fit_together_are_refused_with_their_numbers() {
         own.iter().map(|(k, v)| (k.narrow(1, 0, 0).unwrap(), v.narrow(1, 0, 0).unwrap())).collect();
     assert!(refused(&q, &k, &empty, &fits).contains("or is empty"));
     assert!(refused(&q, &k, &own, &Site { window: Some(0), ..fits.clone() }).contains("window of 0"));
-    assert!(refused(&q, &k, &own, &Site { sinks: Some(vec![0.0]), ..fits }).contains("1 sinks"));
+    assert!(refused(&q, &k, &own, &Site { sinks: sinks_of(vec![0.0]), ..fits }).contains("1 sinks"));
 }

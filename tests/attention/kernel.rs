@@ -5,7 +5,7 @@ use palimpsest::attention::{MassObserver, Masses, NoObserver, Site, run};
 use palimpsest::prompt::Span;
 use proptest::prelude::*;
 
-use super::{Inputs, apart, bits, numbers, sinks, site};
+use super::{Inputs, apart, bits, numbers, sinks, sinks_of, site};
 
 /// Values are of order 1: 16 f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -75,7 +75,7 @@ fn soft_caps_and_sinks_are_exact_alone_and_together() {
 
 #[test]
 fn a_sink_far_above_or_below_all_scores_takes_all_or_nothing() {
-    check(5, 3, (2, 1), 8, |site| site.sinks = Some(vec![200.0, -200.0]));
+    check(5, 3, (2, 1), 8, |site| site.sinks = sinks_of(vec![200.0, -200.0]));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn tensors_and_settings_that_do_not_fit_together_are_refused_with_their_numbers(
     };
     let message = refusal(&q, &k, &v, &|site| site.offset = 7);
     assert!(message.contains("10") && message.contains("11"), "{message}");
-    let message = refusal(&q, &k, &v, &|site| site.sinks = Some(vec![0.0; 5]));
+    let message = refusal(&q, &k, &v, &|site| site.sinks = sinks_of(vec![0.0; 5]));
     assert!(message.contains("5 sinks") && message.contains('6'), "{message}");
     let message = refusal(&q, &k, &v, &|site| site.window = Some(0));
     assert!(message.contains("window"), "{message}");

@@ -24,9 +24,9 @@ const LAUNCH: f64 = 5e-6;
 
 /// Rows of a block of the attention that is made of matrix products.
 const BLOCK_ROWS: f64 = 512.0;
-/// Bytes read and written for a score of it: the product 2, to f32 6, maximum 4, less the maximum 8, exponential 8, sum 4, to
-/// bf16 6, the product with values 2. These models' scale, 1/16, is a power of two; any other is 8 more.
-const SCORE_BYTES: f64 = 40.0;
+/// Bytes read and written for a score of it: the product, in f32, 4, maximum 4, less the maximum 8, exponential 8, sum 4, to
+/// bf16 6, the product with values 2.
+const SCORE_BYTES: f64 = 36.0;
 /// The same of the observer's, which stays in f32: product 4, maximum 4, less it 8, exponential 8, sum 4, product 4.
 const OBSERVED_BYTES: f64 = 32.0;
 /// Tokens of a block of the delta rule, and operations a token and head of its triangle's inverse: of a block 2 products of 32
@@ -83,7 +83,7 @@ fn cost(spec: &DecoderSpec) -> Cost {
                 cost.linear_layers += 1.0;
                 cost.rule += heads * head;
                 // Decayed 8, read 4, what is written to it 4, added 12.
-                cost.state += heads * dk * dv * 28.0;
+                cost.state += heads * dk * dv * 24.0;
                 cost.walk += heads * 2.0 * (2.0 * dk + c);
             }
         }
@@ -116,7 +116,7 @@ fn expectations(readme: &str) -> String {
         ("prefill, attention's products", "4 x head_dim x heads x pairs x layers, bf16"),
         (
             "prefill, attention's score blocks",
-            "40 B x heads x pairs x layers, and the cache once for every 512 rows",
+            "36 B x heads x pairs x layers, and the cache once for every 512 rows",
         ),
         ("prefill, delta rule", "operations of blocks of 64 tokens, f32"),
         ("**prefill, as built by default**", "the four above"),
@@ -127,8 +127,8 @@ fn expectations(readme: &str) -> String {
         ),
         ("observer, linear layers", "2 x (2 x key_dim + 64) x rows x keys x heads x layers, f32"),
         ("a token, weights", "2 B each, without the embedding"),
-        ("a token, cache and scores", "keys and values of 150,000 tokens, 40 B a score"),
-        ("a token, states", "28 B x key_dim x value_dim x heads x layers, f32"),
+        ("a token, cache and scores", "keys and values of 150,000 tokens, 36 B a score"),
+        ("a token, states", "24 B x key_dim x value_dim x heads x layers, f32"),
         ("**a token**", "the three above"),
         ("a token, launches", "the table above x layers x 5 us, unless hidden behind the reading"),
         ("memory, with the observer", "`palimpsest model plan`"),

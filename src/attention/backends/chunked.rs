@@ -8,6 +8,7 @@ use std::ops::Range;
 use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::super::Site;
+use crate::products;
 use crate::transfer;
 
 /// How large the blocks are.
@@ -96,10 +97,10 @@ impl Part {
         size: Blocks,
     ) -> Result<Option<Part>> {
         let mut out: Option<Tensor> = None;
-        // Products stay in the model's dtype, as in the reference implementations; the softmax is in f32.
+        // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32.
         let ends = stream(q, positions, k, first_key, site, q.dtype(), size, |weights, keys, factor| {
             let v = v.narrow(1, keys.start, keys.len())?;
-            let part = weights.to_dtype(v.dtype())?.matmul(&v)?.to_dtype(DType::F32)?;
+            let part = products::scaled(&weights.to_dtype(v.dtype())?, &v, 1.0)?;
             out = Some(match (&out, factor) {
                 (Some(out), Some(factor)) => (out.broadcast_mul(factor)? + part)?,
                 _ => part,
@@ -244,13 +245,7 @@ fn stream(
     let group = heads / kv_heads;
     // (r, heads, d) -> (kv_heads, group * r, d)
     let q = q.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
-    let mut q = q.to_dtype(product_dtype)?;
-    // A power of two changes no digit of the queries (of f16, only such as are far below their products' last), and spares a
-    // pass over the scores.
-    let scaled = site.scale.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
-    if scaled {
-        q = (q * f64::from(site.scale))?;
-    }
+    let q = q.to_dtype(product_dtype)?;
     let visible: Vec<Range<usize>> = positions.iter().map(|&p| site.visible(p)).collect();
     let start = visible.iter().map(|v| v.start).min().unwrap_or(0).max(first_key);
     let end = visible.iter().map(|v| v.end).max().unwrap_or(0).min(first_key + held);
@@ -262,10 +257,7 @@ fn stream(
         let n = block.len();
         // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
         let k = k.narrow(1, keys.start, n)?.to_dtype(product_dtype)?.transpose(1, 2)?;
-        let mut scores = q.matmul(&k)?.to_dtype(DType::F32)?;
-        if !scaled {
-            scores = (scores * f64::from(site.scale))?;
-        }
+        let mut scores = products::scaled(&q, &k, site.scale)?;
         if let Some(cap) = site.softcap {
             scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
         }
@@ -303,10 +295,7 @@ fn close_rows(
     sum: &Tensor,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let Some(sinks) = &site.sinks else { return Ok((sum.clone(), None)) };
-    let sinks = transfer::upload(sinks.clone(), (heads, 1), sum.device())?
-        .broadcast_as((heads, r))?
-        .contiguous()?
-        .reshape(sum.dims())?;
+    let sinks = sinks.tensor().broadcast_as((heads, r))?.contiguous()?.reshape(sum.dims())?;
     let sink = (sinks - max)?.exp()?;
     let total = (sum + &sink)?;
     let share = (sink / &total)?;

@@ -364,8 +364,11 @@ struct Total {
 
 /// Closes a row's softmax over its parts' maxima and sums and its head's sink.
 fn total(site: &Site, head: usize, parts: impl Iterator<Item = (f32, f32)> + Clone) -> Total {
-    let sink =
-        site.sinks.as_ref().and_then(|sinks| sinks.get(head)).map_or(f64::NEG_INFINITY, |&s| f64::from(s));
+    let sink = site
+        .sinks
+        .as_ref()
+        .and_then(|sinks| sinks.logits().get(head))
+        .map_or(f64::NEG_INFINITY, |&s| f64::from(s));
     // Not f64::max, which would drop a NaN.
     let larger = |a: f64, b: f64| if b > a || b.is_nan() { b } else { a };
     let max = parts.clone().map(|(max, _)| f64::from(max)).fold(sink, larger);

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::Site;
+use super::super::{Sinks, Site};
 use super::chunked::Blocks;
 use super::{chunked, cpu, flash_serves};
 
@@ -47,7 +47,7 @@ fn calls() -> Result<Vec<Call>> {
                         scale: 1.0 / (d as f32).sqrt(),
                         window,
                         softcap,
-                        sinks: with_sinks.then(|| (0..heads).map(|h| h as f32 - 2.0).collect()),
+                        sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
                     },
                 });
             }
@@ -66,6 +66,10 @@ fn apart(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> 
 
 fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
     Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
+}
+
+fn sinks_of(logits: Vec<f32>) -> Sinks {
+    Sinks::new(logits, &Device::Cpu).unwrap()
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
                 let scale = 1.0 / (d as f32).sqrt();
-                let sinks = with_sinks.then(|| (0..heads).map(|h| h as f32 - 2.0).collect());
+                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
                 let site = Site { layer: 0, offset: base, first_key: 0, scale, window, softcap, sinks };
                 for size in SIZES {
                     let found = chunked::branches(&q, &k, &v, &own, &site, size)?;
@@ -169,7 +173,7 @@ fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wi
         Site { layer: 0, offset: 0, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
     let windowed = Site { window: Some(128), ..plain.clone() };
     let capped = Site { softcap: Some(50.0), ..plain.clone() };
-    let sinks = Site { sinks: Some(vec![0.0]), ..plain.clone() };
+    let sinks = Site { sinks: Some(sinks_of(vec![0.0])), ..plain.clone() };
     for (cuda, dtype, head_dim, site, served) in [
         (true, DType::BF16, 128, &plain, true),
         (true, DType::F16, 64, &plain, true),

@@ -2,19 +2,11 @@
 
 use candle_core::Device;
 
+use crate::engine::cuda;
+
 /// Memory that this process may still take on a device, where that can be told: on Linux for the CPU, and on CUDA.
 pub fn available_bytes(device: &Device) -> Option<u64> {
-    if device.is_cpu() { available_to_the_cpu() } else { on_cuda(device) }
-}
-
-#[cfg(feature = "cuda")]
-fn on_cuda(device: &Device) -> Option<u64> {
-    super::cuda::available_bytes(device)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn on_cuda(_: &Device) -> Option<u64> {
-    None
+    if device.is_cpu() { available_to_the_cpu() } else { cuda::available_bytes(device) }
 }
 
 fn available_to_the_cpu() -> Option<u64> {

@@ -14,8 +14,6 @@ use crate::attention::KEY_PART;
 use crate::model::{Kept, Outline, PackedBytes, branch_bytes, cache_bytes};
 
 mod arithmetic;
-#[cfg(feature = "cuda")]
-mod cuda;
 mod memory;
 mod split;
 pub mod table;

@@ -26,6 +26,10 @@ pub const QWEN3_5: Architecture = Architecture {
 const PARTIAL: f64 = 0.25;
 const INTERVAL: usize = 4;
 
+/// Why a convolution of one tap is refused: its state would hold nothing.
+const NO_PAST: &str =
+    "is 1, a convolution that sees no earlier token; the layers here are made for 2 taps and more";
+
 fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
     config.expect_text("output_gate_type", &["swish", "silu"])?;
@@ -51,6 +55,9 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
             delta_net.key_heads, delta_net.value_heads
         );
         return Err(config.refuse("linear_num_key_heads", problem));
+    }
+    if delta_net.conv < 2 {
+        return Err(config.refuse("linear_conv_kernel_dim", NO_PAST));
     }
     let interval = config.optional_count("full_attention_interval")?.unwrap_or(INTERVAL);
     let types = layer_types(config, base.layers, &["full_attention", "linear_attention"])?;
@@ -81,6 +88,9 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
             delta_net.key_heads
         );
         return Err(meta.refuse("ssm.time_step_rank", problem));
+    }
+    if delta_net.conv < 2 {
+        return Err(meta.refuse("ssm.conv_kernel", NO_PAST));
     }
     let interval = meta.optional_count("full_attention_interval")?.unwrap_or(INTERVAL);
     let mlp = dense(meta.count("feed_forward_length")?);

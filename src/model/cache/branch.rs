@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window_rows};
+use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, copied, window_rows};
 use crate::attention::KEY_PART;
 use crate::model::MixerSpec;
 
@@ -56,8 +56,12 @@ impl Cache {
             LayerCache::Full { k, v } => {
                 let tail = |buffer: &Tensor| {
                     let (heads, _, d) = buffer.dims3()?;
-                    let tail = Tensor::zeros((heads, capacity - start, d), buffer.dtype(), buffer.device())?;
-                    tail.slice_set(&buffer.narrow(1, start, own)?.force_contiguous()?, 1, 0)?;
+                    // A device has no empty memory: room for one more token is the least.
+                    let rows = (capacity - start).max(1);
+                    let tail = Tensor::zeros((heads, rows, d), buffer.dtype(), buffer.device())?;
+                    if let Some(own) = copied(buffer, start, own)? {
+                        tail.slice_set(&own, 1, 0)?;
+                    }
                     Ok::<_, candle_core::Error>(tail)
                 };
                 Ok(LayerCache::Full { k: tail(k)?, v: tail(v)? })
@@ -85,8 +89,8 @@ impl Windowed {
         let rows = window_rows(self.window, WINDOW_ROOM, capacity);
         let zeros = || Tensor::zeros((heads, rows, d), self.k.dtype(), self.k.device());
         let mut own = Windowed { window: self.window, k: zeros()?, v: zeros()?, first: 0, held: 0 };
-        if let Saved::Window { k, v } = self.save()? {
-            own.restore(&k, &v, length)?;
+        if let Saved::Window(saved) = self.save()? {
+            own.restore(saved.as_ref(), length)?;
         }
         Ok(LayerCache::Windowed(own))
     }

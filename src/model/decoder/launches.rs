@@ -30,7 +30,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// A fixture as devices other than the CPU are given it.
 fn decoder(name: &str, dtype: DType) -> Decoder {
+    count::elsewhere(|| decoder_of_the_cpu(name, dtype))
+}
+
+fn decoder_of_the_cpu(name: &str, dtype: DType) -> Decoder {
     let folder: PathBuf = root().join("tests/fixtures").join(name);
     match OpenModel::open(&[folder]).map(|model| model.load(&Device::Cpu, dtype)) {
         Ok(Ok(decoder)) => decoder,
@@ -197,8 +202,7 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
         "gemma3-tiny",
     ];
     for name in names {
-        let decoder = decoder(name, DType::F32);
-        let run = || -> Result<(Vec<f32>, Masses)> {
+        let run = |decoder: &Decoder| -> Result<(Vec<f32>, Masses)> {
             let mut cache = decoder.cache(BEFORE + CHUNK)?;
             let mut observer = observer();
             let tokens = tokens(BEFORE + CHUNK);
@@ -216,7 +220,9 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
             }
             Ok((logits, observer.finish()?))
         };
-        let (here, there) = (run()?, count::elsewhere(run)?);
+        let here = run(&decoder_of_the_cpu(name, DType::F32))?;
+        let there = decoder(name, DType::F32);
+        let there = count::elsewhere(|| run(&there))?;
         let apart = |a: &[f32], b: &[f32]| {
             assert_eq!(a.len(), b.len(), "{name}");
             a.iter()

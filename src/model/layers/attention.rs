@@ -2,8 +2,9 @@
 
 use candle_core::{Result, Tensor};
 
+use super::linears::{Linears, Outputs};
 use super::{Linear, Phase, RmsNorm, Rope};
-use crate::attention::Site;
+use crate::attention::{Sinks, Site};
 use crate::model::past::Past;
 use crate::model::{AttentionSpec, QkNorm};
 
@@ -12,19 +13,18 @@ use crate::model::{AttentionSpec, QkNorm};
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     pub spec: AttentionSpec,
-    /// To queries, or for gated attention to a query and a gate a head, one after the other.
-    pub q: Linear,
-    pub k: Linear,
-    pub v: Linear,
+    /// To queries (for gated attention a query and a gate a head, one after the other), keys and values.
+    pub qkv: Linears<3>,
+    /// Back from what the heads read. The decoder applies it.
     pub o: Linear,
     /// Norms of queries and keys, if any.
     pub qk_norm: Option<(RmsNorm, RmsNorm)>,
     /// One logit a head.
-    pub sinks: Option<Vec<f32>>,
+    pub sinks: Option<Sinks>,
 }
 
 impl Attention {
-    /// (l, hidden) -> (l, hidden), for the tokens after `past`, whose rotary table is `rope`.
+    /// (l, hidden) -> what the heads read, (l, heads * head_dim), for the tokens after `past`, whose rotary table is `rope`.
     pub fn forward(
         &self,
         layer: usize,
@@ -37,7 +37,7 @@ impl Attention {
         let l = x.dim(0)?;
 
         // 1. Project: (l, heads or kv_heads, head_dim), and the gate (l, heads * head_dim).
-        let [q, k, v] = Linear::together([&self.q, &self.k, &self.v], x, phase)?;
+        let Outputs { parts: [q, k, v], whole } = self.qkv.forward(x, phase)?;
         let (mut q, gate) = if gated {
             let both = q.reshape((l, heads, 2 * head_dim))?;
             let gate = both.narrow(2, head_dim, head_dim)?.contiguous()?.reshape((l, heads * head_dim))?;
@@ -56,9 +56,16 @@ impl Attention {
         }
         (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
 
-        // 3. Turn queries and keys by their positions.
-        let q = rope.apply(&q)?;
-        let k = rope.apply(&k)?;
+        // 3. Turn queries and keys by their positions, together where they lie side by side as they were projected.
+        let beside = whole.filter(|_| self.qk_norm.is_none() && !gated);
+        (q, k) = match beside {
+            Some(all) => {
+                let both = all.narrow(1, 0, (heads + kv_heads) * head_dim)?;
+                let both = rope.apply(&both.reshape((l, heads + kv_heads, head_dim))?)?;
+                (both.narrow(1, 0, heads)?, both.narrow(1, heads, kv_heads)?)
+            }
+            None => (rope.apply(&q)?, rope.apply(&k)?),
+        };
 
         // 4. Remember keys and values, and attend: (l, heads, head_dim).
         let site = Site {
@@ -74,10 +81,10 @@ impl Attention {
         };
         let mut out = past.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
-        // 5. Gate and project back: (l, hidden).
+        // 5. Gate.
         if let Some(gate) = gate {
             out = (out * candle_nn::ops::sigmoid(&gate)?)?;
         }
-        self.o.forward(&out, phase)
+        Ok(out)
     }
 }

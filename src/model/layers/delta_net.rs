@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
-use super::{Linear, Phase};
+use super::{Linear, Linears, Phase};
 use crate::attention::delta::normalised;
 use crate::attention::{DeltaSite, Observer};
 use crate::model::DeltaNetSpec;
@@ -18,15 +18,10 @@ use crate::transfer;
 #[derive(Debug)]
 pub(in crate::model) struct DeltaNet {
     pub spec: DeltaNetSpec,
-    /// Queries, keys and values: hidden -> channels.
-    pub qkv: Linear,
-    /// The gate of the output: hidden -> values.
-    pub z: Linear,
-    /// How strongly a token is written: hidden -> value_heads.
-    pub b: Linear,
-    /// How much is forgotten before: hidden -> value_heads.
-    pub a: Linear,
-    /// (channels, taps), f32; the last tap is the token itself.
+    /// From hidden: queries, keys and values (channels); the gate of the output (values); how strongly a token is written and
+    /// how much is forgotten before (value_heads each).
+    pub inputs: Linears<4>,
+    /// (taps, channels), f32; the last tap is the token itself.
     pub conv: Tensor,
     /// (value_heads), f32: e^`A_log`.
     pub decay: Tensor,
@@ -35,7 +30,7 @@ pub(in crate::model) struct DeltaNet {
     /// (value_dim), f32.
     pub norm: Tensor,
     pub eps: f64,
-    /// values -> hidden
+    /// values -> hidden. The decoder applies it.
     pub out: Linear,
 }
 
@@ -57,18 +52,18 @@ impl Projected {
 }
 
 impl DeltaNet {
-    /// (l, hidden) -> (l, hidden), for the tokens after `past`.
+    /// (l, hidden) -> what was read, normed and gated, (l, values), for the tokens after `past`.
     pub fn forward(&self, layer: usize, x: &Tensor, past: &mut Past<'_>, phase: Phase) -> Result<Tensor> {
         let (projected, z) = self.project(x, phase)?;
         let out = past.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
             self.read(site, &projected.narrow(&rows)?, state, phase, observer)
         })?;
-        self.close(&z, &out, phase)
+        self.close(&z, &out)
     }
 
     /// What is read and written, how much of it, and the gate (l, values): from (l, hidden).
     fn project(&self, x: &Tensor, phase: Phase) -> Result<(Projected, Tensor)> {
-        let [qkv, z, b, a] = Linear::together([&self.qkv, &self.z, &self.b, &self.a], x, phase)?;
+        let [qkv, z, b, a] = self.inputs.forward(x, phase)?.parts;
         let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
         let step = a.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
         let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
@@ -105,16 +100,14 @@ impl DeltaNet {
         Ok((out, DeltaState { conv, state }))
     }
 
-    /// Norms each head of what was read (l, value_heads, value_dim), gates it by `z` (l, values) and projects it back:
-    /// (l, hidden).
-    fn close(&self, z: &Tensor, out: &Tensor, phase: Phase) -> Result<Tensor> {
+    /// Norms each head of what was read (l, value_heads, value_dim) and gates it by `z` (l, values).
+    fn close(&self, z: &Tensor, out: &Tensor) -> Result<Tensor> {
         let (l, dtype) = (z.dim(0)?, z.dtype());
         let z = z.to_dtype(DType::F32)?.reshape(out.dims())?;
         let out = out.contiguous()?;
         let normed = candle_nn::ops::rms_norm(&out, &self.norm, self.eps as f32)?;
         let out = transfer::unrecorded(normed, &[&out])?.mul(&z.silu()?)?;
-        let out = out.reshape((l, self.spec.values()))?.to_dtype(dtype)?;
-        self.out.forward(&out, phase)
+        out.reshape((l, self.spec.values()))?.to_dtype(dtype)
     }
 
     /// Causal convolution of each channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also
@@ -122,14 +115,18 @@ impl DeltaNet {
     fn convolve(&self, x: &Tensor, before: &Tensor) -> Result<(Tensor, Tensor)> {
         let (l, taps) = (x.dim(0)?, self.spec.conv);
         let inputs = Tensor::cat(&[before, x], 0)?; // (taps - 1 + l, channels)
-        // A copy, or the state would keep the whole chunk in memory.
-        let next = inputs.narrow(0, l, taps - 1)?.force_contiguous()?;
+        let next = match l {
+            1 => inputs.narrow(0, 1, taps - 1)?,
+            // A copy, or the state would keep the whole chunk in memory.
+            _ => inputs.narrow(0, l, taps - 1)?.force_contiguous()?,
+        };
         let inputs = inputs.to_dtype(DType::F32)?;
-        let weights = self.conv.t()?; // (taps, channels)
-        let mut mixed = inputs.narrow(0, 0, l)?.broadcast_mul(&weights.narrow(0, 0, 1)?)?;
-        for tap in 1..taps {
-            mixed = (mixed + inputs.narrow(0, tap, l)?.broadcast_mul(&weights.narrow(0, tap, 1)?)?)?;
-        }
+        let mixed = if l == 1 && !transfer::cpu_kernels(x.device()) {
+            (inputs * &self.conv)?.sum_keepdim(0)?
+        } else {
+            let of_tap = |tap: usize| inputs.narrow(0, tap, l)?.broadcast_mul(&self.conv.narrow(0, tap, 1)?);
+            (1..taps).try_fold(of_tap(0)?, |sum, tap| sum + of_tap(tap)?)?
+        };
         Ok((mixed.silu()?.to_dtype(x.dtype())?, next))
     }
 }

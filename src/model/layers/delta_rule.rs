@@ -8,6 +8,7 @@ use candle_core::{Result, Tensor};
 
 use super::Phase;
 use crate::attention::delta::{self, Blocks, block_length, blocked};
+use crate::products::Own;
 use crate::stats;
 use crate::transfer;
 
@@ -144,14 +145,14 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
         };
         let (q, k) = (served(&q)?, served(&k)?);
         let decayed = state.broadcast_mul(&g.exp()?.reshape((value_heads, 1, 1))?)?;
-        // The key's and the query's reading of it, (value_heads, 2, value_dim).
-        let seen = Tensor::cat(&[&k, &q], 1)?.matmul(&decayed)?;
-        let written = (v.reshape((value_heads, 1, value_dim))? - seen.narrow(1, 0, 1)?)?
-            .broadcast_mul(&beta.reshape((value_heads, 1, 1))?)?;
-        let overlap = (&q * &k)?.sum_keepdim(2)?; // (value_heads, 1, 1)
-        let out = (seen.narrow(1, 1, 1)? + written.broadcast_mul(&overlap)?)?;
-        outputs.push(out.reshape((1, value_heads, value_dim))?);
-        state = (decayed + k.transpose(1, 2)?.broadcast_mul(&written)?)?;
+        let held = k.matmul(&decayed)?; // what the state holds already, (value_heads, 1, value_dim)
+        let written = (v.reshape((value_heads, 1, value_dim))? - held)?.broadcast_mul(&beta.reshape((
+            value_heads,
+            1,
+            1,
+        ))?)?;
+        state = Own::made(decayed).plus_product(&k.transpose(1, 2)?, &written)?.into_tensor();
+        outputs.push(q.matmul(&state)?.reshape((1, value_heads, value_dim))?);
     }
     Ok((Tensor::cat(&outputs, 0)?, state))
 }

@@ -42,24 +42,36 @@ impl Experts {
         let Assigned { counts, tokens, places, weights } = self.assign(&transfer::fetch(&logits)?);
         let (l, hidden) = x.dims2()?;
 
-        // 2. Every expert reads its tokens, which lie beside each other.
+        // 2. Every expert reads its tokens, which lie beside each other; a single token is read by all of its experts as it is.
         let picks = tokens.len();
-        let given = x.index_select(&transfer::upload(tokens, picks, x.device())?, 0)?;
+        let mut given = match l {
+            1 => None,
+            _ => Some(x.index_select(&transfer::upload(tokens, picks, x.device())?, 0)?),
+        };
         let mut parts = Vec::new();
         let mut start = 0;
         for (expert, n) in self.experts.iter().zip(counts).filter(|(_, n)| *n > 0) {
-            parts.push(expert.forward(&given.narrow(0, start, n)?, phase)?);
+            parts.push(match &given {
+                None => expert.forward(x, phase)?,
+                Some(given) => expert.forward(&given.narrow(0, start, n)?, phase)?,
+            });
             start += n;
         }
 
         // 3. Every token's outputs are weighed and added up in the experts' order, in f32. What is large is let go at once.
-        drop(given);
         let mut y = Tensor::cat(&parts, 0)?;
         drop(parts);
-        y = y.index_select(&transfer::upload(places, picks, x.device())?, 0)?;
-        y = y.to_dtype(DType::F32)?.reshape((l, picks / l, hidden))?;
-        y = y.broadcast_mul(&transfer::upload(weights, (l, picks / l, 1), x.device())?)?;
-        let out = y.sum(1)?.to_dtype(x.dtype())?;
+        if given.take().is_some() {
+            y = y.index_select(&transfer::upload(places, picks, x.device())?, 0)?;
+        }
+        y = y.to_dtype(DType::F32)?;
+        let out = if l == 1 && !transfer::cpu_kernels(x.device()) {
+            transfer::upload(weights, (1, picks), x.device())?.matmul(&y)?
+        } else {
+            let weights = transfer::upload(weights, (l, picks / l, 1), x.device())?;
+            y.reshape((l, picks / l, hidden))?.broadcast_mul(&weights)?.sum(1)?
+        };
+        let out = out.to_dtype(x.dtype())?;
 
         // 4. The shared expert reads all of them.
         match &self.shared {

@@ -5,7 +5,9 @@ use rayon::prelude::*;
 
 use super::packed::{PANEL, PackedWeight};
 use super::{Phase, product};
+use crate::products::Own;
 use crate::stats;
+use crate::transfer::cpu_kernels;
 
 /// Weights that are dequantised together where that is done for every prefill chunk: what bounds the memory for it.
 const SLICE: usize = 1 << 24;
@@ -40,7 +42,7 @@ impl Linear {
     /// # Errors
     /// Those of Candle: a weight that is no matrix, or no memory.
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
-        let weight = if weight.device().is_cpu() { transposed(weight)? } else { weight.t()? };
+        let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
         Ok(Linear { weight: Weight::Dense(weight), bias })
     }
 
@@ -107,6 +109,63 @@ impl Linear {
             });
         }
         out.try_into().map_err(|_| candle_core::Error::msg("This is a bug: an output is missing"))
+    }
+
+    /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
+    ///
+    /// # Errors
+    /// Those of [`Linear::forward`].
+    pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
+        match (&self.weight, &self.bias) {
+            (Weight::Dense(weight), None) if !cpu_kernels(x.device()) => {
+                let _span = stats::linear();
+                sum.plus_product(x, weight)
+            }
+            _ => sum.plus(&self.forward(x, phase)?),
+        }
+    }
+
+    /// The maps as one, and each with a part of its weight; `None` on the CPU, whose kernels read an input of several maps once
+    /// anyway, and where only some have a bias.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub(in crate::model) fn joined<const N: usize>(maps: &[Self; N]) -> Result<Option<(Self, [Self; N])>> {
+        let mut rows = Vec::with_capacity(N);
+        for map in maps {
+            match &map.weight {
+                Weight::Dense(weight) if !cpu_kernels(weight.device()) => rows.push(weight.t()?),
+                _ => return Ok(None),
+            }
+        }
+        let biases: Vec<&Tensor> = maps.iter().filter_map(|map| map.bias.as_ref()).collect();
+        let bias = match biases.len() {
+            0 => None,
+            n if n == N => Some(Tensor::cat(&biases, 0)?),
+            _ => return Ok(None),
+        };
+        let all = Tensor::cat(&rows, 0)?; // (sum of outs, in)
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(N);
+        for (map, rows) in maps.iter().zip(&rows) {
+            let part = all.narrow(0, start, rows.dim(0)?)?;
+            start += rows.dim(0)?;
+            parts.push(Linear { weight: Weight::Dense(part.t()?), bias: map.bias.clone() });
+        }
+        let parts =
+            parts.try_into().map_err(|_| candle_core::Error::msg("This is a bug: a map is missing"))?;
+        Ok(Some((Linear { weight: Weight::Dense(all.t()?), bias }, parts)))
+    }
+
+    /// Output features.
+    ///
+    /// # Errors
+    /// None for a map that was made: its weight is a matrix.
+    pub(in crate::model) fn outputs(&self) -> Result<usize> {
+        match &self.weight {
+            Weight::Dense(weight) => weight.dim(1),
+            Weight::Quantised { packed, .. } => Ok(packed.rows()),
+        }
     }
 
     fn packed(&self) -> Option<&PackedWeight> {

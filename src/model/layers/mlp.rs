@@ -2,23 +2,31 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Linear, Phase};
+use super::{Linear, Linears, Phase};
 use crate::model::Activation;
 
 /// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, and one expert of `GptOssExperts`).
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
-    pub gate: Linear,
-    pub up: Linear,
+    gate_up: Linears<2>,
     pub down: Linear,
-    pub activation: Activation,
+    activation: Activation,
 }
 
 impl Mlp {
+    /// Takes the three maps over.
+    pub fn new(gate: Linear, up: Linear, down: Linear, activation: Activation) -> Result<Self> {
+        Ok(Mlp { gate_up: Linears::new([gate, up])?, down, activation })
+    }
+
+    /// What is projected back by `down`: (l, hidden) -> (l, intermediate).
+    pub fn inner(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
+        let [gate, up] = self.gate_up.forward(x, phase)?.parts;
+        self.activation.gated(gate, &up)
+    }
+
     /// (l, hidden) -> (l, hidden)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        let [gate, up] = Linear::together([&self.gate, &self.up], x, phase)?;
-        let gated = self.activation.gated(gate, &up)?;
-        self.down.forward(&gated, phase)
+        self.down.forward(&self.inner(x, phase)?, phase)
     }
 }

@@ -1,33 +1,52 @@
 //! Rotary position embedding.
 
+use std::ops::Range;
+
 use candle_core::{DType, Device, Result, Tensor};
+use half::{bf16, f16};
 
 use crate::model::RopeSpec;
 use crate::transfer;
 
-/// The cosines and sines of the positions of one forward pass.
+/// The cosines and sines of some positions.
 #[derive(Debug)]
 pub(in crate::model) struct Rope {
-    /// (l, dims / 2)
+    /// (positions, dims / 2)
     cos: Tensor,
     sin: Tensor,
     dims: usize,
 }
 
 impl Rope {
-    /// Angles for tokens at `positions`, in f32 as in transformers (`LlamaRotaryEmbedding`).
-    pub fn new(spec: &RopeSpec, positions: &[usize], dtype: DType, device: &Device) -> Result<Self> {
+    /// Angles for `positions`, in f32 as in transformers (`LlamaRotaryEmbedding`).
+    pub fn new(spec: &RopeSpec, positions: Range<usize>, dtype: DType, device: &Device) -> Result<Self> {
         let frequencies = spec.frequencies();
         let factor = spec.attention_factor() as f32;
-        let angles = positions.iter().flat_map(|&p| frequencies.iter().map(move |f| p as f32 * f));
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
-        for angle in angles {
-            cos.push(angle.cos() * factor);
-            sin.push(angle.sin() * factor);
-        }
-        let table =
-            |values| transfer::upload(values, (positions.len(), spec.dims / 2), device)?.to_dtype(dtype);
+        let rows = positions.len();
+        let angles = positions.flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
+        let (cos, sin) = angles.map(|angle| (angle.cos() * factor, angle.sin() * factor)).unzip();
+        let table = |values: Vec<f32>| {
+            let shape = (rows, spec.dims / 2);
+            // Rounded before it is sent: half the bytes, and no kernel.
+            match dtype {
+                DType::F16 => transfer::upload(rounded(values, f16::from_f32), shape, device),
+                DType::BF16 => transfer::upload(rounded(values, bf16::from_f32), shape, device),
+                _ => transfer::upload(values, shape, device)?.to_dtype(dtype),
+            }
+        };
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
+    }
+
+    /// The rows of `rows` positions from the table's row `first` on.
+    pub fn narrow(&self, first: usize, rows: usize) -> Result<Self> {
+        let part = |table: &Tensor| table.narrow(0, first, rows);
+        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
+    }
+
+    /// The rows with the numbers given.
+    pub fn select(&self, rows: &Tensor) -> Result<Self> {
+        let part = |table: &Tensor| table.index_select(rows, 0);
+        Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
     }
 
     /// Turns the first `dims` dimensions of every head: (l, heads, head_dim) -> the same.
@@ -43,4 +62,8 @@ impl Rope {
         let turned = turn(x.narrow(2, 0, self.dims)?.contiguous()?)?;
         Tensor::cat(&[&turned, &x.narrow(2, self.dims, d - self.dims)?], 2)
     }
+}
+
+fn rounded<T>(values: Vec<f32>, to: fn(f32) -> T) -> Vec<T> {
+    values.into_iter().map(to).collect()
 }

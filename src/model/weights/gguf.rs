@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use candle_core::quantized::{QTensor, ggml_file::qtensor_from_ggml};
+use candle_core::quantized::{GgmlDType, QTensor, ggml_file::qtensor_from_ggml};
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
 
@@ -280,11 +280,6 @@ impl GgufFile {
     /// [`GgufError::MissingTensor`], or [`GgufError::Candle`] where the device refuses it.
     pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, GgufError> {
         let placed = self.placed(name)?;
-        if !device.is_cpu() && placed.info.dtype.candle().is_some() {
-            // Fewer bytes go to the device, which dequantises faster.
-            let tensor = self.qtensor(name, device)?.dequantize(device).and_then(|t| t.to_dtype(dtype));
-            return tensor.map_err(|source| self.candle_fault(placed, source));
-        }
         self.dequantised(placed, self.tensor_bytes(name)?, &placed.info.shape, device, dtype)
     }
 
@@ -313,14 +308,14 @@ impl GgufFile {
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, GgufError> {
-        let values = dequantise(placed.info.dtype, bytes).map_err(|source| GgufError::Blocks {
-            file: self.parts[placed.part].path.clone(),
-            tensor: placed.info.name.clone(),
-            source,
-        })?;
-        Tensor::from_vec(values, shape, &Device::Cpu)
-            .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device))
-            .map_err(|source| self.candle_fault(placed, source))
+        match values_on(placed.info.dtype, bytes, shape, device, dtype) {
+            Ok(tensor) => tensor.map_err(|source| self.candle_fault(placed, source)),
+            Err(source) => Err(GgufError::Blocks {
+                file: self.parts[placed.part].path.clone(),
+                tensor: placed.info.name.clone(),
+                source,
+            }),
+        }
     }
 
     /// One tensor, copied to a device and still quantised, with its row-major shape.
@@ -357,6 +352,61 @@ impl GgufFile {
             GgufError::MissingTensor { file: self.path().to_path_buf(), tensor: name.to_string() }
         })
     }
+}
+
+/// The values of blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
+///
+/// What is quantised goes to a card as it is, a fraction of the bytes, and the card makes the values, so many at a time that
+/// those in f32 stay small beside the tensor. What is dense, and MXFP4, which Candle does not know, is converted before it goes.
+///
+/// # Errors
+/// [`BlocksError`] where `bytes` is not a whole number of blocks.
+pub fn values_on(
+    stored: BlockType,
+    bytes: &[u8],
+    shape: &[usize],
+    device: &Device,
+    dtype: DType,
+) -> Result<candle_core::Result<Tensor>, BlocksError> {
+    if let (false, Some(_), Some(known), [.., cols]) =
+        (device.is_cpu(), stored.groups(), stored.candle(), shape)
+    {
+        return Ok(
+            values_made_on(device, known, bytes, *cols, dtype).and_then(|values| values.reshape(shape))
+        );
+    }
+    let values = dequantise(stored, bytes)?;
+    Ok(Tensor::from_vec(values, shape, &Device::Cpu)
+        .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device)))
+}
+
+/// Weights whose values a card makes at a time.
+const AT_ONCE: usize = 1 << 24;
+
+/// The values of rows of `cols` quantised weights, made on `device`: (rows, cols).
+fn values_made_on(
+    device: &Device,
+    stored: GgmlDType,
+    bytes: &[u8],
+    cols: usize,
+    dtype: DType,
+) -> candle_core::Result<Tensor> {
+    let row_bytes = cols / stored.block_size() * stored.type_size();
+    let rows = bytes.len() / row_bytes.max(1);
+    // Candle reads the bytes as blocks in place, whose alignment is that of half precision; rows have an even size.
+    let part = |start: usize, rows: usize| {
+        let bytes = &bytes[start * row_bytes..(start + rows) * row_bytes];
+        qtensor_from_ggml(stored, bytes, vec![rows, cols], device)?.dequantize(device)?.to_dtype(dtype)
+    };
+    let step = (AT_ONCE / cols.max(1)).max(1);
+    if rows <= step {
+        return part(0, rows);
+    }
+    let values = Tensor::zeros((rows, cols), dtype, device)?;
+    for start in (0..rows).step_by(step) {
+        values.slice_set(&part(start, step.min(rows - start))?, 0, start)?;
+    }
+    Ok(values)
 }
 
 fn map(path: &Path) -> Result<Mmap, GgufError> {

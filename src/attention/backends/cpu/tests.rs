@@ -3,6 +3,7 @@
 use candle_core::{Device, Tensor};
 use pulp::{Scalar, Simd};
 
+use super::super::super::Sinks;
 use super::fold::{Fold, Segments, WeightedValues};
 use super::walk::{Walk, Walked};
 use super::*;
@@ -102,7 +103,10 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
     for (heads, kv_heads, d) in [(9, 3, 64), (4, 1, 20), (10, 1, 16)] {
         for (base, lengths) in [(0, vec![1, 40]), (256, vec![1, 300, 256]), (1280, vec![5, 255, 700])] {
             for (window, sinks) in [(None, false), (Some(30), false), (Some(600), true)] {
-                let site = Site { sinks: sinks.then(|| vec![0.5; heads]), ..site(window) };
+                let site = Site {
+                    sinks: sinks.then(|| Sinks::new(vec![0.5; heads], &Device::Cpu).unwrap()),
+                    ..site(window)
+                };
                 let tensor = |n: usize, seed| {
                     Tensor::from_vec(noise(kv_heads * n * d, seed), (kv_heads, n, d), device)
                 };

@@ -32,8 +32,9 @@ fn weights() -> [Tensor; 9] {
 fn block(dtype: DType) -> DeltaNet {
     let [qkv, z, b, a, conv, decay, dt_bias, norm, out] = weights();
     let linear = |w: Tensor| Linear::dense(&w.to_dtype(dtype).unwrap(), None).unwrap();
-    let (qkv, z, b, a, out) = (linear(qkv), linear(z), linear(b), linear(a), linear(out));
-    DeltaNet { spec: SPEC, qkv, z, b, a, conv, decay, dt_bias, norm, eps: EPS, out }
+    let conv = conv.t().unwrap().contiguous().unwrap();
+    let inputs = Linears::new([linear(qkv), linear(z), linear(b), linear(a)]).unwrap();
+    DeltaNet { spec: SPEC, inputs, conv, decay, dt_bias, norm, eps: EPS, out: linear(out) }
 }
 
 fn start(dtype: DType) -> DeltaState {
@@ -58,7 +59,7 @@ fn advance(
 ) -> (Tensor, DeltaState) {
     let (projected, z) = block.project(x, phase).unwrap();
     let (out, state) = block.read(site, &projected, state, phase, &mut NoObserver).unwrap();
-    (block.close(&z, &out, phase).unwrap(), state)
+    (block.out.forward(&block.close(&z, &out).unwrap(), phase).unwrap(), state)
 }
 
 /// The definition.

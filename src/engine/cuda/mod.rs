@@ -1,0 +1,14 @@
+//! What only CUDA cards need: how one is opened, and how much memory its driver says is free.
+//!
+//! Called by the list of devices and by the plan of memory. Builds without the feature `cuda` have the same functions, which
+//! say that there is no card, so that callers need no `cfg`.
+
+#[cfg(not(feature = "cuda"))]
+mod disabled;
+#[cfg(feature = "cuda")]
+mod enabled;
+
+#[cfg(not(feature = "cuda"))]
+pub(super) use disabled::{available_bytes, open};
+#[cfg(feature = "cuda")]
+pub(super) use enabled::{available_bytes, open};
