@@ -9,7 +9,7 @@ distribution of llama-cpp-python carries under vendor/llama.cpp), in this proces
 
 A GGUF file cannot say everything that a config.json can; what it leaves out, readers have built in as released models
 have it. Most checkpoints are those of tests/fixtures/NAME-tiny, whose numbers hold for the GGUF file too. Those whose
-settings it cannot express (GGUF_ONLY) are made anew with the released models' values, with numbers of their own.
+settings it cannot express (`gguf-NAME` in TINY) are made anew with the released models' values, with numbers of their own.
 
 Environment: `pip install -r scripts/requirements.txt sentencepiece protobuf`.
 
@@ -25,13 +25,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from hf_tiny import GEMMA3, QWEN3_MOE, TINY, Tiny, run_tiny
+from hf_tiny import TINY, run_tiny
 
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 
@@ -49,18 +48,6 @@ PRE_TOKENIZERS = {
     "glm4-moe": "glm4",
     "glm4-moe-qk-norm": "glm4",
     "minimax-m2": "minimax-m2",
-}
-
-GGUF_ONLY: dict[str, Tiny] = {
-    # Every layer is sparse and the weights of the chosen experts sum to 1.
-    "qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
-    # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
-    "gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
-                                       query_pre_attn_scalar=20), seed=2),
-    # The limit of the experts' activation is 7, and every other layer slides.
-    "gpt-oss": replace(TINY["gpt-oss"], config=dict(TINY["gpt-oss"].config, swiglu_limit=7.0), seed=3),
-    "gpt-oss-mxfp4": replace(TINY["gpt-oss-mxfp4"], config=dict(TINY["gpt-oss-mxfp4"].config, swiglu_limit=7.0),
-                             seed=7),
 }
 
 
@@ -108,16 +95,6 @@ def patched(owner, name: str, value):
         setattr(owner, name, before)
 
 
-@contextmanager
-def patched_entry(table: dict, key: str, value):
-    """`table[key]` is `value` for a while."""
-    table[key] = value
-    try:
-        yield
-    finally:
-        del table[key]
-
-
 class Converter:
     """The converter of a checkout."""
 
@@ -145,9 +122,8 @@ class Converter:
 def checkpoint(name: str, scratch: Path, out: Path) -> Path:
     """A folder with the checkpoint to convert. Where its numbers are its own, they go to `out`."""
     folder = scratch / f"{name}-tiny"
-    if tiny := GGUF_ONLY.get(name):
-        with patched_entry(TINY, f"gguf-{name}", tiny):
-            run_tiny(argparse.Namespace(arch=f"gguf-{name}", seed=None, out=folder))
+    if f"gguf-{name}" in TINY:
+        run_tiny(argparse.Namespace(arch=f"gguf-{name}", seed=None, out=folder))
         for file in ["tokens.json", "reference.safetensors"]:
             shutil.copy(folder / file, out / file)
     else:

@@ -5,6 +5,7 @@ For developers only: palimpsest never needs it. It makes the parity fixtures und
 `palimpsest trace` against them. The environment: `pip install -r scripts/requirements.txt` (Python 3.11 or newer).
 
   tiny           a tiny random checkpoint of an architecture (hf_tiny.py), and the numbers it must give
+  narrow         puts the numbers of one narrow type into references of tiny checkpoints, and leaves the others alone
   masses         the same numbers for any local model: a folder, or a GGUF file dequantised to f32
   trace-compare  max-abs differences between two traces; exit code 1 above the tolerances
 
@@ -25,7 +26,8 @@ A trace or reference is a safetensors file with
   top     u32 [last n positions, 10]  references only: the ids of the ten largest logits, largest first
   logit_ids  u32 [kept]          references with --every only: then `logits` is f32 [last n positions, kept], of these
           token ids, ascending, and the other logits are left out
-  NAME_bf16  as NAME             references only: what transformers gives with the model in bf16
+  NAME_bf16, NAME_f16  as NAME   references only: what transformers gives with the model in bf16 and in f16; left out
+          where it overflows
 and metadata strings `layers` and `delta_layers` (indices), `rows` and `spans` (labels), each a JSON array.
 """
 
@@ -41,7 +43,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
-from hf_tiny import TINY, run_tiny
+from hf_tiny import NARROW, TINY, run_narrow, run_tiny
 
 # ---------------------------------------------------------------------------------------------------------------
 # masses: any local model
@@ -150,6 +152,13 @@ def main() -> None:
     tiny.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing, files are replaced")
     tiny.add_argument("--seed", type=int, help="of weights and prompt; by default the table's")
     tiny.set_defaults(run=run_tiny)
+
+    narrow = commands.add_parser("narrow", help="the numbers of a tiny checkpoint in one more type",
+                                 description="Puts NAME_bf16 or NAME_f16 into DIR/reference.safetensors in place of "
+                                 "those it has. Every other tensor stays as it is, and so does the checkpoint.")
+    narrow.add_argument("dtype", choices=NARROW)
+    narrow.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint, or of its GGUF file")
+    narrow.set_defaults(run=run_narrow)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",
                                  description="Runs a trace request through a local model; nothing is downloaded. "

@@ -1,4 +1,5 @@
-"""Tiny random checkpoints, saved as released ones are, and the numbers that they must give: `hf_reference.py tiny`.
+"""Tiny random checkpoints, saved as released ones are, and the numbers that they must give: `hf_reference.py tiny`, and
+`narrow` for numbers of one more type beside those that are there.
 
 An architecture is an entry of TINY. Where released checkpoints have another layout than save_pretrained writes, the
 entry names a function of hf_layouts.py that rewrites the folder; the numbers are made from what a reader of the folder
@@ -7,18 +8,21 @@ gets, after a check that it gives what the model in memory gave.
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
 
 import hf_layouts
-from hf_numbers import RouterMargin, describe, greedy, reference, write_reference, write_request
+from hf_numbers import RouterMargin, describe, greedy, read_request, reference, write_reference, write_request
 
 PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
 GREEDY_TOKENS = 64
@@ -29,6 +33,12 @@ FIXTURE_BYTES = 1_000_000
 # but chooses another expert.
 LEAST_MARGIN = 1e-2
 LEAST_ROUTER_MARGIN = 1e-3
+# Another processor gives other rounding errors, a hundredth of this in f32 logits; another checkpoint gives others by 1.
+SAME_LOGITS = 1e-3
+# The types that large models are run in.
+NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
+# Which of the numbers are stated in them too.
+NUMBERS = ("logits", "mass", "sink", "delta_signed", "delta_share")
 # The buffer that a router adds to its sigmoids to choose by.
 CORRECTION = "e_score_correction_bias"
 
@@ -170,6 +180,18 @@ TINY = {
     "qwen2-sharded": Tiny("qwen2", dict(hidden_size=60, tie_word_embeddings=False, max_position_embeddings=2048,
                                         rope_parameters=YARN),
                           shard="150KB", release=hf_layouts.age_first_settings, seed=4),
+}
+# For gguf_fixtures.py, with the released models' values of what a GGUF file cannot say.
+TINY |= {
+    # Every layer is sparse and the weights of the chosen experts sum to 1.
+    "gguf-qwen3-moe": Tiny("qwen3_moe", dict(QWEN3_MOE, norm_topk_prob=True), seed=6),
+    # The scale is that of head_dim; of six layers the last is global. Of seven here, so that the period shows.
+    "gguf-gemma3": Tiny("gemma3_text", dict(GEMMA3, hidden_size=36, intermediate_size=52, num_hidden_layers=7,
+                                            query_pre_attn_scalar=20), seed=2),
+    # The limit of the experts' activation is 7, and every other layer slides.
+    "gguf-gpt-oss": replace(TINY["gpt-oss"], config=dict(TINY["gpt-oss"].config, swiglu_limit=7.0), seed=3),
+    "gguf-gpt-oss-mxfp4": replace(TINY["gpt-oss-mxfp4"], config=dict(TINY["gpt-oss-mxfp4"].config, swiglu_limit=7.0),
+                                  seed=7),
 }
 
 # The request of the tiny fixtures. Spans overlap (`overlap`, `tail`), leave a gap (tokens 1..17), start and end off
@@ -348,6 +370,26 @@ def check_layout(out: Path, model: torch.nn.Module, logits: torch.Tensor, probe:
         sys.exit(f"error: {out} reads back as another model: logits differ by {difference}")
 
 
+def narrow_numbers(folder: Path, request: dict, suffix: str) -> dict[str, np.ndarray]:
+    """The numbers of the model in a narrow type, to state a bound for others' by transformers' own: `NAME_suffix`. Where
+    one is infinite or NaN there is nothing to state, and nothing is given."""
+    made = reference(load(folder, NARROW[suffix]), request, chunk=None, check=False)
+    made = {f"{name}_{suffix}": made[name] for name in NUMBERS if name in made}
+    if overflown := [name for name, tensor in made.items() if not np.isfinite(tensor).all()]:
+        print(f"transformers overflows: {', '.join(overflown)} not finite, so nothing is kept of {suffix}")
+        return {}
+    return made
+
+
+def describe_narrow(tensors: dict[str, np.ndarray]) -> None:
+    """Prints the root mean square and the largest of the differences to f32."""
+    for suffix in NARROW:
+        for name in NUMBERS:
+            if f"{name}_{suffix}" in tensors:
+                apart = np.abs(tensors[f"{name}_{suffix}"].astype(np.float64) - tensors[name])
+                print(f"  {name}_{suffix} differs by {np.sqrt((apart ** 2).mean()):.3g}, at most {apart.max():.3g}")
+
+
 def run_tiny(args: argparse.Namespace) -> None:
     tiny, out = TINY[args.arch], args.out
     seed = tiny.seed if args.seed is None else args.seed
@@ -373,16 +415,42 @@ def run_tiny(args: argparse.Namespace) -> None:
     whole = tensors["mass"][..., list(TINY_SPANS).index("all")] + tensors.get("sink", 0)
     if np.abs(whole - 1).max() > 1e-5:
         sys.exit(f"error: the masses of the whole prompt are not 1 but {whole.min()}..{whole.max()}")
-    # The same in the type that large models are run in, to state a bound for others' bf16 by transformers' own.
-    for name, tensor in reference(load(out, torch.bfloat16), request, chunk=None, check=False).items():
-        if name in ("logits", "mass", "sink", "delta_signed", "delta_share"):
-            tensors[f"{name}_bf16"] = tensor
+    for suffix in NARROW:
+        tensors |= narrow_numbers(out, request, suffix)
     write_reference(out / "reference.safetensors", tensors, request, model, {
         "command": f"hf_reference.py tiny {args.arch} --seed {seed}", "seed": str(seed), "arch": args.arch})
     size = sum(path.stat().st_size for path in out.iterdir())
     if size >= FIXTURE_BYTES:
         sys.exit(f"error: {out} holds {size} bytes; a fixture stays under {FIXTURE_BYTES}: make the model smaller")
     describe(tensors, request)
-    print(f"bf16 logits differ by {np.abs(tensors['logits_bf16'] - tensors['logits']).max():.3g}, masses by "
-          f"{np.abs(tensors['mass_bf16'] - tensors['mass']).max():.3g}; router margin {router.least:.3g}")
-    print(f"greedy margin {margin:.3g}, {len(set(tensors['greedy'].tolist()))} different tokens; {size} bytes in {out}")
+    describe_narrow(tensors)
+    print(f"greedy margin {margin:.3g}, router margin {router.least:.3g}, "
+          f"{len(set(tensors['greedy'].tolist()))} different tokens; {size} bytes in {out}")
+
+
+def run_narrow(args: argparse.Namespace) -> None:
+    for out in args.folders:
+        add_narrow(out, args.dtype)
+
+
+def add_narrow(out: Path, suffix: str) -> None:
+    """Puts the numbers of a narrow type into a reference. Every other tensor and the metadata stay as they are."""
+    path = out / "reference.safetensors"
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    request = read_request(out / "tokens.json")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = out
+        if not (out / "config.json").exists():
+            # Only the GGUF file of it is kept.
+            folder = Path(scratch)
+            make(TINY[metadata["arch"]], int(metadata["seed"]), folder)
+        exact = reference(load(folder, torch.float32), request, chunk=None)["logits"]
+        if (worst := np.abs(exact - tensors["logits"]).max()) > SAME_LOGITS:
+            sys.exit(f"error: {path}: its logits differ by {worst:.2g} from those of the checkpoint; make both again")
+        made = narrow_numbers(folder, request, suffix)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(f"_{suffix}")}
+    save_file({**kept, **made}, path, metadata)
+    print(f"{path}: {len(made)} tensors, {path.stat().st_size} bytes")
+    describe_narrow({**kept, **made})

@@ -8,6 +8,7 @@ Gemma `pip install sentencepiece protobuf` too.
   prompt     tokens.json: a dated chat history of 2,100 to 2,300 tokens about an old and a new fact, with a question.
              All of the text is this project's own: three hand-written passages and a grammar over word lists. In the
              model's chat template, or where it has none (Gemma's base model) as plain text after a `<bos>`
+  cut        tokens.json of the first tokens of such a prompt, for machines on which the whole one takes too long
   tokenizer  cases.json and chat.json of SmolLM2: hard texts with their token ids, message lists with their rendered
              text
 
@@ -31,6 +32,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
 PROMPT_RANGE = range(2100, 2301)
+CUT_LOGITS = 16  # positions
 
 # ---------------------------------------------------------------------------------------------------------------
 # the tokeniser
@@ -279,6 +281,21 @@ def run_prompt(args: argparse.Namespace) -> None:
           ", ".join(f"{label} {b - a}" for label, (a, b) in found.items()))
 
 
+def run_cut(args: argparse.Namespace) -> None:
+    """Keeps the spans that begin before the cut, up to it. The whole prompt's rows lie behind it: here they are the last
+    two of the spans that tile what is left."""
+    request = json.loads(args.request.read_text())
+    if not 0 < args.tokens < len(request["tokens"]):
+        sys.exit(f"error: {args.request} has {len(request['tokens'])} tokens; they cannot be cut to {args.tokens}")
+    spans = {label: [a, min(b, args.tokens)] for label, (a, b) in request["spans"].items() if a < args.tokens}
+    tiling = [label for label in spans if label not in ("bos", "all")]
+    request |= {"tokens": request["tokens"][:args.tokens], "spans": spans, "rows": tiling[-2:], "logits": CUT_LOGITS}
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "tokens.json").write_text(json.dumps(request) + "\n")
+    print(f"{args.tokens} tokens, rows {', '.join(request['rows'])}:",
+          ", ".join(f"{label} {b - a}" for label, (a, b) in spans.items()))
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # tokenizer
 # ---------------------------------------------------------------------------------------------------------------
@@ -380,14 +397,19 @@ def run_tokenizer(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, text in (("prompt", run_prompt, "write tokens.json, the request for hf_reference.py masses"),
-                            ("tokenizer", run_tokenizer, "write cases.json and chat.json")):
+    sources = {"gguf": "the model's file", "request": "tokens.json of the whole prompt"}
+    for name, run, source, text in (
+            ("prompt", run_prompt, "gguf", "write tokens.json, the request for hf_reference.py masses"),
+            ("cut", run_cut, "request", "write tokens.json of the first tokens of a prompt"),
+            ("tokenizer", run_tokenizer, "gguf", "write cases.json and chat.json")):
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-        command.add_argument("gguf", type=Path, metavar="GGUF", help="the model's file")
+        command.add_argument(source, type=Path, metavar=source.upper(), help=sources[source])
         command.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing")
         if name == "prompt":
             command.add_argument("--seed", type=int, default=1, help="of the everyday sessions (default 1)")
             command.add_argument("--show", action="store_true", help="print the text too")
+        if name == "cut":
+            command.add_argument("--tokens", type=int, default=512, metavar="N", help="kept (default 512)")
         command.set_defaults(run=run)
     args = parser.parse_args()
     args.run(args)
