@@ -1,29 +1,27 @@
 #!/bin/sh
-# Prints the variables that let `cargo check --features cuda` run on a machine without a GPU, a driver or a CUDA
-# installation, after putting NVIDIA's compiler and headers (wheels from PyPI, about 1.2 GB) into the folder given.
-# Nothing is linked or run that way; flash-attention kernels and libcuda are not to be had as wheels.
+# Prints the variables under which the CUDA build compiles on a machine without a GPU, a driver or a CUDA installation,
+# after putting NVIDIA's compiler and headers (wheels from PyPI, about 110 MB) into the folder given. g++ must be there.
+# cuBLAS and its like are not fetched, and libcuda is not to be had as a wheel: nothing can be linked or run this way,
+# except on the rehearsal, which brings stand-ins for them.
 #
 #   eval "$(scripts/cuda_env.sh DIR)" && cargo check --release --features cuda
 set -eu
 [ $# -eq 1 ] || { echo "usage: eval \"\$(scripts/cuda_env.sh DIR)\"" >&2; exit 2; }
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
-cuda=$dir/nvidia/cu13
-if [ ! -e "$cuda/bin/nvcc" ]; then
-    set --
-    for part in cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl cuda-nvrtc cublas; do
-        set -- "$@" "nvidia-$part==13.0.*"
+# A wheel's list of its files is unpacked last, so where it is, the wheel is whole. pip's own --target would not merge
+# the folder that all of them share.
+set --
+for part in cuda_nvcc cuda_crt nvvm cuda_runtime cuda_cccl; do
+    [ -e "$(echo "$dir/nvidia_$part"-*.dist-info/RECORD)" ] || set -- "$@" "nvidia-$part==13.0.*"
+done
+if [ $# -gt 0 ]; then
+    python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$dir/wheels" "$@" >&2
+    for wheel in "$dir"/wheels/*.whl; do
+        python3 -m zipfile -e "$wheel" "$dir"
     done
-    python3 -m pip install --quiet --no-deps --target "$dir" "$@" nvidia-curand >&2
-    chmod +x "$cuda"/bin/* "$cuda"/nvvm/bin/*
+    rm -r "$dir/wheels"
 fi
-# The build script looks for lib64 and for libraries without a version in their names.
-[ -e "$cuda/lib64" ] || ln -s lib "$cuda/lib64"
-for versioned in "$cuda"/lib/lib*.so.*; do
-    plain=${versioned%%.so.*}.so
-    [ -e "$plain" ] || ln -s "$(basename "$versioned")" "$plain"
-done
-for name in CUDA_HOME CUDA_PATH CUDA_ROOT CUDA_TOOLKIT_ROOT_DIR; do
-    echo "export $name='$cuda'"
-done
-echo "export CUDA_COMPUTE_CAP=80 PATH='$cuda/bin':\"\$PATH\""
+cuda=$dir/nvidia/cu13
+chmod +x "$cuda"/bin/* "$cuda"/nvvm/bin/*
+echo "export CUDA_HOME='$cuda' CUDA_COMPUTE_CAP=80 PATH='$cuda/bin':\"\$PATH\""

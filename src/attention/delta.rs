@@ -17,7 +17,7 @@ mod gather;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::{BLOCK, Blocks, block_length, blocked, normalised};
+pub(crate) use block::{BLOCK, Blocks, block_length, blocked, norm_factor, normalised, normalised_by};
 use cpu::Walk;
 pub(crate) use cpu::rule as cpu_rule;
 use gather::HeadSums;

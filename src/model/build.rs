@@ -8,6 +8,7 @@ use super::{
     ModelError, NormSpec, QkNorm, Routing,
 };
 use crate::attention::Sinks;
+use crate::attention::delta::norm_factor;
 
 /// One decoder layer.
 #[derive(Debug)]
@@ -115,6 +116,7 @@ fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Atten
 
 fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaNet, ModelError> {
     let (hidden, eps) = (loader.spec().hidden, loader.spec().norm.eps);
+    let rate = loader.decay(&format!("{name}.A_log"), d.value_heads)?.neg()?;
     let inputs = [
         loader.linear(&format!("{name}.in_proj_qkv"), d.channels(), hidden, false)?,
         loader.linear(&format!("{name}.in_proj_z"), d.values(), hidden, false)?,
@@ -125,7 +127,11 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
         spec: *d,
         inputs: Linears::new(inputs)?,
         conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?.t()?.contiguous()?,
-        decay: loader.decay(&format!("{name}.A_log"), d.value_heads)?,
+        norms: [
+            norm_factor(d.key_dim, (d.key_dim as f64).powf(-0.5), rate.device())?,
+            norm_factor(d.key_dim, 1.0, rate.device())?,
+        ],
+        rate,
         dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[d.value_heads])?,
         // Without the 1 that the other norms of these models add.
         norm: loader.tensor_f32(&format!("{name}.norm.weight"), &[d.value_dim])?,

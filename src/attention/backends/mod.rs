@@ -22,6 +22,9 @@ pub(super) enum Backend {
     Cpu,
     /// Candle matrix products over blocks of rows, on any device and dtype.
     Chunked,
+    /// Fused kernels for half precision on CUDA.
+    #[cfg(feature = "flash-attn")]
+    Flash,
 }
 
 impl fmt::Display for Backend {

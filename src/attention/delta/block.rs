@@ -21,11 +21,20 @@ const MASKED: usize = 16;
 /// Queries or keys (l, heads, d) in any dtype, each head divided by its norm and multiplied by `scale`: f32
 /// (transformers, `l2norm`).
 pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
+    normalised_by(x, &norm_factor(x.dim(2)?, scale, x.device())?)
+}
+
+/// What [`normalised_by`] multiplies heads of width `d` with, so that each gets the norm `scale`: f32 (d).
+pub(crate) fn norm_factor(d: usize, scale: f64, device: &Device) -> Result<Tensor> {
+    Tensor::full((scale / (d as f64).sqrt()) as f32, d, device)
+}
+
+/// [`normalised`] by a factor at hand.
+pub(crate) fn normalised_by(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     let x = x.to_dtype(DType::F32)?.contiguous()?;
     // One kernel: the root of the sum of squares is that of their mean times the root of the width.
     let d = x.dim(2)? as f64;
-    let factor = Tensor::full((scale / d.sqrt()) as f32, x.dim(2)?, x.device())?;
-    transfer::unrecorded(candle_nn::ops::rms_norm(&x, &factor, (NORM_EPS / d) as f32)?, &[&x])
+    transfer::unrecorded(candle_nn::ops::rms_norm(&x, factor, (NORM_EPS / d) as f32)?, &[&x])
 }
 
 /// How long a block for `l` tokens is: a power of two, [`BLOCK`] at most.

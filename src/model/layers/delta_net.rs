@@ -6,7 +6,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
 use super::{Linear, Linears, Phase};
-use crate::attention::delta::normalised;
+use crate::attention::delta::normalised_by;
 use crate::attention::{DeltaSite, Observer};
 use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
@@ -23,8 +23,10 @@ pub(in crate::model) struct DeltaNet {
     pub inputs: Linears<4>,
     /// (taps, channels), f32; the last tap is the token itself.
     pub conv: Tensor,
-    /// (value_heads), f32: e^`A_log`.
-    pub decay: Tensor,
+    /// (value_heads), f32: -e^`A_log`.
+    pub rate: Tensor,
+    /// What makes norms of queries key_dim^-0.5 and of keys 1, (key_dim) each, f32.
+    pub norms: [Tensor; 2],
     /// (value_heads), f32.
     pub dt_bias: Tensor,
     /// (value_dim), f32.
@@ -66,7 +68,7 @@ impl DeltaNet {
         let [qkv, z, b, a] = self.inputs.forward(x, phase)?.parts;
         let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
         let step = a.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
-        let g = softplus(&step)?.broadcast_mul(&self.decay)?.neg()?;
+        let g = softplus(&step)?.broadcast_mul(&self.rate)?;
         Ok((Projected { qkv, g, beta }, z))
     }
 
@@ -94,7 +96,8 @@ impl DeltaNet {
         if observer.wants_delta(site) {
             observer.observe_delta(site, &q, &k, g, beta)?;
         }
-        let (q, k) = (normalised(&q, (key_dim as f64).powf(-0.5))?, normalised(&k, 1.0)?);
+        let [of_q, of_k] = &self.norms;
+        let (q, k) = (normalised_by(&q, of_q)?, normalised_by(&k, of_k)?);
         let (g, beta) = (g.clone(), beta.clone());
         let (out, state) = delta_rule::advance(&Inputs { q, k, v, g, beta }, &state.state, phase)?;
         Ok((out, DeltaState { conv, state }))

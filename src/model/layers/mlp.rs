@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::{Linear, Linears, Phase};
 use crate::model::Activation;
+use crate::transfer;
 
 /// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, and one expert of `GptOssExperts`).
 #[derive(Debug)]
@@ -21,6 +22,8 @@ impl Mlp {
 
     /// What is projected back by `down`: (l, hidden) -> (l, intermediate).
     pub fn inner(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
+        // What a single token asks for has the same shapes each time.
+        let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
         let [gate, up] = self.gate_up.forward(x, phase)?.parts;
         self.activation.gated(gate, &up)
     }

@@ -5,6 +5,7 @@ use candle_core::Device;
 use super::super::delta_rule::tests::{apart, defined, flat, numbers};
 use super::*;
 use crate::attention::NoObserver;
+use crate::attention::delta::norm_factor;
 
 const SPEC: DeltaNetSpec = DeltaNetSpec { key_heads: 2, value_heads: 4, key_dim: 6, value_dim: 5, conv: 4 };
 const HIDDEN: usize = 9;
@@ -34,7 +35,10 @@ fn block(dtype: DType) -> DeltaNet {
     let linear = |w: Tensor| Linear::dense(&w.to_dtype(dtype).unwrap(), None).unwrap();
     let conv = conv.t().unwrap().contiguous().unwrap();
     let inputs = Linears::new([linear(qkv), linear(z), linear(b), linear(a)]).unwrap();
-    DeltaNet { spec: SPEC, inputs, conv, decay, dt_bias, norm, eps: EPS, out: linear(out) }
+    let factor = |scale| norm_factor(SPEC.key_dim, scale, &Device::Cpu).unwrap();
+    let norms = [factor((SPEC.key_dim as f64).powf(-0.5)), factor(1.0)];
+    let rate = decay.neg().unwrap();
+    DeltaNet { spec: SPEC, inputs, conv, rate, norms, dt_bias, norm, eps: EPS, out: linear(out) }
 }
 
 fn start(dtype: DType) -> DeltaState {

@@ -1,0 +1,74 @@
+// What a translated kernel and the runtime that schedules it tell each other. Mirrored by src/abi.rs: change
+// both.
+//
+// A kernel is one C function that runs one thread until that thread ends or has to wait for others. A kernel
+// without barriers and warp operations runs each thread in one go and keeps its registers in C locals; one
+// that has them keeps its registers behind `Thread`, returns why it waits, and is called again to go on at
+// `resume`.
+#pragma once
+#include <stdint.h>
+
+// The bounds of the allocation that a memory instruction last touched, so that the runtime is asked only when
+// an access leaves it: `from` is its first byte, `to` is one past its last. All zero: nothing is known yet.
+typedef struct Seen { uint64_t from, to; } Seen;
+
+typedef struct Block {            // one block of a launch
+  uint8_t *params;                // the kernel's parameters as PTX lays them out, PARAM_BYTES long
+  uint8_t *shared;                // static shared memory, then dynamic; aligned to 128 bytes
+  uint32_t shared_bytes, shared_static;
+  uint32_t ntid[3], nctaid[3], ctaid[3];
+  // `Kernel.accesses` of them, one a memory instruction. Each worker thread has its own array and makes it
+  // all zero when a launch begins: no races, nothing stale.
+  Seen *seen;
+} Block;
+
+typedef struct Thread {           // followed by the kernel's own registers
+  Block *block;
+  uint8_t *local;                 // local memory, or null; aligned to 16 bytes
+  uint32_t local_bytes;
+  uint32_t tid[3];
+  uint32_t linear;                // the thread's number in its block
+  int32_t resume;                 // where to go on
+  int32_t waits;                  // one of Waits
+  // What a warp operation is given, and what it gives back.
+  int32_t op;                     // one of WarpOp
+  uint32_t mask, value, lane, clamp, result;
+  int32_t predicate;
+  const char *at;                 // the instruction, for messages
+} Thread;
+
+enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3 };
+
+enum WarpOp {
+  SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX,
+  VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT,
+  WARP_SYNC, ACTIVE_MASK,
+  REDUX_ADD, REDUX_MIN, REDUX_MAX, REDUX_UMIN, REDUX_UMAX, REDUX_AND, REDUX_OR, REDUX_XOR,
+};
+
+enum { PARAM_BYTES = 4096 };
+
+typedef struct Kernel {           // every translated kernel's library exports one, named `kernel`
+  const char *name;
+  int32_t waits;                  // whether it has barriers or warp operations
+  int32_t atomics;                // whether it has atomic operations: its blocks must not run side by side
+  uint32_t thread_bytes;          // of Thread and the registers behind it
+  uint32_t local_bytes, shared_static;
+  uint32_t max_threads;           // of a block, or 0
+  uint32_t accesses;              // memory instructions that need a `Seen`
+  uint32_t params;                // how many, with the place and the size of each
+  const uint32_t *param_at, *param_bytes;
+  int32_t (*run)(Thread *);       // one of Waits other than RUNS
+} Kernel;
+
+// What the runtime provides. Given to the kernel's library before its first run, through a pointer: the
+// library needs no symbol of the program that loads it.
+typedef struct Runtime {
+  // Checks an access to global (or generic) memory and notes the bounds; does not return if the access is
+  // wrong.
+  void (*access)(Thread *, uint64_t address, uint32_t bytes, int32_t write, const char *at, Seen *);
+  // Stops the program: what is wrong, and the instruction. Does not return.
+  void (*stop)(const char *what, const char *at);
+} Runtime;
+
+// Every translated kernel's library exports, beside `kernel`: void kernel_init(const Runtime *);

@@ -1,0 +1,182 @@
+//! Modules and functions. A module is PTX text; a function of it is translated and compiled when it is first
+//! launched.
+#![allow(non_snake_case, reason = "the functions' names are CUDA's")]
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use super::{Answer, Driver, export, give};
+use crate::abi::Kernel;
+use crate::codes::{Refusal, cuda};
+use crate::settings::settings;
+
+/// Dynamic shared memory that a kernel may have without asking, and the most it may ask for on an A100.
+pub const SHARED: u32 = 49152;
+const SHARED_MOST: c_int = 166_912;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_DYNAMIC_SHARED: c_int = 8;
+
+/// A loaded module.
+pub struct Module {
+    text: Arc<str>,
+    entries: HashSet<String>,
+    device: usize,
+    /// The handles of its functions, by name.
+    functions: HashMap<String, usize>,
+}
+
+/// A kernel of a module.
+#[derive(Clone)]
+pub struct Function {
+    text: Arc<str>,
+    /// Its name in the module.
+    pub name: &'static str,
+    /// What it is called in messages.
+    pub what: &'static str,
+    /// The device that its module was loaded on.
+    pub device: usize,
+    /// The most dynamic shared memory that it was given leave for.
+    pub shared_most: u32,
+    kernel: Option<&'static Kernel>,
+}
+
+/// The same text, for good. Kernels' names are few and outlive every function.
+fn kept(text: String) -> &'static str {
+    static KEPT: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(text.as_str()).copied().unwrap_or_else(|| {
+        let text: &'static str = Box::leak(text.into_boxed_str());
+        all.insert(text);
+        text
+    })
+}
+
+/// A kernel's name and what it is called in messages.
+pub fn names(name: &str) -> (&'static str, &'static str) {
+    (kept(name.to_string()), kept(format!("kernel {name}")))
+}
+
+impl Function {
+    /// Its compiled form; the first launch pays for it.
+    pub fn kernel(&mut self) -> Result<&'static Kernel, Refusal> {
+        if let Some(kernel) = self.kernel {
+            return Ok(kernel);
+        }
+        let kernel = crate::compile::kernel(&self.text, self.name, &settings().cache).map_err(|why| {
+            Refusal::new(cuda::CUDA_ERROR_INVALID_PTX, format!("kernel {}: {why}", self.name))
+        })?;
+        self.kernel = Some(kernel);
+        Ok(kernel)
+    }
+}
+
+export! {
+    /// Loads a module from PTX text.
+    fn cuModuleLoadData(module: *mut usize, image: *const c_void) Context |driver| {
+        load(driver, module, image)
+    }
+
+    /// Loads a module from PTX text; the compiler's options change no meaning.
+    fn cuModuleLoadDataEx(module: *mut usize, image: *const c_void, _count: c_uint, _options: *mut c_int,
+        _values: *mut *mut c_void) Context |driver|
+    {
+        load(driver, module, image)
+    }
+
+    /// Loads a module from a file of PTX text.
+    fn cuModuleLoad(module: *mut usize, path: *const c_char) Context |driver| {
+        // SAFETY: the caller vouches for the text.
+        let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+        let image = std::fs::read(&path).map_err(|why| {
+            Refusal::new(cuda::CUDA_ERROR_FILE_NOT_FOUND, format!("{path}: {why}"))
+        })?;
+        // A zero byte at the end, as text in memory has one.
+        let image = [image, vec![0]].concat();
+        load(driver, module, image.as_ptr().cast())
+    }
+
+    /// Forgets a module and its functions.
+    fn cuModuleUnload(module: usize) Context |driver| {
+        let Some(module) = driver.modules.remove(&module) else {
+            return Err(Refusal::new(cuda::CUDA_ERROR_INVALID_HANDLE, format!("{module:#x} is no module")));
+        };
+        for function in module.functions.values() {
+            driver.functions.remove(function);
+        }
+        Ok(())
+    }
+
+    /// A function of a module, by name.
+    fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) Context |driver| {
+        // SAFETY: the caller vouches for the text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        get(driver, function, module, &name)
+    }
+
+    /// Sets what a function may use.
+    fn cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int) Context |driver| {
+        let function = function_mut(driver, function)?;
+        if attribute == MAX_DYNAMIC_SHARED {
+            function.shared_most = u32::try_from(value).ok().filter(|_| value <= SHARED_MOST).ok_or_else(|| {
+                let why = format!("{} asks for {value} bytes of shared memory of {SHARED_MOST}", function.what);
+                Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, why)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A function by its handle.
+pub fn function_mut(driver: &mut Driver, handle: usize) -> Result<&mut Function, Refusal> {
+    driver.functions.get_mut(&handle).ok_or_else(|| {
+        Refusal::new(
+            cuda::CUDA_ERROR_INVALID_HANDLE,
+            format!("{handle:#x} is no function of a loaded module"),
+        )
+    })
+}
+
+fn load(driver: &mut Driver, module: *mut usize, image: *const c_void) -> Answer {
+    // SAFETY: the caller vouches for an image: text with a zero byte at its end, or a binary, which has one
+    // early.
+    let bytes = unsafe { CStr::from_ptr(image.cast()) }.to_bytes();
+    let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| text.contains(".version")) else {
+        return Err(Refusal::new(
+            cuda::CUDA_ERROR_NO_BINARY_FOR_GPU,
+            "the image is no PTX text; build the kernels as PTX, the rehearsal runs no binaries",
+        ));
+    };
+    let name_of = |rest: &str| {
+        let rest = rest.trim_start();
+        let end = rest.find(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)).unwrap_or(rest.len());
+        rest[..end].to_string()
+    };
+    let entries = text.split(".entry").skip(1).map(name_of).collect();
+    let loaded = Module { text: text.into(), entries, device: driver.here, functions: HashMap::new() };
+    let handle = driver.new_handle();
+    driver.modules.insert(handle, loaded);
+    give(module, handle)
+}
+
+fn get(driver: &mut Driver, to: *mut usize, module: usize, name: &str) -> Answer {
+    let handle = driver.new_handle();
+    let Some(module) = driver.modules.get_mut(&module) else {
+        return Err(Refusal::new(cuda::CUDA_ERROR_INVALID_HANDLE, format!("{module:#x} is no module")));
+    };
+    if !module.entries.contains(name) {
+        return Err(Refusal::new(cuda::CUDA_ERROR_NOT_FOUND, format!("the module has no kernel {name}")));
+    }
+    let handle = *module.functions.entry(name.to_string()).or_insert(handle);
+    let (name, what) = names(name);
+    let function = Function {
+        text: Arc::clone(&module.text),
+        name,
+        what,
+        device: module.device,
+        shared_most: SHARED,
+        kernel: None,
+    };
+    driver.functions.entry(handle).or_insert(function);
+    give(to, handle)
+}

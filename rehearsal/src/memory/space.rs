@@ -1,0 +1,121 @@
+//! Address space for one card: ranges of a window of virtual memory that nothing else of the process uses, so
+//! that the address alone says whose memory it is. Hands out ranges and takes them back; what is allocated in
+//! them, and when a range may be used again, is [`super::Memory`]'s business.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{BASE, GRANULE, WINDOW};
+
+/// From this size on a range starts on a page, and its pages go back to the system when it is freed.
+pub const LARGE: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+
+/// One window.
+pub struct Space {
+    from: u64,
+    reserved: bool,
+    /// Where the part that was never handed out begins.
+    fresh: u64,
+    /// Ranges that were given back, oldest first, by size.
+    free: BTreeMap<u64, VecDeque<u64>>,
+}
+
+impl Space {
+    /// The window with this number; nothing is reserved until the first range is taken.
+    pub fn new(number: usize) -> Self {
+        let from = BASE + number as u64 * WINDOW;
+        Self { from, reserved: false, fresh: from, free: BTreeMap::new() }
+    }
+
+    /// The bytes that a range for `bytes` takes.
+    pub fn rounded(bytes: u64) -> u64 {
+        bytes.next_multiple_of(if bytes >= LARGE { PAGE } else { GRANULE })
+    }
+
+    /// With the gap behind it, so that what reaches past a range's end does not reach the next one. Gaps take
+    /// no memory behind large ranges, whose pages are their own.
+    fn with_gap(bytes: u64) -> u64 {
+        Self::rounded(bytes) + if bytes >= LARGE { LARGE } else { GRANULE }
+    }
+
+    /// A range of [`Space::rounded`] bytes.
+    pub fn take(&mut self, bytes: u64) -> Result<u64, String> {
+        let size = Self::with_gap(bytes);
+        if let Some(at) = self.free.get_mut(&size).and_then(VecDeque::pop_front) {
+            return Ok(at);
+        }
+        if !self.reserved {
+            self.reserve()?;
+        }
+        if bytes >= LARGE {
+            self.fresh = self.fresh.next_multiple_of(PAGE);
+        }
+        if self.fresh + size > self.from + WINDOW {
+            return Err(format!(
+                "the {} TiB of addresses of this card are used up by ranges of ever new sizes",
+                WINDOW >> 40
+            ));
+        }
+        let at = self.fresh;
+        self.fresh += size;
+        Ok(at)
+    }
+
+    /// Takes back a range.
+    pub fn give_back(&mut self, at: u64, bytes: u64) {
+        self.free.entry(Self::with_gap(bytes)).or_default().push_back(at);
+    }
+
+    fn reserve(&mut self) -> Result<(), String> {
+        // SAFETY: the flags let the call fail rather than take addresses that are in use; no memory is used
+        // by it.
+        let got = unsafe {
+            libc::mmap(
+                self.from as *mut libc::c_void,
+                WINDOW as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        if got as u64 != self.from {
+            return Err(format!(
+                "{} TiB of addresses at {:#x} cannot be reserved ({}); lift the limit on virtual memory \
+                 (ulimit -v unlimited, vm.overcommit_memory 0 or 1)",
+                WINDOW >> 40,
+                self.from,
+                std::io::Error::last_os_error()
+            ));
+        }
+        self.reserved = true;
+        Ok(())
+    }
+}
+
+/// Gives the pages of a large range back to the system; they read as zeros afterwards.
+pub fn drop_pages(at: u64, bytes: u64) {
+    // SAFETY: the range was handed out by a `Space`, starts on a page, and nothing live is in it.
+    unsafe { libc::madvise(at as *mut libc::c_void, Space::rounded(bytes) as usize, libc::MADV_DONTNEED) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_do_not_overlap_and_come_back() {
+        let mut space = Space::new(super::super::MOST_DEVICES + 1);
+        let sizes = [1, 512, 513, LARGE, LARGE + 1, 70_000, 3];
+        let mut ranges: Vec<_> =
+            sizes.iter().map(|size| (space.take(*size).unwrap(), Space::rounded(*size))).collect();
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            assert!(pair[0].0 + pair[0].1 + GRANULE <= pair[1].0, "{pair:?}");
+        }
+        let at = space.take(1000).unwrap();
+        space.give_back(at, 1000);
+        assert_eq!(space.take(1024).unwrap(), at);
+        assert_ne!(space.take(1024).unwrap(), at);
+    }
+}

@@ -1,0 +1,316 @@
+//! Runs a launch: blocks over threads of the host, threads of a block in their order, warps and barriers as
+//! CUDA has them. [`crate::driver`] hands in a [`Launch`] whose checks are done; the kernel's code asks
+//! [`crate::runtime`] about its accesses.
+//!
+//! A kernel without barriers and warp operations runs thread by thread. One that has them is a state machine:
+//! each thread runs until it waits, lanes of a warp that wait for the same operation exchange their values,
+//! and when all that still run wait at the barrier, it opens. The result does not depend on how many threads
+//! of the host share the blocks, for blocks of a kernel with atomics run one after the other.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::abi::{Block, Kernel, PARAM_BYTES, Seen, Thread, waits};
+use crate::settings::settings;
+use crate::stop;
+
+mod warp;
+
+use warp::WARP;
+
+/// Below so many threads in all, sharing them costs more than it saves.
+const WORTH_SHARING: u64 = 30_000;
+
+thread_local! {
+    /// The kernel's thread that runs on this thread of the host, for messages.
+    static RUNNING: Cell<*const Thread> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Where the kernel that runs on this thread of the host is: `at` an instruction, and in which thread.
+pub fn place(at: &str) -> String {
+    let at = if at.is_empty() { String::new() } else { format!(", at `{at}`") };
+    let thread = RUNNING.get();
+    if thread.is_null() {
+        return at;
+    }
+    // SAFETY: it is set to a live thread before its code runs and cleared when its launch ends.
+    let (block, tid) = unsafe { ((*(*thread).block).ctaid, (*thread).tid) };
+    format!("{at}, block {block:?}, thread {tid:?}")
+}
+
+/// A kernel with its shape and its parameters.
+pub struct Launch {
+    kernel: &'static Kernel,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    params: Box<[u8; PARAM_BYTES]>,
+}
+
+impl Launch {
+    /// `shared`: bytes of dynamic shared memory.
+    pub fn new(
+        kernel: &'static Kernel,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        params: Box<[u8; PARAM_BYTES]>,
+    ) -> Self {
+        Self { kernel, grid, block, shared, params }
+    }
+}
+
+/// Runs a launch to its end.
+pub fn run(launch: &Launch) {
+    let count = |n: &[u32; 3]| n.iter().map(|n| u64::from(*n)).product::<u64>();
+    let (blocks, threads) = (count(&launch.grid), count(&launch.block));
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut worker = Worker::new(launch);
+        loop {
+            let block = next.fetch_add(1, Ordering::Relaxed);
+            if block >= blocks {
+                break;
+            }
+            worker.run_block(block);
+        }
+        RUNNING.set(std::ptr::null());
+    };
+    let alone = launch.kernel.atomics != 0 || blocks == 1 || blocks * threads < WORTH_SHARING;
+    let workers = if alone { 1 } else { (settings().threads as u64).min(blocks) };
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            scope.spawn(work);
+        }
+        work();
+    });
+}
+
+/// One thread of the host with the memory of the block that it runs.
+struct Worker<'a> {
+    launch: &'a Launch,
+    block: Box<Block>,
+    /// The kernel's threads: all of a block if they wait for each other, else one that is each in turn.
+    threads: Vec<*mut Thread>,
+    /// What each of them waits for.
+    waiting: Vec<i32>,
+    /// What `threads` point to.
+    _state: Vec<u128>,
+    local: Vec<u128>,
+    shared: Vec<Line>,
+    /// By memory instruction, the bounds of what it last touched in this launch.
+    _seen: Vec<Seen>,
+}
+
+/// Shared memory is aligned as a card's, whose widest instructions take 128 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+/// So many 16-byte units hold `bytes`.
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(size_of::<u128>())
+}
+
+impl<'a> Worker<'a> {
+    fn new(launch: &'a Launch) -> Self {
+        let Launch { kernel, grid, block, shared, params } = launch;
+        let of_a_block: usize = block.iter().map(|n| *n as usize).product();
+        let count = if kernel.waits != 0 { of_a_block } else { 1 };
+        // In units that keep registers and local memory aligned.
+        let stride = units((kernel.thread_bytes as usize).max(size_of::<Thread>()));
+        let local_units = units(kernel.local_bytes as usize);
+        let mut state = vec![0_u128; stride * count];
+        let mut local = vec![0_u128; local_units * count];
+        let lines = (kernel.shared_static as usize + *shared as usize).div_ceil(size_of::<Line>());
+        let mut shared_memory = vec![Line([0; 128]); lines];
+        let mut seen = vec![Seen { from: 0, to: 0 }; kernel.accesses as usize];
+        let mut block = Box::new(Block {
+            params: params.as_ptr().cast_mut(),
+            shared: shared_memory.as_mut_ptr().cast(),
+            shared_bytes: kernel.shared_static + shared,
+            shared_static: kernel.shared_static,
+            ntid: *block,
+            nctaid: *grid,
+            ctaid: [0; 3],
+            seen: seen.as_mut_ptr(),
+        });
+        let mut places = Places::new(block.ntid);
+        let mut thread_of = |slot: usize| {
+            let header = Thread {
+                block: &raw mut *block,
+                local: if local_units == 0 {
+                    std::ptr::null_mut()
+                } else {
+                    local[slot * local_units..].as_mut_ptr().cast()
+                },
+                local_bytes: kernel.local_bytes,
+                tid: places.next(),
+                linear: slot as u32,
+                resume: 0,
+                waits: waits::RUNS,
+                op: 0,
+                mask: 0,
+                value: 0,
+                lane: 0,
+                clamp: 0,
+                result: 0,
+                predicate: 0,
+                at: c"".as_ptr(),
+            };
+            let thread = state[slot * stride..].as_mut_ptr().cast::<Thread>();
+            // SAFETY: `stride` units hold a thread, and `state` has them for each slot.
+            unsafe { thread.write(header) };
+            thread
+        };
+        let threads: Vec<_> = (0..count).map(&mut thread_of).collect();
+        Self {
+            launch,
+            block,
+            waiting: vec![waits::RUNS; threads.len()],
+            threads,
+            _state: state,
+            local,
+            shared: shared_memory,
+            _seen: seen,
+        }
+    }
+
+    fn run_block(&mut self, number: u64) {
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        self.block.ctaid = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
+        // What nobody wrote is NaN there too.
+        self.shared.fill(Line([0xFF; 128]));
+        if self.launch.kernel.waits != 0 { self.run_together() } else { self.run_each() }
+    }
+
+    /// Runs one thread until it waits or ends; gives which.
+    fn go_on(&self, thread: *mut Thread) -> i32 {
+        RUNNING.set(thread);
+        // SAFETY: the thread and its block are live, and its code is the kernel that its state was made for.
+        unsafe { (self.launch.kernel.run)(thread) }
+    }
+
+    fn run_each(&mut self) {
+        let thread = self.threads[0];
+        let count = self.launch.block.iter().product();
+        let mut places = Places::new(self.launch.block);
+        for linear in 0..count {
+            self.local.fill(u128::MAX);
+            // SAFETY: as in `go_on`; nobody else has the thread.
+            unsafe {
+                (*thread).tid = places.next();
+                (*thread).linear = linear;
+                (*thread).resume = 0;
+            }
+            self.go_on(thread);
+        }
+    }
+
+    fn run_together(&mut self) {
+        self.local.fill(u128::MAX);
+        self.waiting.fill(waits::RUNS);
+        for thread in &self.threads {
+            // SAFETY: as above.
+            unsafe { (**thread).resume = 0 };
+        }
+        loop {
+            let moved = self.run_to_the_barrier();
+            let count = |what| self.waiting.iter().filter(|waiting| **waiting == what).count();
+            let (ended, at_barrier) = (count(waits::DONE), count(waits::AT_BARRIER));
+            if ended == self.threads.len() {
+                return;
+            }
+            if at_barrier > 0 && at_barrier + ended == self.threads.len() {
+                self.waiting.iter_mut().filter(|waiting| **waiting == waits::AT_BARRIER).for_each(
+                    |waiting| {
+                        *waiting = waits::RUNS;
+                    },
+                );
+            } else if !moved {
+                self.deadlock(at_barrier, ended);
+            }
+        }
+    }
+
+    /// Runs each warp until none of its lanes can go on. Whether any could.
+    fn run_to_the_barrier(&mut self) -> bool {
+        let mut moved = false;
+        for from in (0..self.threads.len()).step_by(WARP) {
+            let lanes = from..self.threads.len().min(from + WARP);
+            loop {
+                let mut at_operation = false;
+                for lane in lanes.clone() {
+                    if self.waiting[lane] == waits::RUNS {
+                        self.waiting[lane] = self.go_on(self.threads[lane]);
+                        moved = true;
+                    }
+                    at_operation |= self.waiting[lane] == waits::AT_WARP_OP;
+                }
+                if !at_operation
+                    || !warp::exchange(&self.threads[lanes.clone()], &mut self.waiting[lanes.clone()])
+                {
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    fn deadlock(&self, at_barrier: usize, ended: usize) -> ! {
+        let stuck = self.waiting.iter().position(|waiting| ![waits::DONE, waits::RUNS].contains(waiting));
+        let at = stuck.map_or_else(String::new, |slot| {
+            RUNNING.set(self.threads[slot]);
+            // SAFETY: the thread is live, and `at` is a literal of the kernel, or of this module.
+            unsafe { CStr::from_ptr((*self.threads[slot]).at) }.to_string_lossy().into_owned()
+        });
+        let of = self.threads.len();
+        let why =
+            format!("of {of} threads {at_barrier} wait at a barrier, {ended} have ended, and none can go on");
+        stop_kernel(&why, &at)
+    }
+}
+
+/// The places of a block's threads, in their order.
+struct Places {
+    ntid: [u32; 3],
+    next: [u32; 3],
+}
+
+impl Places {
+    fn new(ntid: [u32; 3]) -> Self {
+        Self { ntid, next: [0; 3] }
+    }
+
+    fn next(&mut self) -> [u32; 3] {
+        let place = self.next;
+        self.next[0] += 1;
+        for axis in 0..2 {
+            if self.next[axis] == self.ntid[axis] {
+                self.next[axis] = 0;
+                self.next[axis + 1] += 1;
+            }
+        }
+        place
+    }
+}
+
+/// Ends the program because of what a kernel does.
+pub fn stop_kernel(what: &str, at: &str) -> ! {
+    let kernel = crate::memory::memory().running.as_ref().map_or("a kernel", |(op, _)| op.what);
+    stop::fault(&format!("{kernel}: {what}{}", place(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_run_along_x_first() {
+        let mut places = Places::new([2, 3, 2]);
+        let all: Vec<_> = (0..12).map(|_| places.next()).collect();
+        let expected: Vec<_> = (0..12).map(|i| [i % 2, i / 2 % 3, i / 6]).collect();
+        assert_eq!(all, expected);
+    }
+}

@@ -1,0 +1,316 @@
+//! A thin layer over the exported functions, as a program linked to CUDA calls them, and [`rehearse`], which
+//! runs a test's body in a process of its own: settings are read once a process, and a fault ends it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::process::{Command, Output};
+
+// The functions below are the library's.
+use rehearsal as _;
+
+pub const INVALID_VALUE: c_int = 1;
+pub const OUT_OF_MEMORY: c_int = 2;
+pub const INVALID_CONTEXT: c_int = 201;
+pub const INVALID_HANDLE: c_int = 400;
+pub const NOT_READY: c_int = 600;
+pub const LAUNCH_FAILED: c_int = 719;
+pub const NON_BLOCKING: u32 = 1;
+
+#[repr(C)]
+pub struct Use {
+    pub at: *const c_void,
+    pub bytes: usize,
+    pub write: c_int,
+}
+
+unsafe extern "C" {
+    pub fn cuInit(flags: u32) -> c_int;
+    pub fn cuDeviceGetCount(count: *mut c_int) -> c_int;
+    pub fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) -> c_int;
+    pub fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int;
+    pub fn cuCtxSetCurrent(context: usize) -> c_int;
+    pub fn cuCtxSynchronize() -> c_int;
+    pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int;
+    pub fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> c_int;
+    pub fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: usize) -> c_int;
+    pub fn cuMemFree_v2(at: u64) -> c_int;
+    pub fn cuMemFreeAsync(at: u64, stream: usize) -> c_int;
+    pub fn cuMemHostAlloc(at: *mut u64, bytes: usize, flags: u32) -> c_int;
+    pub fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: usize) -> c_int;
+    pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: usize) -> c_int;
+    pub fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> c_int;
+    pub fn cuMemcpyPeerAsync(
+        to: u64,
+        to_ctx: usize,
+        from: u64,
+        from_ctx: usize,
+        bytes: usize,
+        stream: usize,
+    ) -> c_int;
+    pub fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: usize) -> c_int;
+    pub fn cuStreamCreate(stream: *mut usize, flags: u32) -> c_int;
+    pub fn cuStreamSynchronize(stream: usize) -> c_int;
+    pub fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> c_int;
+    pub fn cuEventCreate(event: *mut usize, flags: u32) -> c_int;
+    pub fn cuEventRecord(event: usize, stream: usize) -> c_int;
+    pub fn cuEventQuery(event: usize) -> c_int;
+    pub fn cuModuleLoadData(module: *mut usize, image: *const c_void) -> c_int;
+    pub fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) -> c_int;
+    pub fn cuLaunchKernel(
+        function: usize,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared: u32,
+        stream: usize,
+        params: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> c_int;
+    pub fn cublasCreate_v2(handle: *mut usize) -> c_int;
+    pub fn cublasSetStream_v2(handle: usize, stream: usize) -> c_int;
+    pub fn cublasSgemm_v2(
+        handle: usize,
+        op_a: c_int,
+        op_b: c_int,
+        m: c_int,
+        n: c_int,
+        k: c_int,
+        alpha: *const f32,
+        a: u64,
+        lda: c_int,
+        b: u64,
+        ldb: c_int,
+        beta: *const f32,
+        c: u64,
+        ldc: c_int,
+    ) -> c_int;
+    pub fn rehearsal_enqueue(
+        stream: usize,
+        work: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+        data_bytes: usize,
+        uses: *const Use,
+        n: usize,
+        name: *const c_char,
+    ) -> c_int;
+}
+
+/// Asserts that a call succeeded.
+#[track_caller]
+pub fn ok(code: c_int) {
+    assert_eq!(code, 0, "the call failed");
+}
+
+/// What `fill` leaves in its argument.
+#[track_caller]
+pub fn made<T: Default>(fill: impl FnOnce(*mut T) -> c_int) -> T {
+    let mut value = T::default();
+    ok(fill(&raw mut value));
+    value
+}
+
+/// How a process ended.
+pub struct End {
+    pub status: Option<i32>,
+    pub stderr: String,
+}
+
+impl End {
+    /// It ended well and nothing was found.
+    #[track_caller]
+    pub fn is_clean(&self) {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        assert!(!self.stderr.contains("rehearsal:"), "{}", self.stderr);
+    }
+
+    /// It ended well; what is said contains all of these.
+    #[track_caller]
+    pub fn says(&self, parts: &[&str]) {
+        assert_eq!(self.status, Some(0), "{}", self.stderr);
+        self.has(parts);
+    }
+
+    /// A fault was found, and the line about it contains all of these.
+    #[track_caller]
+    pub fn is_fault(&self, parts: &[&str]) {
+        assert_eq!(self.status, Some(rehearsal::stop::FAULT), "{}", self.stderr);
+        self.has(parts);
+    }
+
+    #[track_caller]
+    fn has(&self, parts: &[&str]) {
+        let found = self.stderr.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "no line with {parts:?} in:\n{}", self.stderr);
+    }
+}
+
+/// Runs `body` in a process of its own, under settings. `test` is the test's name: the process is this test
+/// program, asked for that test alone.
+pub fn rehearse(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) -> End {
+    const CHILD: &str = "REHEARSE";
+    if std::env::var(CHILD).is_ok_and(|name| name == test) {
+        body();
+        std::process::exit(0);
+    }
+    let program = std::env::current_exe().expect("a test program has a path");
+    let mut command = Command::new(program);
+    command.args([test, "--exact", "--nocapture"]).env(CHILD, test);
+    for name in
+        rehearsal::settings::VARIABLES.iter().map(|(name, _)| name).filter(|name| !KEPT.contains(name))
+    {
+        command.env_remove(name);
+    }
+    let Output { status, stderr, .. } =
+        command.envs(settings.iter().copied()).output().expect("it can be started");
+    End { status: status.code(), stderr: String::from_utf8_lossy(&stderr).into_owned() }
+}
+
+/// Settings that a test's process inherits: where compiled kernels are, and where Candle's are.
+const KEPT: [&str; 2] = ["REHEARSAL_CACHE", "REHEARSAL_PTX"];
+
+/// A card whose context is current on this thread.
+pub struct Card {
+    pub context: usize,
+    functions: BTreeMap<String, usize>,
+}
+
+impl Card {
+    /// Makes device `number` current.
+    pub fn new(number: c_int) -> Self {
+        // SAFETY: the pointers are those of live values; so everywhere in this file.
+        unsafe {
+            ok(cuInit(0));
+            let context = made(|to| cuDevicePrimaryCtxRetain(to, number));
+            ok(cuCtxSetCurrent(context));
+            Self { context, functions: BTreeMap::new() }
+        }
+    }
+
+    pub fn make_current(&self) {
+        unsafe { ok(cuCtxSetCurrent(self.context)) }
+    }
+
+    /// Loads a module's kernels.
+    pub fn load(&mut self, ptx: &str, names: &[&str]) {
+        let text = CString::new(ptx).expect("PTX has no zero byte");
+        let module = unsafe { made(|to| cuModuleLoadData(to, text.as_ptr().cast())) };
+        for name in names {
+            let c_name = CString::new(*name).expect("a name has no zero byte");
+            let function = unsafe { made(|to| cuModuleGetFunction(to, module, c_name.as_ptr())) };
+            self.functions.insert((*name).to_string(), function);
+        }
+    }
+
+    pub fn alloc(&self, bytes: usize, stream: usize) -> u64 {
+        unsafe { made(|to| cuMemAllocAsync(to, bytes, stream)) }
+    }
+
+    pub fn free(&self, at: u64, stream: usize) {
+        unsafe { ok(cuMemFreeAsync(at, stream)) }
+    }
+
+    pub fn stream(&self, flags: u32) -> usize {
+        unsafe { made(|to| cuStreamCreate(to, flags)) }
+    }
+
+    pub fn event(&self) -> usize {
+        unsafe { made(|to| cuEventCreate(to, 0)) }
+    }
+
+    pub fn record(&self, event: usize, stream: usize) {
+        unsafe { ok(cuEventRecord(event, stream)) }
+    }
+
+    pub fn wait(&self, stream: usize, event: usize) {
+        unsafe { ok(cuStreamWaitEvent(stream, event, 0)) }
+    }
+
+    pub fn synchronise(&self, stream: usize) {
+        unsafe { ok(cuStreamSynchronize(stream)) }
+    }
+
+    /// Copies up what is allocated for it.
+    pub fn upload<T: Copy>(&self, values: &[T], stream: usize) -> u64 {
+        let at = self.alloc(size_of_val(values).max(1), stream);
+        unsafe { ok(cuMemcpyHtoDAsync_v2(at, values.as_ptr().cast(), size_of_val(values), stream)) };
+        at
+    }
+
+    pub fn download<T: Copy + Default>(&self, at: u64, count: usize, stream: usize) -> Vec<T> {
+        let mut values = vec![T::default(); count];
+        unsafe { ok(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), at, size_of_val(&values[..]), stream)) };
+        values
+    }
+
+    /// Launches a loaded kernel; gives the driver's answer.
+    pub fn try_launch(
+        &self,
+        name: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        stream: usize,
+        params: &[Param],
+    ) -> c_int {
+        let mut pointers: Vec<*mut c_void> =
+            params.iter().map(|param| param.0.as_ptr().cast_mut().cast()).collect();
+        let null = std::ptr::null_mut();
+        let ([x, y, z], [bx, by, bz]) = (grid, block);
+        let shared = params.iter().map(|param| param.1).max().unwrap_or(0);
+        unsafe {
+            cuLaunchKernel(
+                self.functions[name],
+                x,
+                y,
+                z,
+                bx,
+                by,
+                bz,
+                shared,
+                stream,
+                pointers.as_mut_ptr(),
+                null,
+            )
+        }
+    }
+
+    #[track_caller]
+    pub fn launch(&self, name: &str, grid: u32, block: u32, stream: usize, params: &[Param]) {
+        ok(self.try_launch(name, [grid, 1, 1], [block, 1, 1], stream, params));
+    }
+}
+
+/// A parameter of a kernel: its bytes, and how much dynamic shared memory its presence asks for.
+pub struct Param(Vec<u8>, u32);
+
+impl Param {
+    /// A parameter of any type.
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec(), 0)
+    }
+
+    /// No parameter that the kernel has, but so many bytes of dynamic shared memory.
+    pub fn shared(bytes: u32) -> Self {
+        Self(vec![0], bytes)
+    }
+}
+
+macro_rules! params {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Param {
+            fn from(value: $type) -> Self {
+                Self(value.to_ne_bytes().to_vec(), 0)
+            }
+        }
+    )*};
+}
+params!(u8, u32, i32, u64, i64, usize, f32, f64);
+
+/// The parameters of a launch.
+#[macro_export]
+macro_rules! params_of {
+    ($($value:expr),* $(,)?) => { &[$($crate::card::Param::from($value)),*] };
+}

@@ -1,0 +1,59 @@
+//! The types of elements that Candle's kernels are compiled for, as values in f64.
+
+use half::{bf16, f16};
+
+use crate::card::Param;
+
+/// A type of elements.
+pub trait Element: Copy + Default + PartialEq + Into<Scalar> {
+    /// Its name in kernels' names.
+    const NAME: &'static str;
+    /// One unit in the last place, of values near 1; 0 for integers.
+    const UNIT: f64;
+    /// Errors of values nearer to 0 than this are measured as if they were this large.
+    const LEAST: f64;
+    /// The nearest value.
+    fn of(value: f64) -> Self;
+    /// It, exactly.
+    fn value(self) -> f64;
+    /// A value for tests, different for different seeds: of both signs where the type has them, of size 2.
+    fn sample(seed: usize) -> Self {
+        let bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let positive = bits as f64 / f64::from(1 << 24);
+        Self::of(if Self::UNIT == 0.0 { (positive * 100.0).floor() } else { positive * 4.0 - 2.0 })
+    }
+}
+
+/// A parameter of a kernel that is one element.
+pub struct Scalar(pub Param);
+
+macro_rules! elements {
+    ($($type:ty, $name:literal, $unit:expr, $least:expr, $of:expr, $value:expr;)*) => {$(
+        impl Element for $type {
+            const NAME: &'static str = $name;
+            const UNIT: f64 = $unit;
+            const LEAST: f64 = $least;
+            fn of(value: f64) -> Self {
+                $of(value)
+            }
+            fn value(self) -> f64 {
+                $value(self)
+            }
+        }
+        impl From<$type> for Scalar {
+            fn from(value: $type) -> Self {
+                Self(Param::bytes(&value.to_ne_bytes()))
+            }
+        }
+    )*};
+}
+
+elements! {
+    f32, "f32", 1.0 / (1 << 23) as f64, 0.1, |value| value as f32, f64::from;
+    f64, "f64", f64::EPSILON, 0.1, |value| value, |value| value;
+    f16, "f16", 1.0 / 1024.0, 0.1, f16::from_f64, f16::to_f64;
+    bf16, "bf16", 1.0 / 128.0, 0.1, bf16::from_f64, bf16::to_f64;
+    u8, "u8", 0.0, 0.0, |value| value as u8, f64::from;
+    u32, "u32", 0.0, 0.0, |value| value as u32, f64::from;
+    i64, "i64", 0.0, 0.0, |value| value as i64, |value| value as f64;
+}

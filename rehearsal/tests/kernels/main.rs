@@ -1,0 +1,104 @@
+//! Each kernel that palimpsest launches, compiled by nvcc from Candle's sources, against a plain definition
+//! in f64: on ragged shapes, contiguous and strided, with an offset that breaks the alignment of vector
+//! instructions. A kernel and its translation have the same bits in mind only if both are right, so this
+//! holds the translator to CUDA and Candle to its names.
+//!
+//! The modules are those of a CUDA build: `REHEARSAL_PTX=target/release/build/candle-kernels-HASH/out cargo
+//! test -p rehearsal`. Without the variable these tests say that they are skipped. `launched.txt` lists the
+//! kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints.
+
+#[path = "../card/mod.rs"]
+mod card;
+mod element;
+mod elementwise;
+mod index;
+mod layout;
+mod reduce;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use card::{Card, Param};
+use element::Element;
+
+/// A card with Candle's modules, and the kernels that were tried on it.
+pub struct Candle {
+    card: Card,
+    folder: std::path::PathBuf,
+    tried: RefCell<BTreeSet<String>>,
+}
+
+impl Candle {
+    /// None, with a line that says so, if there are no modules.
+    fn new() -> Option<Self> {
+        let Some(folder) = std::env::var_os("REHEARSAL_PTX") else {
+            eprintln!("skipped: REHEARSAL_PTX does not name the folder of Candle's .ptx modules");
+            return None;
+        };
+        Some(Self { card: Card::new(0), folder: folder.into(), tried: RefCell::default() })
+    }
+
+    /// Loads kernels of a module.
+    fn load(&mut self, module: &str, names: &[&str]) {
+        let path = self.folder.join(format!("{module}.ptx"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        self.card.load(&text, names);
+    }
+
+    /// Launches a kernel for so many elements, as cudarc does.
+    fn launch(&self, name: &str, elements: usize, params: &[Param]) {
+        self.launch_as(name, [elements.div_ceil(1024) as u32, 1, 1], [1024, 1, 1], params);
+    }
+
+    fn launch_as(&self, name: &str, grid: [u32; 3], block: [u32; 3], params: &[Param]) {
+        self.tried.borrow_mut().insert(name.to_string());
+        assert_eq!(self.card.try_launch(name, grid, block, 0, params), 0, "{name}");
+    }
+
+    /// Copies values up, `offset` elements behind the start of an allocation that ends with them.
+    fn upload<T: Element>(&self, values: &[T], offset: usize) -> u64 {
+        let padded: Vec<T> = (0..offset).map(|_| T::of(f64::NAN)).chain(values.iter().copied()).collect();
+        self.card.upload(&padded, 0) + (offset * size_of::<T>()) as u64
+    }
+
+    fn empty<T>(&self, count: usize) -> u64 {
+        self.card.alloc((count * size_of::<T>()).max(1), 0)
+    }
+
+    fn download<T: Element>(&self, at: u64, count: usize) -> Vec<T> {
+        self.card.download(at, count, 0)
+    }
+
+    /// Compares what a kernel left with the definition, within `units` units in the last place.
+    #[track_caller]
+    fn expect<T: Element>(&self, what: &str, at: u64, expected: &[f64], units: f64) {
+        self.expect_of_size::<T>(what, at, expected, T::LEAST, units);
+    }
+
+    /// The same, where intermediate results are of a size that may cancel out.
+    #[track_caller]
+    fn expect_of_size<T: Element>(&self, what: &str, at: u64, expected: &[f64], size: f64, units: f64) {
+        let got = self.download::<T>(at, expected.len());
+        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+            let rounded = T::of(*expected).value();
+            let allowed = units * T::UNIT * expected.abs().max(size);
+            let close = (got.value() - rounded).abs() <= allowed || got.value() == rounded;
+            assert!(
+                close || (got.value().is_nan() && rounded.is_nan()),
+                "{what}, {i}: {} for {rounded}",
+                got.value()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
+    let Some(mut candle) = Candle::new() else { return };
+    elementwise::check(&mut candle);
+    index::check(&mut candle);
+    reduce::check(&mut candle);
+    let tried = candle.tried.borrow();
+    let missed: Vec<_> = include_str!("launched.txt").lines().filter(|name| !tried.contains(*name)).collect();
+    assert!(missed.is_empty(), "launched by palimpsest and not tried here: {}", missed.join(" "));
+}
