@@ -13,6 +13,7 @@ mod element;
 mod elementwise;
 mod index;
 mod layout;
+mod quantised;
 mod reduce;
 
 use std::cell::RefCell;
@@ -98,6 +99,7 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
     elementwise::check(&mut candle);
     index::check(&mut candle);
     reduce::check(&mut candle);
+    quantised::check(&mut candle);
     let tried = candle.tried.borrow();
     let missed: Vec<_> = include_str!("launched.txt").lines().filter(|name| !tried.contains(*name)).collect();
     assert!(missed.is_empty(), "launched by palimpsest and not tried here: {}", missed.join(" "));
