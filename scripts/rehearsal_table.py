@@ -386,7 +386,7 @@ def faults(program, quick):
         return
     out, model = program.folder / "faults", FIXTURES / "llama-tiny"
     report = program.folder / "calls.json"
-    code, _, err = run_folder(program, model, "cuda:0", out, report=report)
+    code, _, err = run_folder(program, model, "cuda:0", out, "--limit", 1, report=report)
     if code != 0:
         raise Failure(f"an undisturbed run: {last_line(err)}")
     expected = answers(out)
@@ -397,15 +397,16 @@ def faults(program, quick):
         # Once at the first call and once in the middle.
         for nth in sorted({1, max(1, calls[name] // 2)}):
             try:
-                code, _, err = run_folder(program, model, "cuda:0", out, REHEARSAL_FAIL=f"{name}:{nth}", timeout=300)
+                code, _, err = run_folder(program, model, "cuda:0", out, "--limit", 1, REHEARSAL_FAIL=f"{name}:{nth}", timeout=300)
             except subprocess.TimeoutExpired:
                 bad.append(f"{name} the {nth}th time: hangs")
                 continue
             if code not in (0, 1) or "panicked" in err:
                 bad.append(f"{name} the {nth}th time: exit {code}: {last_line(err)}")
-            code, _, err = run_folder(program, model, "cuda:0", out, fresh=False)
+            code, _, err = run_folder(program, model, "cuda:0", out, "--limit", 1, fresh=False)
             if code != 0 or answers(out) != expected:
                 bad.append(f"{name} the {nth}th time: not whole after starting again: exit {code}: {last_line(err)}")
+    print(*bad, sep="\n", file=sys.stderr)
     yield (f"each of {len(kinds)} kinds of driver call fails at its first call and in the middle; started again", "one card",
            f"{len(bad)} not clean" + (f"; first: {bad[0]}" if bad else ""), "a clear error, then all answers", not bad)
 

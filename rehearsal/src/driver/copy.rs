@@ -167,6 +167,9 @@ fn copy(to: u64, from: u64, bytes: usize) {
 /// The host's address of a copy; a device's address in its place is an error in CUDA too.
 fn host_address(at: *const c_void) -> Result<(u64, bool), Refusal> {
     match Place::of(at as u64) {
+        None if at.is_null() => {
+            Err(Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, "the host's address is a null pointer"))
+        }
         None => Ok((at as u64, false)),
         Some(Place::Host) => Ok((at as u64, true)),
         Some(place) => Err(Refusal::new(

@@ -12,6 +12,9 @@ pub fn open(ordinal: usize) -> Result<Device> {
     // SAFETY: without events nothing orders streams. All memory of this device is taken, used and freed through its one
     // stream, cuBLAS included; what crosses over to another card does so in `transfer::moved`, which waits for both.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    // A card that has failed refuses everything, also to give back cuBLAS's handle, and cudarc's destructors panic at that. So
+    // what was opened stays open until the process ends and its driver takes everything back.
+    std::mem::forget(device.clone());
     Ok(device)
 }
 
