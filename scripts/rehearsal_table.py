@@ -163,7 +163,7 @@ def parity(program, quick):
     if not program.card:
         setups += [("one card, as late as allowed", "cuda:0", {"late": True}),
                    ("two cards, as late as allowed", "cuda:0,cuda:1", {"devices": 2, "late": True})]
-    for where, device, settings in setups:
+    for where, device, settings in (setups[0], setups[-1]) if quick else setups:
         for dtype in ("f32", "bf16", "f16"):
             # Half precision sums in another order at another chunk size, and is held to a bound by itself: one cut will do.
             chunks = CHUNKS if dtype == "f32" and not quick else (64,)
@@ -299,6 +299,10 @@ def real(program, quick):
         expected = tensors(reference / "reference.safetensors")
         for where, device, settings in [("one card", "cuda:0", {})] + ([] if quick else [("two cards", "cuda:0,cuda:1", {"devices": 2})]):
             found = trace(program, model, reference / "tokens.json", device, "f32", 256, **settings)
+            # The reference keeps the logits of some ids alone.
+            ids = expected["logit_ids"]
+            vocab = len(found["logits"]) * len(ids) // len(expected["logits"])
+            found["logits"] = [found["logits"][start + i] for start in range(0, len(found["logits"]), vocab) for i in ids]
             for kind, allowed in (("logits", LOGITS), ("mass", MASSES)):
                 if kind in expected:
                     difference = apart(found[kind], expected[kind])
