@@ -1,4 +1,4 @@
-//! Tensors by canonical name, from a Hugging Face folder or a GGUF file.
+//! Tensors by canonical name, from a Hugging Face folder, a GGUF file, or made up.
 //!
 //! Canonical names are those of transformers' Llama below `model.` (`layers.3.self_attn.q_proj`), and those of the class
 //! that a part was first seen in for what Llama has not (`linear_attn.in_proj_qkv`, `mlp.experts.7.gate_proj`). How a
@@ -13,6 +13,7 @@ use safetensors::tensor::Dtype;
 
 use super::arch::Names;
 use super::layers::{Linear, Mlp, PackedWeight};
+use super::weightless::Weightless;
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, MlpSpec, ModelError};
 use crate::transfer;
@@ -29,6 +30,8 @@ pub enum Checkpoint {
         /// Rows and columns that share a scale, where weights are FP8.
         fp8_block: (usize, usize),
     },
+    /// No files: weights are made up.
+    Weightless(Weightless),
 }
 
 /// What is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
@@ -131,7 +134,7 @@ impl Loader {
                 .into_iter()
                 .find(|prefix| folder.contains(&format!("{prefix}embed_tokens.weight")))
                 .unwrap_or(PREFIXES[0]),
-            Checkpoint::Gguf(_) => "",
+            Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => "",
         };
         let device = Device::Cpu;
         Loader { checkpoint, place, dtype, device, kept, names, prefix, spec, used: HashSet::new() }
@@ -166,6 +169,7 @@ impl Loader {
         let stored = self.stored_name(name);
         self.expect_shape(&stored, shape)?;
         let tensor = match &self.checkpoint {
+            Checkpoint::Weightless(made) => made.tensor(name, shape, dtype, &self.device, &self.spec)?,
             Checkpoint::Safetensors { folder, .. } => folder.tensor(&stored, &self.device, dtype)?,
             Checkpoint::Gguf(file) => match self.row_order(name, shape[0]) {
                 None => file.tensor(&stored, &self.device, dtype)?,
@@ -186,14 +190,14 @@ impl Loader {
         let stored = self.tensor_f32(name, &[heads])?;
         Ok(match self.checkpoint {
             Checkpoint::Gguf(_) => stored.neg()?,
-            Checkpoint::Safetensors { .. } => stored.exp()?,
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => stored.exp()?,
         })
     }
 
     /// The taps of a depthwise convolution, f32 (channels, taps).
     pub(super) fn taps(&mut self, name: &str, channels: usize, taps: usize) -> Result<Tensor, ModelError> {
         match self.checkpoint {
-            Checkpoint::Gguf(_) => self.tensor_f32(name, &[channels, taps]),
+            Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => self.tensor_f32(name, &[channels, taps]),
             Checkpoint::Safetensors { .. } => {
                 Ok(self.tensor_f32(name, &[channels, 1, taps])?.reshape((channels, taps))?)
             }
@@ -228,6 +232,13 @@ impl Loader {
         let stored = self.stored_name(&weight);
         self.expect_shape(&stored, &[outputs, inputs])?;
         let linear = match &self.checkpoint {
+            Checkpoint::Weightless(made) => match &shared {
+                Some(shared) => Linear::shared(shared, bias)?,
+                None => {
+                    let shape = [outputs, inputs];
+                    Linear::dense(&made.tensor(&weight, &shape, self.dtype, &self.device, &self.spec)?, bias)?
+                }
+            },
             Checkpoint::Safetensors { folder, fp8_block } => {
                 let tensor = match folder.view(&stored)?.dtype {
                     Dtype::F8_E4M3 => {
@@ -282,7 +293,7 @@ impl Loader {
             {
                 (0..count).map(|e| self.fused_expert(&gate_up, &down, e, count, hidden, spec)).collect()
             }
-            Checkpoint::Safetensors { .. } => {
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => {
                 (0..count).map(|expert| self.mlp(&format!("{name}.{expert}"), hidden, spec)).collect()
             }
         }
@@ -476,7 +487,8 @@ impl Loader {
     /// Counts `name` as used if the checkpoint stores it with the very values of `same`; other values stay left over.
     pub(super) fn accept_copy(&mut self, name: &str, same: &Tensor) -> Result<(), ModelError> {
         let stored = self.stored_name(name);
-        if self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
+        let made_up = matches!(self.checkpoint, Checkpoint::Weightless(_));
+        if made_up || self.expect_shape(&stored, same.dims()).is_err() || self.used.contains(&stored) {
             return Ok(());
         }
         let copy = transfer::moved(&self.tensor(name, same.dims())?, same.device())?;
@@ -491,6 +503,7 @@ impl Loader {
         let names: Vec<&str> = match &self.checkpoint {
             Checkpoint::Gguf(file) => file.tensors().map(|info| info.name.as_str()).collect(),
             Checkpoint::Safetensors { folder, .. } => folder.names().collect(),
+            Checkpoint::Weightless(_) => Vec::new(),
         };
         let skipped = self.skipped(&names);
         let left: Vec<&str> = names
@@ -511,7 +524,7 @@ impl Loader {
     fn layer_of(&self, stored: &str) -> Option<usize> {
         let layers = match &self.checkpoint {
             Checkpoint::Gguf(_) => "blk.".to_owned(),
-            Checkpoint::Safetensors { .. } => format!("{}layers.", self.prefix),
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => format!("{}layers.", self.prefix),
         };
         stored.strip_prefix(&layers)?.split_once('.')?.0.parse().ok()
     }
@@ -535,6 +548,7 @@ impl Loader {
     /// The name that the checkpoint stores a canonical name under.
     fn stored_name(&self, name: &str) -> String {
         match &self.checkpoint {
+            Checkpoint::Weightless(_) => name.to_owned(),
             Checkpoint::Safetensors { folder, .. } => {
                 if name.starts_with("lm_head") {
                     let nested = format!("language_model.{name}");
@@ -575,6 +589,7 @@ impl Loader {
         let found = match &self.checkpoint {
             Checkpoint::Gguf(file) => file.tensor_info(stored).map(|info| info.shape.as_slice()),
             Checkpoint::Safetensors { folder, .. } => folder.shape(stored),
+            Checkpoint::Weightless(_) => Some(expected),
         };
         match found {
             None => Err(self.missing(stored)),

@@ -20,6 +20,7 @@ mod open;
 mod outline;
 mod past;
 mod spec;
+mod weightless;
 pub mod weights;
 
 pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
@@ -33,3 +34,4 @@ pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
 };
+pub use weightless::{Fill, Weightless};

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
 
-use super::arch::{self, Architecture};
+use super::arch::{self, Names};
+use super::weightless::{Fill, Weightless};
 use super::weights::{GgufFile, SafetensorsFolder};
 use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelError, Outline};
 
-/// A checkpoint whose config has been read and whose weights have been mapped, but not loaded.
+/// A checkpoint whose config has been read and whose weights have been mapped, but not loaded; or a description whose weights
+/// will be made up.
 pub struct OpenModel {
     checkpoint: Checkpoint,
-    architecture: &'static Architecture,
+    names: &'static Names,
     spec: DecoderSpec,
     place: String,
     kept: Kept,
@@ -30,7 +32,8 @@ impl OpenModel {
         let place = paths[0].display().to_string();
         let file = GgufFile::open(paths)?;
         let (architecture, spec) = arch::from_gguf(&file, &place)?;
-        Ok(OpenModel { checkpoint: Checkpoint::Gguf(file), architecture, spec, place, kept: Kept::default() })
+        let (checkpoint, names) = (Checkpoint::Gguf(file), &architecture.names);
+        Ok(OpenModel { checkpoint, names, spec, place, kept: Kept::default() })
     }
 
     fn open_folder(folder: &Path) -> Result<Self, ModelError> {
@@ -45,7 +48,20 @@ impl OpenModel {
         let folder_name = folder.display().to_string();
         let folder = SafetensorsFolder::open(folder)?;
         let checkpoint = Checkpoint::Safetensors { folder, fp8_block };
-        Ok(OpenModel { checkpoint, architecture, spec, place: folder_name, kept: Kept::default() })
+        let names = &architecture.names;
+        Ok(OpenModel { checkpoint, names, spec, place: folder_name, kept: Kept::default() })
+    }
+
+    /// A model of what `spec` says whose weights are made up, as dense as those of a checkpoint in the dtype that it is loaded
+    /// in: for what depends on shapes alone, such as memory and speed.
+    pub fn weightless(spec: DecoderSpec, fill: Fill) -> Self {
+        OpenModel {
+            checkpoint: Checkpoint::Weightless(Weightless::new(fill)),
+            names: &Names::PLAIN,
+            spec,
+            place: "made-up weights".to_owned(),
+            kept: Kept::default(),
+        }
     }
 
     /// What the decoder will be made of.
@@ -56,10 +72,11 @@ impl OpenModel {
     /// What a plan of its memory needs to know.
     pub fn outline(&self) -> Outline {
         match &self.checkpoint {
-            Checkpoint::Gguf(file) => Outline::from_gguf(file, &self.architecture.names, self.spec.clone()),
+            Checkpoint::Gguf(file) => Outline::from_gguf(file, self.names, self.spec.clone()),
             Checkpoint::Safetensors { folder, .. } => {
                 Outline { file_bytes: folder.file_bytes(), ..Outline::of(self.spec.clone()) }
             }
+            Checkpoint::Weightless(_) => Outline::of(self.spec.clone()),
         }
     }
 
@@ -67,7 +84,7 @@ impl OpenModel {
     pub fn gguf(&self) -> Option<&GgufFile> {
         match &self.checkpoint {
             Checkpoint::Gguf(file) => Some(file),
-            Checkpoint::Safetensors { .. } => None,
+            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => None,
         }
     }
 
@@ -84,7 +101,7 @@ impl OpenModel {
 
     /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
-        let names = &self.architecture.names;
-        Decoder::load(Loader::new(self.checkpoint, self.place, names, self.spec, dtype, self.kept), devices)
+        let OpenModel { checkpoint, names, spec, place, kept } = self;
+        Decoder::load(Loader::new(checkpoint, place, names, spec, dtype, kept), devices)
     }
 }
