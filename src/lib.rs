@@ -16,6 +16,7 @@
 //! - [`eval`]: the run store, judging, metrics, statistics.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
+//! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.
 //!
 //! Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
@@ -33,6 +34,7 @@ pub mod model;
 mod products;
 pub mod progress;
 pub mod prompt;
+pub mod selftest;
 mod simd;
 pub mod stats;
 mod transfer;

@@ -11,6 +11,7 @@ use palimpsest::eval::store::{RunFolder, RunStore};
 mod bad_input;
 mod endpoints;
 mod resume;
+mod selftest;
 
 /// The tiny model.
 fn model() -> PathBuf {

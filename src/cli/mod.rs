@@ -32,7 +32,9 @@ mod plan;
 mod quickstart;
 mod report;
 mod run;
+mod selftest;
 mod trace;
+mod trial;
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
 #[derive(Debug, Parser)]
@@ -70,6 +72,7 @@ enum Command {
     Merge(merge::Args),
     Data(data::Args),
     Model(model::Args),
+    Selftest(selftest::Args),
 }
 
 impl Command {
@@ -112,6 +115,7 @@ fn command(command: Command) -> ExitCode {
         Command::Merge(args) => merge::run(args),
         Command::Data(args) => data::run(args),
         Command::Model(args) => model::run(args),
+        Command::Selftest(args) => selftest::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

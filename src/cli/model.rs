@@ -1,4 +1,4 @@
-//! `palimpsest model`: list, fetch, describe and plan models.
+//! `palimpsest model`: list, fetch, describe, plan and try models.
 
 use clap::Subcommand;
 
@@ -13,9 +13,10 @@ Examples:
   palimpsest model list
   palimpsest model pull smollm2-135m
   palimpsest model info ./weights.gguf
-  palimpsest model plan qwen3-8b --context 131072 --device cuda:0";
+  palimpsest model plan qwen3-8b --context 131072 --device cuda:0
+  palimpsest model try qwen3-8b --context 32768 --device cuda:0";
 
-/// List, fetch, describe and plan models.
+/// List, fetch, describe, plan and try models.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -43,6 +44,8 @@ enum Command {
         model: String,
     },
     Plan(super::plan::Args),
+    #[command(name = "try")]
+    Trial(super::trial::Args),
 }
 
 /// Runs the command.
@@ -67,6 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             info_text(&files, &described)
         }
         Command::Plan(args) => super::plan::text(&args)?,
+        Command::Trial(args) => super::trial::text(&args)?,
     };
     super::write_out(text.as_bytes())
 }

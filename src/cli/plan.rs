@@ -92,7 +92,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
 }
 
 /// The outline of what was named, a name for it, and where the outline is from.
-fn outline(model: &str) -> anyhow::Result<(String, Outline, &'static str)> {
+pub(super) fn outline(model: &str) -> anyhow::Result<(String, Outline, &'static str)> {
     let path = Path::new(model);
     if path.extension().is_some_and(|extension| extension == "json") {
         return Ok((model.to_owned(), Outline::from_config_file(path)?, "the config alone"));

@@ -16,7 +16,7 @@ fn is_whole(entry: &std::fs::DirEntry) -> bool {
 }
 
 /// Starts a command and has `end` done to it as soon as `reached` holds. True if it was still under way.
-fn interrupt(
+pub fn interrupt(
     mut command: Command,
     reached: impl Fn() -> bool,
     end: impl FnOnce(&std::process::Child),
@@ -35,7 +35,7 @@ fn interrupt(
 }
 
 /// Sends a signal, as `kill` does.
-fn signal(name: &'static str) -> impl FnOnce(&std::process::Child) {
+pub fn signal(name: &'static str) -> impl FnOnce(&std::process::Child) {
     move |child| {
         Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     }

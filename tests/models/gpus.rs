@@ -3,104 +3,22 @@
 use std::path::Path;
 
 use palimpsest::engine::plan::table;
-use palimpsest::model::{DecoderSpec, MixerSpec, Outline};
+use palimpsest::model::{DecoderSpec, Outline};
+use palimpsest::selftest::arithmetic::{self, Kernel, LayerWork, Recording, Work};
+use palimpsest::selftest::cards::A100_80GB;
 
 const MODELS: [(&str, &str); 2] = [("qwen3.5-9b", "Qwen3.5-9B"), ("qwen3.5-27b", "Qwen3.5-27B")];
-const TOKENS: f64 = 150_000.0;
-/// Key spans that the observer tells apart, and rows that it reads: of a new session and of a question.
-const SPANS: f64 = 500.0;
-const ROWS: f64 = 400.0 + 100.0;
-
-/// An A100-80GB: dense bf16 products, f32 products (Candle leaves TF32 off), memory.
-const BF16: f64 = 312e12;
-const F32: f64 = 19.5e12;
-const BANDWIDTH: f64 = 2.04e12;
-/// Of those, what is assumed to be reached.
-const OF_BF16: f64 = 0.5;
-const OF_F32: f64 = 0.3;
-const OF_BANDWIDTH: f64 = 0.75;
+const TOKENS: usize = 150_000;
+/// Rows that the observer reads, of a new session and of a question, and key spans that it tells apart.
+const RECORDING: Recording = Recording { rows: 400 + 100, spans: 500 };
+/// Bytes of a number in bf16.
+const SIZE: usize = 2;
 /// Seconds of a launch.
 const LAUNCH: f64 = 5e-6;
 
-/// Rows of a block of the attention that is made of matrix products.
-const BLOCK_ROWS: f64 = 512.0;
-/// Bytes read and written for a score of it: the product, in f32, 4, maximum 4, less the maximum 8, exponential 8, sum 4, to
-/// bf16 6, the product with values 2.
-const SCORE_BYTES: f64 = 36.0;
-/// The same of the observer's, which stays in f32: product 4, maximum 4, less it 8, exponential 8, sum 4, product 4.
-const OBSERVED_BYTES: f64 = 32.0;
-/// Tokens of a block of the delta rule, and operations a token and head of its triangle's inverse: of a block 2 products of 32
-/// by 32, twice 2 of 16 by 16, and four times 6 of 16 by 16 under masks.
-const RULE_BLOCK: f64 = 64.0;
-const INVERSE: f64 = (2.0 * 65_536.0 + 28.0 * 8_192.0) / RULE_BLOCK;
-
-/// What a model costs, in operations and bytes.
-struct Cost {
-    /// Weights of linear maps that every token goes through, and all that decoding reads.
-    linear: f64,
-    read: f64,
-    full_layers: f64,
-    heads: f64,
-    head_dim: f64,
-    /// Bytes a token of keys and values in all layers.
-    cache: f64,
-    linear_layers: f64,
-    /// Of the delta rule: a token in all layers; of its state: a token in all layers.
-    rule: f64,
-    state: f64,
-    /// Of the observer of linear layers: a row and key in all layers.
-    walk: f64,
-}
-
-fn cost(spec: &DecoderSpec) -> Cost {
-    let (hidden, vocab) = (spec.hidden as f64, spec.vocab as f64);
-    let linear = spec.layers.iter().map(|layer| layer.parameters(spec.hidden) as f64).sum::<f64>();
-    let mut cost = Cost {
-        linear,
-        read: (linear + hidden * vocab) * 2.0,
-        full_layers: 0.0,
-        heads: 0.0,
-        head_dim: 0.0,
-        cache: 0.0,
-        linear_layers: 0.0,
-        rule: 0.0,
-        state: 0.0,
-        walk: 0.0,
-    };
-    for layer in &spec.layers {
-        match &layer.mixer {
-            MixerSpec::Attention(a) => {
-                cost.full_layers += 1.0;
-                (cost.heads, cost.head_dim) = (a.heads as f64, a.head_dim as f64);
-                cost.cache += 2.0 * 2.0 * (a.kv_heads * a.head_dim) as f64;
-            }
-            MixerSpec::DeltaNet(d) => {
-                let (dk, dv, c) = (d.key_dim as f64, d.value_dim as f64, RULE_BLOCK);
-                let group = (d.value_heads / d.key_heads) as f64;
-                let head =
-                    6.0 * dk * dv + 2.0 * c * (dk + 2.0 * dv) + 4.0 * c * dk / group + 2.0 * c * c + INVERSE;
-                let heads = d.value_heads as f64;
-                cost.linear_layers += 1.0;
-                cost.rule += heads * head;
-                // Decayed 8, read 4, what is written to it 4, added 12.
-                cost.state += heads * dk * dv * 24.0;
-                cost.walk += heads * 2.0 * (2.0 * dk + c);
-            }
-        }
-    }
-    cost
-}
-
-/// Queries times the keys that their block of rows sees.
-fn pairs() -> f64 {
-    let mut pairs = 0.0;
-    let mut start = 0.0;
-    while start < TOKENS {
-        let end = (start + BLOCK_ROWS).min(TOKENS);
-        pairs += (end - start) * end;
-        start = end;
-    }
-    pairs
+/// The work of all layers.
+fn work(spec: &DecoderSpec, of: impl Fn(&LayerWork) -> Work) -> Work {
+    LayerWork::all(spec, SIZE).map(|layer| of(&layer)).sum()
 }
 
 /// The number of a layer's launches for one token, from the table that another test keeps.
@@ -139,50 +57,49 @@ fn expectations(readme: &str) -> String {
     .collect();
     for (name, _) in MODELS {
         let outline = Outline::released(name).unwrap().unwrap();
-        let cost = cost(&outline.spec);
-        let linear = 2.0 * cost.linear * TOKENS;
-        let scores = cost.heads * cost.full_layers;
-        let products = 4.0 * cost.head_dim * scores * pairs();
-        let traffic = SCORE_BYTES * scores * pairs() + cost.cache * pairs() / BLOCK_ROWS;
-        let rule = cost.rule * TOKENS;
-        let flash = 4.0 * cost.head_dim * scores * TOKENS * TOKENS / 2.0;
-        let bf16 = |flop: f64| flop / (BF16 * OF_BF16);
-        let f32 = |flop: f64| flop / (F32 * OF_F32);
-        let bytes = |bytes: f64| bytes / (BANDWIDTH * OF_BANDWIDTH);
-        let chunked = bf16(linear + products) + bytes(traffic) + f32(rule);
-        let with_flash = bf16(linear + flash) + f32(rule);
+        let spec = &outline.spec;
+        let linear = work(spec, |layer| layer.linear(TOKENS));
+        let products = work(spec, |layer| layer.attention(TOKENS, Kernel::Blocks));
+        let traffic = work(spec, |layer| layer.score_blocks(TOKENS, Kernel::Blocks));
+        let rule = work(spec, |layer| layer.rule(TOKENS));
+        let chunked = work(spec, |layer| layer.prefill(TOKENS, Kernel::Blocks));
+        let with_flash = work(spec, |layer| layer.prefill(TOKENS, Kernel::Fused));
 
-        let observed = ROWS * TOKENS * scores;
-        let observer = 2.0 * (cost.head_dim + SPANS) * observed;
-        let walk = cost.walk * ROWS * TOKENS;
+        let observer = work(spec, |layer| layer.observed_scores(TOKENS, RECORDING));
+        let walk = work(spec, |layer| layer.observed_rule(TOKENS, RECORDING));
 
-        let seen = cost.cache * TOKENS + SCORE_BYTES * scores * TOKENS;
-        let token = cost.read + seen + cost.state;
-        let launches = launches(readme, "gated attention") * cost.full_layers
-            + launches(readme, "gated delta rule") * cost.linear_layers;
+        let read = work(spec, LayerWork::token_weights) + arithmetic::token_head(spec, SIZE);
+        let seen = work(spec, |layer| layer.token_cache(TOKENS, Kernel::Blocks));
+        let state = work(spec, LayerWork::token_state);
+        let token = read + seen + state;
+        let linear_layers = spec.layers.iter().filter(|layer| layer.delta_net().is_some()).count() as f64;
+        let full_layers = spec.layers.len() as f64 - linear_layers;
+        let launches = launches(readme, "gated attention") * full_layers
+            + launches(readme, "gated delta rule") * linear_layers;
 
-        let cards =
-            table::CARDS.into_iter().map(|cards| (cards, table::on_cards(&outline, TOKENS as usize, cards)));
+        let cards = table::CARDS.into_iter().map(|cards| (cards, table::on_cards(&outline, TOKENS, cards)));
         let (cards, (plan, _)) = cards.into_iter().find(|(_, (_, fits))| *fits).expect("four cards hold it");
-        let without = table::on_cards(&outline, TOKENS as usize, 1).0;
+        let without = table::on_cards(&outline, TOKENS, 1).0;
         let cards = if cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };
         let gb = |bytes: u64| format!("{:.0} GB", bytes as f64 / 1e9);
-        let peta = |flop: f64| format!("{:.2} PFLOP", flop / 1e15);
-        let s = |seconds: f64| format!("{seconds:.1} s");
+        let seconds = |work: Work| A100_80GB.seconds(&work, true);
+        let peta = |work: Work| format!("{:.2} PFLOP", work.operations() / 1e15);
+        let s = |work: Work| format!("{:.1} s", seconds(work));
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+        let giga = |work: Work| format!("{:.1} GB, {}", work.bytes / 1e9, ms(seconds(work)));
         let cells = [
-            format!("{}, {}", peta(linear), s(bf16(linear))),
-            format!("{}, {}", peta(products), s(bf16(products))),
-            format!("{:.0} TB, {}", traffic / 1e12, s(bytes(traffic))),
-            format!("{}, {}", peta(rule), s(f32(rule))),
+            format!("{}, {}", peta(linear), s(linear)),
+            format!("{}, {}", peta(products), s(products)),
+            format!("{:.0} TB, {}", traffic.bytes / 1e12, s(traffic)),
+            format!("{}, {}", peta(rule), s(rule)),
             format!("**{}**", s(chunked)),
             format!("**{}**", s(with_flash)),
-            format!("{}, {}", peta(observer), s(f32(observer) + bytes(OBSERVED_BYTES * observed))),
-            format!("{}, {}", peta(walk), s(f32(walk))),
-            format!("{:.1} GB, {}", cost.read / 1e9, ms(bytes(cost.read))),
-            format!("{:.1} GB, {}", seen / 1e9, ms(bytes(seen))),
-            format!("{:.1} GB, {}", cost.state / 1e9, ms(bytes(cost.state))),
-            format!("**{}, {:.0} tokens/s**", ms(bytes(token)), 1.0 / bytes(token)),
+            format!("{}, {}", peta(observer), s(observer)),
+            format!("{}, {}", peta(walk), s(walk)),
+            giga(read),
+            giga(seen),
+            giga(state),
+            format!("**{}, {:.0} tokens/s**", ms(seconds(token)), 1.0 / seconds(token)),
             format!("{launches:.0}, {}", ms(launches * LAUNCH)),
             format!("{}, {cards}", gb(plan.total())),
             gb(without.total() - without.observer()),

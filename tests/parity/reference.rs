@@ -1,20 +1,16 @@
 //! The engine against Hugging Face transformers on tiny checkpoints, and against itself in other cuts.
 
-use std::collections::BTreeMap;
-
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::{MassObserver, Masses, NoObserver};
 use palimpsest::engine::{Engine, EngineError};
 use palimpsest::model::{Cache, FeedForwardSpec, LayerSpec};
 use palimpsest::prompt::Span;
+use palimpsest::selftest::rule::{self, Numbers};
 use serde::Deserialize;
 
 use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, numbers, prefill};
 
-/// What is promised against transformers.
-const LOGITS: f32 = 1e-3;
-const MASSES: f32 = 1e-4;
-/// And between two cuts of the same prompt.
+/// What is promised between two cuts of the same prompt; against transformers it is [`rule`].
 const CUTS: f32 = 1e-4;
 
 const CHUNKS: [usize; 5] = [1, 7, 37, 64, 151];
@@ -47,9 +43,6 @@ pub fn reference(name: &str, tensor: &str) -> Tensor {
     let path = fixture(name).join("reference.safetensors");
     candle_core::safetensors::load(path, &Device::Cpu).unwrap().remove(tensor).unwrap()
 }
-
-/// Everything that a trace and a reference have in common, by the reference's names.
-pub type Numbers = BTreeMap<&'static str, Vec<f32>>;
 
 /// Logits of the last 16 positions, masses, and what else the model has.
 pub fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
@@ -95,8 +88,13 @@ pub fn differences(a: &Numbers, b: &Numbers) -> Vec<(&'static str, f32)> {
     a.iter().map(|(key, a)| (*key, apart(a, &b[key]))).collect()
 }
 
-pub fn tolerance(key: &str) -> f32 {
-    if key == "logits" { LOGITS } else { MASSES }
+/// Fails where numbers in f32 are further from the reference's than [`rule`] allows.
+pub fn assert_f32(what: &str, found: &Numbers, expected: &Numbers) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
+    for compared in rule::in_f32(found, expected) {
+        assert!(compared.holds(), "{what}: {compared:?}");
+        println!("{what}: {} within {:e}", compared.what, compared.found);
+    }
 }
 
 #[test]
@@ -106,10 +104,7 @@ fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_
         let expected = expected(name, "");
         let cuts = CHUNKS.map(|chunk| traced(&engine(&fixture(name), chunk), &file));
         for (chunk, (found, masses)) in CHUNKS.iter().zip(&cuts) {
-            for (key, apart) in differences(found, &expected) {
-                assert!(apart < tolerance(key), "{name}, chunk {chunk}: {key} off by {apart:e}");
-                println!("{name}, chunk {chunk}: {key} within {apart:e}");
-            }
+            assert_f32(&format!("{name}, chunk {chunk}"), found, &expected);
             assert_eq!(masses.layers, listed(name, "layers"), "{name}");
             let delta_layers = masses.delta.as_ref().map_or(Vec::new(), |delta| delta.layers.clone());
             assert_eq!(delta_layers, listed(name, "delta_layers"), "{name}");
@@ -122,31 +117,15 @@ fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_
 
 #[test]
 fn in_bf16_we_are_as_close_to_f32_as_transformers_in_bf16_is() {
-    // The bound: the root mean square of transformers' own differences between bf16 and f32 on the same prompt, and 0.6 of
-    // it more, since the rounding errors of two implementations are two draws.
-    const OVER: f32 = 1.6;
-    // A rounding error can send a token to another expert, in either implementation, and then all that follows differs:
-    // with experts only the direction of the logits is bounded.
-    const COSINE: f32 = 0.99;
-    let rms = |a: &[f32], b: &[f32]| {
-        (a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>() / a.len() as f32).sqrt()
-    };
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     for name in TINY {
         let file = TokensFile::of(name);
         let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
         let engine = engine_in(&fixture(name), 37, DType::BF16);
         let (ours, _) = traced(&engine, &file);
         let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-        if engine.decoder().spec().layers.iter().any(experts) {
-            let (a, b) = (&ours["logits"], &exact["logits"]);
-            let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
-            assert!(cosine > COSINE, "{name}: cosine {cosine}");
-            continue;
-        }
-        for (key, ours) in &ours {
-            let (found, bound) = (rms(ours, &exact[key]), rms(&theirs[key], &exact[key]));
-            assert!(found <= OVER * bound, "{name}: {key} off by {found:e}, transformers by {bound:e}");
+        let experts = engine.decoder().spec().layers.iter().any(experts);
+        for compared in rule::in_half(&ours, &exact, &theirs, experts) {
+            assert!(compared.holds(), "{name}: {compared:?}");
         }
     }
 }

@@ -1,0 +1,168 @@
+//! `palimpsest model try`: a model's whole shape with made-up weights, measured beside its plan.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::model::table;
+use crate::engine::{self, plan::gigabytes};
+use crate::eval::runner::INTERRUPTED;
+use crate::model::Fill;
+use crate::model::manifest::DEFAULT_MODEL;
+use crate::progress::{grouped, note};
+use crate::selftest::SelfTestError;
+use crate::selftest::arithmetic::Recording;
+use crate::selftest::trial::{Setting, Subject, Trial};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest model try qwen3.5-9b --context 32768 --device cuda:0 --generate 64
+  palimpsest model try llama-3.3-70b-instruct --context 131072 --device cuda:0,cuda:1 --zeros
+  palimpsest model try ./config.json --context 4096";
+
+/// What a model takes and how fast it is on these devices, before its weights are fetched.
+///
+/// Loads a decoder of the model's shape with made-up weights, dense in the dtype that it runs in (as checkpoints are; not as
+/// quantised files are on the CPU), reads a prompt of made-up tokens with its attention recorded, and generates. Prints the
+/// plan of `model plan` beside the memory that was taken, and the seconds beside what was counted. What does not fit is
+/// refused before it is loaded.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A model's name (fetched or not), a config.json, a folder that has one (weights or not), or a .gguf file
+    #[arg(default_value = DEFAULT_MODEL)]
+    model: String,
+    /// Tokens of the prompt and of what is generated together
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = super::positive)]
+    context: usize,
+    /// cpu, cuda, cuda:N, metal, or several with commas to split the layers
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    dtype: Option<String>,
+    /// Tokens that the prefill reads at a time
+    #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
+    chunk: usize,
+    /// Tokens to generate after the prompt
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    generate: usize,
+    /// Last tokens of the prompt whose attention is recorded, over as many spans
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = super::positive)]
+    rows: usize,
+    /// Weights of zeros instead of random ones: quicker to make and as large, but routers then choose the same experts always
+    #[arg(long)]
+    zeros: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
+pub fn text(args: &Args) -> anyhow::Result<String> {
+    let devices = engine::parse_devices(&args.device)?;
+    let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
+    let (name, outline, _) = super::plan::outline(&args.model)?;
+    anyhow::ensure!(
+        args.generate < args.context,
+        "--generate {} leaves no token of --context {} for the prompt; give a longer context",
+        args.generate,
+        args.context
+    );
+    let limit = outline.spec.max_positions;
+    if args.context > limit {
+        note(format_args!(
+            "note: {} tokens are more than the {} that {name} was made for",
+            grouped(args.context as u64),
+            grouped(limit as u64)
+        ));
+    }
+    let stop = super::selftest::stop_on_interrupt()?;
+    let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
+    let tokens = args.context - args.generate;
+    let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };
+    let measured = || -> Result<(Trial, u128), SelfTestError> {
+        let making = crate::progress::spinner("making weights");
+        let mut subject = Subject::load(&name, outline.spec.clone(), setting)?;
+        making.finish_and_clear();
+        let going = || !stop.load(Ordering::Relaxed);
+        subject.warm_up(args.chunk.min(64), &going)?;
+        let bar = crate::progress::tokens(tokens as u64, "reading");
+        let recording = Recording { rows: args.rows, spans: args.rows };
+        let trial = subject.measure(tokens, recording, &mut |done| {
+            bar.set_position(done as u64);
+            going()
+        });
+        bar.finish_and_clear();
+        Ok((trial?, subject.spec().parameters()))
+    };
+    let (trial, parameters) = match measured() {
+        Err(SelfTestError::Interrupted) => {
+            note("stopped");
+            std::process::exit(INTERRUPTED);
+        }
+        other => other?,
+    };
+    if args.json {
+        let json = json!({
+            "model": name,
+            "parameters": parameters,
+            "dtype": dtype.as_str(),
+            "weights": if args.zeros { "zeros" } else { "random" },
+            "context": args.context,
+            "trial": trial,
+        });
+        return Ok(format!("{json:#}\n"));
+    }
+    let header = format!(
+        "{name} ({:.2}B parameters) of made-up weights in {}, {} tokens of context, read {} at a time\n\n",
+        parameters as f64 / 1e9,
+        dtype.as_str(),
+        grouped(args.context as u64),
+        grouped(args.chunk as u64)
+    );
+    Ok(header + &in_words(&trial))
+}
+
+/// Memory and seconds.
+fn in_words(trial: &Trial) -> String {
+    let mut rows = vec![["DEVICE", "PLANNED", "TAKEN", "OF PLAN", "MEASURED"].map(str::to_owned)];
+    for memory in &trial.memory {
+        let taken = memory.peak.as_ref();
+        rows.push([
+            memory.device.clone(),
+            gigabytes(memory.planned),
+            taken.map_or_else(|| "not known".to_owned(), |peak| gigabytes(peak.bytes)),
+            taken.map_or_else(String::new, |peak| {
+                format!("{:.2}", peak.bytes as f64 / memory.planned.max(1) as f64)
+            }),
+            taken.map_or_else(String::new, |peak| peak.how.in_words().to_owned()),
+        ]);
+    }
+    let mut text = table(&rows);
+    let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds;
+    let teraflops = |operations: f64, seconds: f64| operations / seconds / 1e12;
+    text += &format!("\nweights made in {:.1} s\n", trial.loading_seconds);
+    text += &format!(
+        "prefill of {} tokens: {:.2} s, {:.0} tokens/s, {:.2} TFLOP/s of {:.1} TFLOP counted\n",
+        grouped(trial.tokens as u64),
+        trial.prefill_seconds,
+        rate(trial.tokens, trial.prefill_seconds),
+        teraflops(trial.prefill.operations(), trial.prefill_seconds),
+        trial.prefill.operations() / 1e12
+    );
+    text += &format!(
+        "recording of the last {} rows over {} spans: {:.2} s beside that\n",
+        trial.rows, trial.spans, trial.recording_seconds
+    );
+    if trial.generated > 0 {
+        text += &format!(
+            "a generated token: {:.2} ms, {:.1} tokens/s, {:.1} GB/s of {:.2} GB counted\n",
+            trial.token_seconds * 1e3,
+            1.0 / trial.token_seconds,
+            trial.token.bytes / trial.token_seconds / 1e9,
+            trial.token.bytes / 1e9
+        );
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! The driver's answers, by way of Candle's own bindings.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use candle_core::Device;
+use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute;
+use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
+
+use super::Card;
+
+fn context(device: &Device) -> Option<Arc<CudaContext>> {
+    Some(Arc::clone(device.as_cuda_device().ok()?.cuda_stream().context()))
+}
+
+/// The card that a device is; nothing where it is none.
+pub fn card(device: &Device) -> Option<Card> {
+    let context = context(device)?;
+    let (free, total) = context.mem_get_info().ok()?;
+    Some(Card {
+        name: context.name().ok()?,
+        total: total as u64,
+        free: free as u64,
+        compute_capability: context.compute_capability().ok()?,
+        cuda: newest_cuda(),
+        pool: context.has_async_alloc(),
+    })
+}
+
+/// The newest CUDA that the driver supports.
+fn newest_cuda() -> Option<(i32, i32)> {
+    let mut version = 0;
+    // SAFETY: the driver writes one int to where it is told.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().ok()?;
+    Some((version / 1000, version % 1000 / 10))
+}
+
+/// The pool that the device's memory comes from, if it comes from one.
+fn pool(context: &CudaContext) -> Option<sys::CUmemoryPool> {
+    if !context.has_async_alloc() {
+        return None;
+    }
+    context.bind_to_thread().ok()?;
+    // SAFETY: the device is the one that the context was made for, and it has pools.
+    unsafe { result::device::get_mem_pool(context.cu_device()) }.ok()
+}
+
+/// The most bytes in use at once since [`forget_most_used`]: the high-water mark of the driver's pool. Not in it are the
+/// context, loaded kernels and cuBLAS's workspaces.
+pub fn most_used(device: &Device) -> Option<u64> {
+    let pool = pool(context(device)?.as_ref())?;
+    let mut bytes = 0u64;
+    let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    // SAFETY: the pool is the device's own, and this attribute is a u64.
+    unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast::<c_void>()) }.ok()?;
+    Some(bytes)
+}
+
+/// Sets the high-water mark to what is in use now.
+pub fn forget_most_used(device: &Device) -> Option<()> {
+    let pool = pool(context(device)?.as_ref())?;
+    let mut zero = 0u64;
+    let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    // SAFETY: the pool is the device's own, this attribute is a u64, and 0 is the one value that it may be set to.
+    unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut zero).cast::<c_void>()) }.ok()
+}
