@@ -68,9 +68,9 @@ fn expectations(readme: &str) -> String {
         let observer = work(spec, |layer| layer.observed_scores(TOKENS, RECORDING));
         let walk = work(spec, |layer| layer.observed_rule(TOKENS, RECORDING));
 
-        let read = work(spec, LayerWork::token_weights) + arithmetic::token_head(spec, SIZE);
+        let read = work(spec, |layer| layer.token_weights()) + arithmetic::token_head(spec, SIZE);
         let seen = work(spec, |layer| layer.token_cache(TOKENS, Kernel::Blocks));
-        let state = work(spec, LayerWork::token_state);
+        let state = work(spec, |layer| layer.token_state());
         let token = read + seen + state;
         let linear_layers = spec.layers.iter().filter(|layer| layer.delta_net().is_some()).count() as f64;
         let full_layers = spec.layers.len() as f64 - linear_layers;
