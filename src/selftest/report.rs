@@ -368,16 +368,16 @@ impl Report {
         }
         let over = self.layers.iter().flat_map(|layer| layer.trials.iter().map(move |trial| (layer, trial)));
         for (layer, trial) in over {
-            if let Some((planned, taken, _)) = device_bytes(trial).filter(|_| !self.quick) {
-                if taken as f64 > OVER_PLAN * planned as f64 {
-                    remarks.push(format!(
-                        "`{}` over {} tokens took {} where {} were planned: keep that much more free than `model plan` says.",
-                        layer.name,
-                        grouped(trial.tokens as u64),
-                        gigabytes(taken),
-                        gigabytes(planned)
-                    ));
-                }
+            if let Some((planned, taken, _)) = device_bytes(trial).filter(|_| !self.quick)
+                && taken as f64 > OVER_PLAN * planned as f64
+            {
+                remarks.push(format!(
+                    "`{}` over {} tokens took {} where {} were planned: keep that much more free than `model plan` says.",
+                    layer.name,
+                    grouped(trial.tokens as u64),
+                    gigabytes(taken),
+                    gigabytes(planned)
+                ));
             }
         }
         remarks
