@@ -345,7 +345,7 @@ def memory(program, quick):
                 if code != 0:
                     raise Failure(f"model plan {name}: {last_line(err)}")
                 planned = json.loads(out)["devices"][0]["total"]
-                counted = program.reported("model", "try", name, *args, "--weightless", "--allow-longer", "--generate", 2,
+                counted = program.reported("model", "try", name, *args, "--zeros", "--generate", 2,
                                            memory="400GB", REHEARSAL_ARITHMETIC="off")
                 found.append(counted["devices"][0]["peak_bytes"] / planned)
         low, high = min(found), max(found)
