@@ -137,7 +137,7 @@ fn table(driver: &Driver, devices: &[Usage]) -> String {
     };
     for (device, usage) in devices.iter().enumerate() {
         line(format!(
-            "device {device}: peak {} of {} bytes ({} asked for), live at exit {}, allocations {}, refused {}",
+            "device {device}: peak {} of {} bytes ({} asked for), live {}, allocations {}, refused {}",
             usage.held_peak, usage.total, usage.peak, usage.live, usage.allocations, usage.refused
         ));
     }

@@ -187,8 +187,8 @@ pub extern "C" fn __cudaRegisterVar(
 ) {
 }
 
-/// The functions of cudart that the launchers of static kernels name. Nobody calls those launchers, for such kernels cannot
-/// run here; if somebody does, the program ends with the function's name.
+/// The functions of cudart that the launchers of static kernels name. Nobody calls those launchers, for such
+/// kernels cannot run here; if somebody does, the program ends with the function's name.
 macro_rules! absent {
     ($($name:ident)*) => {$(
         /// Not there: ends the program.
@@ -196,8 +196,8 @@ macro_rules! absent {
         pub extern "C" fn $name() -> ! {
             stop::fault(concat!(
                 stringify!($name),
-                " was called, and kernels that are launched through cudart cannot run here; give their library a stand-in, ",
-                "see kernel/standin.h"
+                " was called, and kernels that are launched through cudart cannot run here; ",
+                "give their library a stand-in, see kernel/standin.h"
             ))
         }
     )*};
@@ -205,9 +205,9 @@ macro_rules! absent {
 
 absent! {
     __cudaGetKernel __cudaInitModule __cudaLaunchKernel __cudaLaunchKernel_ptsz __cudaPopCallConfiguration
-    __cudaPushCallConfiguration cudaDeviceGetAttribute cudaFree cudaFreeAsync cudaFreeAsync_ptsz cudaFuncGetAttributes
-    cudaFuncSetAttribute cudaGetDevice cudaGetDeviceCount cudaGetErrorName cudaGetErrorString cudaGetLastError
+    __cudaPushCallConfiguration cudaDeviceGetAttribute cudaFree cudaFreeAsync cudaFreeAsync_ptsz
+    cudaFuncGetAttributes cudaFuncSetAttribute cudaGetDevice cudaGetDeviceCount cudaGetErrorName cudaGetErrorString cudaGetLastError
     cudaLaunchKernel cudaMalloc cudaMallocAsync cudaMallocAsync_ptsz cudaMemsetAsync cudaMemsetAsync_ptsz
-    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaPeekAtLastError cudaSetDevice cudaStreamSynchronize
-    cudaStreamSynchronize_ptsz
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaPeekAtLastError cudaSetDevice
+    cudaStreamSynchronize cudaStreamSynchronize_ptsz
 }

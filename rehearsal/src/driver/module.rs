@@ -119,7 +119,7 @@ export! {
         let function = function_mut(driver, function)?;
         if attribute == MAX_DYNAMIC_SHARED {
             function.shared_most = u32::try_from(value).ok().filter(|_| value <= SHARED_MOST).ok_or_else(|| {
-                let why = format!("{} asks for {value} bytes of shared memory of {SHARED_MOST}", function.what);
+                let why = format!("{} asks for {value} bytes of shared memory", function.what);
                 Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, why)
             })?;
         }

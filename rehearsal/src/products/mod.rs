@@ -306,8 +306,8 @@ export! {
     /// Products of a batch at regular distances, in f32.
     fn cublasSgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
-        ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int, stride_c: c_longlong,
-        batch: c_int) Context |driver|
+        ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
+        stride_c: c_longlong, batch: c_int) Context |driver|
     {
         let given = [(op_a, a, F32, lda, stride_a), (op_b, b, F32, ldb, stride_b),
             (0, c.cast_const(), F32, ldc, stride_c)];
@@ -317,8 +317,8 @@ export! {
     /// Products of a batch at regular distances, in f64.
     fn cublasDgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
-        ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int, stride_c: c_longlong,
-        batch: c_int) Context |driver|
+        ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
+        stride_c: c_longlong, batch: c_int) Context |driver|
     {
         let given = [(op_a, a, F64, lda, stride_a), (op_b, b, F64, ldb, stride_b),
             (0, c.cast_const(), F64, ldc, stride_c)];

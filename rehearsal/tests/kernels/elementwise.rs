@@ -61,7 +61,9 @@ const BINARY: [Binary; 6] = [
     ("bminimum", f64::min),
 ];
 
-const COMPARISONS: [(&str, fn(f64, f64) -> bool); 6] = [
+type Comparison = (&'static str, fn(f64, f64) -> bool);
+
+const COMPARISONS: [Comparison; 6] = [
     ("eq", |x, y| x == y),
     ("ne", |x, y| x != y),
     ("lt", |x, y| x < y),
