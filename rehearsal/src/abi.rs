@@ -43,9 +43,9 @@ pub struct Thread {
     pub linear: u32,
     /// Where the kernel goes on; 0 is its beginning.
     pub resume: i32,
-    /// One of [`Waits`].
+    /// One of [`waits`].
     pub waits: i32,
-    /// What a warp operation is given: one of [`WarpOp`] ...
+    /// What a warp operation is given: one of [`warp_op`] ...
     pub op: i32,
     /// ... the lanes that take part ...
     pub mask: u32,

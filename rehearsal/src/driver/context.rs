@@ -159,6 +159,27 @@ export! {
         give(total, usage.total as usize)
     }
 
+    /// The pool that a card's allocations come from: the card's number, from 1.
+    fn cuDeviceGetMemPool(pool: *mut usize, device: c_int) Nothing |_| {
+        give(pool, device as usize + 1)
+    }
+
+    /// The most bytes of a pool that were used at once (`USED_MEM_HIGH`); it has no other attributes.
+    fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) Nothing |_| {
+        match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
+            (Some(usage), USED_MEM_HIGH) => give(value, usage.held_peak),
+            _ => Err(no_pool(pool, attribute)),
+        }
+    }
+
+    /// Begins the count of `USED_MEM_HIGH` anew on a card; here it goes on, as the report's does.
+    fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, _value: *mut u64) Nothing |_| {
+        match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
+            (Some(_), USED_MEM_HIGH) => Ok(()),
+            _ => Err(no_pool(pool, attribute)),
+        }
+    }
+
     /// An error's name.
     fn cuGetErrorName(error: c_int, name: *mut *const c_char) Nothing |_| {
         let entry = named(error)?;
@@ -170,6 +191,13 @@ export! {
         let entry = named(error)?;
         give(text, entry.3.as_ptr())
     }
+}
+
+/// `CU_MEMPOOL_ATTR_USED_MEM_HIGH`.
+const USED_MEM_HIGH: c_int = 8;
+
+fn no_pool(pool: usize, attribute: c_int) -> Refusal {
+    Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, format!("attribute {attribute} of the memory pool {pool}"))
 }
 
 fn named(error: c_int) -> Result<&'static crate::codes::Code, Refusal> {

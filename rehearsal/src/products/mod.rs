@@ -1,5 +1,5 @@
 //! cuBLAS: the products that Candle asks for, with the checks that cuBLAS makes. A product is work on its
-//! handle's stream like a kernel; [`multiply`] computes it.
+//! handle's stream like a kernel; `multiply` computes it.
 //!
 //! Sums are f32 (f64 for doubles) and rounded once, as with `CUBLAS_COMPUTE_32F`, which is what Candle uses
 //! unless told to reduce precision; `CUBLAS_COMPUTE_16F` rounds every partial sum to f16, as a card without
