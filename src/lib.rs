@@ -20,7 +20,7 @@
 //! - [`cli`]: one file a command.
 //!
 //! Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
-//! is the way between host and device; `products` are matrix products that a card does together with what is before or after.
+//! is the way between host and device; `fused` is what a card does in one kernel and others in several.
 
 pub mod attention;
 pub mod chat;
@@ -29,9 +29,9 @@ pub mod data;
 pub mod engine;
 pub mod eval;
 pub mod figures;
+mod fused;
 pub mod lens;
 pub mod model;
-mod products;
 pub mod progress;
 pub mod prompt;
 pub mod selftest;

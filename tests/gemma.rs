@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use palimpsest::attention::{MassObserver, Masses};
 use palimpsest::model::fetch::ModelStore;
 
-use crate::parity::reference::{TokensFile, reference};
+use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, engine, greedy, numbers};
 
 /// The model's file, fetched if need be.
@@ -18,6 +18,12 @@ pub fn file() -> Option<PathBuf> {
     }
     let files = ModelStore::open().unwrap().resolve("gemma3-270m").unwrap();
     Some(files.paths().remove(0))
+}
+
+#[test]
+fn masses_and_logits_over_one_window_are_those_of_transformers() {
+    let Some(path) = file() else { return };
+    assert_real("gemma3-512", &engine(&path, 256));
 }
 
 #[test]

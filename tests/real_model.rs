@@ -19,7 +19,7 @@ use palimpsest::eval::runner::{ProbeOutcome, Subject};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
 use serde::Deserialize;
 
-use crate::parity::reference::{TokensFile, reference};
+use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, fixture, numbers};
 
 /// Tokens of prompt and answer together.
@@ -73,6 +73,12 @@ fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of
     let generated = engine.decode(cache, &logits, &sampling, &[], &mut |_| true).unwrap();
     let expected: Vec<u32> = reference("smollm2-2k", "greedy").to_vec1().unwrap();
     assert_eq!(generated.tokens, expected);
+}
+
+#[test]
+fn masses_and_logits_over_the_shorter_prompt_are_those_of_transformers() {
+    let Some(mut model) = model() else { return };
+    assert_real("smollm2-512", model.parts(0).unwrap().engine);
 }
 
 #[derive(Deserialize)]

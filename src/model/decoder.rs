@@ -10,7 +10,7 @@ use super::layers::{Linear, Phase, RmsNorm};
 use super::past::Past;
 use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
 use crate::attention::Observer;
-use crate::products::Own;
+use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
 

@@ -11,11 +11,11 @@ use crate::model::{AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, La
 
 /// Rows of a block of the attention that is made of matrix products.
 const BLOCK_ROWS: usize = 512;
-/// Bytes read and written for a score of it in half precision: the product, in f32, 4, maximum 4, less the maximum 8,
-/// exponential 8, sum 4, to bf16 6, the product with values 2.
-const SCORE_BYTES: f64 = 36.0;
-/// The same in f32, as the observer's scores always are: product 4, maximum 4, less it 8, exponential 8, sum 4, product 4.
-const SCORE_BYTES_F32: f64 = 32.0;
+/// Bytes read and written for a score of it in half precision, on a CUDA card: the product, in f32, 4, maximum and sum 4, the
+/// weight 4 and, in half precision, 2, the product with values 2.
+const SCORE_BYTES: f64 = 16.0;
+/// The same in f32, as the observer's scores always are: product 4, maximum and sum 4, weight 8, product 4.
+const SCORE_BYTES_F32: f64 = 20.0;
 /// Tokens of a block of the delta rule, and operations a token and head of its triangle's inverse: of a block 2 products of 32
 /// by 32, twice 2 of 16 by 16, and four times 6 of 16 by 16 under masks.
 const RULE_BLOCK: f64 = 64.0;
@@ -277,14 +277,14 @@ mod tests {
         let expert = 3 * 2880 * 2880 + 2 * 2880 + 2880;
         let all = moe.layers[0].parameters(moe.hidden) as f64;
         assert_eq!(windowed.weights(), all - 28.0 * f64::from(expert));
-        // Keys and values, and 36 bytes a score.
-        let a_token = 2.0 * 2.0 * 8.0 * 64.0 + 36.0 * 64.0;
+        // Keys and values, and 16 bytes a score.
+        let a_token = 2.0 * 2.0 * 8.0 * 64.0 + 16.0 * 64.0;
         assert_eq!(windowed.token_cache(10_000, Kernel::Blocks).bytes, 128.0 * a_token);
         assert_eq!(full.token_cache(10_000, Kernel::Blocks).bytes, 10_000.0 * a_token);
         assert_eq!(full.token_cache(10_000, Kernel::Fused).bytes, 10_000.0 * 2.0 * 2.0 * 8.0 * 64.0);
         let llama = spec("llama-3.1-8b-instruct");
         let layer = LayerWork::new(&llama.layers[0], llama.hidden, 4);
-        assert_eq!(layer.token_cache(1, Kernel::Blocks).bytes, 4.0 * 2.0 * 8.0 * 128.0 + 32.0 * 32.0);
+        assert_eq!(layer.token_cache(1, Kernel::Blocks).bytes, 4.0 * 2.0 * 8.0 * 128.0 + 20.0 * 32.0);
     }
 
     #[test]

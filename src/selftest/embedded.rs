@@ -153,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn references_have_what_is_compared_in_f32_and_in_bf16() -> Result<(), SelfTestError> {
+    fn references_have_what_is_compared_in_f32_and_in_half_precision() -> Result<(), SelfTestError> {
         for checkpoint in &CHECKPOINTS {
             let (prompt, reference) = (checkpoint.prompt()?, checkpoint.reference()?);
             assert_eq!((prompt.tokens.len(), prompt.logits), (151, 16), "{}", checkpoint.name);
             assert_eq!(reference.greedy()?.len(), 64, "{}", checkpoint.name);
             assert_eq!(prompt.observer()?.rows().len(), 2, "{}", checkpoint.name);
-            for dtype in [DType::F32, DType::BF16] {
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
                 let numbers = reference.numbers(dtype)?.unwrap_or_default();
                 assert!(
                     numbers.contains_key("logits") && numbers.contains_key("mass"),

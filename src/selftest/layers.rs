@@ -446,6 +446,21 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let schedule = Schedule::of(&Device::Cpu, true);
+        for dtype in [DType::BF16, DType::F16] {
+            for kind in kinds(true)? {
+                let time = Duration::from_secs(600);
+                let result = run(&kind, (&Device::Cpu, dtype), &schedule, time, &|_| true)?;
+                assert!(result.sound && result.trials.len() == 1, "{result:?}");
+                println!("{} in {}: {:?}", kind.name, result.dtype, result.agreement);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_layer_whose_logits_or_masses_are_off_is_not_sound() -> Result<(), Box<dyn std::error::Error>> {
         let numbers = |logit: f32, mass: f32| {
             Numbers::from([("logits", vec![1.0, -2.0, logit]), ("mass", vec![0.5, mass])])

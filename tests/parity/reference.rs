@@ -97,6 +97,19 @@ pub fn assert_f32(what: &str, found: &Numbers, expected: &Numbers) {
     }
 }
 
+/// Fails where a real model's numbers over 512 tokens, of which the reference keeps the logits of some ids, are not those of
+/// transformers. Measured: logits 8e-5, masses 6e-7.
+pub fn assert_real(name: &str, engine: &Engine) {
+    let file = TokensFile::of(name);
+    let (mut found, _) = traced(engine, &file);
+    let ids: Vec<u32> = reference(name, "logit_ids").to_vec1().unwrap();
+    let vocab = found["logits"].len() / 16;
+    let some = found["logits"].chunks(vocab).flat_map(|row| ids.iter().map(|&id| row[id as usize]));
+    let some = some.collect();
+    found.insert("logits", some);
+    assert_f32(name, &found, &expected(name, ""));
+}
+
 #[test]
 fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_size() {
     for name in TINY {
@@ -116,16 +129,21 @@ fn logits_and_masses_are_those_of_transformers_and_of_each_other_at_every_chunk_
 }
 
 #[test]
-fn in_bf16_we_are_as_close_to_f32_as_transformers_in_bf16_is() {
+fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
     for name in TINY {
         let file = TokensFile::of(name);
-        let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
-        let engine = engine_in(&fixture(name), 37, DType::BF16);
-        let (ours, _) = traced(&engine, &file);
-        let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-        let experts = engine.decoder().spec().layers.iter().any(experts);
-        for compared in rule::in_half(&ours, &exact, &theirs, experts) {
-            assert!(compared.holds(), "{name}: {compared:?}");
+        let exact = expected(name, "");
+        for (dtype, suffix) in [(DType::BF16, "_bf16"), (DType::F16, "_f16")] {
+            let theirs = expected(name, suffix);
+            let engine = engine_in(&fixture(name), 37, dtype);
+            let (ours, _) = traced(&engine, &file);
+            let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
+            let experts = engine.decoder().spec().layers.iter().any(experts);
+            let compared = rule::in_half(&ours, &exact, &theirs, experts.then_some(16));
+            assert!(!compared.is_empty());
+            for compared in compared {
+                assert!(compared.holds(), "{name} in {dtype:?}: {compared:?}");
+            }
         }
     }
 }

@@ -167,15 +167,18 @@ export! {
     /// The most bytes of a pool that were used at once (`USED_MEM_HIGH`); it has no other attributes.
     fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) Nothing |_| {
         match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
-            (Some(usage), USED_MEM_HIGH) => give(value, usage.held_peak),
+            (Some(usage), USED_MEM_HIGH) => give(value, usage.held_mark),
             _ => Err(no_pool(pool, attribute)),
         }
     }
 
-    /// Begins the count of `USED_MEM_HIGH` anew on a card; here it goes on, as the report's does.
+    /// Begins `USED_MEM_HIGH` anew from what is in use, the one value being 0; the report's peak goes on.
     fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, _value: *mut u64) Nothing |_| {
-        match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
-            (Some(_), USED_MEM_HIGH) => Ok(()),
+        match (memory().devices.get_mut(pool.wrapping_sub(1)), attribute) {
+            (Some(usage), USED_MEM_HIGH) => {
+                usage.held_mark = usage.held;
+                Ok(())
+            }
             _ => Err(no_pool(pool, attribute)),
         }
     }

@@ -85,6 +85,8 @@ pub struct Usage {
     pub held: u64,
     /// The most `held` ever was.
     pub held_peak: u64,
+    /// The same since the pool's mark was last set.
+    pub held_mark: u64,
     /// Allocations.
     pub allocations: u64,
     /// Allocations that did not fit.
@@ -165,6 +167,7 @@ impl Memory {
             };
             usage.held = held;
             usage.held_peak = usage.held_peak.max(held);
+            usage.held_mark = usage.held_mark.max(held);
             usage.live += bytes;
             usage.peak = usage.peak.max(usage.live);
             usage.allocations += 1;

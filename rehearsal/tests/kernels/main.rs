@@ -5,7 +5,8 @@
 //!
 //! The modules are those of a CUDA build: `REHEARSAL_PTX=target/release/build/candle-kernels-HASH/out cargo
 //! test -p rehearsal`. Without the variable these tests say that they are skipped. `launched.txt` lists the
-//! kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints.
+//! kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints. palimpsest's own kernels lie
+//! beside their source and are always tried.
 
 #[path = "../card/mod.rs"]
 mod card;
@@ -13,6 +14,7 @@ mod element;
 mod elementwise;
 mod index;
 mod layout;
+mod own;
 mod quantised;
 mod reduce;
 
@@ -36,7 +38,12 @@ impl Candle {
             eprintln!("skipped: REHEARSAL_PTX does not name the folder of Candle's .ptx modules");
             return None;
         };
-        Some(Self { card: Card::new(0), folder: folder.into(), tried: RefCell::default() })
+        Some(Self::of(folder.into()))
+    }
+
+    /// With the modules of a folder.
+    fn of(folder: std::path::PathBuf) -> Self {
+        Self { card: Card::new(0), folder, tried: RefCell::default() }
     }
 
     /// Loads kernels of a module.
@@ -100,7 +107,13 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
     index::check(&mut candle);
     reduce::check(&mut candle);
     quantised::check(&mut candle);
+    own::check(&mut candle);
     let tried = candle.tried.borrow();
     let missed: Vec<_> = include_str!("launched.txt").lines().filter(|name| !tried.contains(*name)).collect();
     assert!(missed.is_empty(), "launched by palimpsest and not tried here: {}", missed.join(" "));
+}
+
+#[test]
+fn our_own_kernels_do_what_they_are_named_for() {
+    own::check(&mut Candle::of("no modules are loaded".into()));
 }

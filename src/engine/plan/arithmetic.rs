@@ -55,6 +55,11 @@ fn streams(wish: &Wish, device: DeviceName) -> bool {
     device == DeviceName::Cpu && wish.dtype == DType::F32
 }
 
+/// Whether a device has kernels of our own for what takes others several operations ([`crate::fused`]).
+fn fuses(device: DeviceName) -> bool {
+    matches!(device, DeviceName::Cuda(_))
+}
+
 /// Bytes of a layer's widest moment, for a chunk of `l` tokens.
 pub fn layer_activations(
     spec: &DecoderSpec,
@@ -67,24 +72,25 @@ pub fn layer_activations(
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => {
-            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, BLOCK_ROWS.min(l)) };
+            let rows = BLOCK_ROWS.min(l);
+            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, rows, device) };
             l * attention_width(a, size) + scores
         }
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
     };
     let feed_forward = match &layer.feed_forward {
-        FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size),
+        FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
         FeedForwardSpec::Experts(e) => {
             // At worst every token goes to one expert, and its picks' inputs and outputs lie beside it, then their outputs
             // before and after they are weighed in f32; the sum and the router's logits, too.
-            let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size));
+            let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size, device));
             let picks = n(e.per_token) * hidden * (2 * size).max(8);
-            let routed = mlp_width(&e.expert, size) + picks;
+            let routed = mlp_width(&e.expert, size, device) + picks;
             l * (routed.max(shared) + hidden * size + hidden * 4 + 2 * n(e.experts) * 4)
         }
     };
-    // The residual stream, what was normed of it, and a sum; norms of half precision are in f32.
-    let stream = 3 * hidden * size + if size < 4 { hidden * 4 } else { 0 };
+    // The residual stream, what was normed of it, and a sum; norms of half precision may go through f32.
+    let stream = 3 * hidden * size + if size < 4 && !fuses(device) { hidden * 4 } else { 0 };
     mixer.max(feed_forward) + l * stream
 }
 
@@ -97,8 +103,9 @@ fn attention_width(a: &AttentionSpec, size: u64) -> u64 {
 }
 
 /// Bytes a token: gate, up, the activation and the product.
-fn mlp_width(mlp: &MlpSpec, size: u64) -> u64 {
+fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     let copies = match mlp.activation {
+        _ if fuses(device) => 3,
         Activation::Silu | Activation::GeluTanh => 4,
         Activation::Clamped { .. } => 6,
     };
@@ -116,13 +123,18 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     l * token + blocks
 }
 
-/// Bytes of a block of scores of `rows` rows in the kernel of matrix products: the scores, their exponentials and
-/// one intermediate in f32. Keys and values are read where they lie.
-fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64) -> u64 {
+/// Bytes of a score in the kernel of matrix products, whose weights are of `size` bytes: the score in f32 and its weight; without
+/// kernels of our own the score, its exponential and one intermediate, all in f32.
+fn score_bytes(size: u64, device: DeviceName) -> u64 {
+    if fuses(device) { 4 + size } else { 3 * 4 }
+}
+
+/// Bytes of a block of scores of `rows` rows. Keys and values are read where they lie.
+fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64, device: DeviceName) -> u64 {
     let heads = n(a.heads);
     let seen = a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)));
     let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen.max(1));
-    3 * heads * rows * keys * 4
+    heads * rows * keys * score_bytes(wish.dtype.size_in_bytes() as u64, device)
 }
 
 /// Sums that the observer holds for a layer until the end.
@@ -151,10 +163,10 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
             // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
             let rows = BLOCK_ROWS.min(n(wish.context));
             let keys = BLOCK_KEYS.min(n(wish.context));
-            let scores = 3 * SCORES.min(n(a.heads) * rows * keys) * 4;
+            let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
             let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + SPANS * 8);
             let sums = scores + of_keys;
-            sums.saturating_sub(score_block(a, wish, rows))
+            sums.saturating_sub(score_block(a, wish, rows, device))
         }
         MixerSpec::DeltaNet(d) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));

@@ -4,6 +4,7 @@ use candle_core::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;
 
+use crate::fused::{self, Gate};
 use crate::model::Activation;
 use crate::simd::sigmoid;
 
@@ -18,20 +19,15 @@ impl Activation {
             gate.inplace_op2(&up.contiguous()?, &Gated(self))?;
             return Ok(gate);
         }
-        self.in_operations(&gate, up)
+        fused::gated(self.gate(), &gate, up)
     }
 
-    /// The same in Candle's operations, for any device and dtype.
-    fn in_operations(self, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    fn gate(self) -> Gate {
         match self {
-            Activation::Silu => gate.silu()? * up,
-            // Candle's `gelu` is the tanh approximation.
-            Activation::GeluTanh => gate.gelu()? * up,
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
             Activation::Clamped { alpha, limit } => {
-                let gate = gate.minimum(limit)?;
-                let up = up.clamp(-limit, limit)?;
-                let glu = (&gate * candle_nn::ops::sigmoid(&(&gate * alpha)?)?)?;
-                (up + 1.0)? * glu
+                Gate::Clamped { alpha: alpha as f32, limit: limit as f32 }
             }
         }
     }
@@ -143,7 +139,7 @@ mod tests {
                 let gate = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;
                 let up = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;
                 let (g, u) = (gate.flatten_all()?.to_vec1::<f32>()?, up.flatten_all()?.to_vec1::<f32>()?);
-                let candle = activation.in_operations(&gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
+                let candle = fused::gated(activation.gate(), &gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
                 let found = activation.gated(gate, &up)?.flatten_all()?.to_vec1::<f32>()?;
                 for i in 0..g.len() {
                     let exact = definition(f64::from(g[i]), f64::from(u[i]));

@@ -8,6 +8,7 @@ use super::delta_rule::{self, Inputs};
 use super::{Linear, Linears, Phase};
 use crate::attention::delta::normalised_by;
 use crate::attention::{DeltaSite, Observer};
+use crate::fused;
 use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
 use crate::model::past::Past;
@@ -67,8 +68,7 @@ impl DeltaNet {
     fn project(&self, x: &Tensor, phase: Phase) -> Result<(Projected, Tensor)> {
         let [qkv, z, b, a] = self.inputs.forward(x, phase)?.parts;
         let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
-        let step = a.to_dtype(DType::F32)?.broadcast_add(&self.dt_bias)?;
-        let g = softplus(&step)?.broadcast_mul(&self.rate)?;
+        let g = fused::decay(&a, &self.dt_bias, &self.rate)?;
         Ok((Projected { qkv, g, beta }, z))
     }
 
@@ -105,12 +105,8 @@ impl DeltaNet {
 
     /// Norms each head of what was read (l, value_heads, value_dim) and gates it by `z` (l, values).
     fn close(&self, z: &Tensor, out: &Tensor) -> Result<Tensor> {
-        let (l, dtype) = (z.dim(0)?, z.dtype());
-        let z = z.to_dtype(DType::F32)?.reshape(out.dims())?;
-        let out = out.contiguous()?;
-        let normed = candle_nn::ops::rms_norm(&out, &self.norm, self.eps as f32)?;
-        let out = transfer::unrecorded(normed, &[&out])?.mul(&z.silu()?)?;
-        out.reshape((l, self.spec.values()))?.to_dtype(dtype)
+        let gated = fused::gated_norm(out, &self.norm, self.eps as f32, &z.reshape(out.dims())?)?;
+        gated.reshape((z.dim(0)?, self.spec.values()))
     }
 
     /// Causal convolution of each channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also
@@ -132,16 +128,6 @@ impl DeltaNet {
         };
         Ok((mixed.silu()?.to_dtype(x.dtype())?, next))
     }
-}
-
-/// ln(1 + e^x), f32, exact where e^x is too small to be added to 1.
-fn softplus(x: &Tensor) -> Result<Tensor> {
-    let y = x.abs()?.neg()?.exp()?; // at most 1
-    let sum = (&y + 1.0)?;
-    let kept = (&sum - 1.0)?; // what is left of y in 1 + y; ln(1 + y) is ln(sum) corrected by what was lost
-    let lost_all = kept.eq(0f32)?;
-    let log = lost_all.where_cond(&y, &((sum.log()? * &y)? / &kept)?)?;
-    x.relu()? + log
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use candle_core::{Result, Tensor};
 
 use super::Phase;
 use crate::attention::delta::{self, Blocks, block_length, blocked};
-use crate::products::Own;
+use crate::fused::products::Own;
 use crate::stats;
 use crate::transfer;
 

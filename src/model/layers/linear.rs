@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::packed::{PANEL, PackedWeight};
 use super::{Phase, product};
-use crate::products::Own;
+use crate::fused::products::Own;
 use crate::stats;
 use crate::transfer::cpu_kernels;
 

@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::NormSpec;
-use crate::transfer;
+use crate::fused;
 
 mod activation;
 mod attention;
@@ -53,8 +53,6 @@ impl RmsNorm {
 
     /// (..., width) -> (..., width)
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let dtype = x.dtype();
-        let x = x.to_dtype(self.factor.dtype())?.contiguous()?;
-        transfer::unrecorded(candle_nn::ops::rms_norm(&x, &self.factor, self.eps)?, &[&x])?.to_dtype(dtype)
+        fused::rms_norm(x, &self.factor, self.eps)
     }
 }

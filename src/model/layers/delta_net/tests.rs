@@ -168,15 +168,3 @@ fn in_half_precision_the_block_stays_near_its_definition() {
     let apart = apart(&found, &plain(&x));
     assert!(apart < 1e-2, "{apart:e}");
 }
-
-#[test]
-fn softplus_is_exact_from_far_below_to_far_above_zero() {
-    let x = [-80f32, -30.0, -17.5, -9.0, -1.0, -1e-3, 0.0, 0.5, 3.0, 20.0, 90.0];
-    let found = softplus(&Tensor::new(&x, &Device::Cpu).unwrap()).unwrap().to_vec1::<f32>().unwrap();
-    for (x, found) in x.iter().zip(found) {
-        let x = f64::from(*x);
-        let expected = x.max(0.0) + (-x.abs()).exp().ln_1p();
-        let relative = (f64::from(found) - expected).abs() / expected;
-        assert!(relative < 1e-6, "softplus({x}) = {found:e}, not {expected:e}");
-    }
-}

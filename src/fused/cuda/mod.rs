@@ -1,0 +1,327 @@
+//! The same by kernels of our own and by cuBLAS. Built with the feature `cuda` only.
+//!
+//! The kernels are in `fused.cu`, and are handed to the driver as the PTX made of it, which it compiles for its card.
+
+use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use candle_core::cuda_backend::{CudaDType, WrapErr};
+use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
+use half::{bf16, f16};
+
+use super::Gate;
+use super::softmax::Ends;
+
+pub(super) mod products;
+
+const PTX: &str = include_str!("fused.ptx");
+
+/// Threads of a block at most, as many as any card runs; `fused.cu` relies on no more.
+const THREADS: usize = 1024;
+
+/// Whole warps for `n` elements.
+fn threads(n: usize) -> u32 {
+    n.next_multiple_of(32).clamp(32, THREADS) as u32
+}
+
+/// A pointer that a kernel is given; the tensor that it points into must be held until the kernel is launched. What is freed
+/// later than that waits for the kernel, since a card has one stream.
+#[derive(Clone, Copy)]
+struct Pointer(u64);
+
+/// Where kernels are told that there is nothing.
+const NOTHING: Pointer = Pointer(0);
+
+impl Pointer {
+    /// To the first element of a contiguous tensor of `T` on `device`.
+    fn to<T: CudaDType + DeviceRepr + WithDType>(tensor: &Tensor, device: &CudaDevice) -> Result<Self> {
+        let (storage, layout) = tensor.storage_and_layout();
+        match &*storage {
+            Storage::Cuda(storage) if layout.is_contiguous() && storage.device.id() == device.id() => {
+                let slice = storage.as_cuda_slice::<T>()?.slice(layout.start_offset()..);
+                let stream = device.cuda_stream();
+                let (pointer, _) = slice.device_ptr(&stream);
+                Ok(Pointer(pointer))
+            }
+            _ => candle_core::bail!(
+                "This is a bug: a kernel for {:?} was given a tensor of shape {:?} and strides {:?} on {:?}",
+                device.id(),
+                layout.dims(),
+                layout.stride(),
+                storage.device().location()
+            ),
+        }
+    }
+}
+
+/// Launches the kernel `name` of `fused.cu` on `blocks` of `threads`; it writes all of a new tensor of `shape`, its last
+/// argument.
+///
+/// # Safety
+/// The arguments that `push` gives must be the others of that kernel, and hold all that it reads for that many blocks.
+unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
+    device: &CudaDevice,
+    name: &str,
+    (blocks, threads): ((usize, usize), u32),
+    shape: impl Into<Shape>,
+    arguments: &[Argument],
+) -> Result<Tensor> {
+    let shape = shape.into();
+    let (Ok(x), Ok(y)) = (u32::try_from(blocks.0), u32::try_from(blocks.1)) else {
+        candle_core::bail!("{name}: {blocks:?} blocks are more than a card counts")
+    };
+    let function = device.get_or_load_custom_func(name, "palimpsest", PTX)?;
+    // SAFETY: the kernel writes every element.
+    let out = unsafe { device.alloc::<T>(shape.elem_count())? };
+    let stream = device.cuda_stream();
+    let (pointer, sync) = out.device_ptr(&stream);
+    let mut call = function.builder();
+    for argument in arguments {
+        match argument {
+            Argument::Pointer(Pointer(address)) => call.arg(address),
+            Argument::Unsigned(x) => call.arg(x),
+            Argument::Long(x) => call.arg(x),
+            Argument::Int(x) => call.arg(x),
+            Argument::Float(x) => call.arg(x),
+        };
+    }
+    call.arg(&pointer);
+    let config = LaunchConfig { grid_dim: (x, y, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
+    // SAFETY: the caller's.
+    unsafe { call.launch(config) }.w()?;
+    drop(sync);
+    let storage = CudaStorage::wrap_cuda_slice(out, device.clone());
+    Ok(Tensor::from((Storage::Cuda(storage), shape)))
+}
+
+/// An argument of a kernel, by its type in C.
+enum Argument {
+    Pointer(Pointer),
+    Unsigned(u32),
+    Long(i64),
+    Int(i32),
+    Float(f32),
+}
+
+use Argument::{Float, Int, Long, Unsigned};
+
+impl From<Pointer> for Argument {
+    fn from(pointer: Pointer) -> Self {
+        Argument::Pointer(pointer)
+    }
+}
+
+/// What a kernel's name ends with for a dtype.
+fn suffix(dtype: DType) -> Result<&'static str> {
+    match dtype {
+        DType::F32 => Ok("f32"),
+        DType::F16 => Ok("f16"),
+        DType::BF16 => Ok("bf16"),
+        other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
+    }
+}
+
+/// Runs `$body` with `$t` as the Rust type of a dtype.
+macro_rules! typed {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            DType::F16 => {
+                type $t = f16;
+                $body
+            }
+            DType::BF16 => {
+                type $t = bf16;
+                $body
+            }
+            other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
+        }
+    };
+}
+
+/// Scores of a block of keys, from key `first` on.
+pub(super) struct Block<'a> {
+    /// f32 (kv_heads, group * r, n).
+    pub scores: &'a Tensor,
+    /// u32 (2, r): where the keys of each of the r rows start and where they end; `None` where all see all.
+    pub seen: Option<&'a Tensor>,
+    pub first: usize,
+    pub cap: Option<f32>,
+}
+
+impl Block<'_> {
+    /// See [`super::softmax::weigh`].
+    pub fn weigh(&self, earlier: Option<&Ends>, dtype: DType) -> Result<(Tensor, Ends)> {
+        let device = self.scores.device().as_cuda_device()?;
+        let (kv_heads, group_rows, n) = self.scores.dims3()?;
+        let rows = kv_heads * group_rows;
+        let (max_before, sum_before) = match earlier {
+            Some(ends) if ends.max.elem_count() == rows && ends.sum.elem_count() == rows => {
+                (Pointer::to::<f32>(&ends.max, device)?, Pointer::to::<f32>(&ends.sum, device)?)
+            }
+            Some(ends) => candle_core::bail!("sums of shape {:?} for {rows} rows", ends.sum.dims()),
+            None => (NOTHING, NOTHING),
+        };
+        let (seen, queries) = match self.seen {
+            Some(seen) if seen.dims() == [2, seen.dim(1)?] && rows.is_multiple_of(seen.dim(1)?) => {
+                (Pointer::to::<u32>(seen, device)?, seen.dim(1)?)
+            }
+            Some(seen) => candle_core::bail!("keys seen of shape {:?} for {rows} rows", seen.dims()),
+            None => (NOTHING, 1),
+        };
+        let scores = Pointer::to::<f32>(self.scores, device)?;
+        let common = || {
+            let cap = self.cap.unwrap_or(0.0);
+            [
+                scores.into(),
+                seen.into(),
+                Unsigned(queries as u32),
+                Long(self.first as i64),
+                Long(n as i64),
+                Float(cap),
+            ]
+        };
+        let kinds = 2 + usize::from(earlier.is_some());
+        let shape = (kinds, kv_heads, group_rows, 1);
+        let arguments: Vec<Argument> =
+            common().into_iter().chain([max_before.into(), sum_before.into()]).collect();
+        // SAFETY: a block a row of `scores`; `seen` has two numbers a query, of which there are a divisor of the rows, and what
+        // was before has a number a row.
+        let ends =
+            unsafe { launch::<f32>(device, "softmax_ends", ((rows, 1), threads(n)), shape, &arguments)? };
+        let ends = Ends::of(&ends)?;
+        let max = Pointer::to::<f32>(&ends.max, device)?;
+        let arguments: Vec<Argument> = common().into_iter().chain([max.into()]).collect();
+        // A thread does some 8.
+        let parts = n.div_ceil(8 * THREADS).clamp(1, 1 << 15);
+        let (name, grid) =
+            (format!("softmax_weights_{}", suffix(dtype)?), ((rows, parts), threads(n.div_ceil(8))));
+        // SAFETY: as above; the weights are as many as the scores, and there is a greatest score a row.
+        let weights =
+            typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, self.scores.shape(), &arguments)? });
+        Ok((weights, ends))
+    }
+}
+
+/// See [`super::softmax::close`].
+pub(super) fn close(
+    out: &Tensor,
+    ends: &Ends,
+    sinks: Option<&Tensor>,
+    heads: usize,
+    dtype: DType,
+) -> Result<Tensor> {
+    let device = out.device().as_cuda_device()?;
+    let (kv_heads, group_rows, d) = out.dims3()?;
+    let rows = kv_heads * group_rows;
+    if !rows.is_multiple_of(heads)
+        || [&ends.max, &ends.sum].iter().any(|t| t.elem_count() != rows)
+        || sinks.is_some_and(|s| s.elem_count() != heads)
+    {
+        candle_core::bail!(
+            "values of shape {:?} with sums of shape {:?} for {heads} heads",
+            out.dims(),
+            ends.sum.dims()
+        );
+    }
+    let queries = rows / heads;
+    let sinks = sinks.map_or(Ok(NOTHING), |sinks| Pointer::to::<f32>(sinks, device))?;
+    let arguments = [
+        Pointer::to::<f32>(out, device)?.into(),
+        Pointer::to::<f32>(&ends.max, device)?.into(),
+        Pointer::to::<f32>(&ends.sum, device)?.into(),
+        sinks.into(),
+        Unsigned(queries as u32),
+        Unsigned(d as u32),
+    ];
+    let name = format!("softmax_close_{}", suffix(dtype)?);
+    let (grid, shape) = (((rows, 1), threads(d)), (queries, heads, d));
+    // SAFETY: a block a row of `out`, as many numbers in `ends`, and a sink a head.
+    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, shape, &arguments) })
+}
+
+/// See [`super::rms_norm`].
+pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> {
+    let device = x.device().as_cuda_device()?;
+    let (dtype, width) = (x.dtype(), x.dim(candle_core::D::Minus1)?);
+    if factor.dims() != [width] || width == 0 {
+        candle_core::bail!("a norm of shape {:?} by factors of shape {:?}", x.dims(), factor.dims());
+    }
+    let mut name = format!("rms_norm_{}", suffix(dtype)?);
+    if factor.dtype() == DType::F32 && dtype != DType::F32 {
+        name += "_by_f32";
+    }
+    let grid = ((x.elem_count() / width, 1), threads(width));
+    let at = typed!(dtype, T => Pointer::to::<T>(x, device)?);
+    let by = typed!(factor.dtype(), T => Pointer::to::<T>(factor, device)?);
+    let arguments = [at.into(), by.into(), Unsigned(width as u32), Float(eps)];
+    if factor.dtype() != DType::F32 && factor.dtype() != dtype {
+        candle_core::bail!("a norm of {dtype:?} by factors of {:?}", factor.dtype());
+    }
+    // SAFETY: a block a row of `x`, as wide as `factor`, whose dtype is the one in the kernel's name.
+    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), &arguments) })
+}
+
+/// See [`super::gated`].
+pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    let device = gate.device().as_cuda_device()?;
+    if gate.dims() != up.dims() || gate.dtype() != up.dtype() {
+        candle_core::bail!("a gate of shape {:?} for values of shape {:?}", gate.dims(), up.dims());
+    }
+    let (kind, alpha, limit) = match kind {
+        Gate::Silu => (0, 0.0, 0.0),
+        Gate::GeluTanh => (1, 0.0, 0.0),
+        Gate::Clamped { alpha, limit } => (2, alpha, limit),
+    };
+    let n = gate.elem_count();
+    let name = format!("gated_{}", suffix(gate.dtype())?);
+    let (gate_at, up_at) =
+        typed!(gate.dtype(), T => (Pointer::to::<T>(gate, device)?, Pointer::to::<T>(up, device)?));
+    let arguments = [gate_at.into(), up_at.into(), Long(n as i64), Int(kind), Float(alpha), Float(limit)];
+    let grid = ((n.div_ceil(256).clamp(1, 1 << 16), 1), 256);
+    // SAFETY: `gate` and `up` have `n` elements each of the dtype in the kernel's name.
+    typed!(gate.dtype(), T => unsafe { launch::<T>(device, &name, grid, gate.shape(), &arguments) })
+}
+
+/// See [`super::gated_norm`].
+pub(super) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> Result<Tensor> {
+    let device = x.device().as_cuda_device()?;
+    let width = x.dim(candle_core::D::Minus1)?;
+    if factor.dims() != [width] || width == 0 || x.dims() != z.dims() {
+        candle_core::bail!(
+            "a norm of shape {:?} by factors of shape {:?} and a gate of shape {:?}",
+            x.dims(),
+            factor.dims(),
+            z.dims()
+        );
+    }
+    let name = format!("gated_norm_{}", suffix(z.dtype())?);
+    let grid = ((x.elem_count() / width, 1), threads(width));
+    let z_at = typed!(z.dtype(), T => Pointer::to::<T>(z, device)?);
+    let (x_at, factor) = (Pointer::to::<f32>(x, device)?, Pointer::to::<f32>(factor, device)?);
+    let arguments = [x_at.into(), factor.into(), z_at.into(), Unsigned(width as u32), Float(eps)];
+    // SAFETY: a block a row of `x` and `z`, as wide as `factor`; `z` has the dtype in the kernel's name.
+    typed!(z.dtype(), T => unsafe { launch::<T>(device, &name, grid, x.shape(), &arguments) })
+}
+
+/// See [`super::decay`].
+pub(super) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> {
+    let device = x.device().as_cuda_device()?;
+    let (columns, n) = (x.dim(candle_core::D::Minus1)?, x.elem_count());
+    if bias.dims() != [columns] || rate.dims() != [columns] || n == 0 {
+        candle_core::bail!(
+            "decays of shape {:?} with {:?} biases and {:?} rates",
+            x.dims(),
+            bias.dims(),
+            rate.dims()
+        );
+    }
+    let at = typed!(x.dtype(), T => Pointer::to::<T>(x, device)?);
+    let (bias, rate) = (Pointer::to::<f32>(bias, device)?, Pointer::to::<f32>(rate, device)?);
+    let arguments = [at.into(), bias.into(), rate.into(), Unsigned(columns as u32), Long(n as i64)];
+    let name = format!("decay_{}", suffix(x.dtype())?);
+    let grid = ((n.div_ceil(256), 1), 256);
+    // SAFETY: a thread for each of the `n` elements; a bias and a rate for each column.
+    unsafe { launch::<f32>(device, &name, grid, x.shape(), &arguments) }
+}

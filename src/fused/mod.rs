@@ -1,0 +1,120 @@
+//! What a CUDA card does in one launch and Candle's operations in several, or over matrices that need not be written: products
+//! that scale or add, the softmax over a block of scores, norms, gates and decays.
+//!
+//! Called by attention and by the decoder's layers. When a single token is generated a launch more or less counts, and when
+//! many are read a pass over the scores. Every function has a form in Candle's operations beside it, for the CPU and Metal,
+//! that computes the same. Sums are in f32 everywhere.
+
+use candle_core::{DType, Result, Tensor};
+
+use crate::transfer;
+
+#[cfg(feature = "cuda")]
+mod cuda;
+pub(crate) mod products;
+pub(crate) mod softmax;
+
+/// The root-mean-square norm of the last dimension: x / sqrt(mean(x^2) + eps) * `factor` (width), whose dtype is that of `x`
+/// (..., width) or f32; in the dtype of `x`.
+pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    #[cfg(feature = "cuda")]
+    if x.device().is_cuda() {
+        return cuda::rms_norm(&x, factor, eps);
+    }
+    let wide = x.to_dtype(factor.dtype())?;
+    let normed = candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())?;
+    transfer::unrecorded(normed, &[&x])
+}
+
+/// [`rms_norm`] of `x`, f32 (..., width), by `factor`, f32 (width), times silu(`z`), which has the shape of `x`; in the dtype of
+/// `z`.
+pub(crate) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> Result<Tensor> {
+    let x = x.contiguous()?;
+    #[cfg(feature = "cuda")]
+    if x.device().is_cuda() {
+        return cuda::gated_norm(&x, factor, eps, &z.contiguous()?);
+    }
+    let normed = candle_nn::ops::rms_norm(&x, factor, eps)?.mul(&z.to_dtype(DType::F32)?.silu()?)?;
+    transfer::unrecorded(normed.to_dtype(z.dtype())?, &[&x, z])
+}
+
+/// `rate` * softplus(`x` + `bias`) of `x` (l, columns), in f32, as are `rate` and `bias` (columns).
+pub(crate) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if x.device().is_cuda() {
+        return cuda::decay(&x.contiguous()?, bias, rate);
+    }
+    let step = x.to_dtype(DType::F32)?.broadcast_add(bias)?;
+    transfer::unrecorded(softplus(&step)?.broadcast_mul(rate)?, &[x])
+}
+
+/// ln(1 + e^x), f32, exact where e^x is too small to be added to 1.
+fn softplus(x: &Tensor) -> Result<Tensor> {
+    let y = x.abs()?.neg()?.exp()?; // at most 1
+    let sum = (&y + 1.0)?;
+    let kept = (&sum - 1.0)?; // what is left of y in 1 + y; ln(1 + y) is ln(sum) corrected by what was lost
+    let lost_all = kept.eq(0f32)?;
+    let log = lost_all.where_cond(&y, &((sum.log()? * &y)? / &kept)?)?;
+    x.relu()? + log
+}
+
+/// An activation of gated feed-forward blocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Gate {
+    /// silu(gate) * up
+    Silu,
+    /// gelu(gate) * up, gelu by its approximation with tanh
+    GeluTanh,
+    /// g * sigmoid(alpha * g) * (u + 1), where g is the gate, at most `limit`, and u is up, between -`limit` and `limit`
+    Clamped { alpha: f32, limit: f32 },
+}
+
+/// The gate's activation times `up`, element by element, both of one shape and dtype.
+pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if gate.device().is_cuda() {
+        return cuda::gated(kind, &gate.contiguous()?, &up.contiguous()?);
+    }
+    let made = match kind {
+        Gate::Silu => gate.silu()? * up,
+        // Candle's `gelu` is the approximation with tanh.
+        Gate::GeluTanh => gate.gelu()? * up,
+        Gate::Clamped { alpha, limit } => {
+            let gate = gate.minimum(limit)?;
+            let up = up.clamp(-limit, limit)?;
+            let glu = (&gate * candle_nn::ops::sigmoid(&(&gate * f64::from(alpha))?)?)?;
+            (up + 1.0)? * glu
+        }
+    }?;
+    transfer::unrecorded(made, &[gate, up])
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn softplus_is_exact_from_far_below_to_far_above_zero() -> Result<()> {
+        let x = [-80f32, -30.0, -17.5, -9.0, -1.0, -1e-3, 0.0, 0.5, 3.0, 20.0, 90.0];
+        let found = softplus(&Tensor::new(&x, &Device::Cpu)?)?.to_vec1::<f32>()?;
+        for (x, found) in x.iter().zip(found) {
+            let x = f64::from(*x);
+            let expected = x.max(0.0) + (-x.abs()).exp().ln_1p();
+            let relative = (f64::from(found) - expected).abs() / expected;
+            assert!(relative < 1e-6, "softplus({x}) = {found:e}, not {expected:e}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_kernels_that_are_handed_to_the_driver_were_made_of_the_source_beside_them() {
+        use sha2::{Digest, Sha256};
+        let (source, made) = (include_str!("cuda/fused.cu"), include_str!("cuda/fused.ptx"));
+        let digest: String = Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
+        let first = made.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&digest), "run scripts/fused_ptx.sh: {first}");
+    }
+}

@@ -1,0 +1,173 @@
+//! The softmax of rows of scores, a block of keys at a time.
+//!
+//! A row's greatest score so far and the sum of e^(score - max) are all that it takes to go on with the next block.
+
+use std::ops::Range;
+
+use candle_core::{D, DType, Device, Result, Tensor};
+
+use crate::transfer;
+
+/// Stands for minus infinity: finite, so that a row that has seen no key yet yields no NaN, and so low that e^(HIDDEN - x)
+/// is 0 for any score x.
+pub(crate) const HIDDEN: f32 = -1e30;
+
+/// Which keys rows see.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// By row.
+    ranges: Vec<Range<usize>>,
+    /// u32 (2, rows): where the ranges start and where they end. `None` until it is asked for.
+    tensor: std::cell::OnceCell<Tensor>,
+}
+
+impl Seen {
+    /// Of rows that see these keys each.
+    pub fn new(ranges: Vec<Range<usize>>) -> Self {
+        Seen { ranges, tensor: std::cell::OnceCell::new() }
+    }
+
+    /// From the first key that any row sees to the end of the last.
+    pub fn all(&self) -> Range<usize> {
+        let start = self.ranges.iter().map(|range| range.start).min().unwrap_or(0);
+        start..self.ranges.iter().map(|range| range.end).max().unwrap_or(0)
+    }
+
+    /// Whether every row sees every key of a block.
+    fn whole(&self, block: &Range<usize>) -> bool {
+        self.ranges.iter().all(|range| range.start <= block.start && range.end >= block.end)
+    }
+
+    /// On the device, sent there once. A context has fewer positions than u32 counts.
+    fn tensor(&self, device: &Device) -> Result<&Tensor> {
+        if let Some(tensor) = self.tensor.get() {
+            return Ok(tensor);
+        }
+        let starts = self.ranges.iter().map(|range| range.start as u32);
+        let ends = self.ranges.iter().map(|range| range.end as u32);
+        let tensor = transfer::upload(starts.chain(ends).collect(), (2, self.ranges.len()), device)?;
+        Ok(self.tensor.get_or_init(|| tensor))
+    }
+}
+
+/// What rows have seen so far, all (kv_heads, group * r, 1) in f32.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    /// The greatest score.
+    pub max: Tensor,
+    /// The sum of e^(score - max).
+    pub sum: Tensor,
+    /// What sums of before the last block are multiplied by, e^(max before - max); `None` for the first block.
+    pub factor: Option<Tensor>,
+}
+
+impl Ends {
+    /// Of a tensor (2 or 3, kv_heads, group * r, 1) of all of them.
+    pub(super) fn of(all: &Tensor) -> Result<Self> {
+        let factor = if all.dim(0)? > 2 { Some(all.get(2)?) } else { None };
+        Ok(Ends { max: all.get(0)?, sum: all.get(1)?, factor })
+    }
+}
+
+/// The weights e^(score - max) of `scores`, f32 (kv_heads, group * r, n), of the keys `block` in `dtype`, where `seen` has the
+/// r rows of each head and `max` is the greatest score up to here; and how the rows stand now. A score s counts as
+/// cap * tanh(s / cap) if there is a `cap`.
+pub(crate) fn weigh(
+    scores: Tensor,
+    seen: &Seen,
+    block: Range<usize>,
+    cap: Option<f32>,
+    earlier: Option<&Ends>,
+    dtype: DType,
+) -> Result<(Tensor, Ends)> {
+    let seen = if seen.whole(&block) { None } else { Some(seen) };
+    #[cfg(feature = "cuda")]
+    if scores.device().is_cuda() {
+        let seen = seen.map(|seen| seen.tensor(scores.device())).transpose()?;
+        let call = super::cuda::Block { scores: &scores, seen, first: block.start, cap };
+        return call.weigh(earlier, dtype);
+    }
+    let mut scores = scores;
+    let from = scores.clone();
+    if let Some(cap) = cap {
+        scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
+    }
+    let mask = seen.map(|seen| visible(seen, &block, scores.device())).transpose()?;
+    if let Some(mask) = &mask {
+        scores = chosen(mask, &scores, HIDDEN)?;
+    }
+    let block_max = scores.max_keepdim(D::Minus1)?;
+    let (max, factor) = match earlier {
+        None => (block_max, None),
+        Some(Ends { max, .. }) => {
+            let new = max.maximum(&block_max)?;
+            let factor = (max - &new)?.exp()?;
+            (new, Some(factor))
+        }
+    };
+    let mut weights = scores.broadcast_sub(&max)?.exp()?;
+    if let Some(mask) = &mask {
+        weights = chosen(mask, &weights, 0.0)?;
+    }
+    let block_sum = weights.sum_keepdim(D::Minus1)?;
+    let sum = match (earlier, &factor) {
+        (Some(Ends { sum, .. }), Some(factor)) => ((sum * factor)? + block_sum)?,
+        _ => block_sum,
+    };
+    // Two launches on a card.
+    let before: Vec<&Tensor> = std::iter::once(&from).chain(earlier.map(|ends| &ends.max)).collect();
+    let ends: Vec<&Tensor> = [&max, &sum].into_iter().chain(&factor).collect();
+    let ends = Ends::of(&transfer::unrecorded(Tensor::stack(&ends, 0)?, &before)?)?;
+    let weights = transfer::unrecorded(weights.to_dtype(dtype)?, &[&from, &ends.max])?;
+    Ok((weights, ends))
+}
+
+/// Whether row r of each head sees key n of a block: u8 (r, n).
+fn visible(seen: &Seen, block: &Range<usize>, device: &Device) -> Result<Tensor> {
+    let ranges = seen.tensor(device)?;
+    let rows = ranges.dim(1)?;
+    let keys = Tensor::arange(block.start as u32, block.end as u32, device)?.reshape((1, block.len()))?;
+    let border = |i: usize| ranges.get(i)?.reshape((rows, 1));
+    border(0)?.broadcast_le(&keys)? * border(1)?.broadcast_gt(&keys)?
+}
+
+/// `of` (kv_heads, group * r, n) where `mask` (r, n) is set, elsewhere `other`.
+fn chosen(mask: &Tensor, of: &Tensor, other: f32) -> Result<Tensor> {
+    let (kv_heads, rows, n) = of.dims3()?;
+    let by_row = of.reshape((kv_heads, rows / mask.dim(0)?, mask.dim(0)?, n))?;
+    let other = Tensor::full(other, (1, 1, 1, 1), of.device())?.broadcast_as(by_row.shape())?;
+    mask.broadcast_as(by_row.shape())?.where_cond(&by_row, &other)?.reshape((kv_heads, rows, n))
+}
+
+/// The rows' values `out`, f32 (kv_heads, group * r, d), divided by their sums, to which each head's sink, f32 (heads, 1), adds
+/// e^(sink - max): (r, heads, d) in `dtype`.
+pub(crate) fn close(
+    out: &Tensor,
+    ends: &Ends,
+    sinks: Option<&Tensor>,
+    heads: usize,
+    dtype: DType,
+) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if out.device().is_cuda() {
+        return super::cuda::close(out, ends, sinks, heads, dtype);
+    }
+    let (kv_heads, rows, d) = out.dims3()?;
+    let r = kv_heads * rows / heads;
+    let (total, _) = total(ends, sinks, heads)?;
+    let closed = out.broadcast_div(&total)?.to_dtype(dtype)?;
+    // (kv_heads, group * r, d) -> (heads, r, d) -> (r, heads, d)
+    let closed = closed.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()?;
+    transfer::unrecorded(closed, &[out, &ends.max])
+}
+
+/// The rows' sums with each head's sink, and the sink's share of them if there is one, both (kv_heads, group * r, 1).
+pub(crate) fn total(ends: &Ends, sinks: Option<&Tensor>, heads: usize) -> Result<(Tensor, Option<Tensor>)> {
+    let Some(sinks) = sinks else { return Ok((ends.sum.clone(), None)) };
+    let r = ends.sum.elem_count() / heads;
+    let sinks = sinks.broadcast_as((heads, r))?.contiguous()?.reshape(ends.sum.dims())?;
+    let sink = (sinks - &ends.max)?.exp()?;
+    let total = (&ends.sum + &sink)?;
+    let share = (sink / &total)?;
+    Ok((total, Some(share)))
+}
