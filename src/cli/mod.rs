@@ -21,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod data;
+mod driver;
 mod export;
 mod figures;
 mod import;
@@ -102,7 +103,7 @@ const STACK: usize = 8 << 20;
 fn command(command: Command) -> ExitCode {
     let stats = command.wants_stats().then(Recorder::new);
     show_warnings(stats.as_ref());
-    let done = match command {
+    let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Run(args) => run::run(args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
@@ -116,7 +117,7 @@ fn command(command: Command) -> ExitCode {
         Command::Data(args) => data::run(args),
         Command::Model(args) => model::run(args),
         Command::Selftest(args) => selftest::run(args),
-    };
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

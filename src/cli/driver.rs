@@ -1,0 +1,49 @@
+//! What a failing CUDA driver does to a command.
+//!
+//! After a call that failed a card can do nothing more, and `cudarc`, through which Candle calls the driver, then panics in some
+//! places where it could return the error. Such a panic is an error of the command here, in one line.
+
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+
+/// Runs a command; a panic of the driver's bindings is an error, and any other goes on.
+pub fn guarded(command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let told = panic::take_hook();
+    panic::set_hook(Box::new(move |info: &PanicHookInfo| {
+        if driver_error(info.payload()).is_none() {
+            told(info);
+        }
+    }));
+    // What the command left half-done in memory is not looked at again: it ends here.
+    let done = panic::catch_unwind(AssertUnwindSafe(command));
+    done.unwrap_or_else(|payload| match driver_error(&*payload) {
+        Some(what) => Err(anyhow::anyhow!(
+            "the CUDA driver failed: {what}. The card can do nothing more in this process; what was finished is kept. Start \
+             again, and if it fails again, look at what `nvidia-smi` and `dmesg` say of the card"
+        )),
+        None => panic::resume_unwind(payload),
+    })
+}
+
+/// The driver's error in what a panic says, such as `CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"`.
+fn driver_error(payload: &(dyn Any + Send)) -> Option<String> {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let (_, what) = text.or_else(|| payload.downcast_ref::<&str>().copied())?.split_once("DriverError(")?;
+    Some(what.trim_end_matches(')').replace('"', ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_driver_s_bindings_is_an_error_and_any_other_stays_a_panic() {
+        let failed: Result<(), &str> = Err("DriverError(CUDA_ERROR_LAUNCH_FAILED, \"unspecified\")");
+        let said = guarded(|| panic!("called `Result::unwrap()` on an `Err` value: {}", failed.unwrap_err()));
+        let said = said.map_err(|error| error.to_string());
+        assert!(said.is_err_and(|s| s.contains("failed: CUDA_ERROR_LAUNCH_FAILED, unspecified. The card")));
+        let other = panic::catch_unwind(|| guarded(|| panic!("another")));
+        assert!(other.is_err_and(|payload| payload.downcast_ref::<&str>() == Some(&"another")));
+        assert!(guarded(|| Ok(())).is_ok());
+    }
+}
