@@ -470,6 +470,7 @@ def main():
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
     parser.add_argument("--write", action="store_true", help="also write the table into docs/gpu.md")
     args = parser.parse_args()
+    at = commit()
     program = Program(args.card)
     rows = []
     try:
@@ -488,14 +489,19 @@ def main():
     finally:
         shutil.rmtree(program.folder, ignore_errors=True)
     if args.write:
-        write(rows)
+        write(rows, at)
     return 0 if all(row[4] for row in rows) else 1
 
 
-def write(rows):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True, stdout=subprocess.PIPE).stdout.strip()
+def commit():
+    """The commit that is tried, and whether the code has changes beside it."""
+    name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True, stdout=subprocess.PIPE).stdout.strip()
     clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src", "rehearsal"], cwd=ROOT).returncode == 0
-    lines = [f"Printed on {datetime.date.today()} at commit {commit}{'' if clean else ', with changes'}.\n", "",
+    return name if clean else f"{name}, with changes"
+
+
+def write(rows, at):
+    lines = [f"Printed on {datetime.date.today()} at commit {at}.\n", "",
              "| what | on | found | allowed | holds |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {what} | {where} | {re.sub(r'[|]', '/', str(found))} | {allowed} | {'yes' if good else '**no**'} |"
               for what, where, found, allowed, good in rows]
