@@ -13,13 +13,14 @@
 //! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
 //! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
-//! - [`eval`]: the run store, judging, metrics, statistics.
+//! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
+//! - [`judge`]: verdicts on answers. [`statistics`] counts them.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.
 //!
-//! Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
+//! On the [`ground`] floor are whole files, digests, quantiles and tables of text. Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
 //! is the way between host and device; `fused` is what a card does in one kernel and others in several.
 
 pub mod attention;
@@ -27,14 +28,17 @@ pub mod chat;
 pub mod cli;
 pub mod data;
 pub mod engine;
-pub mod eval;
 pub mod figures;
 mod fused;
+pub mod ground;
+pub mod judge;
 pub mod lens;
 pub mod model;
 pub mod progress;
 pub mod prompt;
+pub mod run;
 pub mod selftest;
 mod simd;
+pub mod statistics;
 pub mod stats;
 mod transfer;

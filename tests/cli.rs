@@ -6,10 +6,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use palimpsest::eval::store::{RunFolder, RunStore};
+use palimpsest::run::store::{RunFolder, RunStore};
 
 mod bad_input;
 mod endpoints;
+mod old_folder;
 mod resume;
 mod selftest;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use palimpsest::chat::endpoint::{Endpoint, Patience};
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
-use palimpsest::eval::plan::Selection;
-use palimpsest::eval::runner::run;
-use palimpsest::eval::store::RunStore;
-use palimpsest::eval::subject::{ChatSubject, Shown};
+use palimpsest::run::plan::Selection;
+use palimpsest::run::runner::run;
+use palimpsest::run::store::RunStore;
+use palimpsest::run::subject::{ChatSubject, Shown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -9,16 +9,17 @@ use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{
     Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Role, Session, Turn,
 };
-use palimpsest::eval::exchange::{ExchangeError, Import, export_stale, import_stale};
-use palimpsest::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
-use palimpsest::eval::merge::{MergeError, merge};
-use palimpsest::eval::metrics::accuracy_table;
-use palimpsest::eval::plan::{PlanError, Selection, Shard, attention_file};
-use palimpsest::eval::rows::VerdictRow;
-use palimpsest::eval::runner::{ProbeOutcome, Sink, Subject, Summary, run};
-use palimpsest::eval::store::{RunError, RunFolder, RunStore};
 use palimpsest::progress::Status;
 use palimpsest::prompt::Span;
+use palimpsest::run::error::RunError;
+use palimpsest::run::exchange::{ExchangeError, Import, export_stale, import_stale};
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::run::merge::{MergeError, merge};
+use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
+use palimpsest::run::rows::VerdictRow;
+use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
+use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest::statistics::metrics::accuracy_table;
 
 const PROBES: [(&str, ProbeForm); 3] =
     [("SR", ProbeForm::Question), ("PR", ProbeForm::Question), ("IPA", ProbeForm::Request)];

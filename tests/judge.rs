@@ -3,11 +3,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
-use palimpsest::eval::judge::{Exchange, Judge, judge_by_reply, judge_by_scoring, judge_prompt, run};
-use palimpsest::eval::plan::Selection;
-use palimpsest::eval::reply::parse_verdicts;
-use palimpsest::eval::runner::Summary;
-use palimpsest::eval::store::{RunError, RunFolder, RunStore};
+use palimpsest::judge::reply::parse_verdicts;
+use palimpsest::judge::{Exchange, Judge, judge_by_reply, judge_by_scoring, judge_prompt, run};
+use palimpsest::run::error::RunError;
+use palimpsest::run::plan::Selection;
+use palimpsest::run::runner::Summary;
+use palimpsest::run::store::{RunFolder, RunStore};
 
 use crate::eval::{cases, finished, header};
 

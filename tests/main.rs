@@ -1,5 +1,8 @@
 //! The integration tests: one binary, one module a subject.
 #![allow(missing_docs)]
+// Helpers of tests are no tests to clippy.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+mod architecture;
 mod attention;
 mod cli;
 mod data;

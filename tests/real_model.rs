@@ -11,12 +11,12 @@ use palimpsest::attention::{AttentionStore, MassObserver, Masses};
 use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
-use palimpsest::eval::fit::fit;
-use palimpsest::eval::judge::{Exchange, judge_by_scoring, judge_prompt};
-use palimpsest::eval::local::{LocalSubject, SubjectOptions};
-use palimpsest::eval::plan::{JudgeNotes, PlannedCase};
-use palimpsest::eval::runner::{ProbeOutcome, Subject};
+use palimpsest::judge::{Exchange, judge_by_scoring, judge_prompt};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
+use palimpsest::run::fit::fit;
+use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::plan::{JudgeNotes, PlannedCase};
+use palimpsest::run::runner::{ProbeOutcome, Subject};
 use serde::Deserialize;
 
 use crate::parity::reference::{TokensFile, assert_real, reference};

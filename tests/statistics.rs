@@ -1,9 +1,10 @@
 //! What must hold for: statistics, against established libraries and the published tables.
-use palimpsest::eval::agreement::Agreement;
-use palimpsest::eval::metrics::mean;
-use palimpsest::eval::statistics::{quantile, stratified_bootstrap, wilson};
+use palimpsest::ground::numbers::quantile;
+use palimpsest::judge::agreement::Agreement;
 use palimpsest::lens::Resampling;
 use palimpsest::lens::band::Estimate;
+use palimpsest::statistics::metrics::mean;
+use palimpsest::statistics::{stratified_bootstrap, wilson};
 use serde_json::Value;
 
 /// Made by scripts/statistics_reference.py; the versions stand in it.

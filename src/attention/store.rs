@@ -48,7 +48,7 @@ const FORMAT: &str = "palimpsest attention store 1";
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system refused.
-    #[error("attention store {path}: {source}{}", crate::eval::store::io_remedy(source))]
+    #[error("attention store {path}: {source}{}", crate::ground::files::io_remedy(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -102,7 +102,7 @@ pub fn write_tensors(
         metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
     let mut file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
     sort_metadata(&mut file);
-    crate::eval::write_atomically(path, &file)
+    crate::ground::files::write_atomically(path, &file)
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
 }
 

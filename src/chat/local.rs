@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use candle_core::{D, DType, Device};
 
+use super::error::LocalError;
 use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
 use crate::engine::plan::{self, Branches, Wish};
 use crate::engine::{self, DeviceName, Engine, EngineError};
 use crate::model::fetch::{ModelFiles, ModelStore};
-use crate::model::{Cache, Kept, ModelError, OpenModel, arch};
-use crate::prompt::{ChatTemplate, PromptError, StreamDecoder, Tokenizer};
+use crate::model::{Cache, Kept, OpenModel, arch};
+use crate::prompt::{ChatTemplate, StreamDecoder, Tokenizer};
 
 /// How long a context a model is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,54 +58,6 @@ impl Default for LocalOptions {
             branches: Branches::default(),
             kept: None,
         }
-    }
-}
-
-/// Why a local model could not be opened or used.
-#[derive(Debug, thiserror::Error)]
-pub enum LocalError {
-    /// Its files could not be found, fetched or verified.
-    #[error(transparent)]
-    Fetch(#[from] crate::model::fetch::FetchError),
-    /// Its config or weights are unusable.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Its tokeniser or chat template is unusable.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    /// It could not be run.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The context asked for is longer than the model's.
-    #[error(
-        "a context of {asked} tokens is longer than the {limit} that `{model}` was made for; ask for less, use a model with a longer context, or pass --allow-longer to see what it does beyond"
-    )]
-    ContextTooLong {
-        /// The model.
-        model: String,
-        /// What was asked for.
-        asked: usize,
-        /// The model's.
-        limit: usize,
-    },
-    /// There is not enough memory.
-    #[error(transparent)]
-    Memory(#[from] Box<plan::DoesNotFit>),
-    /// A conversation does not fit.
-    #[error(
-        "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"
-    )]
-    DoesNotFit {
-        /// Tokens needed.
-        needed: usize,
-        /// Tokens there are.
-        context: usize,
-    },
-}
-
-impl From<candle_core::Error> for LocalError {
-    fn from(error: candle_core::Error) -> Self {
-        LocalError::Engine(EngineError::Tensor(error))
     }
 }
 

@@ -4,47 +4,16 @@
 
 pub mod endpoint;
 
-use serde::{Deserialize, Serialize};
-
+mod error;
 mod local;
 mod text_side;
 
-pub use local::{ContextLength, LocalError, LocalModel, LocalOptions, Parts, resolve_to_run};
+pub use error::LocalError;
+pub use local::{ContextLength, LocalModel, LocalOptions, Parts, resolve_to_run};
 pub use text_side::TextSide;
 
-/// One message of a conversation with a model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks.
-    pub role: MessageRole,
-    /// What is said.
-    pub content: String,
-}
-
-/// Who speaks in a [`Message`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageRole {
-    /// Instructions.
-    System,
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
-}
-
-/// How tokens are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sampling {
-    /// 0 is greedy.
-    pub temperature: f64,
-    /// Nucleus mass in (0, 1]; 1 keeps every token.
-    pub top_p: f64,
-    /// Seed of the sampler.
-    pub seed: u64,
-    /// Most tokens generated.
-    pub max_new_tokens: usize,
-}
+pub use crate::engine::{Sampling, StopReason};
+pub use crate::prompt::{Message, MessageRole};
 
 /// A model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,16 +26,6 @@ pub struct Reply {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-}
-
-/// Why generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopReason {
-    /// The model ended its turn.
-    EndOfTurn,
-    /// The limit of new tokens was reached.
-    MaxNewTokens,
 }
 
 /// Why a model gave no reply. The text names the model and the remedy and never holds a key.

@@ -12,7 +12,8 @@ use crate::data::dataset::{Dataset, check_file};
 use crate::data::sample::{self, SampleSpec};
 use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
 use crate::data::stats::{SplitStats, measure};
-use crate::eval::write_atomically;
+use crate::ground::files::write_atomically;
+use crate::ground::table::aligned;
 use crate::model::fetch::ModelStore;
 use crate::progress;
 use crate::prompt::{PromptBuilder, Templates};
@@ -191,16 +192,8 @@ fn table(rows: &[SplitStats]) -> String {
             ]
         }))
         .collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for line in &lines {
-        for (column, cell) in line.iter().enumerate() {
-            let width = width(column);
-            text += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
-        }
-        text.push('\n');
-    }
-    text + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe)."
+    aligned(&lines, |column| column > 0)
+        + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe)."
 }
 
 /// A bar over the bytes of a file; nothing where the file is small or cannot be seen.

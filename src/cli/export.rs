@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::eval::exchange::export_stale;
-use crate::eval::store::RunFolder;
-use crate::eval::write_atomically;
+use crate::ground::files::write_atomically;
+use crate::run::exchange::export_stale;
+use crate::run::store::RunFolder;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,8 +7,8 @@ use anyhow::Context;
 use crate::data::Case;
 use crate::data::dataset::Dataset;
 use crate::data::sample::SampleSpec;
-use crate::eval::exchange::{Import, import_stale};
-use crate::eval::header::Named;
+use crate::run::exchange::{Import, import_stale};
+use crate::run::header::Named;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,9 +7,9 @@ use anyhow::Context;
 
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
-use crate::eval::judge::{Judge, run as judge_run};
-use crate::eval::runner::{Summary, stop_on_interrupt};
-use crate::eval::store::RunStore;
+use crate::judge::{Judge, run as judge_run};
+use crate::run::runner::{Summary, stop_on_interrupt};
+use crate::run::store::RunStore;
 
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
 /// made for 128K tokens need not.

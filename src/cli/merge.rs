@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::eval::merge::merge;
+use crate::run::merge::merge;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use crate::data::Case;
 use crate::data::dataset::Dataset;
 use crate::data::sample::SampleSpec;
-use crate::eval::header::Named;
-use crate::eval::runner::{INTERRUPTED, Summary};
 use crate::model::Kept;
 use crate::progress::note;
+use crate::run::header::Named;
+use crate::run::runner::{INTERRUPTED, Summary};
 use crate::stats::{self, Recorder};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -218,7 +218,8 @@ fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     json.insert("peak_resident_bytes".to_owned(), json!(crate::engine::peak_resident_bytes()));
     note(report.table());
     let text = format!("{:#}\n", serde_json::Value::from(json));
-    crate::eval::write_atomically(path, text.as_bytes()).with_context(|| format!("{}", path.display()))
+    crate::ground::files::write_atomically(path, text.as_bytes())
+        .with_context(|| format!("{}", path.display()))
 }
 
 /// Refuses a context longer than the model was made for, unless told to go on.

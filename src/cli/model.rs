@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use crate::ground::table::columns;
 use crate::model::arch;
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::info::{self, ModelInfo};
@@ -101,7 +102,7 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
             manifest.title.clone(),
         ]);
     }
-    let mut text = table(&rows);
+    let mut text = columns(&rows);
     text.push_str(&format!(
         "\nRUNS: whether this version runs the architecture. {DEFAULT_MODEL} is the default. Model home: {}\n",
         store.home().display()
@@ -122,23 +123,6 @@ fn kinds(manifest: &Manifest) -> String {
         .collect();
     kinds.dedup();
     kinds.join(", ")
-}
-
-/// Left-aligned columns, two spaces apart.
-pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
@@ -181,7 +165,7 @@ fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
     row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());
     let licence = manifest.map(|manifest| manifest.licence.clone()).or_else(|| info.licence.clone());
     row("licence", licence.unwrap_or_else(|| "not stated".to_string()));
-    table(&rows)
+    columns(&rows)
 }
 
 /// `134.5M (134,515,008)`; below a million the number alone.

@@ -6,9 +6,9 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::Weights;
-use super::model::table;
 use crate::engine::plan::{Branches, Plan, Wish, available_bytes, gigabytes, in_words};
 use crate::engine::{self, DeviceName};
+use crate::ground::table::columns;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::model::{Kept, Outline};
@@ -227,7 +227,7 @@ impl Shown<'_> {
                 String::new(),
             ]);
         }
-        text.push_str(&table(&rows));
+        text.push_str(&columns(&rows));
         if let Some(kept) = plan.kept {
             text.push_str(&format!("\nWeights: {}.\n", in_words(kept)));
         }

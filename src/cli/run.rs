@@ -12,15 +12,16 @@ use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
 use crate::engine::plan::Branches;
-use crate::eval::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
-use crate::eval::local::{LocalSubject, SubjectOptions};
-use crate::eval::plan::{Selection, Shard};
-use crate::eval::runner::{self, Subject, Summary, stop_on_interrupt};
-use crate::eval::store::RunStore;
-use crate::eval::subject::{ChatSubject, Shown};
+use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use crate::run::local::{LocalSubject, SubjectOptions};
+use crate::run::plan::{Selection, Shard};
+use crate::run::runner::{self, Subject, Summary, stop_on_interrupt};
+use crate::run::store::RunStore;
+use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
 
 /// Most tokens of an answer, unless told otherwise.
@@ -275,7 +276,7 @@ impl Job {
                 model.model_name()
             ));
         }
-        let prompts = digest_hex(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
+        let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
         let identity = Identity {
             dataset,
@@ -324,7 +325,7 @@ impl Job {
         let name = endpoint.name();
         let identity = Identity {
             dataset,
-            model: Named { digest: digest_hex(name.as_bytes()), name },
+            model: Named { digest: sha256(&name), name },
             dtype: None,
             prompts: Some(templates.digest().to_owned()),
             sampling: Some(self.sampling()),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 
 use crate::engine;
-use crate::eval::runner::INTERRUPTED;
 use crate::progress::note;
+use crate::run::runner::INTERRUPTED;
 use crate::selftest::{self, Options, SelfTestError};
 
 const EXAMPLES: &str = "\
@@ -61,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match &args.json {
         Some(path) => {
             let text = format!("{:#}\n", report.json());
-            crate::eval::write_atomically(path, text.as_bytes())
+            crate::ground::files::write_atomically(path, text.as_bytes())
                 .with_context(|| format!("{}", path.display()))?;
             super::say(format_args!("{}: everything, to send in", path.display()))?;
         }

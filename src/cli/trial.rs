@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 
-use super::model::table;
 use crate::engine::{self, plan::gigabytes};
-use crate::eval::runner::INTERRUPTED;
+use crate::ground::table::columns;
 use crate::model::Fill;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
+use crate::run::runner::INTERRUPTED;
 use crate::selftest::SelfTestError;
 use crate::selftest::arithmetic::Recording;
 use crate::selftest::trial::{Setting, Subject, Trial};
@@ -139,7 +139,7 @@ fn in_words(trial: &Trial) -> String {
             taken.map_or_else(String::new, |peak| peak.how.in_words().to_owned()),
         ]);
     }
-    let mut text = table(&rows);
+    let mut text = columns(&rows);
     let rate = |tokens: usize, seconds: f64| tokens as f64 / seconds;
     let teraflops = |operations: f64, seconds: f64| operations / seconds / 1e12;
     text += &format!("\nweights made in {:.1} s\n", trial.loading_seconds);

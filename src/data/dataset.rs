@@ -3,7 +3,6 @@
 //! Called by the commands. The sample goes through the same text and the same reader as a file, so `sample` and a file that
 //! `data sample` wrote with the same settings have the same digest and give the same cases.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::haystack::HaystackError;
 use super::sample::{self, SampleSpec};
 use super::stale::{self, Report, StaleReader, WriteError, write_stale};
+use crate::ground::digest::{hex, sha256};
 
 /// The word that stands for the built-in sample wherever a file is expected.
 pub const SAMPLE: &str = "sample";
@@ -73,7 +73,7 @@ impl Dataset {
         if path.as_os_str() == SAMPLE {
             let mut text = Vec::new();
             write_stale(&mut text, &sample::cases(spec)?)?;
-            let digest = hex(&Sha256::digest(&text));
+            let digest = sha256(&text);
             let bytes = text.len() as u64;
             return Ok(Dataset { name: SAMPLE.to_owned(), digest, bytes, source: Source::Sample(text) });
         }
@@ -147,14 +147,6 @@ fn open(path: &Path) -> Result<File, DatasetError> {
         return Err(DatasetError::NotAFile(path.to_owned()));
     }
     Ok(file)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// A reader that shows every piece read to a closure.

@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use super::Case;
+use crate::ground::numbers::quantile;
 
 /// The label by which cases are split.
 const SPLIT: &str = "type";
@@ -32,9 +33,9 @@ pub struct SplitStats {
 pub struct TokenStats {
     /// Arithmetic mean.
     pub mean: f64,
-    /// 50th percentile, see [`percentile`].
+    /// 50th percentile, see [`quantile`].
     pub median: f64,
-    /// 95th percentile, see [`percentile`].
+    /// 95th percentile, see [`quantile`].
     pub p95: f64,
     /// Largest.
     pub max: usize,
@@ -93,8 +94,8 @@ fn content(case: &Case) -> String {
 fn summarise(split: &str, members: &[&Measured]) -> Option<SplitStats> {
     let n = members.len() as f64;
     let mean = |of: fn(&Measured) -> usize| members.iter().map(|case| of(case) as f64).sum::<f64>() / n;
-    let mut formatted: Vec<usize> = members.iter().map(|case| case.formatted).collect();
-    formatted.sort_unstable();
+    let mut formatted: Vec<f64> = members.iter().map(|case| case.formatted as f64).collect();
+    formatted.sort_by(f64::total_cmp);
     Some(SplitStats {
         split: split.to_owned(),
         instances: members.len(),
@@ -102,22 +103,10 @@ fn summarise(split: &str, members: &[&Measured]) -> Option<SplitStats> {
         turns_mean: mean(|case| case.turns),
         formatted: TokenStats {
             mean: mean(|case| case.formatted),
-            median: percentile(&formatted, 0.5)?,
-            p95: percentile(&formatted, 0.95)?,
-            max: *formatted.last()?,
+            median: quantile(&formatted, 0.5),
+            p95: quantile(&formatted, 0.95),
+            max: members.iter().map(|case| case.formatted).max()?,
         },
         content_mean: mean(|case| case.content),
     })
-}
-
-/// The `q` quantile, 0 to 1, of ascending values by linear interpolation between closest ranks, which is the default of
-/// numpy's `percentile` (Hyndman and Fan's definition 7): the value at rank `q * (n - 1)`, counted from 0. `None` of no
-/// values.
-pub fn percentile(ascending: &[usize], q: f64) -> Option<f64> {
-    let last = ascending.len().checked_sub(1)?;
-    let rank = q.clamp(0.0, 1.0) * last as f64;
-    let below = (rank.floor() as usize).min(last);
-    let above = (below + 1).min(last);
-    let (low, high) = (*ascending.get(below)? as f64, *ascending.get(above)? as f64);
-    Some(low + (high - low) * (rank - below as f64))
 }

@@ -6,7 +6,6 @@
 use candle_core::{D, Device, Tensor};
 
 use crate::attention::{NoObserver, Observer};
-use crate::chat::{Sampling, StopReason};
 use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
 use crate::transfer;
@@ -15,10 +14,12 @@ mod cuda;
 mod device;
 pub mod plan;
 mod sampler;
+mod sampling;
 mod together;
 
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use sampler::Sampler;
+pub use sampling::{Sampling, StopReason};
 pub use together::{Begun, OnToken};
 
 /// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.

@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling as Strategy};
 
-use crate::chat::Sampling;
+use super::sampling::Sampling;
 use crate::stats;
 use crate::transfer;
 

@@ -6,8 +6,8 @@
 
 use candle_core::Tensor;
 
+use super::sampling::{Sampling, StopReason};
 use super::{Engine, EngineError, Generated, Sampler, sizes};
-use crate::chat::{Sampling, StopReason};
 use crate::model::{Branch, Cache, Phase};
 use crate::stats;
 

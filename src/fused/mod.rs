@@ -11,6 +11,7 @@ use crate::transfer;
 
 #[cfg(feature = "cuda")]
 mod cuda;
+mod ends;
 pub(crate) mod products;
 pub(crate) mod softmax;
 

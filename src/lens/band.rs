@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Layer;
-use crate::eval::statistics::quantile;
+use crate::ground::numbers::quantile;
 
 /// One point of a curve: an estimate at a layer with its band.
 #[derive(Debug, Clone, Copy, PartialEq)]

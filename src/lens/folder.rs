@@ -1,12 +1,12 @@
-//! A run folder as the analysis sees it: [`crate::eval::store`] reads it; this adds what grouping needs.
+//! A run folder as the analysis sees it: [`crate::run::store`] reads it; this adds what grouping needs.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::LensError;
-use crate::eval::plan::PlannedCase;
-use crate::eval::rows::{AnswerRow, VerdictRow};
-use crate::eval::store::{self, ShownCase};
+use crate::run::plan::PlannedCase;
+use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::store::{self, ShownCase};
 
 /// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 
 use crate::attention::StoreError;
-use crate::eval::store::RunError;
+use crate::run::error::RunError;
 
 pub mod band;
 pub mod example;

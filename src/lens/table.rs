@@ -40,7 +40,7 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     for (name, table) in tables {
         let path = folder.join(name);
         let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
-        crate::eval::write_atomically(&path, &bytes)
+        crate::ground::files::write_atomically(&path, &bytes)
             .map_err(|source| LensError::Io { path: path.clone(), source })?;
         written.push(path);
     }

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use jiff::civil::DateTime;
 
 use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
+use super::message::{Message, MessageRole};
 use super::{ChatTemplate, PromptError, SpanRole, Templates, Tokenizer};
-use crate::chat::{Message, MessageRole};
 use crate::data::{Evidence, EvidenceRole, History, Probe};
 
 // Private-use characters: no wording holds them, no template strips them.

@@ -12,8 +12,8 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use super::message::{Message, MessageRole};
 use super::{GgufTokenizer, PromptError, Tokenizer, sandbox};
-use crate::chat::{Message, MessageRole};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
 pub const DEFAULT_DATE: DateTime = date(2025, 1, 1).at(12, 0, 0, 0);

@@ -9,9 +9,8 @@ use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
 use super::{SelfTestError, dtype_name};
 use crate::attention::MassObserver;
-use crate::chat::Sampling;
 use crate::engine::plan::{self, Branches, Wish};
-use crate::engine::{DeviceName, Engine, EngineError};
+use crate::engine::{DeviceName, Engine, EngineError, Sampling};
 use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
 
 /// Tokens that a prompt is read at a time: all of the 151, and some.

@@ -16,6 +16,7 @@ use super::rule::{Compared, Measure};
 use super::trial::Trial;
 use super::yardsticks::Yardsticks;
 use crate::engine::plan::gigabytes;
+use crate::ground::table::columns;
 use crate::progress::grouped;
 
 /// All that the self-test found.
@@ -455,25 +456,6 @@ fn operations(number: f64) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
-}
-
-/// Left-aligned columns, two spaces apart.
-fn columns(rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        // The last column is not followed by any.
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

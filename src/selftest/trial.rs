@@ -15,9 +15,8 @@ use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
 use crate::attention::{DeltaSite, MassObserver, Masses, Observer, Site};
-use crate::chat::Sampling;
 use crate::engine::plan::{self, Branches, Plan, Wish, available_bytes};
-use crate::engine::{DeviceName, Engine};
+use crate::engine::{DeviceName, Engine, Sampling};
 use crate::model::{DecoderSpec, Fill, LayerSpec, OpenModel, Outline};
 use crate::prompt::Span;
 

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 
 use palimpsest::data::Case;
 use palimpsest::data::stale::StaleReader;
-use palimpsest::data::stats::{TokenStats, measure, percentile};
+use palimpsest::data::stats::{TokenStats, measure};
+use palimpsest::ground::numbers::quantile;
 use serde_json::json;
 
 use super::row;
@@ -25,14 +26,14 @@ fn cases(types: &[&str]) -> Vec<Case> {
 #[test]
 fn percentiles_are_those_of_linear_interpolation_between_closest_ranks() {
     // By hand: rank q (n - 1), between the two values around it.
-    let values = [15, 20, 35, 40, 50];
-    assert_eq!(percentile(&values, 0.5), Some(35.0));
-    assert_eq!(percentile(&values, 0.4), Some(29.0)); // rank 1.6: 20 + 0.6 * 15
-    assert_eq!(percentile(&values, 0.95), Some(48.0)); // rank 3.8: 40 + 0.8 * 10
-    assert_eq!((percentile(&values, 0.0), percentile(&values, 1.0)), (Some(15.0), Some(50.0)));
-    assert_eq!(percentile(&[1, 2, 3, 4], 0.5), Some(2.5));
-    assert_eq!(percentile(&[7], 0.95), Some(7.0));
-    assert_eq!(percentile(&[], 0.5), None);
+    let values = [15.0, 20.0, 35.0, 40.0, 50.0];
+    assert_eq!(quantile(&values, 0.5), 35.0);
+    assert_eq!(quantile(&values, 0.4), 29.0); // rank 1.6: 20 + 0.6 * 15
+    assert_eq!(quantile(&values, 0.95), 48.0); // rank 3.8: 40 + 0.8 * 10
+    assert_eq!((quantile(&values, 0.0), quantile(&values, 1.0)), (15.0, 50.0));
+    assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), 2.5);
+    assert_eq!(quantile(&[7.0], 0.95), 7.0);
+    assert!(quantile(&[], 0.5).is_nan());
 }
 
 #[test]

@@ -7,9 +7,9 @@ use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::plan::Branches;
-use palimpsest::eval::local::{LocalSubject, SubjectOptions};
-use palimpsest::eval::runner::{ProbeOutcome, Subject};
 use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::runner::{ProbeOutcome, Subject};
 
 use super::{TINY, apart, fixture};
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::data::{EvidenceRole, Role};
-use crate::eval::plan::{PlannedCase, PlannedProbe};
-use crate::eval::rows::AnswerRow;
-use crate::eval::store::{ShownCase, ShownSession};
 use crate::lens::{Example, LayerKind, Lens, RunFolder, Verdicts};
+use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::rows::AnswerRow;
+use crate::run::store::{ShownCase, ShownSession};
 
 /// Where the shown sessions of a run take more than this, sessions without evidence are cut to [`EXCERPT`] characters: a
 /// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
@@ -145,7 +145,7 @@ fn probes(
             id: probe.id.clone(),
             query: probe.query.clone(),
             answer: answer.and_then(|row| row.answer.clone()),
-            cut_off: answer.is_some_and(|row| row.stop == Some(crate::chat::StopReason::MaxNewTokens)),
+            cut_off: answer.is_some_and(|row| row.stop == Some(crate::engine::StopReason::MaxNewTokens)),
             error: match answer {
                 Some(row) => row.error.clone(),
                 None => Some("not answered yet".to_owned()),

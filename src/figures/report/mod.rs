@@ -10,8 +10,8 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::{Figure, FigureError};
-use crate::eval::metrics::{self, AccuracyTable};
 use crate::lens::{LayerKind, Lens, LensError, RunFolder, Verdicts};
+use crate::statistics::metrics::{self, AccuracyTable};
 
 pub mod cases;
 
@@ -115,7 +115,7 @@ pub fn write(
 ) -> Result<PathBuf, ReportError> {
     let path = folder.join("report.html");
     let html = page(run, verdicts, lens, figures)?;
-    crate::eval::write_atomically(&path, html.as_bytes())
+    crate::ground::files::write_atomically(&path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.clone(), source })?;
     Ok(path)
 }

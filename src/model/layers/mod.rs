@@ -9,6 +9,7 @@ mod activation;
 mod attention;
 mod delta_net;
 mod delta_rule;
+mod dequantise;
 mod experts;
 mod lanes;
 mod linear;

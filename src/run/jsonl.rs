@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::store::RunError;
-use super::write_atomically;
+use super::error::RunError;
+use crate::ground::files::write_atomically;
 
 /// A file of rows, open for appending.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 //!
 //! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
 
+use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
-use super::store::RunError;
 use crate::chat::{ChatModel, Message, Sampling};
 use crate::data::{Case, Probe};
 use crate::progress::Status;
 
 /// After so many failed calls in a row the model is taken to be gone.
-pub(super) const PATIENCE: usize = 3;
+pub const PATIENCE: usize = 3;
 
 /// The conversation that puts a probe, and what had to be left out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,18 +5,25 @@
 //! and `true` is weighed against `false` there, so that none of its verdicts can be unparseable. Any other model is asked
 //! for the JSON, and its reply is read leniently (see `reply`). Called by `palimpsest judge`; it sees no history.
 
+pub mod agreement;
+pub mod reply;
+mod verdict;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use minijinja::{Environment, context};
 
-use super::plan::PlannedCase;
-use super::reply::parse_verdicts;
-use super::rows::{AnswerRow, VerdictRow};
-use super::runner::Summary;
-use super::store::{RunError, RunStore};
-use super::subject::PATIENCE;
 use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
 use crate::progress::Steps;
+use crate::run::error::RunError;
+use crate::run::plan::PlannedCase;
+use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::runner::Summary;
+use crate::run::store::RunStore;
+use crate::run::subject::PATIENCE;
+use reply::parse_verdicts;
+
+pub use verdict::Verdict;
 
 const TEMPLATE: &str = include_str!("templates/judge.j2");
 
@@ -44,17 +51,6 @@ impl Judge<'_> {
             Judge::Reply { model, .. } => model.name(),
         }
     }
-}
-
-/// A verdict on one response.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// Whether the response is right.
-    pub correct: bool,
-    /// The probability of `true` against `false`, where the judge was read by scoring.
-    pub probability: Option<f64>,
-    /// Why, in the judge's words.
-    pub reason: Option<String>,
 }
 
 /// A query and its response, as the judge sees them.

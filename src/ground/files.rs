@@ -1,30 +1,7 @@
-//! The run store, the runner, judging, metrics and statistics.
-//!
-//! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
-//! [`store`]), and the figures that follow from it ([`metrics`], [`statistics`]). Called by the commands; lens and
-//! figures read what it wrote. It knows no tensors and no HTTP: who answers comes in as a [`runner::Subject`], who
-//! judges as a [`judge::Judge`].
+//! Files that are written whole or not at all.
 
 use std::io::Write;
 use std::path::Path;
-
-pub mod agreement;
-pub mod exchange;
-pub mod fit;
-pub mod header;
-mod jsonl;
-pub mod judge;
-pub mod local;
-pub mod merge;
-pub mod metrics;
-pub mod plan;
-pub mod reply;
-pub mod rows;
-pub mod runner;
-pub mod statistics;
-pub mod store;
-pub mod subject;
-mod texts;
 
 /// Writes `bytes` to a temporary file beside `path`, syncs it and renames it there: a reader sees the old file or the
 /// new one, never half of one.
@@ -39,4 +16,20 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;
     Ok(())
+}
+
+/// What to do about an error of the file system, to stand behind it.
+pub fn io_remedy(source: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; free some space, then the same command goes on from here"
+        }
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => "; choose a folder that you may write",
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            "; a file is in the way: choose another folder"
+        }
+        ErrorKind::NotFound => "; is the path right?",
+        _ => "",
+    }
 }

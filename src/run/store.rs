@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
-use super::header::{Difference, FORMAT, RunHeader};
+use super::error::RunError;
+use super::header::{Difference, FORMAT, IDENTITY_VERSION, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
-use super::plan::{PlanError, PlannedCase, attention_file, case_file, check_distinct};
+use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
 use super::rows::{AnswerRow, VerdictRow};
-use super::write_atomically;
-use crate::attention::{AttentionStore, StoreError};
+use crate::attention::AttentionStore;
 use crate::data::Turn;
+use crate::ground::files::write_atomically;
 use crate::stats;
 
 pub(super) const HEADER: &str = "run.json";
@@ -35,101 +36,6 @@ const LOCK: &str = "run.lock";
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
 /// What `tempfile` begins its names with; files that a killed process left behind bear it.
 const TEMPORARY: &str = ".tmp";
-
-/// Why a run folder could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The file system refused.
-    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Another process holds the folder.
-    #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
-    Locked {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// The folder holds something other than a run.
-    #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
-    NotARun {
-        /// The folder.
-        dir: PathBuf,
-        /// What is missing or in the way.
-        reason: String,
-    },
-    /// The folder holds another run.
-    #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
-    DifferentRun {
-        /// The folder.
-        dir: PathBuf,
-        /// Every field that differs.
-        differences: Vec<Difference>,
-    },
-    /// A file of the folder is damaged in a way that no crash explains.
-    #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A line that is not the last one does not parse.
-    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
-    BrokenLine {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The plan is unusable.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// An attention store could not be written.
-    #[error(transparent)]
-    Attention(#[from] StoreError),
-    /// A stop was asked for; everything up to here is on the disk.
-    #[error("stopped; the same command goes on from here")]
-    Stopped,
-    /// The model under test or the judge cannot work at all, so going on would only fill the folder with error rows.
-    #[error("{0}")]
-    GaveUp(String),
-}
-
-impl RunError {
-    /// For `map_err`: wraps what the file system said when asked to `action` on `path`.
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
-        let path = path.to_owned();
-        move |source| RunError::Io { action, path, source }
-    }
-}
-
-/// What to do about an error of the file system, to stand behind it.
-pub(crate) fn io_remedy(source: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind;
-    match source.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; free some space, then the same command goes on from here"
-        }
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => "; choose a folder that you may write",
-        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-            "; a file is in the way: choose another folder"
-        }
-        ErrorKind::NotFound => "; is the path right?",
-        _ => "",
-    }
-}
-
-fn list(differences: &[Difference]) -> String {
-    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join("; ")
-}
 
 /// `cases/<case>.json`: what the model was shown of a case, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -449,14 +355,20 @@ fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
         let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
         return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
     }
-    let header: RunHeader =
-        serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))?;
-    if header.identity.hash() != header.identity_sha256 {
+    // The hash is taken of what is stored: a field that this version does not know is no change.
+    let version = value.get("identity_version").map_or(Some(1), serde_json::Value::as_u64);
+    let version = version.and_then(|version| u32::try_from(version).ok()).filter(|v| *v <= IDENTITY_VERSION);
+    let Some(version) = version else {
+        let reason = "its identity is of a later version of palimpsest, which has to read it".to_owned();
+        return Err(broken(reason));
+    };
+    let stored = hash(value.get("identity").unwrap_or(&serde_json::Value::Null), version);
+    if value.get("identity_sha256").and_then(serde_json::Value::as_str) != Some(&stored) {
         return Err(broken(
             "its identity was changed after the run began: the hash does not match".to_owned(),
         ));
     }
-    Ok(header)
+    serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))
 }
 
 /// Refuses to make a run of a folder that holds anything but what a killed start may have left.

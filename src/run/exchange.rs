@@ -8,11 +8,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::header::{ContextPolicy, Identity, Machine, Named, RunHeader, digest_hex};
+use super::error::RunError;
+use super::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use super::plan::Selection;
 use super::rows::AnswerRow;
-use super::store::{RunError, RunFolder, RunStore};
+use super::store::{RunFolder, RunStore};
 use crate::data::Case;
+use crate::ground::digest::sha256;
 
 /// The probe behind each dimension, in order.
 const DIMENSIONS: [&str; 3] = ["SR", "PR", "IPA"];
@@ -199,7 +201,7 @@ pub fn import_stale(dir: &Path, text: &[u8], import: &Import<'_>) -> Result<usiz
     }
     let identity = Identity {
         dataset: import.dataset.clone(),
-        model: Named { name: import.model.clone(), digest: digest_hex(text) },
+        model: Named { name: import.model.clone(), digest: sha256(text) },
         dtype: None,
         prompts: None,
         sampling: None,

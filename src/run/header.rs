@@ -6,16 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::plan::Shard;
-use crate::chat::Sampling;
+use crate::engine::Sampling;
+use crate::ground::digest::sha256;
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
 
-/// Hashed before the identity, so that a later layout of it can never collide with this one.
-const IDENTITY_DOMAIN: &str = "palimpsest identity 1\n";
+/// The version of the identity that this version writes. A field that is added later is absent from the JSON where it has its
+/// default, so that runs without it keep their hash; only a change of what a field means makes a new version.
+pub const IDENTITY_VERSION: u32 = 1;
 
 /// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,8 +24,11 @@ const IDENTITY_DOMAIN: &str = "palimpsest identity 1\n";
 pub struct RunHeader {
     /// Always [`FORMAT`].
     pub format: String,
-    /// [`Identity::hash`] of `identity`.
+    /// [`hash`] of `identity` as it is stored.
     pub identity_sha256: String,
+    /// The version of `identity`; absent where it is 1, as it was in 0.1.0.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub identity_version: u32,
     /// Everything that changes results.
     pub identity: Identity,
     /// Which part of the cases this folder holds; absent where it holds all.
@@ -37,8 +41,27 @@ pub struct RunHeader {
 impl RunHeader {
     /// A header of this version, with the identity's hash filled in.
     pub fn new(identity: Identity, shard: Option<Shard>, machine: Machine) -> Self {
-        RunHeader { format: FORMAT.to_owned(), identity_sha256: identity.hash(), identity, shard, machine }
+        let identity_sha256 = identity.hash();
+        let format = FORMAT.to_owned();
+        RunHeader { format, identity_sha256, identity_version: IDENTITY_VERSION, identity, shard, machine }
     }
+}
+
+fn first() -> u32 {
+    1
+}
+
+fn is_first(version: &u32) -> bool {
+    *version == 1
+}
+
+/// Lower-case hexadecimal SHA-256 over the name of an identity's version and its JSON, canonical: keys sorted, no whitespace.
+/// Taken of what is stored, so that fields that only a later version knows count too.
+pub fn hash(identity: &Value, version: u32) -> String {
+    // The name comes first, so that no two versions can collide.
+    let mut text = format!("palimpsest identity {version}\n");
+    canonical(identity, &mut text);
+    sha256(text)
 }
 
 /// Everything that changes the results of a run. What does not apply (an endpoint's dtype, the sampling behind imported
@@ -136,12 +159,9 @@ impl std::fmt::Display for Difference {
 }
 
 impl Identity {
-    /// Lower-case hexadecimal SHA-256 over a versioned prefix and the identity as canonical JSON: keys sorted, no
-    /// whitespace.
+    /// [`hash`] of it as it would be stored.
     pub fn hash(&self) -> String {
-        let mut text = IDENTITY_DOMAIN.to_owned();
-        canonical(&to_value(self), &mut text);
-        digest_hex(text.as_bytes())
+        hash(&to_value(self), IDENTITY_VERSION)
     }
 
     /// The fields in which `self` (stored) and `asked` differ, in the order of the identity's fields.
@@ -150,16 +170,6 @@ impl Identity {
         compare("", &to_value(self), &to_value(asked), &mut found);
         found
     }
-}
-
-/// Lower-case hexadecimal SHA-256.
-pub fn digest_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn to_value(identity: &Identity) -> Value {
@@ -200,9 +210,11 @@ fn canonical(value: &Value, out: &mut String) {
 
 fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
     if let (Value::Object(a), Value::Object(b)) = (stored, asked) {
-        for (key, value) in a {
+        // What is absent on either side has its default there, which is written as nothing.
+        for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            compare(&path, value, b.get(key).unwrap_or(&Value::Null), found);
+            let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or_default();
+            compare(&path, &of(a), &of(b), found);
         }
     } else if stored != asked {
         found.push(Difference {
@@ -223,10 +235,5 @@ mod tests {
         let mut text = String::new();
         canonical(&value, &mut text);
         assert_eq!(text, r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
-    }
-
-    #[test]
-    fn sha256_is_the_published_one() {
-        assert_eq!(digest_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

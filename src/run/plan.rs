@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::header::digest_hex;
 use crate::data::{Case, EvidenceRole};
+use crate::ground::digest::sha256;
 
 /// One line of `plan.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -288,7 +288,7 @@ fn file_stem(id: &str) -> String {
     if kept == id && !id.is_empty() {
         kept
     } else {
-        let digest: String = digest_hex(id.as_bytes()).chars().take(16).collect();
+        let digest: String = sha256(id).chars().take(16).collect();
         format!("{kept}-{digest}")
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::judge::Verdict;
+use super::verdict::Verdict;
 
 /// Most places of a reply at which JSON is looked for, and most bytes of it: far more than verdicts take, and little
 /// enough that no reply keeps the reader busy.

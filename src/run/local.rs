@@ -9,9 +9,9 @@ use std::thread::{self, JoinHandle};
 use candle_core::Tensor;
 use sha2::{Digest, Sha256};
 
+use super::error::RunError;
 use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
-use super::store::RunError;
 use super::texts::Texts;
 use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
 use crate::chat::{LocalError, LocalModel, Parts, Sampling};

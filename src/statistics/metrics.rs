@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::plan::PlannedCase;
-use super::rows::{AnswerRow, VerdictRow};
-use super::statistics::{Interval, LEVEL, stratified_bootstrap, wilson};
+use super::{Interval, LEVEL, stratified_bootstrap, wilson};
+use crate::run::plan::PlannedCase;
+use crate::run::rows::{AnswerRow, VerdictRow};
 
 /// Draws behind the interval of the overall accuracy.
 pub const RESAMPLES: usize = 10_000;

@@ -5,12 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::error::RunError;
 use super::header::RunHeader;
 use super::jsonl::write_rows;
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, VerdictRow};
-use super::store::{ANSWERS, FOLDERS, HEADER, PLAN, RunError, RunFolder, RunStore, VERDICTS};
-use super::write_atomically;
+use super::store::{ANSWERS, FOLDERS, HEADER, PLAN, RunFolder, RunStore, VERDICTS};
+use crate::ground::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]

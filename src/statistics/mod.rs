@@ -1,11 +1,15 @@
-//! Interval estimates: Wilson's for a proportion, quantiles, the stratified percentile bootstrap.
+//! Interval estimates: Wilson's for a proportion, the stratified percentile bootstrap.
 //!
 //! Pure functions of numbers and a seed; called by the metrics here; the lens takes its quantiles. Every bootstrap
 //! draws from ChaCha8 seeded by the caller, so that a figure drawn again is the same figure.
 
+pub mod metrics;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, Normal};
+
+use crate::ground::numbers::quantile;
 
 /// The level of every interval in the reports.
 pub const LEVEL: f64 = 0.95;
@@ -33,16 +37,6 @@ pub fn wilson(successes: usize, trials: usize, level: f64) -> Option<Interval> {
     let low = if successes == 0 { 0.0 } else { (centre - half).max(0.0) };
     let high = if successes == trials { 1.0 } else { (centre + half).min(1.0) };
     Some(Interval { low, high })
-}
-
-/// The `q` quantile of sorted values by linear interpolation between order statistics (Hyndman and Fan's type 7, the
-/// default of R and numpy); NaN without values.
-pub fn quantile(sorted: &[f64], q: f64) -> f64 {
-    let position = q.clamp(0.0, 1.0) * sorted.len().saturating_sub(1) as f64;
-    let below = position.floor() as usize;
-    let Some(&low) = sorted.get(below) else { return f64::NAN };
-    let high = sorted.get(below + 1).copied().unwrap_or(low);
-    low + (high - low) * (position - below as f64)
 }
 
 /// The percentile interval at [`LEVEL`] of `draws`, which are sorted in place; absent where there are none.

@@ -8,9 +8,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::error::RunError;
 use super::plan::PlannedCase;
 use super::rows::AnswerRow;
-use super::store::{RunError, RunStore, ShownCase, ShownSession};
+use super::store::{RunStore, ShownCase, ShownSession};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};

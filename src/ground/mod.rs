@@ -1,0 +1,6 @@
+//! The ground floor: what any room may use and what knows none of them.
+
+pub mod digest;
+pub mod files;
+pub mod numbers;
+pub mod table;

@@ -1,0 +1,87 @@
+//! Why a run folder could not be used.
+
+use std::path::{Path, PathBuf};
+
+use super::header::Difference;
+use super::plan::PlanError;
+use crate::attention::StoreError;
+use crate::ground::files::io_remedy;
+
+/// Why a run folder could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The file system refused.
+    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process holds the folder.
+    #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The folder holds something other than a run.
+    #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
+    NotARun {
+        /// The folder.
+        dir: PathBuf,
+        /// What is missing or in the way.
+        reason: String,
+    },
+    /// The folder holds another run.
+    #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
+    DifferentRun {
+        /// The folder.
+        dir: PathBuf,
+        /// Every field that differs.
+        differences: Vec<Difference>,
+    },
+    /// A file of the folder is damaged in a way that no crash explains.
+    #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A line that is not the last one does not parse.
+    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
+    BrokenLine {
+        /// The file.
+        path: PathBuf,
+        /// One-based.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The plan is unusable.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An attention store could not be written.
+    #[error(transparent)]
+    Attention(#[from] StoreError),
+    /// A stop was asked for; everything up to here is on the disk.
+    #[error("stopped; the same command goes on from here")]
+    Stopped,
+    /// The model under test or the judge cannot work at all, so going on would only fill the folder with error rows.
+    #[error("{0}")]
+    GaveUp(String),
+}
+
+impl RunError {
+    /// For `map_err`: wraps what the file system said when asked to `action` on `path`.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
+        let path = path.to_owned();
+        move |source| RunError::Io { action, path, source }
+    }
+}
+
+fn list(differences: &[Difference]) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,19 @@
+//! Runs: what is asked of whom, and the folder that keeps what came of it.
+//!
+//! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
+//! [`store`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
+//! answers comes in as a [`runner::Subject`].
+
+pub mod error;
+pub mod exchange;
+pub mod fit;
+pub mod header;
+mod jsonl;
+pub mod local;
+pub mod merge;
+pub mod plan;
+pub mod rows;
+pub mod runner;
+pub mod store;
+pub mod subject;
+mod texts;

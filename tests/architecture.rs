@@ -1,0 +1,207 @@
+//! What must hold for: the rooms of src/, which docs/architecture.md draws.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A module by its path: `["run", "store"]`.
+type Module = Vec<String>;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files of src/ but tests, with their modules.
+fn modules() -> BTreeMap<Module, PathBuf> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let relative = path.strip_prefix(root().join("src")).unwrap().with_extension("");
+            let mut module: Module =
+                relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+            if module.last().is_some_and(|last| last == "mod") {
+                module.pop();
+            }
+            let is_test = module.iter().any(|part| part == "tests");
+            let is_root =
+                matches!(module.first().map(String::as_str), Some("lib" | "main")) && module.len() == 1;
+            if path.extension().is_some_and(|e| e == "rs") && !is_test && !is_root {
+                found.insert(module, path);
+            }
+        }
+    }
+    found
+}
+
+/// The code of a file, without comments and without its own tests.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let inline = line.trim() == "#[cfg(test)]";
+        if inline {
+            let next = lines.next().unwrap_or_default();
+            if next.contains("mod ") && next.trim_end().ends_with('{') {
+                // Tests stand at the end of a file.
+                break;
+            }
+            continue;
+        }
+        let line = line.split("//").next().unwrap_or_default();
+        kept.push_str(line);
+        kept.push('\n');
+    }
+    kept
+}
+
+/// What a `use` list names, each as a path: `a::{b, c::{d, e}}` is three.
+fn expand(prefix: &[String], rest: &str, out: &mut Vec<Module>) {
+    let mut depth = 0;
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for (at, c) in rest.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&rest[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&rest[start..]);
+    for part in parts.into_iter().map(str::trim).filter(|part| !part.is_empty()) {
+        let (head, list) = match part.split_once('{') {
+            Some((head, list)) => (head, Some(list.trim_end().trim_end_matches('}'))),
+            None => (part, None),
+        };
+        let mut path = prefix.to_vec();
+        let words = head.split("::").map(|word| word.split_whitespace().next().unwrap_or_default());
+        path.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+        match list {
+            Some(list) => expand(&path, list, out),
+            None => out.push(path),
+        }
+    }
+}
+
+/// All paths of a file that begin with `crate` or `super`, from the crate's root.
+fn paths(module: &Module, code: &str) -> Vec<Module> {
+    let mut found = Vec::new();
+    for word in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(word) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let rest = &code[at..];
+            // To the end of the path, or of the list that it ends with.
+            let end =
+                rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
+            let mut text = rest[..end].to_owned();
+            if rest[end..].starts_with('{') {
+                let mut depth = 0;
+                let close = rest[end..].char_indices().find(|(_, c)| {
+                    depth += i32::from(*c == '{') - i32::from(*c == '}');
+                    depth == 0
+                });
+                text = rest[..end + close.map_or(0, |(at, _)| at + 1)].to_owned();
+            }
+            let mut all = Vec::new();
+            expand(&[], &text, &mut all);
+            for path in all {
+                let mut base: Module = match path[0].as_str() {
+                    "crate" => Vec::new(),
+                    _ => module[..module.len().saturating_sub(1)].to_vec(),
+                };
+                for part in &path[1..] {
+                    if part == "super" {
+                        base.pop();
+                    } else {
+                        base.push(part.clone());
+                    }
+                }
+                found.push(base);
+            }
+        }
+    }
+    found
+}
+
+/// Which files each file imports.
+fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
+    let modules = modules();
+    let mut all = BTreeMap::new();
+    for (module, path) in &modules {
+        let mut to = BTreeSet::new();
+        for mut path in paths(module, &code(path)) {
+            while !path.is_empty() && !modules.contains_key(&path) {
+                path.pop();
+            }
+            if !path.is_empty() && path != *module {
+                to.insert(path);
+            }
+        }
+        all.insert(module.clone(), to);
+    }
+    all
+}
+
+#[test]
+fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
+    let drawing = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let rows: Vec<(String, BTreeSet<String>)> = drawing
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let rooms = cells[3].split(',').map(str::trim).filter(|room| !room.is_empty());
+            (cells[1].trim_matches('`').to_owned(), rooms.map(str::to_owned).collect())
+        })
+        .collect();
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (module, imported) in imports() {
+        let rooms = found.entry(module[0].clone()).or_default();
+        rooms.extend(imported.into_iter().map(|to| to[0].clone()).filter(|room| *room != module[0]));
+    }
+    let drawn: BTreeSet<&String> = rows.iter().map(|(room, _)| room).collect();
+    assert_eq!(drawn, found.keys().collect(), "the rooms of docs/architecture.md and those of src/");
+    let mut above = BTreeSet::new();
+    for (room, allowed) in &rows {
+        assert_eq!(
+            allowed, &found[room],
+            "what docs/architecture.md lets `{room}` import, and what it imports"
+        );
+        let upward: Vec<&String> = allowed.difference(&above).collect::<Vec<_>>();
+        assert!(upward.is_empty(), "`{room}` imports {upward:?}, which are not above it");
+        above.insert(room.clone());
+    }
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let imports = imports();
+    let below = |a: &Module, b: &Module| a.starts_with(b) || b.starts_with(a);
+    let mut mutual = Vec::new();
+    for (a, to) in &imports {
+        let both = |b: &Module| a < b && imports.get(b).is_some_and(|back| back.contains(a));
+        mutual.extend(to.iter().filter(|b| both(b) && !below(a, b)).map(|b| format!("{a:?} and {b:?}")));
+    }
+    assert_eq!(mutual, Vec::<String>::new());
+}
+
+#[test]
+fn the_reader_of_imports_sees_lists_paths_and_no_comments() {
+    let code = "use crate::a::{b, c::{d, e as f}};\nlet x = super::g::h(crate::i::J::new());\n";
+    let module = vec!["m".to_owned(), "n".to_owned()];
+    let found: BTreeSet<String> = paths(&module, code).iter().map(|path| path.join("::")).collect();
+    let expected = ["a::b", "a::c::d", "a::c::e", "i::J::new", "m::g::h"];
+    assert_eq!(found, expected.map(str::to_owned).into());
+}
