@@ -299,14 +299,15 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
     let mut endpoint = gone.endpoint(0);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
-    let error = run(&mut store, &all, &mut subject, &stop, false).unwrap_err().to_string();
+    let error =
+        run(&mut store, all.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("goes on"), "{error}");
     assert_eq!(store.answers().len(), 3);
 
     let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());
     let mut endpoint = back.endpoint(0);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
-    let summary = run(&mut store, &all, &mut subject, &stop, false).unwrap();
+    let summary = run(&mut store, all.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap();
     assert_eq!((summary.done, summary.errors), (6, 0));
     let rows = store.answers();
     assert_eq!(rows[5].answer.as_deref(), Some("answer 5"));

@@ -11,6 +11,7 @@ use palimpsest::data::{
 };
 use palimpsest::progress::Status;
 use palimpsest::prompt::Span;
+use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::error::RunError;
 use palimpsest::run::exchange::{ExchangeError, Import, export_stale, import_stale};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -73,6 +74,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         limit: None,
         attention: true,
         version: "0.1.0".to_owned(),
+        conditions: Vec::new(),
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }
@@ -116,12 +118,12 @@ impl Subject for Fake<'_> {
     fn answer_case(
         &mut self,
         case: &Case,
-        probes: &[&Probe],
+        questions: &[Question<'_>],
         _: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        for probe in probes {
-            let key = format!("{}/{}", case.id, probe.id);
+        for &question in questions {
+            let key = format!("{}/{question}", case.id);
             self.asked.push(key.clone());
             if let Some((left, flag)) = &mut self.stop_after {
                 *left -= 1;
@@ -136,10 +138,10 @@ impl Subject for Fake<'_> {
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped_sessions: vec![2],
-                    attention: Some(attention(&case.id, &probe.id)),
+                    attention: Some(attention(&case.id, &question.probe.id)),
                 })
             };
-            sink(probe, outcome)?;
+            sink(question, outcome)?;
         }
         Ok(())
     }
@@ -147,7 +149,7 @@ impl Subject for Fake<'_> {
 
 fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summary, RunError> {
     let mut store = open(dir, cases)?;
-    run(&mut store, cases, subject, &AtomicBool::new(false), false)
+    run(&mut store, cases.iter().cloned().map(Ok), subject, &AtomicBool::new(false), false)
 }
 
 fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
@@ -174,7 +176,7 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
     let keys: Vec<String> = folder.answers.iter().map(|r| format!("{}/{}", r.case, r.probe)).collect();
     assert_eq!(keys, ["case-0/SR", "case-0/PR", "case-0/IPA", "case-1/SR", "case-1/PR", "case-1/IPA"]);
     for row in &folder.answers {
-        assert_eq!(row.attention.as_deref(), Some(attention_file(&row.case, &row.probe).as_str()));
+        assert_eq!(row.attention.as_deref(), Some(attention_file(&row.case, &row.probe, "").as_str()));
         assert_eq!(folder.attention(row).unwrap().unwrap(), attention(&row.case, &row.probe));
         assert_eq!(row.dropped_sessions, [2]);
     }
@@ -234,12 +236,12 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
     assert!(!dir.join("attention/.tmpAbC").exists());
 
     // A row whose attention store is gone is done again.
-    std::fs::remove_file(dir.join(attention_file("case-0", "PR"))).unwrap();
+    std::fs::remove_file(dir.join(attention_file("case-0", "PR", ""))).unwrap();
     let mut subject = Fake::new();
     answer(&dir, &cases, &mut subject).unwrap();
     assert_eq!(subject.asked, ["case-0/PR"]);
     assert_eq!(bytes(&dir), whole);
-    assert!(dir.join(attention_file("case-0", "PR")).exists());
+    assert!(dir.join(attention_file("case-0", "PR", "")).exists());
 
     // The last row of a case is there, what was shown of it is not.
     std::fs::remove_file(dir.join("cases/case-1.json")).unwrap();
@@ -286,7 +288,9 @@ fn a_run_killed_while_it_retries_errors_ends_with_the_same_bytes() {
     answer(&dir, &cases, &mut Fake::failing(&["case-0/PR", "case-1/SR"])).unwrap();
     let stop = AtomicBool::new(false);
     let mut subject = Fake { stop_after: Some((1, &stop)), ..Fake::new() };
-    let summary = run(&mut open(&dir, &cases).unwrap(), &cases, &mut subject, &stop, false).unwrap();
+    let summary =
+        run(&mut open(&dir, &cases).unwrap(), cases.iter().cloned().map(Ok), &mut subject, &stop, false)
+            .unwrap();
     assert!(summary.stopped);
     // The retried row stands at the end of the file for now; readers take it in place of the error.
     let folder = RunFolder::read(&dir).unwrap();
@@ -305,7 +309,7 @@ fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
         let stop = AtomicBool::new(false);
         let mut subject = Fake { stop_after: Some((after, &stop)), ..Fake::new() };
         let mut store = open(root.path(), &cases).unwrap();
-        let summary = run(&mut store, &cases, &mut subject, &stop, false).unwrap();
+        let summary = run(&mut store, cases.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap();
         assert_eq!((summary.done, summary.stopped), (after, true));
         drop(store);
         assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().done, 6 - after);
@@ -321,7 +325,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
         fn answer_case(
             &mut self,
             _: &Case,
-            probes: &[&Probe],
+            questions: &[Question<'_>],
             _: &Status,
             sink: &mut Sink<'_>,
         ) -> Result<(), RunError> {
@@ -334,7 +338,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     dropped_sessions: vec![],
                     attention: None,
                 };
-                sink(probes[0], Ok(outcome))?;
+                sink(questions[0], Ok(outcome))?;
             }
             Ok(())
         }
@@ -345,6 +349,55 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
     let rows = RunFolder::read(root.path()).unwrap().answers;
     assert_eq!((rows.len(), rows[0].answer.as_deref()), (3, Some("first")));
     assert_eq!(rows[2].error.as_deref(), Some("the model gave no answer"));
+}
+
+/// A run of two conditions.
+fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
+    let mut header = header(None);
+    header.identity.conditions = Condition::repetitions(2);
+    let header = RunHeader::new(header.identity, None, header.machine);
+    RunStore::open_or_create(dir, &header, Selection::default().plan(cases).unwrap()).unwrap()
+}
+
+#[test]
+fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
+    let cases = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let stop = AtomicBool::new(false);
+    // The second condition of one probe fails, then is tried again alone.
+    let mut store = two_conditions(&dir, &cases);
+    let first = run(
+        &mut store,
+        cases.iter().cloned().map(Ok),
+        &mut Fake::failing(&["case-1/PR repeat-2"]),
+        &stop,
+        false,
+    )
+    .unwrap();
+    assert_eq!((first.planned, first.done, first.errors), (12, 11, 1));
+    drop(store);
+    let mut fake = Fake::new();
+    run(&mut two_conditions(&dir, &cases), cases.iter().cloned().map(Ok), &mut fake, &stop, false).unwrap();
+    assert_eq!(fake.asked, ["case-1/PR repeat-2"]);
+
+    let folder = RunFolder::read(&dir).unwrap();
+    let keys: Vec<_> = folder.answers.iter().map(|r| (r.probe.as_str(), r.condition.as_str())).collect();
+    let of_a_case =
+        [("SR", ""), ("SR", "repeat-2"), ("PR", ""), ("PR", "repeat-2"), ("IPA", ""), ("IPA", "repeat-2")];
+    assert_eq!(keys, of_a_case.repeat(2));
+    for row in &folder.answers {
+        let file = attention_file(&row.case, &row.probe, &row.condition);
+        assert!(row.attention.as_ref() == Some(&file) && dir.join(file).is_file());
+    }
+    let plain = folder.clone().condition("").unwrap();
+    let second = folder.clone().condition("repeat-2").unwrap();
+    assert_eq!((plain.answers.len(), second.answers.len()), (6, 6));
+    assert!(second.answers.iter().all(|row| row.answer.as_ref().unwrap().contains("repeat-2")));
+    let error = folder.condition("swapped").unwrap_err().to_string();
+    assert!(error.contains("`swapped`") && error.contains("the plain one, repeat-2"), "{error}");
+    // Rows of a run without conditions have no such field.
+    assert!(!std::fs::read_to_string(dir.join("answers.jsonl")).unwrap().contains("\"condition\":\"\""));
 }
 
 #[test]
@@ -359,7 +412,7 @@ fn a_subject_hears_of_the_next_case_that_lacks_answers_before_it_is_asked_for_on
         fn answer_case(
             &mut self,
             case: &Case,
-            _: &[&Probe],
+            _: &[Question<'_>],
             _: &Status,
             _: &mut Sink<'_>,
         ) -> Result<(), RunError> {
@@ -515,7 +568,8 @@ fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
             let dir = root.join(format!("shard-{index}"));
             let plan = Selection { shard, ..Selection::default() }.plan(all).unwrap();
             let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
-            run(&mut store, all, &mut Fake::new(), &AtomicBool::new(false), false).unwrap();
+            run(&mut store, all.iter().cloned().map(Ok), &mut Fake::new(), &AtomicBool::new(false), false)
+                .unwrap();
             dir
         })
         .collect()
@@ -662,6 +716,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
             .append_verdict(VerdictRow {
                 case: row.case,
                 probe: row.probe,
+                condition: row.condition,
                 judge: "j".to_owned(),
                 correct: (!failed).then_some(correct),
                 probability: None,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use palimpsest::figures::{self, Figure, Origin, report};
-use palimpsest::lens::{Lens, Options, RunFolder};
+use palimpsest::lens::{Correctness, Lens, Options, RunFolder};
 use resvg::usvg::roxmltree::Document;
 
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
@@ -236,10 +236,11 @@ fn the_page_shows_run_table_errors_and_dropped_sessions_in_words() {
     let html = page(&make(&Plan::small()));
     for words in [
         "smollm2-135m",
+        synthetic::JUDGE,
         "STALE sample",
         "greedy",
         "4096 tokens",
-        "135 million parameters",
+        "How well it judges is not known",
         "1 session left out to fit the context: 0.",
         "the evidence alone needs 9,000 tokens of a context of 4,096",
         "17 of 18 probes were answered",
@@ -253,6 +254,26 @@ fn the_page_shows_run_table_errors_and_dropped_sessions_in_words() {
     }
     // T1 SR of six cases: 0, 2 and 4 are T1, of which 2 is judged wrong
     assert!(html.contains("<strong>66.7%</strong> <small>2 of 3</small><small>20.8–93.9%</small>"));
+}
+
+#[test]
+fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan::small());
+    let path = dir.path().join("verdicts.jsonl");
+    let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic::JUDGE, "local:smollm2-135m");
+    std::fs::write(&path, rows).unwrap();
+    let run = RunFolder::open(dir.path()).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
+    assert_eq!(lens.judge, None);
+    assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));
+    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    assert!(figures.iter().all(|figure| !figure.svg.contains("correct (n")));
+    let about = figures.iter().find(|figure| figure.caption.contains("the verdicts are no result"));
+    assert!(about.is_some());
+    let html = report::page(&run, &run.verdicts(None).unwrap(), Some(&lens), &figures).unwrap();
+    assert!(html.contains("No result.") && html.contains("about 135 million parameters"));
+    assert!(!html.contains("mean of the 6 cells") && !html.contains("20.8–93.9%"));
 }
 
 #[test]

@@ -286,14 +286,15 @@ fn the_last_judge_splits_unless_another_is_named() {
     let mut rows = std::fs::read_to_string(&path).unwrap();
     for case in 0..plan.cases {
         rows += &format!(
-            "{{\"case\":\"case-{case:03}\",\"probe\":\"SR\",\"judge\":\"second\",\"correct\":false}}\n"
+            "{{\"case\":\"case-{case:03}\",\"probe\":\"SR\",\"judge\":\"second\",\"correct\":{}}}\n",
+            case == 0
         );
     }
     std::fs::write(&path, rows).unwrap();
     let run = RunFolder::open(dir.path()).unwrap();
     let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
     let last = Lens::of(&run, &Options::default()).unwrap();
-    assert_eq!((last.judge.as_deref(), last.cases(&wrong)), (Some("second"), plan.cases));
+    assert_eq!((last.judge.as_deref(), last.cases(&wrong)), (Some("second"), plan.cases - 1));
     let named = Options { judge: Some(synthetic::JUDGE.to_owned()), ..Options::default() };
     assert_eq!(Lens::of(&run, &named).unwrap().cases(&wrong), 2);
     let unknown = Options { judge: Some("third".to_owned()), ..Options::default() };

@@ -4,7 +4,7 @@ mod bad_models;
 mod checkpoint;
 mod gguf;
 pub mod reference;
-mod subject;
+pub mod subject;
 mod together;
 mod trace;
 

@@ -20,6 +20,7 @@ use palimpsest::run::runner::{ProbeOutcome, Subject};
 use serde::Deserialize;
 
 use crate::parity::reference::{TokensFile, assert_real, reference};
+use crate::parity::subject::plain;
 use crate::parity::{apart, fixture, numbers};
 
 /// Tokens of prompt and answer together.
@@ -193,7 +194,7 @@ fn ask(
     let mut subject = LocalSubject::new(model, builder, options, &stop);
     let mut outcomes = Vec::new();
     subject
-        .answer_case(case, probes, &palimpsest::progress::Status::silent(), &mut |_, outcome| {
+        .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
             outcomes.push(outcome.unwrap());
             Ok(())
         })

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 pub const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
-pub const JUDGE: &str = "local:smollm2-135m";
+pub const JUDGE: &str = "local:qwen3.5-27b";
 /// Markup that must come out as text.
 pub const HOSTILE: &str = "<script>alert('x')</script> & \"quotes\" <img src=x onerror=alert(1)> </details>";
 
@@ -114,6 +114,7 @@ pub fn write(dir: &Path, plan: &Plan) {
             let answer = AnswerRow {
                 case: id.clone(),
                 probe: probe.to_owned(),
+                condition: String::new(),
                 labels: labels.clone(),
                 query: query(probe),
                 answer: (!failed).then(|| format!("Oatmeal with berries, since March. ({id} {probe})")),
@@ -133,6 +134,7 @@ pub fn write(dir: &Path, plan: &Plan) {
             let verdict = VerdictRow {
                 case: id.clone(),
                 probe: probe.to_owned(),
+                condition: String::new(),
                 judge: JUDGE.to_owned(),
                 correct: Some(correct(case, probe)),
                 probability: Some(0.73),

@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_driver_s_bindings_is_an_error_and_any_other_stays_a_panic() {
-        let failed: Result<(), &str> = Err("DriverError(CUDA_ERROR_LAUNCH_FAILED, \"unspecified\")");
-        let said = guarded(|| panic!("called `Result::unwrap()` on an `Err` value: {}", failed.unwrap_err()));
+        let failed = "DriverError(CUDA_ERROR_LAUNCH_FAILED, \"unspecified\")";
+        let said = guarded(|| panic!("called `Result::unwrap()` on an `Err` value: {failed}"));
         let said = said.map_err(|error| error.to_string());
         assert!(said.is_err_and(|s| s.contains("failed: CUDA_ERROR_LAUNCH_FAILED, unspecified. The card")));
         let other = panic::catch_unwind(|| guarded(|| panic!("another")));

@@ -19,6 +19,9 @@ pub struct Args {
     /// The run folder, to be written in STALE's format.
     #[arg(long, value_name = "DIR")]
     stale: PathBuf,
+    /// The answers of this condition, for example repeat-2 [default: the plain one].
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    condition: String,
     /// The file to write; standard output without it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -29,8 +32,8 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { stale, out, partial } = args;
-    let folder = RunFolder::read(&stale)?;
+    let Args { stale, condition, out, partial } = args;
+    let folder = RunFolder::read(&stale)?.condition(&condition)?;
     let answers = export_stale(&folder, partial)?;
     let text = serde_json::to_string_pretty(&answers)? + "\n";
     match out {

@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open(&args.dir)?;
+    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
     let lens = Lens::of(&folder, &args.analysis.options())?;
     let figures = figures::draw_all(&lens, &Origin::of(&folder, lens.judge.as_deref()))?;
     let out = args.out.unwrap_or_else(|| args.dir.join("figures"));

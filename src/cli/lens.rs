@@ -21,6 +21,9 @@ const DEFAULT_RESAMPLES: u32 = 2000;
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
+    /// The answers of this condition, for example repeat-2 [default: the plain one].
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(super) condition: String,
     /// Split by this judge's verdicts [default: the judge that judged last].
     #[arg(long, value_name = "NAME")]
     pub(super) judge: Option<String>,
@@ -35,7 +38,7 @@ pub struct Analysis {
 impl Default for Analysis {
     /// What an empty command line means.
     fn default() -> Self {
-        Analysis { judge: None, resamples: DEFAULT_RESAMPLES, bootstrap_seed: 0 }
+        Analysis { condition: String::new(), judge: None, resamples: DEFAULT_RESAMPLES, bootstrap_seed: 0 }
     }
 }
 
@@ -48,7 +51,7 @@ impl Analysis {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open(&args.dir)?;
+    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
     let lens = Lens::of(&folder, &args.analysis.options())?;
     let written = table::write(&lens, &args.dir.join("lens"))?;
     let mut text = summary(&lens);
@@ -69,6 +72,10 @@ fn summary(lens: &Lens) -> String {
     let mut line = |line: String| text.push_str(&(line + "\n"));
     match &lens.judge {
         Some(judge) => line(format!("verdicts: {judge}")),
+        None if lens.no_result.is_some() => {
+            let why = lens.no_result.as_deref().unwrap_or_default();
+            line(format!("verdicts: no result, so nothing is split by correctness ({why})"));
+        }
         None => line("verdicts: none, so nothing is split by correctness".to_owned()),
     }
     line(format!("{}, {} examples measured", lens.layers_in_words(), lens.examples.len()));

@@ -5,14 +5,10 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::data::Case;
-use crate::data::dataset::Dataset;
-use crate::data::sample::SampleSpec;
 use crate::model::Kept;
 use crate::progress::note;
-use crate::run::header::Named;
 use crate::run::runner::{INTERRUPTED, Summary};
-use crate::stats::{self, Recorder};
+use crate::stats::Recorder;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use serde_json::json;
@@ -236,14 +232,9 @@ fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(crate::chat::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
 }
 
-/// Reads all cases of a file or of the built-in sample; the first problems of a bad file are listed.
-fn read_cases(data: &Path, sample: SampleSpec) -> anyhow::Result<(Named, Vec<Case>)> {
-    let _span = stats::io();
-    let dataset = Dataset::open(data, sample, |_| {})?;
-    let cases = dataset.cases()?.collect::<Result<Vec<_>, _>>().with_context(|| {
-        format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())
-    })?;
-    Ok((Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() }, cases))
+/// What stands before the problems of a bad file.
+fn unreadable(data: &Path) -> String {
+    format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())
 }
 
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and

@@ -17,7 +17,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open(&args.dir)?;
+    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
     let options = args.analysis.options();
     let verdicts = folder.verdicts(options.judge.as_deref())?;
     // a run without attention still has answers and verdicts to report

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::{Weights, WrongUsage, read_cases};
+use super::{Weights, WrongUsage, unreadable};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
+use crate::data::Case;
+use crate::data::dataset::Dataset;
 use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
 use crate::engine::plan::Branches;
@@ -16,9 +18,11 @@ use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+use crate::run::condition::Condition;
+use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
-use crate::run::plan::{Selection, Shard};
+use crate::run::plan::{PlannedCase, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary, stop_on_interrupt};
 use crate::run::store::RunStore;
 use crate::run::subject::{ChatSubject, Shown};
@@ -94,6 +98,9 @@ pub struct Settings {
     /// Nucleus mass in (0, 1]; needs a temperature
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f64,
+    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...); needs a temperature
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
     /// Sessions of each history of the built-in sample [default: 16]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub sessions: Option<usize>,
@@ -128,6 +135,7 @@ impl Default for Settings {
             max_new_tokens: DEFAULT_NEW_TOKENS,
             temperature: 0.0,
             top_p: 1.0,
+            repeat: 1,
             sessions: None,
             prompts: None,
             no_attention: false,
@@ -179,6 +187,16 @@ pub struct Job {
     pub together: usize,
 }
 
+/// A data set that was read once.
+struct Opened {
+    dataset: Dataset,
+    named: Named,
+    /// All of its cases, without their histories.
+    all: Vec<PlannedCase>,
+    /// The first of them, whole.
+    first: Option<Case>,
+}
+
 impl Job {
     /// Does what is not done yet. `recorder` times it, if there is one.
     pub fn run(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
@@ -199,6 +217,12 @@ impl Job {
             s.top_p == 1.0 || s.temperature > 0.0,
             "--top-p {} has no effect at --temperature 0, which is greedy; give a temperature or drop --top-p",
             s.top_p
+        );
+        ensure!(
+            s.repeat == 1 || s.temperature > 0.0,
+            "--repeat {} gives the same answers over and over at --temperature 0, which is greedy; give a temperature or drop \
+             --repeat",
+            s.repeat
         );
         let is_sample = self.data.as_os_str() == "sample";
         ensure!(
@@ -236,6 +260,11 @@ impl Job {
         self.model.starts_with("http://") || self.model.starts_with("https://")
     }
 
+    /// As the identity has them: none but the plain one is none.
+    fn conditions(&self) -> Vec<Condition> {
+        if self.settings.repeat > 1 { Condition::repetitions(self.settings.repeat) } else { Vec::new() }
+    }
+
     fn sampling(&self) -> Sampling {
         let s = &self.settings;
         Sampling {
@@ -252,8 +281,9 @@ impl Job {
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
-        let (dataset, cases) = self.cases()?;
-        let most = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);
+        let Opened { dataset, named, all, first } = self.open()?;
+        let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
+        let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
             branches: Branches::for_answers(self.together.min(most), s.max_new_tokens),
             devices,
@@ -279,7 +309,7 @@ impl Job {
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
         let identity = Identity {
-            dataset,
+            dataset: named,
             model: Named { name: model.model_name().to_owned(), digest: model.digest().to_owned() },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
             prompts: Some(prompts),
@@ -293,10 +323,11 @@ impl Job {
             limit: s.limit,
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            conditions: self.conditions(),
         };
         let stop = stop_on_interrupt()?;
         let builder = PromptBuilder::new(templates, model.template().clone());
-        check_templates(&builder, &cases)?;
+        check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
             sampling: self.sampling(),
             seed: s.seed,
@@ -312,19 +343,19 @@ impl Job {
                 let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             });
         }
-        self.answer(identity, &s.device, &cases, &mut subject)
+        self.answer(identity, &s.device, (&dataset, all), &mut subject)
     }
 
     fn run_endpoint(&self) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let templates = Templates::load(s.prompts.as_deref())?;
-        let (dataset, cases) = self.cases()?;
+        let Opened { dataset, named, all, first } = self.open()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
         let mut endpoint = Endpoint::from_address(&self.model, patience)?;
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let identity = Identity {
-            dataset,
+            dataset: named,
             model: Named { digest: sha256(&name), name },
             dtype: None,
             prompts: Some(templates.digest().to_owned()),
@@ -335,46 +366,61 @@ impl Job {
             limit: s.limit,
             attention: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            conditions: self.conditions(),
         };
         // The endpoint applies its own chat template; only the messages go out.
         let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
-        check_templates(&builder, &cases)?;
+        check_templates(&builder, first.as_ref())?;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
             let prompt = builder.build(&case.history, &case.evidence, probe).map_err(|e| e.to_string())?;
             Ok(Shown { messages: prompt.messages, dropped_sessions: Vec::new() })
         });
-        self.answer(identity, &self.model, &cases, &mut subject)
+        self.answer(identity, &self.model, (&dataset, all), &mut subject)
     }
 
-    fn cases(&self) -> anyhow::Result<(Named, Vec<crate::data::Case>)> {
+    /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
+    fn open(&self) -> anyhow::Result<Opened> {
+        let _span = stats::io();
         let sessions = self.settings.sessions.unwrap_or(DEFAULT_SESSIONS);
-        read_cases(&self.data, SampleSpec { sessions, seed: self.settings.seed })
+        let dataset = Dataset::open(&self.data, SampleSpec { sessions, seed: self.settings.seed }, |_| {})?;
+        let (mut all, mut first) = (Vec::new(), None);
+        for case in dataset.cases()? {
+            let case = case.with_context(|| unreadable(&self.data))?;
+            all.push(PlannedCase::of(&case));
+            first.get_or_insert(case);
+        }
+        let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
+        Ok(Opened { dataset, named, all, first })
     }
 
     fn answer(
         &self,
         identity: Identity,
         device: &str,
-        cases: &[crate::data::Case],
+        (dataset, all): (&Dataset, Vec<PlannedCase>),
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let selection = Selection { only: s.only.clone(), limit: s.limit, shard: self.shard };
-        let plan = selection.plan(cases)?;
+        let plan = selection.of(all)?;
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
         let stop = stop_on_interrupt()?;
         let show = !(self.stream && std::io::stdout().is_terminal());
+        let cases = dataset.cases()?.map(|case| {
+            // It was read before, so the file has changed since.
+            case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
+        });
         runner::run(&mut store, cases, subject, &stop, show)
             .with_context(|| format!("{}", self.out.display()))
     }
 }
 
 /// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it.
-fn check_templates(builder: &PromptBuilder, cases: &[crate::data::Case]) -> anyhow::Result<()> {
+fn check_templates(builder: &PromptBuilder, first: Option<&Case>) -> anyhow::Result<()> {
     let _span = stats::tokenise();
-    let probes = cases.iter().take(1).flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
+    let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
     for (case, probe) in probes {
         builder.build(&case.history, &case.evidence, probe)?;
     }

@@ -172,11 +172,15 @@ const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their 
 const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
 /// What a figure that splits by verdict says where there are no verdicts.
-fn without_verdicts(lens: &Lens) -> &'static str {
-    match lens.judge {
-        Some(_) => "",
-        None => {
+fn without_verdicts(lens: &Lens) -> String {
+    match (&lens.judge, &lens.no_result) {
+        (Some(_), _) => String::new(),
+        (None, Some(why)) => {
+            format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
+        }
+        (None, None) => {
             " Left out: the groups by correctness, since this run has no verdicts yet (`palimpsest judge`)."
+                .to_owned()
         }
     }
 }

@@ -15,6 +15,7 @@ use minijinja::{Environment, context};
 
 use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
 use crate::progress::Steps;
+use crate::run::condition::named;
 use crate::run::error::RunError;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -88,44 +89,47 @@ pub fn run(
     let plan = store.plan().to_vec();
     let answers = store.answers();
     let verdicts = store.verdicts();
-    let answer = |case: &str, probe: &str| {
-        answers.iter().find(|row| row.case == case && row.probe == probe).filter(|row| row.error.is_none())
+    let answer = |case: &str, probe: &str, condition: &str| {
+        let of = |row: &&AnswerRow| row.case == case && row.probe == probe && row.condition == condition;
+        answers.iter().find(of).filter(|row| row.error.is_none())
     };
-    let is_clean = |case: &str, probe: &str| {
+    let is_clean = |case: &str, probe: &str, condition: &str| {
         verdicts.iter().any(|row| {
             row.judge == name
                 && row.case == case
                 && row.probe == probe
+                && row.condition == condition
                 && row.error.is_none()
                 && row.correct.is_some()
         })
     };
-    let planned = plan.iter().map(|case| case.probes.len()).sum();
-    let skipped = plan
-        .iter()
-        .flat_map(|c| c.probes.iter().map(|p| (&c.case, &p.id)))
-        .filter(|(c, p)| is_clean(c, p))
-        .count();
+    let conditions = store.header().identity.condition_names().into_iter().map(str::to_owned);
+    let conditions: Vec<String> = conditions.collect();
+    let calls = || plan.iter().flat_map(|case| conditions.iter().map(move |condition| (case, condition)));
+    let planned = store.planned();
+    let skipped =
+        calls().flat_map(|(c, condition)| c.probes.iter().map(move |p| (&c.case, &p.id, condition)));
+    let skipped = skipped.filter(|(case, probe, condition)| is_clean(case, probe, condition)).count();
     let summary = Summary { planned, skipped, done: 0, errors: 0, stopped: false };
     let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failed_in_a_row = 0;
-    for case in &plan {
-        if case.probes.iter().all(|probe| is_clean(&case.case, &probe.id)) {
+    for (case, condition) in calls() {
+        if case.probes.iter().all(|probe| is_clean(&case.case, &probe.id, condition)) {
             continue;
         }
         if stop.load(Ordering::Relaxed) {
             desk.summary.stopped = true;
             break;
         }
-        let exchanges = exchanges(case, answer);
+        let exchanges = exchanges(case, |case, probe| answer(case, probe, condition));
         let rows = |verdicts: Verdicts| {
-            let rows =
-                exchanges.iter().zip(verdicts).map(|(e, verdict)| verdict_row(case, e, &name, verdict));
+            let rows = exchanges.iter().zip(verdicts);
+            let rows = rows.map(|(e, verdict)| verdict_row((case, condition), e, &name, verdict));
             // A case is judged as a whole; what was clean before stays as it is.
-            rows.filter(|row| !is_clean(&row.case, &row.probe)).collect::<Vec<_>>()
+            rows.filter(|row| !is_clean(&row.case, &row.probe, &row.condition)).collect::<Vec<_>>()
         };
         let same_error = |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
         if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
@@ -167,7 +171,8 @@ struct Desk<'a> {
 impl Desk<'_> {
     fn file(&mut self, rows: Vec<VerdictRow>) -> Result<(), RunError> {
         for row in rows {
-            let (step, error) = (format!("{} {}", row.case, row.probe), row.error.clone());
+            let (step, error) =
+                (format!("{} {}", row.case, named(&row.probe, &row.condition)), row.error.clone());
             self.store.append_verdict(row)?;
             self.progress.step(&step, error.as_deref());
             if error.is_some() {
@@ -194,7 +199,7 @@ fn exchanges<'a>(case: &PlannedCase, answer: impl Fn(&str, &str) -> Option<&'a A
 }
 
 fn verdict_row(
-    case: &PlannedCase,
+    (case, condition): (&PlannedCase, &str),
     exchange: &Exchange,
     judge: &str,
     verdict: Result<Verdict, String>,
@@ -202,6 +207,7 @@ fn verdict_row(
     let mut row = VerdictRow {
         case: case.case.clone(),
         probe: exchange.id.clone(),
+        condition: condition.to_owned(),
         judge: judge.to_owned(),
         correct: None,
         probability: None,

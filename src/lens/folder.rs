@@ -29,19 +29,64 @@ impl Verdicts {
         self.rows.get(&(case.to_owned(), probe.to_owned()))
     }
 
+    /// Why these verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
+    pub fn no_result(&self) -> Option<String> {
+        let judge = self.judge.as_deref()?;
+        if let Some(parameters) =
+            parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS)
+        {
+            let millions = parameters / 1e6;
+            return Some(format!(
+                "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
+                 verdicts only show that the machinery works"
+            ));
+        }
+        let mut said = self.rows.values().filter_map(|row| row.correct);
+        let first = said.next()?;
+        let count = 1 + said.clone().count();
+        (count > 1 && said.all(|other| other == first)).then(|| {
+            let word = if first { "correct" } else { "wrong" };
+            format!("{judge} calls all {count} answers {word}, which tells nothing of them")
+        })
+    }
+
     /// Whether the answer was judged correct; `None` where there is no verdict or only an error row.
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
 }
 
+/// Parameters of the smallest judge whose verdicts are taken for a result.
+const LEAST_PARAMETERS: f64 = 1e9;
+
+/// A model's parameters where its name tells them: `135m`, `0.5B`, `8b`.
+fn parameters_by_name(name: &str) -> Option<f64> {
+    name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').find_map(|part| {
+        let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;
+        let unit = match unit {
+            "m" | "M" => 1e6,
+            "b" | "B" => 1e9,
+            _ => return None,
+        };
+        number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|n| n * unit)
+    })
+}
+
 impl RunFolder {
-    /// Reads a run folder.
+    /// Reads a run folder, of its answers and verdicts those of the plain condition.
     ///
     /// # Errors
     /// [`LensError::Run`] where it is none or is damaged.
     pub fn open(path: &Path) -> Result<Self, LensError> {
-        let store = store::RunFolder::read(path)?;
+        RunFolder::open_condition(path, "")
+    }
+
+    /// Reads a run folder, of its answers and verdicts those of the condition `name`.
+    ///
+    /// # Errors
+    /// [`LensError::Run`] where it is none, is damaged or has no such condition.
+    pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
+        let store = store::RunFolder::read(path)?.condition(name)?;
         // a header that was read from JSON can be written as JSON
         let header = serde_json::to_value(&store.header).unwrap_or_default();
         Ok(RunFolder { store, header })
@@ -130,5 +175,54 @@ impl RunFolder {
             serde_json::Value::Bool(flag) => Some(flag.to_string()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdicts(judge: &str, correct: &[Option<bool>]) -> Verdicts {
+        let row = |(at, correct): (usize, &Option<bool>)| {
+            let (case, probe) = (at.to_string(), "SR".to_owned());
+            let row = VerdictRow {
+                case: case.clone(),
+                probe: probe.clone(),
+                condition: String::new(),
+                judge: judge.to_owned(),
+                correct: *correct,
+                probability: None,
+                reason: None,
+                error: None,
+            };
+            ((case, probe), row)
+        };
+        Verdicts { judge: Some(judge.to_owned()), rows: correct.iter().enumerate().map(row).collect() }
+    }
+
+    #[test]
+    fn a_judge_that_is_too_small_or_says_the_same_of_all_gives_no_result() {
+        let differing = [Some(true), Some(false), None];
+        for (small, millions) in [
+            ("local:smollm2-135m", "135"),
+            ("local:qwen3-0.6b", "600"),
+            ("http://h/v1#Gemma-3-270M-it", "270"),
+        ] {
+            let said = verdicts(small, &differing).no_result();
+            assert!(
+                said.as_ref().is_some_and(|said| said.contains(&format!("about {millions} million"))),
+                "{said:?}"
+            );
+        }
+        for able in
+            ["local:qwen3.5-9b", "http://h/v1#gpt-oss-120b", "http://h:8000/v1#gemini", "local:Llama-3.1-8B"]
+        {
+            assert_eq!(verdicts(able, &differing).no_result(), None, "{able}");
+            let said = verdicts(able, &[Some(false), None, Some(false)]).no_result();
+            assert!(said.is_some_and(|said| said.contains("all 2 answers wrong")));
+            // One verdict is the same as itself.
+            assert_eq!(verdicts(able, &[Some(true)]).no_result(), None);
+        }
+        assert_eq!(Verdicts::default().no_result(), None);
     }
 }

@@ -170,8 +170,10 @@ pub struct Lens {
     pub probes: Vec<String>,
     /// The values of the label `type`, sorted; empty for data without types.
     pub kinds: Vec<String>,
-    /// Whose verdicts split the examples; `None` where the run has none.
+    /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
     pub judge: Option<String>,
+    /// Why there are verdicts that split nothing ([`super::Verdicts::no_result`]).
+    pub no_result: Option<String>,
     /// In the order of `answers.jsonl`.
     pub examples: Vec<Example>,
     /// What could not be measured, and why.
@@ -187,6 +189,7 @@ impl Lens {
     /// broken, [`LensError::Layers`] where stores disagree, and those of [`RunFolder::verdicts`].
     pub fn of(run: &RunFolder, options: &Options) -> Result<Self, LensError> {
         let verdicts = run.verdicts(options.judge.as_deref())?;
+        let no_result = verdicts.no_result();
         let (mut examples, mut skipped) = (Vec::<Example>::new(), Vec::new());
         for answer in run.answers() {
             let mut skip = |reason: &str| {
@@ -219,7 +222,8 @@ impl Lens {
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
             example.kind = answer.labels.get("type").cloned();
-            example.correct = verdicts.correct(&answer.case, &answer.probe);
+            let correct = verdicts.correct(&answer.case, &answer.probe);
+            example.correct = correct.filter(|_| no_result.is_none());
             examples.push(example);
         }
         let Some(first) = examples.first() else {
@@ -233,7 +237,8 @@ impl Lens {
             layers: first.layers.clone(),
             probes: run.probes(),
             kinds: run.kinds(),
-            judge: verdicts.judge,
+            judge: verdicts.judge.filter(|_| no_result.is_none()),
+            no_result,
             examples,
             skipped,
             options: options.clone(),

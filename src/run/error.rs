@@ -60,6 +60,16 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The run has no such condition.
+    #[error("{dir} has no condition `{name}`; its conditions are: {known}")]
+    UnknownCondition {
+        /// The folder.
+        dir: PathBuf,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// The plan is unusable.
     #[error(transparent)]
     Plan(#[from] PlanError),

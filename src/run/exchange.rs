@@ -177,6 +177,7 @@ pub fn import_stale(dir: &Path, text: &[u8], import: &Import<'_>) -> Result<usiz
             rows.push(AnswerRow {
                 case: case.case.clone(),
                 probe: probe.id.clone(),
+                condition: String::new(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
                 error: answer.is_none().then(|| "the imported file has no answer".to_owned()),
@@ -211,6 +212,7 @@ pub fn import_stale(dir: &Path, text: &[u8], import: &Import<'_>) -> Result<usiz
         limit: None,
         attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        conditions: Vec::new(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

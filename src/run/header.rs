@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::condition::Condition;
 use super::plan::Shard;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
@@ -91,6 +92,19 @@ pub struct Identity {
     pub attention: bool,
     /// The version of palimpsest.
     pub version: String,
+    /// What every probe is asked under; empty where that is the plain condition alone. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+impl Identity {
+    /// The conditions' names, in order: of the plain one the empty name.
+    pub fn condition_names(&self) -> Vec<&str> {
+        if self.conditions.is_empty() {
+            return vec![""];
+        }
+        self.conditions.iter().map(|condition| condition.name.as_str()).collect()
+    }
 }
 
 /// A name and the SHA-256 of what it stands for.

@@ -9,13 +9,14 @@ use std::thread::{self, JoinHandle};
 use candle_core::Tensor;
 use sha2::{Digest, Sha256};
 
+use super::condition::Question;
 use super::error::RunError;
 use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::texts::Texts;
 use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
 use crate::chat::{LocalError, LocalModel, Parts, Sampling};
-use crate::data::{Case, Probe};
+use crate::data::Case;
 use crate::engine::{Begun, EngineError, Generated};
 use crate::model::branch_rows;
 use crate::progress::Status;
@@ -37,7 +38,7 @@ pub struct LocalSubject<'a> {
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 
 /// Takes what came of one probe.
-type ProbeSink<'a> = dyn FnMut(&Probe, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError> + 'a;
+type ProbeSink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError> + 'a;
 
 /// What [`LocalSubject`] does.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ struct Read {
 /// Probes that are to be answered together, in order, with those that failed on the way there.
 #[derive(Default)]
 struct Batch<'p> {
-    probes: Vec<(&'p Probe, Result<Read, ProbeError>)>,
+    questions: Vec<(Question<'p>, Result<Read, ProbeError>)>,
     begun: Vec<Begun>,
 }
 
@@ -105,7 +106,7 @@ impl<'a> LocalSubject<'a> {
     fn try_case(
         &mut self,
         case: &Case,
-        wanted: &[&Probe],
+        wanted: &[Question<'_>],
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
@@ -114,26 +115,26 @@ impl<'a> LocalSubject<'a> {
         let branches = self.model.branches();
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
         let new = self.options.sampling.max_new_tokens;
-        let mut sink = |probe: &Probe, outcome: Result<ProbeOutcome, ProbeError>| {
+        let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
             let outcome = outcome.map(|o| ProbeOutcome { dropped_sessions: fitted.dropped.clone(), ..o });
             match outcome {
                 Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
-                outcome => sink(probe, outcome.map_err(said)),
+                outcome => sink(question, outcome.map_err(said)),
             }
         };
 
         // What is measured in the shared part is measured once and handed to every probe.
         let mut before = None;
         let mut batch = Batch::default();
-        for &probe in wanted {
-            let Some(at) = case.probes.iter().position(|p| p.id == probe.id) else { continue };
+        for &question in wanted {
+            let Some(at) = case.probes.iter().position(|p| p.id == question.probe.id) else { continue };
             let (_, prompt) = &fitted.prompts[at];
-            status.begin(&format!("{} {}", case.id, probe.id), "reading");
-            let read = self.read(case, probe, prompt, shared, &mut before, status);
+            status.begin(&format!("{} {question}", case.id), "reading");
+            let read = self.read(case, question, prompt, shared, &mut before, status);
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
             if most < 2 || rows > branches.tokens {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-                sink(probe, read.and_then(|read| self.answer_in_place(read, status)))?;
+                sink(question, read.and_then(|read| self.answer_in_place(read, status)))?;
                 continue;
             }
             let branched = read.and_then(|read| {
@@ -144,7 +145,7 @@ impl<'a> LocalSubject<'a> {
             if let Err(ProbeError::Engine(EngineError::Interrupted)) = &branched {
                 return Err(CaseError::Run(RunError::Stopped));
             }
-            batch.probes.push((probe, branched));
+            batch.questions.push((question, branched));
             if batch.begun.len() == most {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
             }
@@ -159,7 +160,7 @@ impl<'a> LocalSubject<'a> {
     fn read(
         &mut self,
         case: &Case,
-        probe: &Probe,
+        Question { probe, condition }: Question<'_>,
         prompt: &TokenizedPrompt,
         shared: usize,
         before: &mut Option<MassObserver>,
@@ -226,7 +227,7 @@ impl<'a> LocalSubject<'a> {
             }
         };
         let mut sampling = self.options.sampling;
-        sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id);
+        sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
         Ok(Read { logits, prompt_tokens: prompt.tokens.len(), sampling, attention })
     }
 
@@ -254,13 +255,13 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut ProbeSink<'_>,
     ) -> Result<(), RunError> {
-        let Batch { probes, begun } = batch;
-        if probes.is_empty() {
+        let Batch { questions, begun } = batch;
+        if questions.is_empty() {
             return Ok(());
         }
         let stop_asked = self.stop;
-        let names: Vec<&str> =
-            probes.iter().filter(|(_, read)| read.is_ok()).map(|(probe, _)| probe.id.as_str()).collect();
+        let names: Vec<String> =
+            questions.iter().filter(|(_, read)| read.is_ok()).map(|(q, _)| q.to_string()).collect();
         if !names.is_empty() {
             status.begin(&format!("{} {}", case.id, names.join(", ")), "answering");
         }
@@ -281,12 +282,12 @@ impl<'a> LocalSubject<'a> {
             Err(ProbeError::Engine(EngineError::Interrupted)) => return Err(RunError::Stopped),
             Err(error) => (Vec::new().into_iter(), Some(said(error))),
         };
-        for (probe, read) in probes {
+        for (question, read) in questions {
             let outcome = read.and_then(|read| match (generated.next(), &failed) {
                 (Some(generated), _) => self.outcome(read, &generated?),
                 (None, failed) => Err(ProbeError::Together(failed.clone().unwrap_or_default())),
             });
-            sink(probe, outcome)?;
+            sink(question, outcome)?;
         }
         Ok(())
     }
@@ -361,15 +362,15 @@ impl Subject for LocalSubject<'_> {
     fn answer_case(
         &mut self,
         case: &Case,
-        probes: &[&Probe],
+        questions: &[Question<'_>],
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        match self.try_case(case, probes, status, sink) {
+        match self.try_case(case, questions, status, sink) {
             Ok(()) => Ok(()),
             Err(CaseError::Run(error)) => Err(error),
             Err(CaseError::Failed(reason)) => {
-                probes.iter().try_for_each(|probe| sink(probe, Err(reason.clone())))
+                questions.iter().try_for_each(|&question| sink(question, Err(reason.clone())))
             }
         }
     }
@@ -399,13 +400,18 @@ fn shared_tokens(fitted: &Fitted) -> usize {
     shared
 }
 
-/// The seed of one probe's sampler.
-fn stream_seed(seed: u64, case: &str, probe: &str) -> u64 {
+/// The seed of one answer's sampler.
+fn stream_seed(seed: u64, case: &str, probe: &str, repetition: u32) -> u64 {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     hash.update((case.len() as u64).to_le_bytes());
     hash.update(case);
     hash.update(probe);
+    if repetition > 0 {
+        // No probe's id ends so.
+        hash.update([0]);
+        hash.update(repetition.to_le_bytes());
+    }
     let digest = hash.finalize();
     u64::from_le_bytes(std::array::from_fn(|i| digest[i]))
 }

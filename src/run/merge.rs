@@ -92,7 +92,8 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let header = check_shards(&shards)?;
     let plan = check_positions(&shards)?;
     for shard in &shards {
-        let planned: usize = shard.plan.iter().map(|case| case.probes.len()).sum();
+        let probes: usize = shard.plan.iter().map(|case| case.probes.len()).sum();
+        let planned = probes * shard.header.identity.condition_names().len();
         if shard.answers.len() < planned {
             return Err(MergeError::Unfinished {
                 dir: shard.dir.clone(),

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Case, EvidenceRole};
+use crate::data::{Case, Evidence, EvidenceRole, Probe};
 use crate::ground::digest::sha256;
 
 /// One line of `plan.jsonl`.
@@ -143,49 +143,57 @@ pub struct Selection {
     pub shard: Option<Shard>,
 }
 
+impl PlannedCase {
+    /// All probes of `case`, which is the first and only one so far.
+    pub fn of(case: &Case) -> Self {
+        let probe = |probe: &Probe| PlannedProbe { id: probe.id.clone(), query: probe.query.clone() };
+        let evidence = |e: &Evidence| PlannedEvidence { role: e.role, session: e.session };
+        PlannedCase {
+            position: 0,
+            case: case.id.clone(),
+            labels: case.labels.clone(),
+            probes: case.probes.iter().map(probe).collect(),
+            evidence: case.evidence.iter().map(evidence).collect(),
+            judge: JudgeNotes {
+                old: case.judge.old.clone(),
+                new: case.judge.new.clone(),
+                explanation: case.judge.explanation.clone(),
+            },
+        }
+    }
+}
+
 impl Selection {
     /// The plan for `cases`, in dataset order. `only` is applied first, then `limit`, then `shard`.
     pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
-        let only = self.only.as_deref().map(|text| Only::parse(text, cases)).transpose()?;
+        self.of(cases.iter().map(PlannedCase::of).collect())
+    }
+
+    /// The same of cases as they would all be planned, for data sets that do not fit in memory.
+    pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
+        let only = self.only.as_deref().map(|text| Only::parse(text, &all)).transpose()?;
+        let none = all.is_empty();
         let mut plan = Vec::new();
         let mut position = 0;
-        for case in cases {
+        for mut case in all {
             if self.limit.is_some_and(|limit| position >= limit) {
                 break;
             }
-            let wanted = |probe: &str| only.as_ref().is_none_or(|only| only.passes(case, probe));
-            let probes: Vec<PlannedProbe> = case
-                .probes
-                .iter()
-                .filter(|probe| wanted(&probe.id))
-                .map(|probe| PlannedProbe { id: probe.id.clone(), query: probe.query.clone() })
-                .collect();
-            if probes.is_empty() {
+            if let Some(only) = &only {
+                let of_type = only.takes_type(&case);
+                case.probes.retain(|probe| of_type && only.takes_probe(&probe.id));
+            }
+            if case.probes.is_empty() {
                 continue;
             }
             if self.shard.is_none_or(|shard| position % shard.count.max(1) == shard.index) {
-                plan.push(PlannedCase {
-                    position,
-                    case: case.id.clone(),
-                    labels: case.labels.clone(),
-                    probes,
-                    evidence: case
-                        .evidence
-                        .iter()
-                        .map(|e| PlannedEvidence { role: e.role, session: e.session })
-                        .collect(),
-                    judge: JudgeNotes {
-                        old: case.judge.old.clone(),
-                        new: case.judge.new.clone(),
-                        explanation: case.judge.explanation.clone(),
-                    },
-                });
+                plan.push(PlannedCase { position, ..case });
             }
             position += 1;
         }
         if plan.is_empty() {
             let reason = match self {
-                _ if cases.is_empty() => "the dataset has no case".to_owned(),
+                _ if none => "the dataset has no case".to_owned(),
                 Selection { limit: Some(0), .. } => "the limit is 0; give at least 1".to_owned(),
                 Selection { shard: Some(shard), .. } => {
                     format!("shard {shard} of {position} cases is empty; use fewer shards")
@@ -206,7 +214,7 @@ struct Only {
 }
 
 impl Only {
-    fn parse(text: &str, cases: &[Case]) -> Result<Only, PlanError> {
+    fn parse(text: &str, cases: &[PlannedCase]) -> Result<Only, PlanError> {
         let types: BTreeSet<&str> =
             cases.iter().filter_map(|c| c.labels.get("type")).map(String::as_str).collect();
         // Probes in the order of the file, not of the alphabet: SR, PR, IPA.
@@ -244,9 +252,12 @@ impl Only {
         }
     }
 
-    fn passes(&self, case: &Case, probe: &str) -> bool {
+    fn takes_type(&self, case: &PlannedCase) -> bool {
         self.kind.as_ref().is_none_or(|kind| case.labels.get("type") == Some(kind))
-            && self.probe.as_ref().is_none_or(|wanted| wanted == probe)
+    }
+
+    fn takes_probe(&self, probe: &str) -> bool {
+        self.probe.as_ref().is_none_or(|wanted| wanted == probe)
     }
 }
 
@@ -259,7 +270,7 @@ pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
             return Err(double(case.probes.first().map_or("", |p| p.id.as_str())));
         }
         for probe in &case.probes {
-            if !files.insert(attention_file(&case.case, &probe.id).to_lowercase()) {
+            if !files.insert(attention_file(&case.case, &probe.id, "").to_lowercase()) {
                 return Err(double(&probe.id));
             }
         }
@@ -267,9 +278,11 @@ pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The attention store of a probe, relative to the run folder.
-pub fn attention_file(case: &str, probe: &str) -> String {
-    format!("attention/{}-{}.safetensors", file_stem(case), file_stem(probe))
+/// The attention file of a probe under a condition, relative to the run folder. The double hyphen keeps conditions apart from
+/// probes: names of conditions have none.
+pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
+    let condition = if condition.is_empty() { String::new() } else { format!("--{}", file_stem(condition)) };
+    format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))
 }
 
 /// What the report shows of a case, relative to the run folder.

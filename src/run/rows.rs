@@ -15,6 +15,9 @@ pub struct AnswerRow {
     pub case: String,
     /// The probe's id.
     pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
     /// The case's labels, for grouping.
     pub labels: BTreeMap<String, String>,
     /// The probe's query, so that exports and reports need no dataset.
@@ -48,6 +51,9 @@ pub struct VerdictRow {
     pub case: String,
     /// The probe's id.
     pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
     /// Which judge, for example `local:smollm2-135m`.
     pub judge: String,
     /// Whether the answer is right; absent when `error` is set.

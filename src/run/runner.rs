@@ -8,13 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::condition::{Condition, Question};
 use super::error::RunError;
 use super::plan::PlannedCase;
 use super::rows::AnswerRow;
 use super::store::{RunStore, ShownCase, ShownSession};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
-use crate::data::{Case, Probe};
+use crate::data::Case;
 use crate::progress::{Status, Steps, note};
 
 /// What came of one probe.
@@ -34,24 +35,24 @@ pub struct ProbeOutcome {
     pub attention: Option<AttentionStore>,
 }
 
-/// Takes the outcome of one probe, or why there is none, and has it on the disk when it returns.
-pub type Sink<'a> = dyn FnMut(&Probe, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
+/// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
+pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
 
 /// Whoever answers.
 pub trait Subject {
     /// Told, before a case is answered, which one comes after it, so that what needs no model can be done meanwhile.
     fn prepare(&mut self, _next: &Case) {}
 
-    /// Answers `probes` of `case` one after the other, handing each outcome to `sink` as soon as it is there.
+    /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
     ///
     /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
     /// answered is an `Err` handed to `sink`; [`RunError::GaveUp`] is for what makes every further probe fail too.
-    /// Answers must not depend on which other probes of the case are asked for. `status` is told how far the probe under
+    /// Answers must not depend on which other questions on the case are asked. `status` is told how far the probe under
     /// way is, which at long contexts takes minutes.
     fn answer_case(
         &mut self,
         case: &Case,
-        probes: &[&Probe],
+        questions: &[Question<'_>],
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError>;
@@ -60,7 +61,7 @@ pub trait Subject {
 /// What a run or its judging, or a part of one, came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// (case, probe) pairs in the plan.
+    /// Answers or verdicts that the plan asks for: one a case, probe and condition.
     pub planned: usize,
     /// Already there when this process started.
     pub skipped: usize,
@@ -72,35 +73,61 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// Answers what `store` still lacks of its plan. `cases` are the dataset's; `stop` is looked at after each write.
+/// Answers what `store` still lacks of its plan. `cases` are the dataset's, in its order, or why one cannot be read: two of them
+/// are in memory at a time. `stop` is looked at after each write.
 ///
 /// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
 pub fn run(
     store: &mut RunStore,
-    cases: &[Case],
+    cases: impl IntoIterator<Item = Result<Case, RunError>>,
     subject: &mut dyn Subject,
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Summary, RunError> {
-    let by_id: HashMap<&str, &Case> = cases.iter().map(|case| (case.id.as_str(), case)).collect();
     let plan = store.plan().to_vec();
+    let mut missing: HashMap<&str, &PlannedCase> =
+        plan.iter().map(|case| (case.case.as_str(), case)).collect();
     let clean = store.clean_answers();
-    let asked = plan.iter().map(|planned| match by_id.get(planned.case.as_str()) {
-        Some(case) => Ok(Asked { planned, case, wanted: wanted(planned, case, &clean) }),
-        None => Err(RunError::GaveUp(format!(
-            "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
-            planned.case
-        ))),
-    });
-    let asked = asked.collect::<Result<Vec<_>, _>>()?;
-    let planned: usize = plan.iter().map(|case| case.probes.len()).sum();
+    let conditions = match store.header().identity.conditions.clone() {
+        none if none.is_empty() => vec![Condition::default()],
+        some => some,
+    };
+    let planned = store.planned();
     let summary = Summary { planned, skipped: clean.len(), done: 0, errors: 0, stopped: false };
     let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
-    let done = asked.iter().enumerate().try_for_each(|(at, one)| {
-        let next = asked[at + 1..].iter().find(|later| !later.wanted.is_empty());
-        job.answer(one, next.map(|next| next.case), subject)
-    });
+    let done = (|| {
+        // The case whose turn it is: it waits until the one after it is known, which can then be prepared meanwhile.
+        let mut held: Option<(Case, &PlannedCase)> = None;
+        for case in cases {
+            // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
+            if missing.is_empty() {
+                break;
+            }
+            let case = case?;
+            let Some(planned) = missing.remove(case.id.as_str()) else { continue };
+            if wanted(planned, &case, &conditions, &clean).is_empty() {
+                job.show(&case)?;
+                continue;
+            }
+            if let Some((current, planned)) = held.replace((case, planned)) {
+                let next = held.as_ref().map(|(next, _)| next);
+                let wanted = wanted(planned, &current, &conditions, &clean);
+                job.answer(&Asked { planned, case: &current, wanted }, next, subject)?;
+            }
+        }
+        if let Some((last, planned)) = held {
+            let wanted = wanted(planned, &last, &conditions, &clean);
+            job.answer(&Asked { planned, case: &last, wanted }, None, subject)?;
+        }
+        match plan.iter().find(|case| missing.contains_key(case.case.as_str())) {
+            Some(case) => Err(RunError::GaveUp(format!(
+                "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
+                case.case
+            ))),
+            None => Ok(()),
+        }
+    })();
     match done {
         Ok(()) => job.store.finish()?,
         Err(RunError::Stopped) => job.summary.stopped = true,
@@ -113,13 +140,20 @@ pub fn run(
 struct Asked<'a> {
     planned: &'a PlannedCase,
     case: &'a Case,
-    wanted: Vec<&'a Probe>,
+    wanted: Vec<Question<'a>>,
 }
 
-/// The planned probes of a case that are not clean.
-fn wanted<'a>(planned: &PlannedCase, case: &'a Case, clean: &BTreeSet<(String, String)>) -> Vec<&'a Probe> {
-    let left = planned.probes.iter().filter(|p| !clean.contains(&(planned.case.clone(), p.id.clone())));
-    left.filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id)).collect()
+/// What is planned of a case and not clean.
+fn wanted<'a>(
+    planned: &PlannedCase,
+    case: &'a Case,
+    conditions: &'a [Condition],
+    clean: &BTreeSet<(String, String, String)>,
+) -> Vec<Question<'a>> {
+    let probes = planned.probes.iter().filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id));
+    let all = probes.flat_map(|probe| conditions.iter().map(move |condition| Question { probe, condition }));
+    let key = |q: &Question<'_>| (planned.case.clone(), q.probe.id.clone(), q.condition.name.clone());
+    all.filter(|question| !clean.contains(&key(question))).collect()
 }
 
 /// A run under way.
@@ -131,6 +165,11 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
+    fn show(&self, case: &Case) -> Result<(), RunError> {
+        if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
+    }
+
     /// Has what is not clean of one case answered, before `next`.
     fn answer(
         &mut self,
@@ -138,10 +177,6 @@ impl Job<'_> {
         next: Option<&Case>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
-        if wanted.is_empty() {
-            // Killed after the last row of the case and before this file.
-            return if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) };
-        }
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
@@ -152,11 +187,11 @@ impl Job<'_> {
         }
         let mut missing = wanted.clone();
         let status = self.progress.status();
-        subject.answer_case(case, wanted, &status, &mut |probe, outcome| {
-            self.record(planned, probe, outcome, &mut missing)
+        subject.answer_case(case, wanted, &status, &mut |question, outcome| {
+            self.record(planned, question, outcome, &mut missing)
         })?;
-        for probe in missing.clone() {
-            self.record(planned, probe, Err("the model gave no answer".to_owned()), &mut missing)?;
+        for question in missing.clone() {
+            self.record(planned, question, Err("the model gave no answer".to_owned()), &mut missing)?;
         }
         write_shown(self.store, case)
     }
@@ -165,16 +200,16 @@ impl Job<'_> {
     fn record(
         &mut self,
         planned: &PlannedCase,
-        probe: &Probe,
+        question: Question<'_>,
         outcome: Result<ProbeOutcome, String>,
-        missing: &mut Vec<&Probe>,
+        missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
-        let Some(at) = missing.iter().position(|p| p.id == probe.id) else { return Ok(()) };
+        let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
         let error = outcome.as_ref().err().cloned();
-        let (row, attention) = answer_row(planned, probe, outcome);
+        let (row, attention) = answer_row(planned, question, outcome);
         self.store.append_answer(row, attention.as_ref())?;
-        self.progress.step(&format!("{} {}", planned.case, probe.id), error.as_deref());
+        self.progress.step(&format!("{} {question}", planned.case), error.as_deref());
         if error.is_some() {
             self.summary.errors += 1;
         } else {
@@ -186,12 +221,13 @@ impl Job<'_> {
 
 fn answer_row(
     planned: &PlannedCase,
-    probe: &Probe,
+    Question { probe, condition }: Question<'_>,
     outcome: Result<ProbeOutcome, String>,
 ) -> (AnswerRow, Option<AttentionStore>) {
     let mut row = AnswerRow {
         case: planned.case.clone(),
         probe: probe.id.clone(),
+        condition: condition.name.clone(),
         labels: planned.labels.clone(),
         query: probe.query.clone(),
         answer: None,

@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
+use super::condition::named;
 use super::error::RunError;
-use super::header::{Difference, FORMAT, IDENTITY_VERSION, RunHeader, hash};
+use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
 use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
 use super::rows::{AnswerRow, VerdictRow};
@@ -79,9 +80,26 @@ impl RunFolder {
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let header = read_header(dir)?;
         let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
-        let answers = in_plan_order(&plan, &read_rows(&dir.join(ANSWERS))?, answer_key);
-        let verdicts = verdicts_in_order(&plan, &read_rows(&dir.join(VERDICTS))?);
+        let keys = keys(&plan, &header.identity);
+        let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, answer_key);
+        let verdicts = verdicts_in_order(&keys, &read_rows(&dir.join(VERDICTS))?);
         Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts })
+    }
+
+    /// The same run with the answers and verdicts of one condition alone, the plain one where `name` is empty.
+    pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
+        let known = self.header.identity.condition_names();
+        if !known.contains(&name) {
+            let known = known.iter().map(|name| if name.is_empty() { "the plain one" } else { name });
+            return Err(RunError::UnknownCondition {
+                dir: self.dir,
+                name: name.to_owned(),
+                known: known.collect::<Vec<_>>().join(", "),
+            });
+        }
+        self.answers.retain(|row| row.condition == name);
+        self.verdicts.retain(|row| row.condition == name);
+        Ok(self)
     }
 
     /// What the model was shown of `case`; absent until one of its probes was answered.
@@ -200,9 +218,10 @@ impl RunStore {
         let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
         let answers: RowLog<AnswerRow> = RowLog::open(dir.join(ANSWERS))?;
         let verdicts: RowLog<VerdictRow> = RowLog::open(dir.join(VERDICTS))?;
-        let planned: BTreeSet<(&str, &str)> = keys(&plan).collect();
+        let planned: BTreeSet<Key> = keys(&plan, &header.identity).into_iter().collect();
         let stranger = answers.rows.iter().map(answer_key).find(|key| !planned.contains(key));
-        if let Some((case, probe)) = stranger {
+        if let Some((case, probe, condition)) = stranger {
+            let probe = named(probe, condition);
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
         }
@@ -226,21 +245,31 @@ impl RunStore {
 
     /// The answer rows that count, in dataset order.
     pub fn answers(&self) -> Vec<AnswerRow> {
-        in_plan_order(&self.plan, &self.answers.rows, answer_key)
+        in_order(&self.keys(), &self.answers.rows, answer_key)
+    }
+
+    /// All (case, probe, condition) of the plan, in order.
+    fn keys(&self) -> Vec<Key<'_>> {
+        keys(&self.plan, &self.header.identity)
+    }
+
+    /// How many answers the plan asks for.
+    pub fn planned(&self) -> usize {
+        self.keys().len()
     }
 
     /// The verdict rows that count: judge by judge, each in dataset order.
     pub fn verdicts(&self) -> Vec<VerdictRow> {
-        verdicts_in_order(&self.plan, &self.verdicts.rows)
+        verdicts_in_order(&self.keys(), &self.verdicts.rows)
     }
 
-    /// The (case, probe) pairs that need no more work: answered without error, and the attention store in place.
-    pub fn clean_answers(&self) -> BTreeSet<(String, String)> {
+    /// What needs no more work, by case, probe and condition: answered without error, and the attention file in place.
+    pub fn clean_answers(&self) -> BTreeSet<(String, String, String)> {
         self.answers()
             .into_iter()
             .filter(|row| row.error.is_none() && row.answer.is_some())
             .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
-            .map(|row| (row.case, row.probe))
+            .map(|row| (row.case, row.probe, row.condition))
             .collect()
     }
 
@@ -253,7 +282,7 @@ impl RunStore {
         let _span = stats::io();
         row.attention = None;
         if let Some(attention) = attention {
-            let name = attention_file(&row.case, &row.probe);
+            let name = attention_file(&row.case, &row.probe, &row.condition);
             attention.save(&self.dir.join(&name))?;
             row.attention = Some(name);
         }
@@ -300,30 +329,38 @@ impl RunStore {
     /// same bytes as one that was not.
     pub fn finish(&mut self) -> Result<(), RunError> {
         let _span = stats::io();
-        self.answers.rewrite(in_plan_order(&self.plan, &self.answers.rows, answer_key))?;
-        self.verdicts.rewrite(verdicts_in_order(&self.plan, &self.verdicts.rows))
+        let answers = self.answers();
+        let verdicts = self.verdicts();
+        self.answers.rewrite(answers)?;
+        self.verdicts.rewrite(verdicts)
     }
 }
 
-fn answer_key(row: &AnswerRow) -> (&str, &str) {
-    (&row.case, &row.probe)
+/// A case, a probe and a condition by their names.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+fn answer_key(row: &AnswerRow) -> Key<'_> {
+    (&row.case, &row.probe, &row.condition)
 }
 
-fn keys(plan: &[PlannedCase]) -> impl Iterator<Item = (&str, &str)> {
-    plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p.id.as_str())))
+fn verdict_key(row: &VerdictRow) -> Key<'_> {
+    (&row.case, &row.probe, &row.condition)
 }
 
-/// The last row of each planned key, in the plan's order.
-pub(super) fn in_plan_order<R: Clone>(
-    plan: &[PlannedCase],
-    rows: &[R],
-    key: impl Fn(&R) -> (&str, &str),
-) -> Vec<R> {
-    let last: HashMap<(&str, &str), &R> = rows.iter().map(|row| (key(row), row)).collect();
-    keys(plan).filter_map(|key| last.get(&key).map(|row| (*row).clone())).collect()
+/// All that is planned: case by case, probe by probe, condition by condition.
+fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
+    let conditions = identity.condition_names();
+    let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p.id.as_str())));
+    probes.flat_map(|(case, probe)| conditions.iter().map(move |name| (case, probe, *name))).collect()
 }
 
-fn verdicts_in_order(plan: &[PlannedCase], rows: &[VerdictRow]) -> Vec<VerdictRow> {
+/// The last row of each key, in the keys' order.
+fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>) -> Vec<R> {
+    let last: HashMap<Key<'_>, &R> = rows.iter().map(|row| (key(row), row)).collect();
+    keys.iter().filter_map(|key| last.get(key).map(|row| (*row).clone())).collect()
+}
+
+fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
     let mut judges: Vec<&str> = Vec::new();
     for row in rows {
         if !judges.contains(&row.judge.as_str()) {
@@ -334,7 +371,7 @@ fn verdicts_in_order(plan: &[PlannedCase], rows: &[VerdictRow]) -> Vec<VerdictRo
         .into_iter()
         .flat_map(|judge| {
             let own: Vec<VerdictRow> = rows.iter().filter(|row| row.judge == judge).cloned().collect();
-            in_plan_order(plan, &own, |row| (&row.case, &row.probe))
+            in_order(keys, &own, verdict_key)
         })
         .collect()
 }

@@ -2,6 +2,7 @@
 //!
 //! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
 
+use super::condition::Question;
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::chat::{ChatModel, Message, Sampling};
@@ -45,20 +46,22 @@ where
     fn answer_case(
         &mut self,
         case: &Case,
-        probes: &[&Probe],
+        questions: &[Question<'_>],
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        for probe in probes {
-            status.begin(&format!("{} {}", case.id, probe.id), "waiting for the reply");
-            let shown = match (self.shown)(case, probe) {
+        for &question in questions {
+            status.begin(&format!("{} {question}", case.id), "waiting for the reply");
+            let shown = match (self.shown)(case, question.probe) {
                 Ok(shown) => shown,
                 Err(reason) => {
-                    sink(probe, Err(reason))?;
+                    sink(question, Err(reason))?;
                     continue;
                 }
             };
-            match self.model.reply(&shown.messages, &self.sampling) {
+            // A server that honours seeds draws anew each time.
+            let seed = self.sampling.seed.wrapping_add(u64::from(question.condition.repetition));
+            match self.model.reply(&shown.messages, &Sampling { seed, ..self.sampling }) {
                 Ok(reply) => {
                     self.failed_in_a_row = 0;
                     let outcome = ProbeOutcome {
@@ -69,11 +72,11 @@ where
                         dropped_sessions: shown.dropped_sessions,
                         attention: None,
                     };
-                    sink(probe, Ok(outcome))?;
+                    sink(question, Ok(outcome))?;
                 }
                 Err(error) => {
                     self.failed_in_a_row += 1;
-                    sink(probe, Err(error.to_string()))?;
+                    sink(question, Err(error.to_string()))?;
                     if self.failed_in_a_row >= PATIENCE {
                         return Err(RunError::GaveUp(format!(
                             "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the \

@@ -45,7 +45,12 @@ fn a_folder_of_the_first_version_is_judged_again_drawn_and_reported() {
     copied(&dir);
     let old = std::fs::read_to_string(dir.join("verdicts.jsonl")).unwrap();
     let dir_name = dir.to_str().unwrap();
-    let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3-tiny");
+    // The same model by another name.
+    let other = root.path().join("other-judge");
+    std::fs::create_dir(&other).unwrap();
+    for (name, bytes) in files(&model()) {
+        std::fs::write(other.join(name), bytes).unwrap();
+    }
     let judge = format!("local:{}", other.display());
     for command in [
         vec!["judge", dir_name, "--judge", judge.as_str()],
@@ -61,7 +66,7 @@ fn a_folder_of_the_first_version_is_judged_again_drawn_and_reported() {
     let now = std::fs::read_to_string(dir.join("verdicts.jsonl")).unwrap();
     assert!(now.starts_with(&old) && now.lines().count() == 12, "{now}");
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-    assert!(page.contains("local:qwen3-tiny"), "the page names the judge that judged last");
+    assert!(page.contains("local:other-judge"), "the page names the judge that judged last");
 }
 
 #[test]

@@ -152,3 +152,30 @@ fn a_folder_of_other_settings_is_refused_with_every_field_that_differs() {
     }
     assert_eq!(files(&dir), before);
 }
+
+#[test]
+#[cfg(unix)]
+fn a_run_of_two_conditions_killed_at_30_points_and_started_again_ends_with_the_same_files() {
+    use rand::{RngExt, SeedableRng};
+    let root = tempfile::tempdir().unwrap();
+    let whole = root.path().join("whole");
+    let sampled = ["--limit", "1", "--repeat", "2", "--temperature", "0.8"];
+    let begun = std::time::Instant::now();
+    let done = run(&whole, &sampled);
+    let took = begun.elapsed();
+    assert!(done.out.contains("6 of 6 answers"), "{}{}", done.out, done.err);
+    let folder = RunFolder::read(&whole).unwrap();
+    let text = |at: usize| folder.answers[at].answer.clone().unwrap();
+    assert!((0..6).step_by(2).any(|at| text(at) != text(at + 1)), "each condition is sampled anew");
+
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    for point in 0..30 {
+        let dir = root.path().join(format!("run-{point}"));
+        let after = took.mul_f64(rng.random_range(0.0..1.0));
+        let begun = std::time::Instant::now();
+        interrupt(run_command(&dir, &sampled), || begun.elapsed() >= after, signal("-KILL"));
+        let again = run(&dir, &sampled);
+        assert_eq!(again.code, Some(0), "killed after {after:?}: {}", again.err);
+        assert_same_files(&dir, &whole);
+    }
+}

@@ -8,6 +8,7 @@ use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::plan::Branches;
 use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 
@@ -31,12 +32,18 @@ fn ask(
         subject.prepare(case);
     }
     subject
-        .answer_case(case, probes, &palimpsest::progress::Status::silent(), &mut |_, outcome| {
+        .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
             outcomes.push(outcome);
             Ok(())
         })
         .unwrap();
     outcomes
+}
+
+/// Probes under the plain condition.
+pub fn plain<'a>(probes: &[&'a Probe]) -> Vec<Question<'a>> {
+    static PLAIN: Condition = Condition { name: String::new(), repetition: 0 };
+    probes.iter().map(|probe| Question { probe, condition: &PLAIN }).collect()
 }
 
 fn model(name: &str, context: usize) -> LocalModel {
@@ -148,7 +155,7 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         let mut text = String::new();
         LocalSubject::new(&mut model, builder, options, &stop)
             .streaming(|piece| text.push_str(if piece.is_empty() { "<end>" } else { piece }))
-            .answer_case(case, &all, &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
+            .answer_case(case, &plain(&all), &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
             .unwrap();
         assert_eq!(text.matches("<end>").count(), 3);
         shown.push(text);

@@ -38,6 +38,8 @@ struct Page {
     header: String,
     judge: Option<String>,
     judge_note: Option<String>,
+    /// Why there is no accuracy to show although there are verdicts.
+    no_result: Option<String>,
     accuracy: Option<AccuracyTable>,
     attention: bool,
     /// Which layers the sessions' shades are averaged over, in words.
@@ -82,15 +84,17 @@ pub fn page(
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
     let failed = run.answers().iter().filter(|row| row.error.is_some()).count();
+    let no_result = verdicts.no_result();
     let page = Page {
         title: super::Origin::of(run, None).line,
         facts: facts(run, lens, verdicts),
         header: format!("{:#}", run.header()),
         judge: verdicts.judge.clone(),
-        judge_note: verdicts.judge.as_deref().and_then(judge_note),
-        accuracy: verdicts.judge.as_deref().map(|judge| {
+        judge_note: verdicts.judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
+        accuracy: verdicts.judge.as_deref().filter(|_| no_result.is_none()).map(|judge| {
             metrics::accuracy_table(run.cases(), run.answers(), run.verdict_rows(), judge, BOOTSTRAP_SEED)
         }),
+        no_result,
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
         answered: run.answers().len() - failed,
@@ -205,20 +209,10 @@ fn facts(run: &RunFolder, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact>
 /// What a reader must know of a judge that runs locally: how far its verdicts can be trusted.
 fn judge_note(judge: &str) -> Option<String> {
     let name = judge.strip_prefix("local:")?;
-    let millions = name.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|part| {
-        let digits = part.strip_suffix(['m', 'M'])?;
-        digits.parse::<u32>().ok()
-    });
-    Some(match millions {
-        Some(size) => format!(
-            "The judge was {judge}, a model of about {size} million parameters. Verdicts of so small a model only show that \
-             the machinery works: nothing about the answers follows from them, nor from any split into correct and wrong."
-        ),
-        None => format!(
-            "The judge was {judge}, a model that ran locally. How well it judges is not known: check a sample of its \
-             verdicts by hand before you rest anything on them. Verdicts of small judges are no evidence."
-        ),
-    })
+    Some(format!(
+        "The judge was local:{name}, a model that ran locally. How well it judges is not known: check a sample of its verdicts \
+         by hand before you rest anything on them. Verdicts of small judges are no evidence."
+    ))
 }
 
 #[cfg(test)]
@@ -226,10 +220,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_local_judges_are_warned_about_and_small_ones_by_size() {
-        assert!(judge_note("local:smollm2-135m").unwrap().contains("135 million"));
-        let note = judge_note("local:qwen3.5-27b").unwrap();
-        assert!(!note.contains("million") && note.contains("qwen3.5-27b"));
+    fn only_local_judges_are_warned_about() {
+        assert!(judge_note("local:qwen3.5-27b").unwrap().contains("qwen3.5-27b"));
         assert_eq!(judge_note("http://host/v1#gpt"), None);
     }
 }
