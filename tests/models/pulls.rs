@@ -359,14 +359,29 @@ fn answer(mut stream: TcpStream, refuse: Option<&str>) -> std::io::Result<()> {
             .filter(|name| Some(*name) != refuse)
             .and_then(hub_file),
     };
-    let (status, body) = body.map_or(("404 Not Found", ""), |body| ("200 OK", body));
+    // A part of a file, as the hub gives it: `Range: bytes=FIRST-LAST`.
+    let range =
+        head.lines().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
+    let range = range.zip(body).and_then(|(range, body)| {
+        let (first, last) = range.trim().split_once('-')?;
+        let last = last.parse::<usize>().unwrap_or(body.len()).min(body.len() - 1);
+        Some((first.parse::<usize>().ok()?, last, body.len()))
+    });
+    let (status, content) = match (body, range) {
+        (None, _) => ("404 Not Found", ""),
+        (Some(body), None) => ("200 OK", body),
+        (Some(body), Some((first, last, _))) => ("206 Partial Content", &body[first..=last]),
+    };
+    let range = range
+        .map_or(String::new(), |(first, last, all)| format!("Content-Range: bytes {first}-{last}/{all}\r\n"));
+    let etag = path.replace('/', "-");
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nETag: \"e\"\r\nX-Repo-Commit: c0ffee\r\nConnection: close\r\n\r\n",
-        body.len()
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}ETag: \"{etag}\"\r\nX-Repo-Commit: c0ffee\r\nConnection: close\r\n\r\n",
+        content.len()
     )?;
     if method != "HEAD" {
-        stream.write_all(body.as_bytes())?;
+        stream.write_all(content.as_bytes())?;
     }
     Ok(())
 }

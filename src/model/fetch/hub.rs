@@ -2,13 +2,14 @@
 //!
 //! Called by [`ModelStore::pull`](super::ModelStore::pull). The revision is turned into a commit once, so that all files
 //! are of one commit. Finished files wait in a folder named after that commit: a pull that was cut off goes on with the
-//! first file that is not there. `HF_TOKEN` is read by the hub library and appears in no message.
+//! first file that is not there. The token (`HF_TOKEN`, or the one that `huggingface-cli login` left) appears in no message.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use hf_hub::progress::{DownloadEvent, ProgressEvent, ProgressHandler};
-use hf_hub::{HFClient, HFError};
+use hf_hub::api::Progress;
+use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Cache, Repo, RepoType};
 use indicatif::ProgressBar;
 
 use super::FetchError;
@@ -30,22 +31,24 @@ pub(super) struct Fetched {
 
 /// Fetches the files of a source into a folder under `partial`.
 pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, FetchError> {
-    let fail = |what: &str, error: HFError| match error {
-        HFError::AuthRequired { .. } | HFError::Forbidden { .. } => {
-            FetchError::HubToken { repo: source.repo.clone() }
-        }
-        error => {
-            FetchError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: innermost(&error) }
-        }
+    let fail = |what: &str, error: ApiError| match status(&error) {
+        Some(401 | 403) => FetchError::HubToken { repo: source.repo.clone() },
+        _ => FetchError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: error.to_string() },
     };
-    let (owner, name) = hf_hub::split_id(&source.repo);
-    let client = HFClient::builder()
-        .retry_max_attempts(ATTEMPTS)
-        .build_sync()
-        .map_err(|error| fail("the connection", error))?;
-    let repo = client.model(owner, name);
+    let repo = |revision: &str, cache: PathBuf| -> Result<ApiRepo, FetchError> {
+        let token = std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty());
+        let mut builder = ApiBuilder::from_cache(Cache::new(cache))
+            .with_token(token.or_else(|| Cache::from_env().token()))
+            .with_retries(ATTEMPTS)
+            .with_progress(false);
+        if let Ok(endpoint) = std::env::var("HF_ENDPOINT") {
+            builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+        }
+        let api = builder.build().map_err(|error| fail("the connection", error))?;
+        Ok(api.repo(Repo::with_revision(source.repo.clone(), RepoType::Model, revision.to_owned())))
+    };
     let spinner = progress::spinner(&format!("looking up {}@{}", source.repo, source.revision));
-    let commit = repo.info().revision(source.revision.as_str()).send().map(|info| info.sha);
+    let commit = commit_of(&repo(&source.revision, partial.to_owned())?);
     spinner.finish_and_clear();
     // A mirror may not say the commit; then the revision itself is all there is to pin.
     let commit =
@@ -56,6 +59,7 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
     let unfinished = dir.join(".unfinished");
     let mut waiting: Vec<String> = source.files.iter().rev().map(|file| file.path.clone()).collect();
     let mut names = BTreeSet::new();
+    let pinned = repo(&commit, unfinished.clone())?;
     while let Some(file) = waiting.pop() {
         if !names.insert(file.clone()) {
             continue;
@@ -65,14 +69,12 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
             let at = |source| FetchError::Io { doing: "write", path: target.clone(), source };
             std::fs::create_dir_all(&unfinished).map_err(at)?;
             let bar = Bar(progress::bytes(0, &file));
-            let fetched = repo
-                .download_file()
-                .filename(file.as_str())
-                .revision(commit.as_str())
-                .local_dir(unfinished.clone())
-                .progress(bar)
-                .send()
-                .map_err(|error| fail(&file, error))?;
+            let fetched = pinned.download_with_progress(&file, bar).map_err(|error| fail(&file, error))?;
+            // A link to the content, which lies under its digest.
+            let fetched = std::fs::canonicalize(&fetched).map_err(at)?;
+            if let Some(folder) = target.parent() {
+                std::fs::create_dir_all(folder).map_err(at)?;
+            }
             std::fs::rename(&fetched, &target).map_err(at)?;
         }
         if file.ends_with(".safetensors.index.json") {
@@ -84,16 +86,22 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Fetch
     Ok(Fetched { dir, commit, names: names.into_iter().collect() })
 }
 
-/// What lies at the bottom of an error: the hub library and the HTTP client each repeat the address around it.
-fn innermost(error: &HFError) -> String {
-    let HFError::Request { url, .. } = error else { return error.to_string() };
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    match url {
-        Some(url) => format!("{cause} ({url})"),
-        None => cause.to_string(),
+/// The commit that a revision stands for, where the hub says.
+fn commit_of(repo: &ApiRepo) -> Result<Option<String>, ApiError> {
+    let mut response = repo.info_request().call().map_err(Box::new)?;
+    let info: serde_json::Value = response.body_mut().read_json().map_err(Box::new)?;
+    Ok(info.get("sha").and_then(serde_json::Value::as_str).map(str::to_owned))
+}
+
+/// The HTTP status that an error tells.
+fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::RequestError(error) => match &**error {
+            ureq::Error::StatusCode(status) => Some(*status),
+            _ => None,
+        },
+        ApiError::TooManyRetries(error) => status(error),
+        _ => None,
     }
 }
 
@@ -124,22 +132,16 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, FetchError> {
 /// A bar that follows one file.
 struct Bar(ProgressBar);
 
-impl ProgressHandler for Bar {
-    fn on_progress(&self, event: &ProgressEvent) {
-        match event {
-            ProgressEvent::Download(DownloadEvent::Start { total_bytes, .. }) => {
-                self.0.set_length(*total_bytes);
-            }
-            ProgressEvent::Download(DownloadEvent::Progress { files }) => {
-                if let Some(file) = files.first() {
-                    self.0.set_position(file.bytes_completed);
-                }
-            }
-            ProgressEvent::Download(DownloadEvent::AggregateProgress { bytes_completed, .. }) => {
-                self.0.set_position(*bytes_completed);
-            }
-            ProgressEvent::Download(DownloadEvent::Complete) => self.0.finish_and_clear(),
-            _ => {}
-        }
+impl Progress for Bar {
+    fn init(&mut self, size: usize, _: &str) {
+        self.0.set_length(size as u64);
+    }
+
+    fn update(&mut self, size: usize) {
+        self.0.inc(size as u64);
+    }
+
+    fn finish(&mut self) {
+        self.0.finish_and_clear();
     }
 }
