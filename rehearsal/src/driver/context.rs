@@ -167,7 +167,7 @@ export! {
     /// The most bytes of a pool that were used at once (`USED_MEM_HIGH`); it has no other attributes.
     fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) Nothing |_| {
         match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
-            (Some(usage), USED_MEM_HIGH) => give(value, usage.held_mark),
+            (Some(usage), USED_MEM_HIGH) => give(value, usage.mark),
             _ => Err(no_pool(pool, attribute)),
         }
     }
@@ -176,7 +176,7 @@ export! {
     fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, _value: *mut u64) Nothing |_| {
         match (memory().devices.get_mut(pool.wrapping_sub(1)), attribute) {
             (Some(usage), USED_MEM_HIGH) => {
-                usage.held_mark = usage.held;
+                usage.mark = usage.live;
                 Ok(())
             }
             _ => Err(no_pool(pool, attribute)),

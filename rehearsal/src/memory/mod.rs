@@ -81,12 +81,12 @@ pub struct Usage {
     pub live: u64,
     /// The most `live` ever was.
     pub peak: u64,
+    /// The same since the pool's mark was last set.
+    pub mark: u64,
     /// The same in whole granules: what the card's memory is short of.
     pub held: u64,
     /// The most `held` ever was.
     pub held_peak: u64,
-    /// The same since the pool's mark was last set.
-    pub held_mark: u64,
     /// Allocations.
     pub allocations: u64,
     /// Allocations that did not fit.
@@ -167,9 +167,9 @@ impl Memory {
             };
             usage.held = held;
             usage.held_peak = usage.held_peak.max(held);
-            usage.held_mark = usage.held_mark.max(held);
             usage.live += bytes;
             usage.peak = usage.peak.max(usage.live);
+            usage.mark = usage.mark.max(usage.live);
             usage.allocations += 1;
         }
         let at = self.spaces[place.number()].take(bytes).unwrap_or_else(|why| stop::fault(&why));
