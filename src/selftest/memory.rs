@@ -75,6 +75,18 @@ impl Gauge {
         Gauge { watched }
     }
 
+    /// Forgets the most that was taken so far, but not what is in use now: what made-up weights are cut from is gone.
+    pub fn forget(&mut self) {
+        for Watched { device, used, free } in &mut self.watched {
+            if device.synchronize().is_ok() && used.is_some() {
+                cuda::forget_most_used(device);
+            }
+            if let (Some((_, least)), Some(now)) = (free.as_mut(), available_bytes(device)) {
+                *least = now;
+            }
+        }
+    }
+
     /// Looks at what is free now.
     pub fn sample(&mut self) {
         for Watched { device, used, free } in &mut self.watched {

@@ -124,11 +124,12 @@ impl Subject {
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
         let plan = plan::check(name, &outline, &wish, &free)?;
         let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
-        let gauge = Gauge::start(&setting.devices);
+        let mut gauge = Gauge::start(&setting.devices);
         let start = Instant::now();
         let model = OpenModel::weightless(outline.spec, setting.fill);
         let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
         synchronize(&setting.devices)?;
+        gauge.forget();
         Ok(Subject { engine, setting, free, gauge, loading: start.elapsed() })
     }
 
