@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
+use crate::engine;
 use crate::judge::{Judge, run as judge_run};
 use crate::run::runner::{Summary, stop_on_interrupt};
 use crate::run::store::RunStore;
@@ -35,12 +36,32 @@ pub struct Args {
     /// OPENAI_API_KEY. Verdicts of several judges can stand in one run.
     #[arg(long)]
     judge: String,
+    /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
+    #[arg(long)]
+    dtype: Option<String>,
     /// Endpoint: most seconds to wait for one reply.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
     /// Endpoint: attempts after a failed first one.
     #[arg(long, default_value_t = 5)]
     retries: usize,
+}
+
+/// Where a local judge runs, and in what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    device: String,
+    dtype: Option<String>,
+}
+
+impl Default for Place {
+    /// What an empty command line means.
+    fn default() -> Self {
+        Place { device: "cpu".to_owned(), dtype: None }
+    }
 }
 
 /// Who is meant by `--judge`.
@@ -64,8 +85,9 @@ impl<'a> Named<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, judge, timeout, retries } = args;
-    let summary = judge_folder(&dir, &judge, timeout, retries)?;
+    let Args { dir, judge, device, dtype, timeout, retries } = args;
+    let place = Place { device, dtype };
+    let summary = judge_folder(&dir, &judge, &place, timeout, retries)?;
     super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
@@ -74,15 +96,29 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Judges what is not judged yet.
-pub(super) fn judge_folder(dir: &Path, judge: &str, timeout: u64, retries: usize) -> anyhow::Result<Summary> {
+pub(super) fn judge_folder(
+    dir: &Path,
+    judge: &str,
+    place: &Place,
+    timeout: u64,
+    retries: usize,
+) -> anyhow::Result<Summary> {
     let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
+    if let (Named::Endpoint(_), true) = (&named, *place != Place::default()) {
+        let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
+        return Err(super::WrongUsage(why).into());
+    }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let stop = stop_on_interrupt()?;
     Ok(match named {
         Named::Local(name) => {
-            let options =
-                LocalOptions { context: ContextLength::AtMost(JUDGE_CONTEXT), ..LocalOptions::default() };
+            let options = LocalOptions {
+                devices: engine::parse_devices(&place.device)?,
+                dtype: place.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+                context: ContextLength::AtMost(JUDGE_CONTEXT),
+                ..LocalOptions::default()
+            };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
             judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
         }
