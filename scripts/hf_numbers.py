@@ -241,6 +241,25 @@ def greedy(model: torch.nn.Module, tokens: list[int], count: int) -> tuple[np.nd
     return np.array(made, dtype=np.uint32), margin
 
 
+def each(model: torch.nn.Module, request: dict, generated: np.ndarray) -> dict[str, np.ndarray]:
+    """What each of `generated`, the greedy continuation of the request's prompt, pays to the request's spans: a pass over
+    prompt and continuation, of which the row of a token is the position that predicts it."""
+    prompt, spans = request["tokens"], request["spans"]
+    rows = {f"each {i}": [len(prompt) - 1 + i, len(prompt) + i] for i in range(len(generated))}
+    whole = {"tokens": prompt + generated[:-1].tolist(), "spans": {**spans, **rows}, "rows": list(rows),
+             "logits": len(generated)}
+    made = reference(model, whole, chunk=None)
+    if not np.array_equal(made["top"][:, 0], generated):
+        raise SystemExit("error: the model does not continue the prompt by the tokens that it is said to")
+    tensors = {"generated": generated}
+    for name in ("mass", "delta_signed", "delta_share"):
+        if name in made:
+            tensors[f"{name}_each"] = made[name][..., :len(spans)]
+    if "sink" in made:
+        tensors["sink_each"] = made["sink"]
+    return tensors
+
+
 def write_request(path: Path, request: dict) -> None:
     path.write_text(json.dumps(request) + "\n")
 

@@ -6,6 +6,7 @@ For developers only: palimpsest never needs it. It makes the parity fixtures und
 
   tiny           a tiny random checkpoint of an architecture (hf_tiny.py), and the numbers it must give
   narrow         puts the numbers of one narrow type into references of tiny checkpoints, and leaves the others alone
+  each           what each generated token of a tiny checkpoint pays, in ../each/NAME.safetensors
   masses         the same numbers for any local model: a folder, or a GGUF file dequantised to f32
   trace-compare  max-abs differences between two traces; exit code 1 above the tolerances
 
@@ -29,6 +30,10 @@ A trace or reference is a safetensors file with
   NAME_bf16, NAME_f16  as NAME   references only: what transformers gives with the model in bf16 and in f16; left out
           where it overflows
 and metadata strings `layers` and `delta_layers` (indices), `rows` and `spans` (labels), each a JSON array.
+
+each/NAME.safetensors has `generated` u32 [n], the first tokens of `greedy`; `mass_each` f32 [layers, heads, n, key spans] and, as
+above, `sink_each` [layers, heads, n], `delta_signed_each` and `delta_share_each` [delta layers, value heads, n, key spans]: of
+a pass over prompt and continuation, in which the row of a generated token is the position that predicts it.
 """
 
 import argparse
@@ -43,7 +48,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
-from hf_tiny import NARROW, TINY, run_narrow, run_tiny
+from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_narrow, run_tiny
 
 # ---------------------------------------------------------------------------------------------------------------
 # masses: any local model
@@ -159,6 +164,12 @@ def main() -> None:
     narrow.add_argument("dtype", choices=NARROW)
     narrow.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint, or of its GGUF file")
     narrow.set_defaults(run=run_narrow)
+
+    each = commands.add_parser("each", help="what generated tokens of a tiny checkpoint pay",
+                               description=f"Writes DIR/../each/NAME.safetensors: the attention of each of the first "
+                               f"{EACH_TOKENS} greedy tokens of DIR/reference.safetensors. Nothing else is changed.")
+    each.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
+    each.set_defaults(run=run_each)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",
                                  description="Runs a trace request through a local model; nothing is downloaded. "

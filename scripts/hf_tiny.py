@@ -1,5 +1,5 @@
 """Tiny random checkpoints, saved as released ones are, and the numbers that they must give: `hf_reference.py tiny`, and
-`narrow` for numbers of one more type beside those that are there.
+`narrow` for numbers of one more type beside those that are there, `each` for those of generated tokens.
 
 An architecture is an entry of TINY. Where released checkpoints have another layout than save_pretrained writes, the
 entry names a function of hf_layouts.py that rewrites the folder; the numbers are made from what a reader of the folder
@@ -7,6 +7,7 @@ gets, after a check that it gives what the model in memory gave.
 """
 
 import argparse
+import platform
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,16 +17,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, PreTrainedTokenizerFast
 
 import hf_layouts
-from hf_numbers import RouterMargin, describe, greedy, read_request, reference, write_reference, write_request
+from hf_numbers import (RouterMargin, describe, each, greedy, read_request, reference, write_reference,
+                        write_request)
 
 PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
 GREEDY_TOKENS = 64
+# Of them, how many get rows of their own.
+EACH_TOKENS = 12
 LOGIT_POSITIONS = 16
 FIXTURE_BYTES = 1_000_000
 # A greedy step whose two best logits are closer than this could flip between implementations that agree in every
@@ -426,6 +431,28 @@ def run_tiny(args: argparse.Namespace) -> None:
     describe_narrow(tensors)
     print(f"greedy margin {margin:.3g}, router margin {router.least:.3g}, "
           f"{len(set(tensors['greedy'].tolist()))} different tokens; {size} bytes in {out}")
+
+
+def run_each(args: argparse.Namespace) -> None:
+    for out in args.folders:
+        add_each(out)
+
+
+def add_each(out: Path) -> None:
+    """Writes ../each/NAME.safetensors: what each of the first greedy tokens of a reference pays to the prompt's spans."""
+    with safe_open(out / "reference.safetensors", "numpy") as file:
+        metadata, generated = file.metadata(), file.get_tensor("greedy")[:EACH_TOKENS]
+    request = read_request(out / "tokens.json")
+    tensors = each(load(out, torch.float32), request, generated)
+    kept = {key: metadata[key] for key in ("layers", "delta_layers", "spans") if key in metadata}
+    made = {"command": "hf_reference.py each", "torch": torch.__version__.split("+")[0],
+            "transformers": transformers.__version__, "python": platform.python_version()}
+    # Not among the checkpoint's own files, which are all that its folder may hold of that kind beside the reference.
+    path = out.resolve().parent / "each" / f"{out.resolve().name}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path, {**kept, **made})
+    shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+    print(f"{path}: {shapes}; {path.stat().st_size} bytes")
 
 
 def run_narrow(args: argparse.Namespace) -> None:

@@ -102,11 +102,13 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
     AttentionStore {
         mass: Array4::from_elem((2, 1, 1, 2), 0.5),
         sink: None,
+        uniform: None,
         delta: None,
         layers: vec![0, 1],
         rows: vec![Span::new("query", 3..4)],
         keys: vec![Span::new("session[0]", 0..3), Span::new("query", 3..4)],
         tokens: vec![1, 2, 3, 4],
+        generated: Vec::new(),
         case: case.to_owned(),
         probe: probe.to_owned(),
         model: "tiny".to_owned(),

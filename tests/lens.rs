@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::AttentionStore;
+use palimpsest::attention::{AttentionStore, Uniform};
 use palimpsest::lens::{
-    Correctness, Curve, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale, Statistic, table,
+    Correctness, Curve, Example, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale,
+    Statistic, table,
 };
+use palimpsest::prompt::{Span, SpanRole};
 
 use super::synthetic_run::{self as synthetic, PROBES, Plan};
 
@@ -513,4 +515,61 @@ fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     std::fs::remove_file(&path).unwrap();
     let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
     assert!(error.contains("case-003-SR"), "{error}");
+}
+
+#[test]
+fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
+    let keys = [
+        Span::new("session[0]", 0..4).with_role(SpanRole::Old),
+        Span::new("session[2]", 4..6),
+        Span::new("session[3]", 6..8).with_role(SpanRole::New),
+        Span::new("query", 8..10).with_role(SpanRole::Query),
+    ];
+    let rows = vec![keys[3].clone()];
+    // Rows 8 and 9 see all before them at layer 0; at layer 1 they see 5..9 and 6..10.
+    let uniform = Uniform::new(vec![None, Some(4)], &rows, &keys);
+    let share = |layer: usize, key: usize| f64::from(uniform.share[[layer, 0, key]]);
+    for (key, expected) in [0.0, 0.125, 0.5, 0.375].into_iter().enumerate() {
+        assert!((share(1, key) - expected).abs() < 1e-7, "{key}: {}", share(1, key));
+    }
+    let density = [[0.5, 1.0, 2.0, 0.25], [f64::NAN, 3.0, 0.5, 1.0]];
+    let mass = |layer: usize, key: usize| match share(layer, key) {
+        0.0 => 0.0,
+        share => (share * density[layer][key]) as f32,
+    };
+    let store = AttentionStore {
+        mass: Array4::from_shape_fn((2, 1, 1, 4), |(l, _, _, k)| mass(l, k)),
+        sink: None,
+        uniform: Some(uniform.clone()),
+        delta: None,
+        layers: vec![0, 1],
+        rows,
+        keys: keys.to_vec(),
+        tokens: vec![0; 10],
+        generated: Vec::new(),
+        case: "case".to_owned(),
+        probe: "SR".to_owned(),
+        model: "tiny".to_owned(),
+        dtype: "f32".to_owned(),
+    };
+    let example = Example::measure(Path::new("a.safetensors"), &store).unwrap();
+    let kinds: Vec<LayerKind> = example.layers.iter().map(|layer| layer.kind).collect();
+    assert_eq!(kinds, [LayerKind::Softmax, LayerKind::Windowed]);
+    let of = |curve, scale| example.curve(curve, Part::Signal, scale).unwrap().to_vec();
+    let new = of(Curve::QueryToNew, Scale::Density);
+    assert!((new[0] - 2.0).abs() < 1e-6 && (new[1] - 0.5).abs() < 1e-6, "{new:?}");
+    let old = of(Curve::QueryToOld, Scale::Density);
+    assert!((old[0] - 0.5).abs() < 1e-6 && old[1].is_nan(), "{old:?}");
+    let ratio = example.ratio(Scale::Density).unwrap();
+    assert!((ratio[0].unwrap() - 4.0).abs() < 1e-5 && ratio[1].is_none(), "{ratio:?}");
+    let session = &example.sessions[1];
+    assert_eq!(example.mean_over(LayerKind::Softmax, session), Some(session.mass[0]));
+    assert_eq!(example.mean_over(LayerKind::Windowed, session), Some(session.mass[1]));
+
+    // A file of version 0.1.0 does not say what the windows are: every layer counts as seeing the whole prompt.
+    let before = AttentionStore { uniform: None, ..store };
+    let example = Example::measure(Path::new("a.safetensors"), &before).unwrap();
+    assert!(example.layers.iter().all(|layer| layer.kind == LayerKind::Softmax));
+    let new = example.curve(Curve::QueryToNew, Part::Signal, Scale::Density).unwrap();
+    assert!((new[1] - 0.25 / share(0, 2)).abs() < 1e-6, "{new:?}");
 }

@@ -2,6 +2,7 @@
 
 mod bad_models;
 mod checkpoint;
+mod each;
 mod gguf;
 pub mod reference;
 pub mod subject;

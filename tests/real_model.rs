@@ -187,6 +187,7 @@ fn ask(
         sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
         seed: 0,
         attention: true,
+        answer_rows: true,
         share_prefix: true,
     };
     change(&mut options);

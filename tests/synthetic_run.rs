@@ -248,11 +248,13 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
     AttentionStore {
         mass,
         sink: None,
+        uniform: None,
         delta: (!linear.is_empty()).then_some(DeltaMasses { layers: linear, signed, share }),
         layers,
         rows,
         keys,
         tokens,
+        generated: Vec::new(),
         case: format!("case-{case:03}"),
         probe: probe.to_owned(),
         model: "smollm2-135m".to_owned(),

@@ -32,6 +32,7 @@ fn main() -> Result<()> {
     linear(&mut criterion)?;
     attention(&mut criterion)?;
     observer(&mut criterion)?;
+    recording(&mut criterion)?;
     criterion.final_summary();
     Ok(())
 }
@@ -127,6 +128,43 @@ fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// One query, as in decoding, without and with the sums of its weights by segment: what recording a generated token costs.
+fn recording(criterion: &mut Criterion<Flops>) -> Result<()> {
+    for shape in &ATTENTION {
+        let mut group = group(criterion, &format!("recording/{}", shape.model));
+        for keys in KEYS {
+            let Inputs { q, k, v, site } = Inputs::new(shape, 1, keys)?;
+            let borders = (0..=OBSERVED_SPANS).map(|i| i * keys / OBSERVED_SPANS).collect();
+            let mut recorded = Borders(borders);
+            let flop = shape.flop(1, keys);
+            bench(&mut group, &format!("plain, 1 of {keys}"), flop, || {
+                done(attention::run(&q, &k, &v, &site, &mut NoObserver))
+            });
+            bench(&mut group, &format!("recorded, 1 of {keys}"), flop, || {
+                done(attention::run(&q, &k, &v, &site, &mut recorded))
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Asks for sums over segments and lets them go.
+struct Borders(Vec<usize>);
+
+impl Observer for Borders {
+    fn wants(&self, _site: &Site) -> bool {
+        false
+    }
+
+    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    fn segments(&self, _site: &Site) -> Option<&[usize]> {
+        Some(&self.0)
+    }
 }
 
 /// What the last `queries` of `keys` positions are given, with the keys that the cache would hold for them.

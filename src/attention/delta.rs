@@ -111,6 +111,34 @@ pub(super) fn segment_sums(
     history: &History,
     bounds: &[usize],
 ) -> Result<Tensor> {
+    let mut all: Option<Tensor> = None;
+    for part in parts(q, first_row, history, bounds, false)? {
+        all = Some(match all {
+            Some(all) => (all + part)?,
+            None => part,
+        });
+    }
+    all.ok_or_else(|| candle_core::Error::Msg("implicit attention of no rows".to_owned()))
+}
+
+/// [`segment_sums`] of each row: (2, value_heads, segments, r).
+pub(super) fn segment_sums_by_row(
+    q: &Tensor,
+    first_row: usize,
+    history: &History,
+    bounds: &[usize],
+) -> Result<Tensor> {
+    Tensor::cat(&parts(q, first_row, history, bounds, true)?, 3)
+}
+
+/// The sums of parts of the rows: (2, value_heads, segments), and a last dimension of the part's rows if `by_row`.
+fn parts(
+    q: &Tensor,
+    first_row: usize,
+    history: &History,
+    bounds: &[usize],
+    by_row: bool,
+) -> Result<Vec<Tensor>> {
     let (rows, key_heads, key_dim) = q.dims3()?;
     let kept = history.len();
     if kept < first_row + rows {
@@ -125,19 +153,15 @@ pub(super) fn segment_sums(
             "the delta rule: {value_heads} value heads are no multiple of {key_heads} key heads"
         );
     }
-    let mut all: Option<Tensor> = None;
+    let mut parts = Vec::new();
     let q = normalised(q, (key_dim as f64).powf(-0.5))?.transpose(0, 1)?; // (key_heads, r, key_dim)
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
         let q = q.narrow(1, start, r)?.contiguous()?;
         let walk = if transfer::cpu_kernels(q.device()) { walk_on_cpu } else { chunked::walk };
-        let part = walk(&q, first_row + start, history, bounds, value_heads)?;
-        all = Some(match all {
-            Some(all) => (all + part)?,
-            None => part,
-        });
+        parts.push(walk(&q, first_row + start, history, bounds, value_heads, by_row)?);
     }
-    all.ok_or_else(|| candle_core::Error::Msg("implicit attention of no rows".to_owned()))
+    Ok(parts)
 }
 
 /// [`chunked::walk`] on f32 slices.
@@ -147,15 +171,24 @@ fn walk_on_cpu(
     history: &History,
     bounds: &[usize],
     value_heads: usize,
+    by_row: bool,
 ) -> Result<Tensor> {
     let (r, segments) = (q.dim(1)?, bounds.len().saturating_sub(1));
-    let mut heads = vec![HeadSums::new(segments, r); value_heads];
+    let mut heads = vec![HeadSums::new(segments, r, by_row); value_heads];
     let mut rows = Walk::new(q, first_row, value_heads)?;
     let end = first_row + r;
     for start in (0..end).step_by(PANEL).rev() {
         let panel = start..end.min(start + PANEL);
         let [k, g, beta] = history.part(panel.clone())?;
         rows.back(&k, &g, &beta, panel, bounds, &mut heads)?;
+    }
+    if by_row {
+        let of_rows = |sum: fn(&HeadSums, usize, usize) -> f64| {
+            let places = move || (0..segments).flat_map(move |segment| (0..r).map(move |row| (segment, row)));
+            heads.iter().flat_map(move |head| places().map(move |(segment, row)| sum(head, segment, row)))
+        };
+        let sums = of_rows(HeadSums::signed_of).chain(of_rows(HeadSums::share_of)).collect();
+        return Tensor::from_vec(sums, (2, value_heads, segments, r), q.device());
     }
     let of_heads = |sum: fn(&HeadSums, usize) -> f64| {
         heads.iter().flat_map(move |head| (0..segments).map(move |segment| sum(head, segment)))

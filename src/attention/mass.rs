@@ -8,15 +8,22 @@
 //! Layers with a gated delta rule have no softmax; of those it measures the implicit attention ([`super::delta`]), whose
 //! weights are signed: their sum over Y, and the share of their sizes that falls on Y. No cache holds those layers' keys, so
 //! the observer keeps them until the last row span has been read.
+//!
+//! Rows may also be the tokens that are generated after the prompt, each of them and their mean ([`AnswerRows`]). Their key
+//! spans are those of the prompt: what a row pays to tokens generated before it is in no span, so with spans that tile the
+//! prompt it is what the row's masses and the sink's share lack to 1. The kernels of decoding sum their own weights, so that
+//! this takes no second pass; the implicit attention of linear layers takes one for all rows together, when the masses are
+//! asked for.
 
 use std::collections::BTreeMap;
 
 use candle_core::{D, Result, Tensor};
-use ndarray::{Array3, Array4};
+use ndarray::{Array3, Array4, s};
 
+use super::answer::{AnswerRows, Answered};
 use super::backends::segment_sums;
 use super::delta::{self, History};
-use super::{DeltaSite, Observer, Site};
+use super::{DeltaSite, Observer, Site, Uniform};
 use crate::prompt::Span;
 use crate::stats;
 use crate::transfer;
@@ -36,6 +43,26 @@ pub enum SpanError {
         /// How many tokens there are.
         tokens: usize,
     },
+    /// A span has a name that means something else.
+    #[error(
+        "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
+    )]
+    Reserved {
+        /// The span.
+        label: String,
+    },
+    /// A row has a name that no span has.
+    #[error("row `{label}` is none of the spans; add it to `spans`")]
+    UnknownRow {
+        /// The row.
+        label: String,
+    },
+    /// The generated tokens are asked for twice.
+    #[error("row `{label}` comes twice; name it once")]
+    RowTwice {
+        /// The row.
+        label: String,
+    },
     /// A row span holds no token, so that a mean over its rows means nothing.
     #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
     EmptyRows {
@@ -49,11 +76,28 @@ pub enum SpanError {
 pub struct Masses {
     /// The decoder layers seen, ascending.
     pub layers: Vec<usize>,
+    /// The row spans: those asked for, and `answer` where it was and something was generated.
+    pub rows: Vec<Span>,
     /// f32 `[layers, heads, row spans, key spans]`.
     pub mass: Array4<f32>,
+    /// The layers' windows, and what uniform attention would pay at each of them.
+    pub uniform: Uniform,
     /// f32 `[layers, heads, row spans]`: the sinks' share, if any layer has sinks.
     pub sink: Option<Array3<f32>>,
     /// The implicit attention of linear-attention layers, if the model has any.
+    pub delta: Option<DeltaMasses>,
+    /// Each generated token as a row, where that was asked for.
+    pub each: Option<EachMasses>,
+}
+
+/// What each of n generated tokens pays to the key spans of the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EachMasses {
+    /// f32 `[layers, heads, n, key spans]`.
+    pub mass: Array4<f32>,
+    /// f32 `[layers, heads, n]`: the sinks' share, if any layer has sinks.
+    pub sink: Option<Array3<f32>>,
+    /// f32 `[layers, value heads, n, key spans]`, of linear-attention layers, if the model has any.
     pub delta: Option<DeltaMasses>,
 }
 
@@ -83,6 +127,9 @@ pub struct MassObserver {
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Linear-attention layers' keys of this many first tokens are kept for forks.
     keep: usize,
+    /// Tokens of the prompt.
+    tokens: usize,
+    answer: AnswerRows,
 }
 
 /// What a layer's rows have paid so far.
@@ -92,6 +139,9 @@ struct LayerSums {
     /// By row span: what it paid to the sinks and to each segment, (heads, 1 + segments).
     rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
+    window: Option<usize>,
+    /// What the rows of generated tokens have paid.
+    answered: Answered,
 }
 
 /// What is known of a linear-attention layer so far.
@@ -104,6 +154,8 @@ struct DeltaLayer {
     waiting: BTreeMap<usize, Vec<Tensor>>,
     /// By row span: the sums of the weights and of the shares, (2, heads, segments).
     rows: BTreeMap<usize, Tensor>,
+    /// Queries of the rows of generated tokens, (1, key_heads, key_dim) each.
+    answered: Vec<Tensor>,
 }
 
 impl MassObserver {
@@ -122,7 +174,28 @@ impl MassObserver {
         let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
-        Ok(MassObserver { rows, keys, bounds, layers: BTreeMap::new(), deltas: BTreeMap::new(), keep: 0 })
+        Ok(MassObserver { rows, keys, bounds, ..MassObserver::nothing(tokens) })
+    }
+
+    /// An observer of no rows and no keys, which wants nothing.
+    pub fn nothing(tokens: usize) -> Self {
+        MassObserver {
+            rows: Vec::new(),
+            keys: Vec::new(),
+            bounds: Vec::new(),
+            layers: BTreeMap::new(),
+            deltas: BTreeMap::new(),
+            keep: 0,
+            tokens,
+            answer: AnswerRows::default(),
+        }
+    }
+
+    /// Also measures the tokens that are generated after the prompt: decoding must be shown to the observer too, and
+    /// [`MassObserver::finish_after`] must be told how many they are.
+    #[must_use]
+    pub fn answering(self, answer: AnswerRows) -> Self {
+        MassObserver { answer, ..self }
     }
 
     /// Keeps what forks at token `tokens` need to measure rows after it: linear-attention layers' keys up to there.
@@ -163,9 +236,10 @@ impl MassObserver {
             Some(taken)
         };
         let (mut layers, mut deltas) = (BTreeMap::new(), BTreeMap::new());
-        for (&layer, LayerSums { heads, rows, has_sinks }) in &self.layers {
-            let rows = rows_before(rows, 1 + fork.segments())?;
-            layers.insert(layer, LayerSums { heads: *heads, rows, has_sinks: *has_sinks });
+        for (&layer, sums) in &self.layers {
+            let rows = rows_before(&sums.rows, 1 + fork.segments())?;
+            let answered = Answered::default();
+            layers.insert(layer, LayerSums { rows, answered, ..*sums });
         }
         let needed = fork.delta_end();
         for (&layer, seen) in &self.deltas {
@@ -174,8 +248,8 @@ impl MassObserver {
                 return None;
             }
             let rows = rows_before(&seen.rows, fork.segments())?;
-            let waiting = BTreeMap::new();
-            deltas.insert(layer, DeltaLayer { heads: seen.heads, history, waiting, rows });
+            let (waiting, answered) = (BTreeMap::new(), Vec::new());
+            deltas.insert(layer, DeltaLayer { heads: seen.heads, history, waiting, rows, answered });
         }
         (fork.layers, fork.deltas) = (layers, deltas);
         Some(fork)
@@ -191,8 +265,14 @@ impl MassObserver {
         &self.keys
     }
 
-    /// What was measured. Every layer must have the same number of heads.
+    /// What was measured of the prompt's rows. Every layer must have the same number of heads.
     pub fn finish(&self) -> Result<Masses> {
+        self.finish_after(0)
+    }
+
+    /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. A mean over no tokens
+    /// is no row.
+    pub fn finish_after(&self, generated: usize) -> Result<Masses> {
         let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
         if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
             candle_core::bail!(
@@ -200,64 +280,148 @@ impl MassObserver {
                 sums.heads
             );
         }
-        let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
+        let Named { rows, answer, each } = self.named(generated);
+        let shape = (self.layers.len(), heads, rows.len() + each, self.keys.len());
         let mut mass = Array4::zeros(shape);
         let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
-        for ((l, r), sums) in fetched(self.layers.values().map(|sums| &sums.rows))? {
+        let by_layer = self.layers.values().map(|sums| {
+            let mut by_row = self.placed(&sums.rows, answer);
+            if self.answer.any() {
+                sums.answered.check(generated)?;
+            }
+            if let Some(answer) = answer {
+                by_row.extend(sums.answered.sum(generated)?.map(|sums| (answer, sums)));
+            }
+            by_row.extend(sums.answered.each(each).cloned().enumerate().map(|(i, s)| (rows.len() + i, s)));
+            Ok(by_row)
+        });
+        for ((l, r), sums) in fetched(&by_layer.collect::<Result<Vec<_>>>()?)? {
+            let count = rows.get(r).map_or(1, Span::len);
             for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
-                sink[[l, head, r]] = (sums[0] / self.rows[r].len() as f64) as f32;
+                sink[[l, head, r]] = (sums[0] / count as f64) as f32;
                 for s in 0..self.keys.len() {
-                    mass[[l, head, r, s]] = self.mean(&sums[1..], r, s);
+                    mass[[l, head, r, s]] = self.mean(&sums[1..], count, s);
                 }
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
+        let (delta, delta_each) = self.finish_delta(generated)?;
+        let each = self.answer.each.then(|| EachMasses {
+            mass: mass.slice(s![.., .., rows.len().., ..]).to_owned(),
+            sink: has_sinks.then(|| sink.slice(s![.., .., rows.len()..]).to_owned()),
+            delta: delta_each,
+        });
+        let windows = self.layers.values().map(|sums| sums.window).collect();
         Ok(Masses {
             layers: self.layers.keys().copied().collect(),
-            mass,
-            sink: has_sinks.then_some(sink),
-            delta: self.finish_delta()?,
+            mass: mass.slice(s![.., .., ..rows.len(), ..]).to_owned(),
+            uniform: Uniform::new(windows, &rows, &self.keys),
+            sink: has_sinks.then(|| sink.slice(s![.., .., ..rows.len()]).to_owned()),
+            delta,
+            each,
+            rows,
         })
     }
 
-    fn finish_delta(&self) -> Result<Option<DeltaMasses>> {
-        let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok(None) };
+    /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
+    fn finish_delta(&self, generated: usize) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
+        let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok((None, None)) };
         if let Some((layer, seen)) = self.deltas.iter().find(|(_, seen)| seen.heads != heads) {
             candle_core::bail!(
                 "layer {layer} has {} value heads where others have {heads}: one array cannot hold both",
                 seen.heads
             );
         }
-        let shape = (self.deltas.len(), heads, self.rows.len(), self.keys.len());
+        let Named { rows, answer, each } = self.named(generated);
+        let shape = (self.deltas.len(), heads, rows.len() + each, self.keys.len());
         let (mut signed, mut share) = (Array4::zeros(shape), Array4::zeros(shape));
-        for ((l, r), sums) in fetched(self.deltas.values().map(|seen| &seen.rows))? {
+        let by_layer = self.deltas.values().map(|seen| {
+            let mut by_row = self.placed(&seen.rows, answer);
+            if (answer.is_none() && each == 0) || self.segments() == 0 {
+                return Ok(by_row);
+            }
+            if seen.answered.len() < generated {
+                candle_core::bail!(
+                    "This is a bug: {generated} tokens were generated and {} rows were read",
+                    seen.answered.len()
+                );
+            }
+            let _span = stats::observer();
+            let q = Tensor::cat(&seen.answered[..generated], 0)?;
+            let first = self.tokens - 1;
+            if each == 0 {
+                let sums = delta::segment_sums(&q, first, &seen.history, &self.bounds)?;
+                by_row.extend(answer.map(|answer| (answer, sums)));
+                return Ok(by_row);
+            }
+            let sums = delta::segment_sums_by_row(&q, first, &seen.history, &self.bounds)?;
+            if let Some(answer) = answer {
+                by_row.insert(answer, sums.sum(3)?);
+            }
+            for i in 0..each {
+                by_row.insert(rows.len() + i, sums.narrow(3, i, 1)?.squeeze(3)?.contiguous()?);
+            }
+            Ok(by_row)
+        });
+        for ((l, r), sums) in fetched(&by_layer.collect::<Result<Vec<_>>>()?)? {
+            let count = rows.get(r).map_or(1, Span::len);
             let (signed_sums, share_sums) = sums.split_at(sums.len() / 2);
             for (masses, sums) in [(&mut signed, signed_sums), (&mut share, share_sums)] {
                 for (head, sums) in sums.chunks_exact(self.segments()).enumerate() {
                     for s in 0..self.keys.len() {
-                        masses[[l, head, r, s]] = self.mean(sums, r, s);
+                        masses[[l, head, r, s]] = self.mean(sums, count, s);
                     }
                 }
             }
         }
-        Ok(Some(DeltaMasses { layers: self.deltas.keys().copied().collect(), signed, share }))
+        let layers: Vec<usize> = self.deltas.keys().copied().collect();
+        let part = |rows: std::ops::Range<usize>| DeltaMasses {
+            layers: layers.clone(),
+            signed: signed.slice(s![.., .., rows.clone(), ..]).to_owned(),
+            share: share.slice(s![.., .., rows, ..]).to_owned(),
+        };
+        let each = self.answer.each.then(|| part(rows.len()..rows.len() + each));
+        Ok((Some(part(0..rows.len())), each))
     }
 
-    /// The mean over a row span of what it pays to a key span, from its sums by segment.
-    fn mean(&self, sums: &[f64], row: usize, key: usize) -> f32 {
+    /// The rows of the answer to be given: after so many generated tokens.
+    fn named(&self, generated: usize) -> Named {
+        let mut rows = self.rows.clone();
+        let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
+        if let Some(place) = answer {
+            let first = self.tokens - 1;
+            rows.insert(place, Span::new("answer", first..first + generated));
+        }
+        Named { rows, answer, each: if self.answer.each { generated } else { 0 } }
+    }
+
+    /// The sums of row spans under their places beside the row `answer`.
+    fn placed(&self, rows: &BTreeMap<usize, Tensor>, answer: Option<usize>) -> BTreeMap<usize, Tensor> {
+        let place = |r: usize| r + usize::from(answer.is_some_and(|answer| r >= answer));
+        rows.iter().map(|(&r, sums)| (place(r), sums.clone())).collect()
+    }
+
+    /// The mean over `rows` rows of what they pay to a key span, from their sums by segment.
+    fn mean(&self, sums: &[f64], rows: usize, key: usize) -> f32 {
         let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(sums.len());
         let key = &self.keys[key];
         let sum: f64 = sums[at(key.start)..at(key.end)].iter().sum();
         // The sum of nothing is -0.
-        ((sum + 0.0) / self.rows[row].len() as f64) as f32
+        ((sum + 0.0) / rows as f64) as f32
     }
 
     fn segments(&self) -> usize {
         self.bounds.len().saturating_sub(1)
     }
 
-    fn layer(&mut self, layer: usize, heads: usize, has_sinks: bool) -> &mut LayerSums {
-        self.layers.entry(layer).or_insert_with(|| LayerSums { heads, rows: BTreeMap::new(), has_sinks })
+    fn layer(&mut self, site: &Site, heads: usize) -> &mut LayerSums {
+        self.layers.entry(site.layer).or_insert_with(|| LayerSums {
+            heads,
+            rows: BTreeMap::new(),
+            has_sinks: site.sinks.is_some(),
+            window: site.window,
+            answered: Answered::default(),
+        })
     }
 
     fn delta_layer(&mut self, layer: usize, heads: usize) -> &mut DeltaLayer {
@@ -266,6 +430,7 @@ impl MassObserver {
             history: History::default(),
             waiting: BTreeMap::new(),
             rows: BTreeMap::new(),
+            answered: Vec::new(),
         })
     }
 
@@ -284,6 +449,9 @@ impl MassObserver {
 
     /// One past the last token whose linear-attention keys are needed.
     fn delta_end(&self) -> usize {
+        if self.answer.any() {
+            return usize::MAX;
+        }
         self.rows.iter().map(|s| s.end).max().unwrap_or(0).max(self.keep)
     }
 }
@@ -295,27 +463,36 @@ fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
     sums.narrow(D::Minus1, 0, held.min(columns))?.pad_with_zeros(D::Minus1, 0, columns.saturating_sub(held))
 }
 
-/// The sums of layers on the host, with the place of their layer and their row span: one copy a device.
-fn fetched<'a>(
-    layers: impl Iterator<Item = &'a BTreeMap<usize, Tensor>>,
-) -> Result<impl Iterator<Item = ((usize, usize), Vec<f64>)>> {
-    let rows =
-        |(l, rows): (usize, &'a BTreeMap<usize, Tensor>)| rows.iter().map(move |(&r, sums)| ((l, r), sums));
-    let (places, sums): (Vec<_>, Vec<_>) = layers.enumerate().flat_map(rows).unzip();
+/// The rows of a result.
+struct Named {
+    /// With `answer`.
+    rows: Vec<Span>,
+    /// Its place among them, if it is there.
+    answer: Option<usize>,
+    /// Generated tokens that are rows of their own.
+    each: usize,
+}
+
+/// The sums of layers on the host, with the place of their layer and their row: one copy a device.
+fn fetched(layers: &[BTreeMap<usize, Tensor>]) -> Result<impl Iterator<Item = ((usize, usize), Vec<f64>)>> {
+    let rows = |(l, rows): (usize, &'_ BTreeMap<usize, Tensor>)| {
+        rows.iter().map(|(&r, sums)| ((l, r), sums.clone())).collect::<Vec<_>>()
+    };
+    let (places, sums): (Vec<_>, Vec<_>) = layers.iter().enumerate().flat_map(rows).unzip();
+    let sums: Vec<&Tensor> = sums.iter().collect();
     Ok(places.into_iter().zip(transfer::fetch_all(&sums)?))
 }
 
 impl Observer for MassObserver {
-    fn wants(&self, _site: &Site) -> bool {
-        !self.rows.is_empty()
+    fn wants(&self, site: &Site) -> bool {
+        site.offset < self.tokens && (!self.rows.is_empty() || self.answer.any())
     }
 
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = stats::observer();
         let (l, heads, _) = q.dims3()?;
-        self.layer(site.layer, heads, site.sinks.is_some());
-        // Borders before the first key move onto it: what lies before is outside every window, and gets nothing.
-        let bounds: Vec<usize> = self.bounds.iter().map(|b| b.saturating_sub(site.first_key)).collect();
+        self.layer(site, heads);
+        let bounds = site.borders(&self.bounds);
         let local = site.relative();
         for r in 0..self.rows.len() {
             let from = self.rows[r].start.clamp(site.offset, site.offset + l) - site.offset;
@@ -324,14 +501,38 @@ impl Observer for MassObserver {
                 continue;
             }
             let part = segment_sums(q, k, &local, from..to, &bounds)?;
-            let sums = &mut self.layer(site.layer, heads, site.sinks.is_some()).rows;
+            let sums = &mut self.layer(site, heads).rows;
             let sum = match sums.get(&r) {
                 Some(before) => (before + part)?,
                 None => part,
             };
             sums.insert(r, sum);
         }
+        // The prompt's last position is the row of the first generated token.
+        if self.answer.any() && (site.offset..site.offset + l).contains(&(self.tokens - 1)) {
+            let row = self.tokens - 1 - site.offset;
+            let sums = segment_sums(q, k, &local, row..row + 1, &bounds)?;
+            self.take(&Site { offset: self.tokens - 1, ..site.clone() }, sums)?;
+        }
         Ok(())
+    }
+
+    fn segments(&self, site: &Site) -> Option<&[usize]> {
+        (site.offset >= self.tokens && self.answer.any()).then_some(&self.bounds)
+    }
+
+    fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
+        let (wanted, tokens) = (self.answer, self.tokens);
+        let heads = sums.dim(0)?;
+        let answered = &mut self.layer(site, heads).answered;
+        if site.offset + 1 != tokens + answered.len() {
+            candle_core::bail!(
+                "This is a bug: the row at {} comes after {} rows of a prompt of {tokens} tokens",
+                site.offset,
+                answered.len()
+            );
+        }
+        answered.push(sums, wanted)
     }
 
     fn wants_delta(&self, site: &DeltaSite) -> bool {
@@ -370,6 +571,13 @@ impl Observer for MassObserver {
             self.delta_layer(site.layer, heads).waiting.entry(r).or_default().push(q);
             if row.end <= chunk.end {
                 self.end_row_span(site.layer, r)?;
+            }
+        }
+        let first = (self.tokens.max(1) - 1).clamp(chunk.start, chunk.end);
+        if self.answer.any() && first < chunk.end {
+            let seen = self.delta_layer(site.layer, heads);
+            for row in first..chunk.end {
+                seen.answered.push(q.narrow(0, row - chunk.start, 1)?.force_contiguous()?);
             }
         }
         if self.keep == 0 && self.delta_end() <= chunk.end {

@@ -10,14 +10,18 @@ use candle_core::{Device, Result, Tensor};
 use crate::stats;
 use crate::transfer;
 
+mod answer;
 mod backends;
 pub(crate) mod delta;
 mod mass;
 mod observer;
+mod share;
 mod store;
 
-pub use mass::{DeltaMasses, MassObserver, Masses, SpanError};
+pub use answer::AnswerRows;
+pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer};
+pub use share::{Uniform, uniform_share};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
 /// Where the keys of few queries are cut into parts that are summed by themselves and then joined: at the multiples of this
@@ -80,6 +84,12 @@ impl Site {
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }
 
+    /// Borders of segments counted from the first key. Those before it move onto it: what lies there is outside every window,
+    /// and gets nothing.
+    fn borders(&self, borders: &[usize]) -> Vec<usize> {
+        borders.iter().map(|border| border.saturating_sub(self.first_key)).collect()
+    }
+
     /// The same site with positions counted from the first key: causality and windows depend on distances alone.
     fn relative(&self) -> Self {
         Site { offset: self.offset - self.first_key, first_key: 0, ..self.clone() }
@@ -91,24 +101,45 @@ impl Site {
 /// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
 /// cache; keys before `first_key` must be outside the window of every query. Every
 /// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
-/// softmax and all sums are in f32. The observer is shown `q` and `k` first and cannot change the result. Tensors and
-/// settings that do not fit together are an error.
+/// softmax and all sums are in f32. The observer is shown `q` and `k` first, gets the sums of a single row's weights if it asks
+/// for them, and cannot change the result. Tensors and settings that do not fit together are an error.
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
     let _span = stats::attention();
     check(q, k, v, site)?;
     if observer.wants(site) {
         observer.observe(site, q, k)?;
     }
+    let borders = observer.segments(site).map(|borders| site.borders(borders));
+    let at = site;
     let site = &site.relative();
     static LOGGED: Once = Once::new();
     let backend = backends::choose_forward(q.device(), q.dtype(), q.dim(2)?, site);
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
-    match backend {
-        backends::Backend::Cpu => backends::cpu::attention(q, k, v, site),
-        backends::Backend::Chunked => backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS),
+    let single = q.dim(0)? == 1;
+    let (out, sums) = match backend {
+        backends::Backend::Cpu if single => backends::cpu::decode(q, k, v, site, borders.as_deref())?,
+        backends::Backend::Cpu => (backends::cpu::attention(q, k, v, site)?, None),
+        backends::Backend::Chunked if single => {
+            backends::chunked::decode(q, k, v, site, borders.as_deref(), backends::chunked::BLOCKS)?
+        }
+        backends::Backend::Chunked => {
+            (backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS)?, None)
+        }
         #[cfg(feature = "flash-attn")]
-        backends::Backend::Flash => backends::flash::attention(q, k, v, site),
+        backends::Backend::Flash => (backends::flash::attention(q, k, v, site)?, None),
+    };
+    match (borders, sums) {
+        (None, _) => {}
+        (Some(_), Some(sums)) => observer.take(at, sums)?,
+        // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
+        (Some(borders), None) => {
+            for row in 0..q.dim(0)? {
+                let sums = backends::segment_sums(q, k, site, row..row + 1, &borders)?;
+                observer.take(&Site { offset: at.offset + row, ..at.clone() }, sums)?;
+            }
+        }
     }
+    Ok(out)
 }
 
 /// [`run`] for one new token of each of several sequences that share their beginning: each key of it is read once for all.
@@ -117,22 +148,37 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
 /// `site.first_key` on, where `base` may be 0; `tails`: each branch's own keys and values, both (kv_heads, tail, head_dim),
 /// from position `site.offset` on, which is `site.first_key + base`, the last of them the new token's. So the query of a
 /// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`KEY_PART`]: then branches get the same
-/// bits as sequences of their own. Returns (branches, heads, head_dim) in `q`'s dtype. Tensors and settings that do not fit
-/// together are an error.
+/// bits as sequences of their own. Returns (branches, heads, head_dim) in `q`'s dtype. `observers` are none, or one a branch,
+/// which are only asked for [`Observer::segments`]. Tensors and settings that do not fit together are an error.
 pub fn run_branches(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
+    observers: &mut [&mut dyn Observer],
 ) -> Result<Tensor> {
     let _span = stats::attention();
     check_branches(q, k, v, tails, site)?;
-    let site = &site.relative();
-    match backends::choose(q.device(), q.dtype()) {
-        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site),
-        _ => backends::chunked::branches(q, k, v, tails, site, backends::chunked::BLOCKS),
+    if !observers.is_empty() && observers.len() != tails.len() {
+        candle_core::bail!("attention: {} observers of {} branches", observers.len(), tails.len());
     }
+    let at = |tail: &(Tensor, Tensor)| Ok(Site { offset: site.offset + tail.0.dim(1)? - 1, ..site.clone() });
+    let sites = tails.iter().map(at).collect::<Result<Vec<_>>>()?;
+    let asked = observers.iter().zip(&sites).map(|(observer, site)| observer.segments(site));
+    let borders: Vec<Option<Vec<usize>>> =
+        asked.map(|borders| borders.map(|borders| site.borders(borders))).collect();
+    let site = &site.relative();
+    let (out, sums) = match backends::choose(q.device(), q.dtype()) {
+        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site, &borders)?,
+        _ => backends::chunked::branches(q, k, v, tails, site, &borders, backends::chunked::BLOCKS)?,
+    };
+    for ((observer, site), sums) in observers.iter_mut().zip(&sites).zip(sums) {
+        if let Some(sums) = sums {
+            observer.take(site, sums)?;
+        }
+    }
+    Ok(out)
 }
 
 /// [`check`] of each branch, with the keys of prefix and tail as one sequence.

@@ -1,21 +1,36 @@
 //! Observers read attention; they never change it.
 //!
 //! They are handed down through the decoder's forward pass as `&mut dyn Observer`, so that nothing is left behind when
-//! the call ends. They get the rotated queries and keys rather than the weights, because no fast kernel ever forms the
-//! weights: an observer recomputes just the rows that it wants.
+//! the call ends. Of a prompt they get the rotated queries and keys rather than the weights, because no fast kernel ever forms
+//! the weights of many rows: an observer recomputes just the rows that it wants. Of a token that is generated the kernel holds
+//! the weights of the one row in any case, and sums them by segment as it goes: an observer says over which segments, and
+//! gets the sums.
 
 use candle_core::{Result, Tensor};
 
 use super::Site;
 
 /// Something that reads attention.
-pub trait Observer {
+pub trait Observer: Send {
     /// Whether [`Observer::observe`] is to be called for this site at all.
     fn wants(&self, site: &Site) -> bool;
 
     /// Reads one layer's chunk. `q`: (l, heads, head_dim), rotated; `k`: (kv_heads,
     /// offset + l - first_key, head_dim), rotated.
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()>;
+
+    /// The ascending borders of the segments, as positions, over which the kernel is to sum the softmax weights of the one row
+    /// at this site: segment s is `borders[s]..borders[s + 1]`. `None`, the default, is for rows that are not wanted.
+    /// The output of attention is the same, to the last bit, with and without.
+    fn segments(&self, _site: &Site) -> Option<&[usize]> {
+        None
+    }
+
+    /// Takes what [`Observer::segments`] asked for: what each head pays to the sinks and to each segment, (heads, 1 + segments),
+    /// f64 on the CPU and f32 on other devices. `site.offset` is the row's position.
+    fn take(&mut self, _site: &Site, _sums: Tensor) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether [`Observer::observe_delta`] is to be called for this linear-attention layer's chunk.
     fn wants_delta(&self, _site: &DeltaSite) -> bool {

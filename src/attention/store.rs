@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ndarray::{Array3, Array4};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::DeltaMasses;
+use super::{DeltaMasses, Uniform};
 use crate::prompt::Span;
 
 /// Attention masses of one probe: what the rows of each row span pay to each key span.
@@ -21,6 +21,9 @@ pub struct AttentionStore {
     pub mass: Array4<f32>,
     /// f32 `[layers, heads, row spans]`: the sinks' share, for models with attention sinks.
     pub sink: Option<Array3<f32>>,
+    /// The windows of `layers`, and the share that uniform attention would pay: density is mass over share. Files of
+    /// version 0.1.0 have neither, and densities are computed from the spans' bounds as if every layer saw the whole prompt.
+    pub uniform: Option<Uniform>,
     /// The implicit attention of linear-attention layers, for models that have any.
     pub delta: Option<DeltaMasses>,
     /// The decoder layer of each entry of the first axis of `mass`; none where a model has no softmax attention.
@@ -31,6 +34,8 @@ pub struct AttentionStore {
     pub keys: Vec<Span>,
     /// The prompt's tokens.
     pub tokens: Vec<u32>,
+    /// The tokens that were generated after it, where a row `answer` is the mean over them; else none.
+    pub generated: Vec<u32>,
     /// The case's id.
     pub case: String,
     /// The probe's id.
@@ -140,6 +145,18 @@ impl DeltaMasses {
     }
 }
 
+impl Uniform {
+    /// The tensor of a file, with its name.
+    pub(crate) fn tensor(&self) -> NamedTensor {
+        ("share", Values::F32(self.share.iter().copied().collect()), self.share.shape().to_vec())
+    }
+
+    /// What the metadata of a file says of it: the layers' windows, null where a row sees all before it.
+    pub(crate) fn metadata(&self) -> (&'static str, String) {
+        ("windows", serde_json::json!(self.windows).to_string())
+    }
+}
+
 impl AttentionStore {
     /// Writes the store beside its final place and renames it there, so that a reader never sees half a file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
@@ -150,6 +167,13 @@ impl AttentionStore {
         ];
         if let Some(sink) = &self.sink {
             tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+        }
+        if !self.generated.is_empty() {
+            let generated = Values::U32(self.generated.clone());
+            tensors.push(("generated", generated, vec![self.generated.len()]));
+        }
+        if let Some(uniform) = &self.uniform {
+            tensors.push(uniform.tensor());
         }
         if let Some(delta) = &self.delta {
             tensors.extend(delta.tensors());
@@ -164,6 +188,9 @@ impl AttentionStore {
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),
         ];
+        if let Some(uniform) = &self.uniform {
+            metadata.push(uniform.metadata());
+        }
         if let Some(delta) = &self.delta {
             metadata.push(delta.metadata());
         }
@@ -235,6 +262,32 @@ impl AttentionStore {
                 Some(Array3::from_shape_vec((l, h, r), floats(&view)).map_err(|e| broken(e.to_string()))?)
             }
         };
+        let uniform = match (metadata.get("windows"), file.names().contains(&"share")) {
+            (None, false) => None,
+            (None, true) => {
+                return Err(broken("it has `share` but its metadata has no `windows`".to_owned()));
+            }
+            (Some(windows), _) => {
+                let windows: Vec<Option<usize>> = parse("windows", windows).map_err(broken)?;
+                if windows.len() != layers.len() || windows.contains(&Some(0)) {
+                    return Err(broken(format!(
+                        "its metadata `windows` are {windows:?} for {} layers; each is null or at least 1",
+                        layers.len()
+                    )));
+                }
+                let view = tensor("share", Dtype::F32)?;
+                let shape = (layers.len(), rows.len(), keys.len());
+                if view.shape() != [shape.0, shape.1, shape.2] {
+                    return Err(broken(format!(
+                        "`share` has shape {:?} where its metadata implies {shape:?}",
+                        view.shape()
+                    )));
+                }
+                let share =
+                    Array3::from_shape_vec(shape, floats(&view)).map_err(|e| broken(e.to_string()))?;
+                Some(Uniform { windows, share })
+            }
+        };
         let delta = match metadata.contains_key("delta_layers") {
             false => match file.names().iter().find(|name| name.starts_with("delta_")) {
                 None => None,
@@ -256,24 +309,34 @@ impl AttentionStore {
                 Some(DeltaMasses { layers, signed, share })
             }
         };
-        let view = tensor("tokens", Dtype::U32)?;
-        let &[n] = view.shape() else {
-            return Err(broken(format!("`tokens` has shape {:?}, not [tokens]", view.shape())));
+        let ids = |name: &str| -> Result<Vec<u32>, StoreError> {
+            let view = tensor(name, Dtype::U32)?;
+            if view.shape().len() != 1 {
+                return Err(broken(format!("`{name}` has shape {:?}, not [tokens]", view.shape())));
+            }
+            Ok(view.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
         };
-        let tokens = view.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+        let tokens = ids("tokens")?;
+        let generated = if file.names().contains(&"generated") { ids("generated")? } else { Vec::new() };
+        let n = tokens.len();
+        let outside = |span: &&Span, n: usize| span.start > span.end || span.end > n;
+        // A row may be of generated tokens, a key span may not.
+        let bad_row = rows.iter().find(|span| outside(span, n + generated.len()));
         if let Some(Span { label, start, end, .. }) =
-            rows.iter().chain(&keys).find(|span| span.start > span.end || span.end > n)
+            bad_row.or_else(|| keys.iter().find(|span| outside(span, n)))
         {
             return Err(broken(format!("span `{label}` [{start}, {end}) is not within its {n} tokens")));
         }
         Ok(AttentionStore {
             mass,
             sink,
+            uniform,
             delta,
             layers,
             rows,
             keys,
-            tokens: tokens.collect(),
+            tokens,
+            generated,
             case: text("case")?,
             probe: text("probe")?,
             model: text("model")?,

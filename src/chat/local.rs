@@ -12,7 +12,7 @@ use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::attention::NoObserver;
 use crate::engine::plan::{self, Branches, Wish};
-use crate::engine::{self, DeviceName, Engine, EngineError};
+use crate::engine::{self, DeviceName, Engine, EngineError, Measurement};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Kept, OpenModel, arch};
 use crate::prompt::{ChatTemplate, StreamDecoder, Tokenizer};
@@ -220,8 +220,13 @@ impl LocalModel {
         };
         self.held = None;
         let shared = self.cache.truncate(shared)?;
-        let logits =
-            self.engine.prefill(&mut self.cache, &tokens[shared..], 1, &mut NoObserver, &mut |_| true)?;
+        let logits = Measurement::nothing(tokens.len()).read(
+            &self.engine,
+            &mut self.cache,
+            &tokens[shared..],
+            1,
+            &mut |_| true,
+        )?;
         self.held = Some((messages.to_vec(), tokens.to_vec()));
         Ok(logits)
     }
@@ -235,8 +240,8 @@ impl LocalModel {
     fn try_reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, LocalError> {
         let tokens = self.tokens(messages, "")?;
         let logits = self.read(messages, &tokens, sampling.max_new_tokens)?.squeeze(0)?;
-        let stop = &self.stop;
-        let generated = self.engine.decode(&mut self.cache, &logits, sampling, stop, &mut |_| true)?;
+        let (mut measurement, how) = (Measurement::nothing(tokens.len()), (sampling, &self.stop[..]));
+        let generated = measurement.answer(&self.engine, &mut self.cache, &logits, how, &mut |_| true)?;
         Ok(Reply {
             text: self.tokenizer.decode(&generated.tokens, true)?,
             stop: generated.stop,
@@ -312,7 +317,8 @@ impl LocalModel {
         let mut stream = StreamDecoder::new(&self.tokenizer, true);
         let mut text = String::new();
         let mut failed = None;
-        let done = self.engine.decode(&mut self.cache, &logits, &sampling, &self.stop, &mut |token| {
+        let (mut measurement, how) = (Measurement::nothing(tokens.len()), (&sampling, &self.stop[..]));
+        let done = measurement.answer(&self.engine, &mut self.cache, &logits, how, &mut |token| {
             match stream.push(token) {
                 Ok(piece) => text.extend(piece),
                 Err(error) => failed = Some(error),

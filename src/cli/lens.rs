@@ -65,8 +65,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets. Softmax and
-/// linear layers have a table each.
+/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets. Each kind of
+/// layers has a table.
 fn summary(lens: &Lens) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -89,13 +89,14 @@ fn summary(lens: &Lens) -> String {
         .map(|group| Measured::of(lens, group))
         .collect();
     for (kind, count) in lens.layer_kinds() {
-        line(match (kind, lens.has_linear_layers()) {
+        line(match (kind, lens.has_kinds()) {
             (_, false) => {
                 "\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers"
                     .to_owned()
             }
-            (LayerKind::Softmax, true) => format!(
-                "\nattention in %, mean over softmax layers ({count}) (noise baseline); ratio of means, mean over the same"
+            (LayerKind::Softmax | LayerKind::Windowed, true) => format!(
+                "\nattention in %, mean over {} layers ({count}) (noise baseline); ratio of means, mean over the same",
+                kind.key()
             ),
             (LayerKind::Linear, true) => format!(
                 "\nshare of |weight| in %, mean over linear layers ({count}) (noise baseline); ratio of means, mean over the \

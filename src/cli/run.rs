@@ -332,6 +332,7 @@ impl Job {
             sampling: self.sampling(),
             seed: s.seed,
             attention: !s.no_attention,
+            answer_rows: true,
             share_prefix: true,
         };
         let mut subject = LocalSubject::new(&mut model, builder, options, &stop);

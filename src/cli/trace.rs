@@ -7,10 +7,10 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::attention::{MassObserver, Masses, Values, write_tensors};
+use crate::attention::{EachMasses, Masses, Values, write_tensors};
 use crate::chat::Sampling;
 use crate::engine::plan::{self, Branches, Wish};
-use crate::engine::{self, DeviceName, Engine};
+use crate::engine::{self, DeviceName, Engine, Measurement, Rows};
 use crate::model::OpenModel;
 use crate::prompt::Span;
 use crate::stats::{self, Recorder};
@@ -24,12 +24,17 @@ Examples:
 ///
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
 /// Spans are half-open token ranges; they may leave gaps and may overlap. `rows` names the spans whose tokens attend,
-/// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only.
+/// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only. Three rows are no
+/// spans, and no span may have their names: `last` is the last position; with `--generate`, `each` is every generated token,
+/// whose row is the position that predicted it, and `answer` is the mean over them.
 ///
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
-/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. A model with Gated DeltaNet layers adds their implicit
+/// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. `share` f32 [layers, rows, spans] is what uniform attention
+/// would pay within each layer's window, which metadata `windows` has (null: a row sees all before it). A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
-/// `--generate` adds `generated` u32 [N].
+/// `--generate` adds `generated` u32 [N]; with `each` among the rows also `mass_each` f32 [layers, heads, N, spans] and, where the
+/// model has such, `sink_each` f32 [layers, heads, N], `delta_signed_each` and `delta_share_each` f32 [linear layers, value
+/// heads, N, spans]. What generated tokens pay to each other is in no span.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -89,18 +94,16 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     drop(reading);
     ensure!(!file.tokens.is_empty(), "{place}: `tokens` is empty; give at least one token");
     let keys = spans(&file.spans).with_context(|| format!("{place}"))?;
-    let rows = file
-        .rows
-        .iter()
-        .map(|name| {
-            let span = keys.iter().find(|s| &s.label == name);
-            span.cloned()
-                .with_context(|| format!("{place}: row `{name}` is none of the spans; add it to `spans`"))
-        })
-        .collect::<anyhow::Result<Vec<_>>>()?;
     let n = file.tokens.len();
+    let rows = Rows::named(&file.rows, &keys, n).with_context(|| format!("{place}"))?;
+    if let Some(row) = file.rows.iter().find(|row| ["answer", "each"].contains(&row.as_str())) {
+        ensure!(
+            args.generate > 0,
+            "{place}: row `{row}` is of generated tokens, and none are asked for; add --generate N, or leave the row out"
+        );
+    }
     ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
-    let mut observer = MassObserver::new(rows, keys, n).with_context(|| format!("{place}"))?;
+    let mut measurement = Measurement::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     let devices = engine::parse_devices(&args.device)?;
@@ -130,7 +133,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     // 3. Read the tokens.
     let bar = crate::progress::tokens(n as u64, "reading");
     let start = Instant::now();
-    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut observer, &mut |done| {
+    let logits = measurement.read(&engine, &mut cache, &file.tokens, file.logits, &mut |done| {
         bar.inc(done as u64);
         true
     })?;
@@ -144,18 +147,19 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     if args.generate > 0 {
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: args.generate + 1 };
         let last = logits.get(logits.dim(0)? - 1)?;
-        generated = engine.decode(&mut cache, &last, &sampling, &[], &mut |_| true)?.tokens;
+        let how = (&sampling, &[][..]);
+        generated = measurement.answer(&engine, &mut cache, &last, how, &mut |_| true)?.tokens;
         generated.truncate(args.generate);
     }
 
     // 5. Write.
-    let Masses { layers, mass, sink, delta } = observer.finish()?;
+    let Masses { layers, rows, mass, uniform, sink, delta, each } = measurement.finish(generated.len())?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
     let mut metadata = vec![
         ("format", "palimpsest trace 1".to_owned()),
         ("layers", json!(layers).to_string()),
-        ("rows", names(observer.rows())),
-        ("spans", names(observer.keys())),
+        ("rows", names(&rows)),
+        ("spans", names(measurement.keys())),
         ("dtype", format!("{dtype:?}").to_lowercase()),
     ];
     let logits = logits.narrow(0, 0, file.logits)?.to_device(&candle_core::Device::Cpu)?;
@@ -168,9 +172,14 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     if let Some(sink) = sink {
         tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
     }
+    tensors.push(uniform.tensor());
+    metadata.push(uniform.metadata());
     if let Some(delta) = &delta {
         tensors.extend(delta.tensors());
         metadata.push(delta.metadata());
+    }
+    if let Some(each) = &each {
+        tensors.extend(each_tensors(each));
     }
     if args.generate > 0 {
         tensors.push(("generated", Values::U32(generated), vec![args.generate]));
@@ -188,6 +197,21 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         super::write_stats(path, recorder)?;
     }
     Ok(())
+}
+
+/// The tensors of generated tokens as rows.
+fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
+    let mut tensors =
+        vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];
+    if let Some(sink) = &each.sink {
+        tensors.push(("sink_each", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+    }
+    if let Some(delta) = &each.delta {
+        for (name, values) in [("delta_signed_each", &delta.signed), ("delta_share_each", &delta.share)] {
+            tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
+        }
+    }
+    tensors
 }
 
 /// Spans in file order from `{"name": [start, end], ...}`.

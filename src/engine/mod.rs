@@ -12,12 +12,14 @@ use crate::transfer;
 
 mod cuda;
 mod device;
+mod measure;
 pub mod plan;
 mod sampler;
 mod sampling;
 mod together;
 
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
+pub use measure::{Measurement, RESERVED, Rows, last};
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use together::{Begun, OnToken};
@@ -163,6 +165,19 @@ impl Engine {
         stop: &[u32],
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
+        self.decode_observed(cache, logits, sampling, stop, &mut NoObserver, on_token)
+    }
+
+    /// [`Engine::decode`] that shows the attention of every token read to `observer`.
+    pub fn decode_observed(
+        &self,
+        cache: &mut Cache,
+        logits: &Tensor,
+        sampling: &Sampling,
+        stop: &[u32],
+        observer: &mut dyn Observer,
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
         let mut sampler = Sampler::new(sampling);
         let mut logits = logits.clone();
         let mut tokens = Vec::new();
@@ -176,18 +191,23 @@ impl Engine {
                 return Err(EngineError::Interrupted);
             }
             if tokens.len() < sampling.max_new_tokens {
-                logits = self.step(cache, token)?;
+                logits = self.step(cache, token, observer)?;
             }
         }
         Ok(Generated { tokens, stop: StopReason::MaxNewTokens })
     }
 
     /// Reads one generated token and returns the next one's logits, f32 (vocab).
-    fn step(&self, cache: &mut Cache, token: u32) -> Result<Tensor, EngineError> {
+    fn step(
+        &self,
+        cache: &mut Cache,
+        token: u32,
+        observer: &mut dyn Observer,
+    ) -> Result<Tensor, EngineError> {
         let _span = stats::decode(1);
         // On a thread of the pool: entering it from outside takes as long as a small product, and a token has hundreds.
         let logits = rayon::scope(|_| {
-            let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, &mut NoObserver)?;
+            let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, observer)?;
             self.decoder.logits(&hidden, Phase::Decode)
         })?;
         self.check_finite(&logits, cache.len() - 1)?;

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 
 use super::sampling::{Sampling, StopReason};
 use super::{Engine, EngineError, Generated, Sampler, sizes};
+use crate::attention::Observer;
 use crate::model::{Branch, Cache, Phase};
 use crate::stats;
 
@@ -26,7 +27,7 @@ pub struct Begun {
 pub type OnToken<'a> = &'a mut dyn FnMut(usize, Option<u32>) -> bool;
 
 /// A branch under way.
-struct Live {
+struct Live<'o> {
     /// Which of the branches it is.
     nth: usize,
     branch: Branch,
@@ -34,22 +35,34 @@ struct Live {
     sampler: Sampler,
     most: usize,
     tokens: Vec<u32>,
+    observer: Option<&'o mut dyn Observer>,
 }
 
 impl Engine {
     /// Continues every branch of `trunk` until one of `stop` is chosen or its `max_new_tokens` are reached; those that have
-    /// ended leave the batch. A branch whose output is not finite fails alone; what fails for all of them is the error of
+    /// ended leave the batch. `observers` are none, or one a branch, which is shown the attention of every token that the branch
+    /// reads. A branch whose output is not finite fails alone; what fails for all of them is the error of
     /// the whole.
     pub fn decode_together(
         &self,
         trunk: &Cache,
         begun: Vec<Begun>,
+        observers: Vec<&mut dyn Observer>,
         stop: &[u32],
         on_token: OnToken<'_>,
     ) -> Result<Vec<Result<Generated, EngineError>>, EngineError> {
+        if !observers.is_empty() && observers.len() != begun.len() {
+            let (observers, begun) = (observers.len(), begun.len());
+            return Err(candle_core::Error::msg(format!(
+                "This is a bug: {observers} observers of {begun} branches"
+            ))
+            .into());
+        }
         let mut done = Vec::new();
         done.resize_with(begun.len(), || None);
-        let mut live: Vec<Live> = begun.into_iter().enumerate().map(Live::new).collect();
+        let mut observers = observers.into_iter();
+        let begun = begun.into_iter().enumerate();
+        let mut live: Vec<Live> = begun.map(|(nth, begun)| Live::new(nth, begun, observers.next())).collect();
         while !live.is_empty() {
             // 1. A token each, or the end.
             let mut go_on = true;
@@ -74,10 +87,17 @@ impl Engine {
 
             // 2. What those that go on make of theirs.
             let last: Vec<u32> = live.iter().filter_map(|one| one.tokens.last().copied()).collect();
-            let branches = live.iter_mut().map(|one| &mut one.branch).collect();
+            let mut branches = Vec::new();
+            let mut observers: Vec<&mut dyn Observer> = Vec::new();
+            for Live { branch, observer, .. } in &mut live {
+                branches.push(branch);
+                if let Some(observer) = observer {
+                    observers.push(&mut **observer);
+                }
+            }
             let logits = {
                 let _span = stats::decode(last.len());
-                let hidden = self.decoder.forward_branches(&last, trunk, branches)?;
+                let hidden = self.decoder.forward_branches(&last, trunk, branches, observers)?;
                 self.decoder.logits(&hidden, Phase::Decode)?
             };
             let sizes = sizes(&logits)?;
@@ -97,11 +117,12 @@ impl Engine {
     }
 }
 
-impl Live {
-    fn new((nth, begun): (usize, Begun)) -> Self {
+impl<'o> Live<'o> {
+    fn new(nth: usize, begun: Begun, observer: Option<&'o mut dyn Observer>) -> Self {
         let Begun { branch, logits, sampling } = begun;
         let sampler = Sampler::new(&sampling);
-        Live { nth, branch, logits, sampler, most: sampling.max_new_tokens, tokens: Vec::new() }
+        let (most, tokens) = (sampling.max_new_tokens, Vec::new());
+        Live { nth, branch, logits, sampler, most, tokens, observer }
     }
 
     /// Chooses the next token; returns why this was the end, if it was.

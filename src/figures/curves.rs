@@ -97,7 +97,7 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
     let caption = format!(
         "{} {NOISE} {BAND} n is the number of cases.{}{}{}",
         how_to_read(scale),
-        super::about_linear_layers(lens, super::LINEAR_CURVES),
+        super::about_layer_kinds(lens, super::LINEAR_CURVES),
         super::left_out(&empty),
         super::without_verdicts(lens)
     );
@@ -152,7 +152,7 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
         "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {NOISE} {BAND} n is \
          the number of cases.{}{}",
         how_to_read(scale),
-        super::about_linear_layers(lens, super::LINEAR_CURVES),
+        super::about_layer_kinds(lens, super::LINEAR_CURVES),
         super::left_out(&empty)
     );
     figure(name, title, caption, &sheet, &all)

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{Group, Lens, RunFolder, Scale};
+use crate::lens::{Group, LayerKind, Lens, RunFolder, Scale};
 
 pub mod curves;
 pub mod raster;
@@ -155,12 +155,18 @@ fn left_out(groups: &[Group]) -> String {
     format!(" Left out, having no members: {}.", names.join(", "))
 }
 
-/// A sentence on the linear layers of a model that has any, with how a figure shows them; nothing for the others.
-fn about_linear_layers(lens: &Lens, shown: &str) -> String {
-    if !lens.has_linear_layers() {
-        return String::new();
+/// A sentence on the windowed and one on the linear layers of a model that has any, with how a figure shows the linear ones;
+/// nothing for the others.
+fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
+    let mut said = String::new();
+    if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
+        said += " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
+                 prompt; where the window hides a session, its density is left out.";
     }
-    format!(
+    if !lens.has_linear_layers() {
+        return said;
+    }
+    said + &format!(
         " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
          weights on the session over those on all tokens, averaged over value heads instead of heads."
     )

@@ -96,7 +96,7 @@ fn draw(
     let caption = format!(
         "{how} Above the line at 1 the query attends more to the new session. Bands: 95% bootstrap over cases of the whole \
          statistic; none for a single case. n is the number of cases. Logarithmic axis.{undefined}{}{}{}",
-        super::about_linear_layers(lens, super::LINEAR_CURVES),
+        super::about_layer_kinds(lens, super::LINEAR_CURVES),
         super::left_out(&empty),
         super::without_verdicts(lens)
     );

@@ -82,6 +82,8 @@ const FOOT: i32 = 22;
 
 /// What a legend calls the linear layers.
 pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
+/// The legend of windowed layers.
+const WINDOWED_LEGEND: &str = "windowed layer (thinner)";
 
 impl Sheet {
     /// The sheet as SVG.
@@ -199,7 +201,7 @@ impl Sheet {
             let line = [(first - pad, reference.log10()), (last + pad, reference.log10())];
             plane.draw(&PathElement::new(line, GREY.stroke_width(UNIT as u32)))?;
         }
-        let kinds = [LayerKind::Linear, LayerKind::Softmax];
+        let kinds = [LayerKind::Linear, LayerKind::Windowed, LayerKind::Softmax];
         for kind in kinds {
             for (stroke, series) in &panel.lines {
                 band(&plane, *stroke, series, kind, y)?;
@@ -238,7 +240,10 @@ impl Sheet {
         let linear = self.layers().iter().any(|layer| layer.is_linear());
         let sample = Stroke::solid(GREY, Marker::Circle).linear();
         let linear = linear.then(|| (sample, LINEAR_LEGEND.to_owned()));
-        for item in self.legend.iter().chain(&linear) {
+        let windowed = self.layers().iter().any(|layer| layer.kind == LayerKind::Windowed);
+        let sample = Stroke::solid(GREY, Marker::Circle).windowed();
+        let windowed = windowed.then(|| (sample, WINDOWED_LEGEND.to_owned()));
+        for item in self.legend.iter().chain(&windowed).chain(&linear) {
             let need = legend_width(&item.1);
             if used.saturating_add(need) > width {
                 lines.push(Vec::new());
@@ -389,6 +394,7 @@ fn curve(
 ) -> Result<(), Refusal> {
     let stroke = match kind {
         LayerKind::Softmax => stroke,
+        LayerKind::Windowed => stroke.windowed(),
         LayerKind::Linear => stroke.linear(),
     };
     let of_kind = || series.points.iter().filter(|p| p.layer.kind == kind);

@@ -61,7 +61,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
          of the stretches before, between and after; a place's value is the mean over the sessions there, then over cases. A \
          struck-out column has no session in any case. n is the number of cases.{}{}",
         what_is_shown(scale),
-        super::about_linear_layers(lens, super::LINEAR_ROWS),
+        super::about_layer_kinds(lens, super::LINEAR_ROWS),
         super::left_out(&empty)
     );
     let csv = table::strip_csv(&name, &strips, &lens.layers)
@@ -83,10 +83,11 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let mut maps = Vec::new();
     let mut csv = csv::Writer::from_writer(Vec::new());
     let failed = |source| FigureError::Table { figure: name.clone(), source };
-    let kinds = lens.has_linear_layers();
+    let kinds = lens.has_kinds();
+    let linear = lens.has_linear_layers();
     let mut head = vec!["figure", "case", "probe", "session", "role", "tokens", "scale", "layer", "value"];
     head.extend(kinds.then_some("layer_kind"));
-    head.extend((kinds && scale == Scale::Mass).then_some("signed"));
+    head.extend((linear && scale == Scale::Mass).then_some("signed"));
     csv.write_record(head).map_err(failed)?;
     let probes = super::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
@@ -113,11 +114,11 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
                     session.tokens.to_string(),
                     scale.key().to_owned(),
                     layer.index.to_string(),
-                    value.to_string(),
+                    if value.is_nan() { String::new() } else { value.to_string() },
                 ];
                 row.extend(kinds.then(|| layer.kind.key().to_owned()));
                 row.extend(
-                    (kinds && scale == Scale::Mass)
+                    (linear && scale == Scale::Mass)
                         .then(|| signed.map(|sum| sum.to_string()).unwrap_or_default()),
                 );
                 csv.write_record(row).map_err(failed)?;
@@ -143,7 +144,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         "{} Sessions in the order of the prompt, numbered as in the data file; numbers that are missing were dropped to fit \
          the context. The first case of the run that was measured on every probe.{}",
         what_is_shown(scale),
-        super::about_linear_layers(lens, super::LINEAR_ROWS)
+        super::about_layer_kinds(lens, super::LINEAR_ROWS)
     );
     let csv = csv.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
     let svg = draw(&name, &title, origin, &lens.layers, &maps, scale)?;

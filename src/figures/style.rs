@@ -52,12 +52,14 @@ pub struct Stroke {
     pub dashed: bool,
     /// Whether it is of linear layers: thinner, with hollow markers.
     pub linear: bool,
+    /// Whether it is of windowed layers: thinner.
+    pub windowed: bool,
 }
 
 impl Stroke {
     /// A solid line with markers.
     pub const fn solid(colour: RGBColor, marker: Marker) -> Self {
-        Stroke { colour, marker, dashed: false, linear: false }
+        Stroke { colour, marker, dashed: false, linear: false, windowed: false }
     }
 
     /// The same colour, dashed and without markers: a noise baseline.
@@ -78,6 +80,12 @@ impl Stroke {
         Stroke { linear: true, ..self }
     }
 
+    /// The same curve at layers with a window.
+    #[must_use]
+    pub const fn windowed(self) -> Self {
+        Stroke { windowed: true, ..self }
+    }
+
     /// Whether it is a baseline, which has no markers.
     pub fn is_noise(self) -> bool {
         self.marker == Marker::None
@@ -85,7 +93,7 @@ impl Stroke {
 
     /// The line's width in units.
     pub fn width(self) -> u32 {
-        let quarters = match (self.linear, self.is_noise()) {
+        let quarters = match (self.linear || self.windowed, self.is_noise()) {
             (false, false) => 7,
             (false, true) => 5,
             (true, _) => 4,

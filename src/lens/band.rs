@@ -52,14 +52,28 @@ impl Resampling {
         let (sums, counts) = split(values);
         let whole = sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0));
         let resampled = self.weights.dot(&sums) / self.weights.dot(&counts);
-        estimates(&sums, &counts, &whole, &resampled)
+        estimates(&counts, &whole, &resampled)
     }
 
-    /// The ratio of the columns' means with its band. Both are (n, layers), without absent values.
+    /// The ratio of the columns' means with its band, over the examples that have both. Both are (n, layers); NaN marks a value
+    /// that is absent.
     pub fn ratios(&self, numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
+        // absent in one is absent in both
+        let with = |values: &Array2<f64>, other: &Array2<f64>| {
+            let mut values = values.clone();
+            values.zip_mut_with(other, |value, other| {
+                if !other.is_finite() {
+                    *value = f64::NAN;
+                }
+            });
+            split(&values)
+        };
+        let (numerator, counts) = with(numerator, denominator);
+        let (denominator, _) =
+            with(denominator, &counts.mapv(|count| if count > 0.0 { 1.0 } else { f64::NAN }));
         let whole = numerator.sum_axis(Axis(0)) / denominator.sum_axis(Axis(0));
-        let resampled = self.weights.dot(numerator) / self.weights.dot(denominator);
-        estimates(numerator, &Array2::ones(numerator.dim()), &whole, &resampled)
+        let resampled = self.weights.dot(&numerator) / self.weights.dot(&denominator);
+        estimates(&counts, &whole, &resampled)
     }
 }
 
@@ -81,13 +95,8 @@ fn split(values: &Array2<f64>) -> (Array2<f64>, Array2<f64>) {
     )
 }
 
-fn estimates(
-    values: &Array2<f64>,
-    counts: &Array2<f64>,
-    whole: &ndarray::Array1<f64>,
-    resampled: &Array2<f64>,
-) -> Vec<Estimate> {
-    (0..values.ncols())
+fn estimates(counts: &Array2<f64>, whole: &ndarray::Array1<f64>, resampled: &Array2<f64>) -> Vec<Estimate> {
+    (0..counts.ncols())
         .map(|layer| {
             let n = counts.column(layer).sum() as usize;
             let value = Some(whole[layer]).filter(|v| v.is_finite());

@@ -9,11 +9,13 @@
 //! original indices are Y's plus and minus one, where they are in the prompt and are not evidence themselves; the mean
 //! over the two where both are there; absent where neither is.
 //!
-//! **Density** is mass divided by the mass that uniform attention would pay: a row at position i sees i + 1 tokens, so
-//! that is the mean over the rows i of X of |Y| / (i + 1) for a span Y that precedes X. It is Y's share of the tokens that
-//! a row can see, averaged over rows; a density of 1 is no preference, and long sessions do not win by their length. At a
-//! linear layer, uniform attention is weights of one size, which gives the same unit. The
-//! density of a baseline is the mean of its neighbours' densities.
+//! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
+//! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
+//! ([`crate::attention::uniform_share`]). A density of 1 is no preference, and long sessions do not win by their length. At a
+//! linear layer, uniform attention is weights of one size over all tokens so far, which gives the same unit. A layer whose
+//! window hides Y from all of X has no density there. Stores of version 0.1.0 do not say what the windows are: theirs are
+//! computed as if every layer saw the whole prompt, which is wrong at windowed layers. The density of a baseline is the mean
+//! of its neighbours' densities, of those that a layer sees.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -108,7 +110,7 @@ pub struct SessionMass {
     pub tokens: usize,
     /// The query's mass on the session, by layer, averaged over heads.
     pub mass: Vec<f64>,
-    /// The same as density.
+    /// The same as density; NaN where the layer's window hides the session.
     pub density: Vec<f64>,
     /// The signed sums of the query's implicit weights; `None` at softmax layers.
     pub signed: Vec<Option<f64>>,
@@ -143,35 +145,37 @@ impl Example {
     /// it must not be or ends past the prompt; the text says which.
     pub fn measure(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
-        let ByLayer { layers, mass, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
-        for span in store.rows.iter().chain(&store.keys) {
-            if span.start > span.end || span.end > store.tokens.len() {
+        let whole = store.tokens.len() + store.generated.len();
+        let rows = store.rows.iter().map(|span| (span, whole));
+        for (span, tokens) in rows.chain(store.keys.iter().map(|span| (span, store.tokens.len()))) {
+            if span.start > span.end || span.end > tokens {
                 return Err(broken(format!(
                     "span `{}` is [{}, {}) in a prompt of {} tokens",
-                    span.label,
-                    span.start,
-                    span.end,
-                    store.tokens.len()
+                    span.label, span.start, span.end, tokens
                 )));
             }
         }
+        let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
         let (mut curves, mut sums) = (BTreeMap::new(), BTreeMap::new());
         for curve in Curve::ALL {
             let (from, to) = curve.ends();
             let (Some(row), Some(key)) = (only(&store.rows, from), only(&store.keys, to)) else { continue };
             let masses = mass.index_axis(Axis(1), row).to_owned(); // (layers, keys)
+            let shares = share.index_axis(Axis(1), row).to_owned();
+            let densities = densities_of(&masses, &shares);
             let targets = [(Part::Signal, vec![key]), (Part::Noise, neighbours(&store.keys, key))];
             for (part, spans) in targets {
                 let of_row = signed.as_ref().map(|signed| signed.index_axis(Axis(1), row).to_owned());
-                if let Some(values) = of_row.and_then(|signed| mean_of(&signed, &spans, |_| 1.0)) {
+                if let Some(values) = of_row.and_then(|signed| mean_of(&signed, &spans)) {
                     sums.insert((curve, part), present(values));
                 }
-                if let Some(values) = mean_of(&masses, &spans, |_| 1.0) {
+                if let Some(values) = mean_of(&masses, &spans) {
                     curves.insert((curve, part, Scale::Mass), values);
                 }
-                let uniform = |span: usize| uniform_mass(&store.rows[row], &store.keys[span]);
-                if spans.iter().all(|&span| uniform(span) > 0.0)
-                    && let Some(values) = mean_of(&masses, &spans, uniform)
+                // a span that no layer sees lies after the row
+                let seen = |&span: &usize| shares.column(span).iter().any(|share| *share > 0.0);
+                if spans.iter().all(seen)
+                    && let Some(values) = mean_of(&densities, &spans)
                 {
                     curves.insert((curve, part, Scale::Density), values);
                 }
@@ -180,12 +184,9 @@ impl Example {
         let mut sessions = Vec::new();
         if let Some(row) = only(&store.rows, SpanRole::Query) {
             let masses = mass.index_axis(Axis(1), row).to_owned();
+            let densities = densities_of(&masses, &share.index_axis(Axis(1), row).to_owned());
             for (key, span) in store.keys.iter().enumerate() {
                 let Some(index) = span.session() else { continue };
-                let uniform = uniform_mass(&store.rows[row], span);
-                let by_layer: Vec<f64> = masses.column(key).to_vec();
-                let density =
-                    by_layer.iter().map(|m| if uniform > 0.0 { m / uniform } else { 0.0 }).collect();
                 let signed = match &signed {
                     Some(signed) => present(signed.index_axis(Axis(1), row).column(key).to_vec()),
                     None => vec![None; layers.len()],
@@ -194,8 +195,8 @@ impl Example {
                     index,
                     role: span.role,
                     tokens: span.len(),
-                    mass: by_layer,
-                    density,
+                    mass: masses.column(key).to_vec(),
+                    density: densities.column(key).to_vec(),
                     signed,
                 });
             }
@@ -213,7 +214,7 @@ impl Example {
         })
     }
 
-    /// A curve over layers; `None` where the store lacks a span for it (for noise: where no neighbour is in the prompt).
+    /// A curve over layers, NaN at layers that do not see the session; `None` where the store lacks a span for it (for noise: where no neighbour is in the prompt).
     pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
         self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
     }
@@ -229,11 +230,11 @@ impl Example {
         layers::mean_over(&self.layers, kind, &session.mass)
     }
 
-    /// s(query -> new) / s(query -> old) by layer; `None` at a layer whose denominator is 0.
+    /// s(query -> new) / s(query -> old) by layer; `None` at a layer whose denominator is 0 or that does not see both.
     pub fn ratio(&self, scale: Scale) -> Option<Vec<Option<f64>>> {
         let new = self.curve(Curve::QueryToNew, Part::Signal, scale)?;
         let old = self.curve(Curve::QueryToOld, Part::Signal, scale)?;
-        Some(new.iter().zip(old).map(|(n, o)| (*o > 0.0).then(|| n / o)).collect())
+        Some(new.iter().zip(old).map(|(n, o)| (*o > 0.0 && !n.is_nan()).then(|| n / o)).collect())
     }
 }
 
@@ -253,29 +254,23 @@ fn neighbours(keys: &[Span], key: usize) -> Vec<usize> {
     keys.iter().enumerate().filter(|(_, span)| beside(span) && plain(span)).map(|(i, _)| i).collect()
 }
 
-/// The mass that uniform causal attention pays from `row` to `key`: the mean over the rows i of the visible part of the
-/// key span over i + 1.
-fn uniform_mass(row: &Span, key: &Span) -> f64 {
-    let visible = |i: usize| key.end.min(i + 1).saturating_sub(key.start) as f64;
-    row.range().map(|i| visible(i) / (i + 1) as f64).sum::<f64>() / row.len().max(1) as f64
+/// Masses over shares, both (layers, keys); NaN where there is no share.
+fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
+    let mut densities = masses.clone();
+    densities.zip_mut_with(shares, |mass, share| *mass = if *share > 0.0 { *mass / share } else { f64::NAN });
+    densities
 }
 
-/// By layer, the mean over `spans` of mass over `unit`; `None` without spans.
-fn mean_of(masses: &Array2<f64>, spans: &[usize], unit: impl Fn(usize) -> f64) -> Option<Vec<f64>> {
+/// By layer, the mean over those of `spans` that have a value, NaN where none has; `None` without spans.
+fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Option<Vec<f64>> {
     if spans.is_empty() {
         return None;
     }
-    let count = spans.len() as f64;
-    let units: Vec<f64> = spans.iter().map(|&span| unit(span)).collect();
-    Some(
-        masses
-            .rows()
-            .into_iter()
-            .map(|layer| {
-                spans.iter().zip(&units).map(|(&span, unit)| layer[span] / unit).sum::<f64>() / count
-            })
-            .collect(),
-    )
+    let mean = |layer: ndarray::ArrayView1<f64>| {
+        let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());
+        present().sum::<f64>() / present().count() as f64
+    };
+    Some(values.rows().into_iter().map(mean).collect())
 }
 
 /// Values of which NaN marks the absent ones.
@@ -286,15 +281,6 @@ fn present(values: Vec<f64>) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn uniform_attention_pays_a_preceding_span_its_visible_share() {
-        // rows 4 and 5 see 5 and 6 tokens; the key span has 2
-        let mass = uniform_mass(&Span::new("query", 4..6), &Span::new("session[0]", 1..3));
-        assert!((mass - (2.0 / 5.0 + 2.0 / 6.0) / 2.0).abs() < 1e-15);
-        // a span that has not begun yet is worth nothing
-        assert_eq!(uniform_mass(&Span::new("session[0]", 0..2), &Span::new("session[1]", 2..4)), 0.0);
-    }
 
     #[test]
     fn neighbours_go_by_original_index_and_are_never_evidence() {

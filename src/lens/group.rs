@@ -5,8 +5,8 @@
 //! of `new -> old` does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
 //! were judged differently is in `correct` with the right ones and in `wrong` with the others.
 //!
-//! Every statistic is computed layer by layer, so softmax and linear layers never meet in one number; where a summary
-//! needs a mean over layers, [`Series::mean_over`] takes it over one kind.
+//! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
+//! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
 //!
 //! - **Mean**: the mean over cases of a curve (figures 6 and 7).
 //! - **Ratio of means**: mean of query -> new over mean of query -> old, of the cases that have both (figure 8).
@@ -245,7 +245,7 @@ impl Lens {
         })
     }
 
-    /// The kinds of layers that were measured, softmax first, each with how many there are.
+    /// The kinds of layers that were measured, in the order of [`LayerKind::ALL`], each with how many there are.
     pub fn layer_kinds(&self) -> Vec<(LayerKind, usize)> {
         let count = |kind| self.layers.iter().filter(|layer| layer.kind == kind).count();
         LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
@@ -256,10 +256,16 @@ impl Lens {
         self.layers.iter().any(|layer| layer.is_linear())
     }
 
-    /// How many layers there are and, where not all are softmax, of which kinds: `8 layers (2 softmax, 6 linear)`.
+    /// Whether any layer is of another kind than the softmax over all keys so far, so that kinds are to be told apart.
+    pub fn has_kinds(&self) -> bool {
+        self.layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
+    }
+
+    /// How many layers there are and, where not all see the whole prompt by a softmax, of which kinds: `8 layers (2 softmax, 6
+    /// linear)`.
     pub fn layers_in_words(&self) -> String {
         let count = self.layers.len();
-        if !self.has_linear_layers() {
+        if !self.has_kinds() {
             return format!("{count} layers");
         }
         let kinds = self.layer_kinds().into_iter().map(|(kind, count)| format!("{count} {}", kind.key()));
@@ -396,12 +402,16 @@ impl Lens {
     }
 }
 
-/// The mean of some curves at each layer; `None` without curves.
+/// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.
 pub(super) fn mean_by_layer<'a>(curves: impl Iterator<Item = &'a [f64]>, layers: usize) -> Option<Vec<f64>> {
-    let (mut sum, mut count) = (vec![0.0; layers], 0);
+    let mut sums = vec![(0.0, 0); layers];
+    let mut any = false;
     for curve in curves {
-        sum.iter_mut().zip(curve).for_each(|(sum, value)| *sum += value);
-        count += 1;
+        for ((sum, count), value) in sums.iter_mut().zip(curve).filter(|(_, value)| !value.is_nan()) {
+            *sum += value;
+            *count += 1;
+        }
+        any = true;
     }
-    (count > 0).then(|| sum.into_iter().map(|sum| sum / f64::from(count)).collect())
+    any.then(|| sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect())
 }

@@ -4,31 +4,35 @@
 //! linear-attention layers, each with its own number of heads. Here both are averaged over their heads and set in the
 //! order of the decoder. At a linear layer the value is the **share**: the sizes of the weights |a| on a span over those
 //! on all tokens, so that shares sum to 1 over the prompt as masses do. The two are alike in scale and not the same
-//! thing: nothing averages over layers of both kinds. Called by [`super::Example`]; it knows no curves.
+//! thing. Nor are softmax layers that see the whole prompt and those with a window, which cannot reach far evidence at all:
+//! nothing averages over layers of two kinds. Called by [`super::Example`]; it knows no curves.
 
 use std::path::Path;
 
 use ndarray::{Array3, Array4, Axis};
 
-use crate::attention::{AttentionStore, StoreError};
+use crate::attention::{AttentionStore, StoreError, uniform_share};
 
 /// How a layer attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayerKind {
-    /// By a softmax over the keys: its values are masses.
+    /// By a softmax over all keys so far: its values are masses.
     Softmax,
+    /// By a softmax over the last keys, those within its window: its values are masses.
+    Windowed,
     /// By a gated delta rule: its values are shares of the implicit weights' sizes.
     Linear,
 }
 
 impl LayerKind {
     /// In the order in which summaries name them.
-    pub const ALL: [LayerKind; 2] = [LayerKind::Softmax, LayerKind::Linear];
+    pub const ALL: [LayerKind; 3] = [LayerKind::Softmax, LayerKind::Windowed, LayerKind::Linear];
 
     /// As tables write it.
     pub fn key(self) -> &'static str {
         match self {
             LayerKind::Softmax => "softmax",
+            LayerKind::Windowed => "windowed",
             LayerKind::Linear => "linear",
         }
     }
@@ -50,11 +54,11 @@ impl Layer {
     }
 }
 
-/// Layers as a message names them: their indices, and which are linear.
+/// Layers as a message names them: their indices, and which are windowed or linear.
 pub(super) fn named(layers: &[Layer]) -> String {
     let one = |layer: &Layer| match layer.kind {
         LayerKind::Softmax => layer.index.to_string(),
-        LayerKind::Linear => format!("{} (linear)", layer.index),
+        kind => format!("{} ({})", layer.index, kind.key()),
     };
     format!("[{}]", layers.iter().map(one).collect::<Vec<_>>().join(", "))
 }
@@ -74,7 +78,10 @@ pub(super) struct ByLayer {
     pub layers: Vec<Layer>,
     /// `[layers, rows, keys]`: masses at softmax layers, shares at linear ones.
     pub mass: Array3<f64>,
-    /// The same of the signed sums of the weights; NaN at softmax layers, `None` where no layer is linear.
+    /// `[layers, rows, keys]`: what uniform attention would pay: the store's own numbers at softmax layers; computed from
+    /// the spans' bounds, as if all before a row were visible, at linear layers and where a store has none (version 0.1.0).
+    pub share: Array3<f64>,
+    /// `[layers, rows, keys]`: the signed sums of the weights; NaN at softmax layers, `None` where no layer is linear.
     pub signed: Option<Array3<f64>>,
 }
 
@@ -82,7 +89,8 @@ impl ByLayer {
     /// Reads it off a store.
     ///
     /// # Errors
-    /// [`StoreError::Broken`] where a number is not finite, a mass or share is negative, or a layer comes twice.
+    /// [`StoreError::Broken`] where a number is not finite, a mass or share is negative, or a layer comes twice. The spans must
+    /// be in order.
     pub fn of(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let shares =
@@ -96,6 +104,11 @@ impl ByLayer {
             mean.ok_or_else(|| broken(format!("`{name}` has no attention heads")))
         };
         shares("mass", &store.mass)?;
+        if let Some(bad) =
+            store.uniform.iter().flat_map(|uniform| &uniform.share).find(|s| !(0.0..=1.001).contains(*s))
+        {
+            return Err(broken(format!("`share` holds {bad}, which is no share of the tokens")));
+        }
         // a model without softmax layers has an empty `mass`, of no heads either
         let mass = match store.layers.is_empty() {
             true => Array3::zeros((0, store.rows.len(), store.keys.len())),
@@ -112,7 +125,11 @@ impl ByLayer {
         }
 
         // where each layer's values lie, in the order of the decoder
-        let softmax = store.layers.iter().enumerate().map(|(at, &index)| (index, LayerKind::Softmax, at));
+        let windowed = |at: usize| {
+            store.uniform.as_ref().is_some_and(|uniform| matches!(uniform.windows.get(at), Some(Some(_))))
+        };
+        let softmax_kind = |at| if windowed(at) { LayerKind::Windowed } else { LayerKind::Softmax };
+        let softmax = store.layers.iter().enumerate().map(|(at, &index)| (index, softmax_kind(at), at));
         let linear = store.delta.iter().flat_map(|delta| delta.layers.iter().enumerate());
         let linear = linear.map(|(at, &index)| (index, LayerKind::Linear, at));
         let mut places: Vec<(usize, LayerKind, usize)> = softmax.chain(linear).collect();
@@ -126,11 +143,22 @@ impl ByLayer {
         }
         let shape = (places.len(), store.rows.len(), store.keys.len());
         let (mut all, mut sums) = (Array3::zeros(shape), Array3::from_elem(shape, f64::NAN));
+        let whole = Array3::from_shape_fn((1, shape.1, shape.2), |(_, r, k)| {
+            uniform_share(store.rows[r].range(), store.keys[k].range(), None)
+        });
+        let mut unit = Array3::zeros(shape);
         for (layer, (_, kind, at)) in places.iter().enumerate() {
             let source = match kind {
-                LayerKind::Softmax => Some(&mass),
+                LayerKind::Softmax | LayerKind::Windowed => Some(&mass),
                 LayerKind::Linear => share.as_ref(),
             };
+            let mut unit = unit.index_axis_mut(Axis(0), layer);
+            match (&store.uniform, kind) {
+                (Some(uniform), LayerKind::Softmax | LayerKind::Windowed) => {
+                    unit.assign(&uniform.share.index_axis(Axis(0), *at).mapv(f64::from));
+                }
+                _ => unit.assign(&whole.index_axis(Axis(0), 0)),
+            }
             if let Some(source) = source {
                 all.index_axis_mut(Axis(0), layer).assign(&source.index_axis(Axis(0), *at));
             }
@@ -140,7 +168,7 @@ impl ByLayer {
         }
         let layers: Vec<Layer> = places.iter().map(|&(index, kind, _)| Layer { index, kind }).collect();
         let any = layers.iter().any(|layer| layer.is_linear());
-        Ok(ByLayer { layers, mass: all, signed: any.then_some(sums) })
+        Ok(ByLayer { layers, mass: all, share: unit, signed: any.then_some(sums) })
     }
 }
 
@@ -153,6 +181,9 @@ mod tests {
         let layer = |index, kind| Layer { index, kind };
         let layers = [layer(0, LayerKind::Linear), layer(1, LayerKind::Softmax), layer(2, LayerKind::Linear)];
         let values = [0.2, 0.9, 0.4];
+        let windowed = [layer(0, LayerKind::Windowed), layers[1]];
+        assert_eq!(mean_over(&windowed, LayerKind::Softmax, &values[..2]), Some(0.9));
+        assert_eq!(named(&windowed), "[0 (windowed), 1]");
         assert_eq!(mean_over(&layers, LayerKind::Softmax, &values), Some(0.9));
         assert!((mean_over(&layers, LayerKind::Linear, &values).unwrap() - 0.3).abs() < 1e-15);
         assert_eq!(mean_over(&layers[1..2], LayerKind::Linear, &values[1..2]), None);

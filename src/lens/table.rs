@@ -1,13 +1,14 @@
 //! Series and strips as CSV, in long format: one row a group, statistic and layer.
 //!
-//! Where a run has linear-attention layers its tables have one more column at the end, `layer_kind` (`softmax` or
-//! `linear`), and those with means of curves as masses another, `signed`: the mean of the signed sums of the implicit
-//! weights, empty at softmax layers. Tables of models with softmax layers only have neither.
+//! Where a run has layers with a window or linear-attention layers its tables have one more column at the end, `layer_kind`
+//! (`softmax`, `windowed` or `linear`). Where it has linear layers, those with means of curves as masses have another,
+//! `signed`: the mean of the signed sums of the implicit weights, empty at softmax layers. Tables of models all of whose
+//! layers see the whole prompt by a softmax have neither.
 
 use std::path::{Path, PathBuf};
 
 use super::strip::Strip;
-use super::{Curve, Group, Layer, Lens, LensError, Part, Scale, Series, Statistic};
+use super::{Curve, Group, Layer, LayerKind, Lens, LensError, Part, Scale, Series, Statistic};
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`
 /// and `strip.csv`. Groups without members have no rows.
@@ -56,7 +57,7 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
 pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
     let points = || series.iter().flat_map(|one| &one.points);
-    let kinds = points().any(|point| point.layer.is_linear());
+    let kinds = points().any(|point| point.layer.kind != LayerKind::Softmax);
     let signed = points().any(|point| point.signed.is_some());
     let mut head = vec![
         "figure",
@@ -99,13 +100,14 @@ pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error
     finish(table)
 }
 
-/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, and `layer_kind` where a layer is linear.
+/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, and `layer_kind` where a layer is windowed or linear. A
+/// layer that sees no session of the place has an empty `mean`.
 ///
 /// # Errors
 /// Those of the CSV writer.
 pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[Layer]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    let kinds = layers.iter().any(|layer| layer.is_linear());
+    let kinds = layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
     let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
     head.extend(kinds.then_some("layer_kind"));
     table.write_record(head)?;
@@ -122,7 +124,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[Layer]) -> Result<Vec
                     strip.scale.key().to_owned(),
                     layer.index.to_string(),
                     n.to_string(),
-                    number(Some(*mean)),
+                    number(Some(*mean).filter(|mean| mean.is_finite())),
                 ];
                 row.extend(kinds.then(|| layer.kind.key().to_owned()));
                 table.write_record(row)?;

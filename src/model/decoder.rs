@@ -103,14 +103,15 @@ impl Decoder {
     }
 
     /// Reads the next token of each branch of `trunk` and returns their final hidden states, (branches, hidden), normed.
-    /// Branches on which this has failed cannot go on.
-    pub fn forward_branches(
+    /// `observers` are none, or one a branch. Branches on which this has failed cannot go on.
+    pub fn forward_branches<'a>(
         &self,
         tokens: &[u32],
-        trunk: &Cache,
-        branches: Vec<&mut Branch>,
+        trunk: &'a Cache,
+        branches: Vec<&'a mut Branch>,
+        observers: Vec<&'a mut dyn Observer>,
     ) -> Result<Tensor> {
-        self.norm.forward(&self.pass(tokens, Past::Branches { trunk, branches }, Phase::Decode)?)
+        self.norm.forward(&self.pass(tokens, Past::Branches { trunk, branches, observers }, Phase::Decode)?)
     }
 
     /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).

@@ -15,8 +15,20 @@ use crate::attention::{self, DeltaSite, NoObserver, Observer, Site};
 pub(super) enum Past<'a> {
     /// They follow each other, after those in the cache.
     Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
-    /// Each is the next one of another branch of the trunk.
-    Branches { trunk: &'a Cache, branches: Vec<&'a mut Branch> },
+    /// Each is the next one of another branch of the trunk. Observers are none, or one a branch.
+    Branches { trunk: &'a Cache, branches: Vec<&'a mut Branch>, observers: Vec<&'a mut dyn Observer> },
+}
+
+/// The observer of a branch.
+fn of_branch<'o>(
+    observers: &'o mut [&mut dyn Observer],
+    branch: usize,
+    none: &'o mut NoObserver,
+) -> &'o mut dyn Observer {
+    match observers.get_mut(branch) {
+        Some(observer) => *observer,
+        None => none,
+    }
 }
 
 impl Past<'_> {
@@ -32,7 +44,7 @@ impl Past<'_> {
     pub fn begin(&mut self, l: usize) -> Result<()> {
         match self {
             Past::Sequence { cache, .. } => cache.begin(),
-            Past::Branches { branches, trunk } => {
+            Past::Branches { branches, trunk, .. } => {
                 let start = branches.first().map_or(0, |branch| branch.start());
                 if branches.len() != l || trunk.len() < start || branches.iter().any(|b| b.start() != start) {
                     candle_core::bail!(
@@ -68,7 +80,7 @@ impl Past<'_> {
                 let site = Site { offset, first_key: seen.first, ..site };
                 attention::run(q, &seen.k, &seen.v, &site, *observer)
             }
-            Past::Branches { trunk, branches } => {
+            Past::Branches { trunk, branches, observers } => {
                 let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
                     branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
                 });
@@ -82,11 +94,14 @@ impl Past<'_> {
                         &v,
                         &tails,
                         &Site { offset: start, first_key: 0, ..site },
+                        observers,
                     );
                 }
                 let rows = seen.iter().zip(branches).enumerate().map(|(row, (seen, branch))| {
                     let site = Site { offset: branch.tokens(), first_key: seen.first, ..site.clone() };
-                    attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, &mut NoObserver)
+                    let mut none = NoObserver;
+                    let observer = of_branch(observers, row, &mut none);
+                    attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, observer)
                 });
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
@@ -115,9 +130,11 @@ impl Past<'_> {
         };
         match self {
             Past::Sequence { cache, observer } => over(0..l, cache, *observer),
-            Past::Branches { branches, .. } => {
+            Past::Branches { branches, observers, .. } => {
                 let rows = branches.iter_mut().enumerate();
-                let rows = rows.map(|(row, branch)| over(row..row + 1, branch.own(), &mut NoObserver));
+                let rows = rows.map(|(row, branch)| {
+                    over(row..row + 1, branch.own(), of_branch(observers, row, &mut NoObserver))
+                });
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
         }

@@ -14,10 +14,10 @@ use super::error::RunError;
 use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::texts::Texts;
-use crate::attention::{AttentionStore, MassObserver, Masses, SpanError};
+use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
 use crate::chat::{LocalError, LocalModel, Parts, Sampling};
 use crate::data::Case;
-use crate::engine::{Begun, EngineError, Generated};
+use crate::engine::{self, Begun, EngineError, Generated, Measurement, Rows};
 use crate::model::branch_rows;
 use crate::progress::Status;
 use crate::prompt::{PromptBuilder, PromptError, Span, SpanRole, TokenizedPrompt};
@@ -50,24 +50,27 @@ pub struct SubjectOptions {
     pub seed: u64,
     /// Whether attention is recorded.
     pub attention: bool,
+    /// Whether the answer's rows are recorded too: `last`, the prompt's last position, and `answer`, the mean over the generated
+    /// tokens. Answers and the other rows are the same either way.
+    pub answer_rows: bool,
     /// Whether the probes of a case share the prefill of what their prompts have in common. Answers are the same either
     /// way; off is for checking that.
     pub share_prefix: bool,
 }
 
 /// A probe whose prompt is read.
-struct Read {
+struct Read<'p> {
     /// Of its last token, f32 (vocab).
     logits: Tensor,
-    prompt_tokens: usize,
+    prompt: &'p TokenizedPrompt,
     sampling: Sampling,
-    attention: Option<AttentionStore>,
+    measurement: Measurement,
 }
 
 /// Probes that are to be answered together, in order, with those that failed on the way there.
 #[derive(Default)]
 struct Batch<'p> {
-    questions: Vec<(Question<'p>, Result<Read, ProbeError>)>,
+    questions: Vec<(Question<'p>, Result<Read<'p>, ProbeError>)>,
     begun: Vec<Begun>,
 }
 
@@ -134,7 +137,7 @@ impl<'a> LocalSubject<'a> {
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
             if most < 2 || rows > branches.tokens {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-                sink(question, read.and_then(|read| self.answer_in_place(read, status)))?;
+                sink(question, read.and_then(|read| self.answer_in_place(case, question, read, status)))?;
                 continue;
             }
             let branched = read.and_then(|read| {
@@ -154,25 +157,30 @@ impl<'a> LocalSubject<'a> {
         Ok(())
     }
 
-    /// Reads the prompt of one probe. `before` is the observer of the shared part, whose tokens are then at the start of the
+    /// Reads the prompt of one probe. `before` is the measurement of the shared part, whose tokens are then at the start of the
     /// cache; it is made by the first probe. Chunks begin anew at the border of the shared part whether or not it is reused,
     /// so that the arithmetic, and with it every bit of the answer, is the same.
-    fn read(
+    fn read<'p>(
         &mut self,
         case: &Case,
         Question { probe, condition }: Question<'_>,
-        prompt: &TokenizedPrompt,
+        prompt: &'p TokenizedPrompt,
         shared: usize,
-        before: &mut Option<MassObserver>,
+        before: &mut Option<Measurement>,
         status: &Status,
-    ) -> Result<Read, ProbeError> {
+    ) -> Result<Read<'p>, ProbeError> {
         let attention = self.options.attention;
         let stop = self.stop;
-        let name = self.model.model_name().to_owned();
         let shares = self.options.share_prefix;
-        let observer = |rows: Vec<Span>| MassObserver::new(rows, prompt.spans.clone(), prompt.tokens.len());
-        // An observer of no rows wants nothing.
-        let rows = if attention { row_spans(prompt) } else { Vec::new() };
+        let (keys, length) = (&prompt.spans, prompt.tokens.len());
+        let mut rows = Rows { spans: row_spans(prompt), answer: AnswerRows::default() };
+        let inside: Vec<Span> = rows.spans.iter().filter(|s| s.end <= shared).cloned().collect();
+        if self.options.answer_rows {
+            rows.spans.push(engine::last(length));
+            rows.answer.mean = Some(rows.spans.len());
+        }
+        // A measurement of no rows records nothing.
+        let (rows, inside) = if attention { (rows, inside) } else { Default::default() };
 
         // 1. The shared part, once a case.
         let reusable = shares.then(|| before.take()).flatten();
@@ -189,62 +197,50 @@ impl<'a> LocalSubject<'a> {
             !stop.load(Ordering::Relaxed)
         };
         let first = match reusable {
-            Some(observer) => observer,
+            Some(measurement) => measurement,
             None => {
-                let inside = rows.iter().filter(|s| s.end <= shared).cloned().collect();
                 let keep = if attention { shared } else { 0 };
-                let mut observer = observer(inside)?.keeping(keep);
+                let mut measurement = Measurement::shared(inside, keys.clone(), length, keep)?;
                 if shared > 0 {
-                    engine.read(cache, &prompt.tokens[..shared], &mut observer, &mut go_on)?;
+                    engine.read(cache, &prompt.tokens[..shared], &mut measurement, &mut go_on)?;
                     cache.mark()?;
                 }
-                observer
+                measurement
             }
         };
         let first = before.insert(first);
 
         // 2. This probe's own part.
-        let mut own = first.fork(&observer(rows)?, shared).ok_or(ProbeError::Unshared)?;
+        let own = Measurement::new(rows, keys.clone(), length)?;
+        let mut measurement = own.after(first, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
-        let logits = engine.prefill(cache, rest, 1, &mut own, &mut go_on)?.squeeze(0)?;
-        let attention = match attention {
-            false => None,
-            true => {
-                let Masses { layers, mass, sink, delta } = own.finish()?;
-                Some(AttentionStore {
-                    mass,
-                    sink,
-                    delta,
-                    layers,
-                    rows: own.rows().to_vec(),
-                    keys: own.keys().to_vec(),
-                    tokens: prompt.tokens.clone(),
-                    case: case.id.clone(),
-                    probe: probe.id.clone(),
-                    model: name,
-                    dtype: format!("{:?}", engine.decoder().dtype()).to_lowercase(),
-                })
-            }
-        };
+        let logits = measurement.read(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
-        Ok(Read { logits, prompt_tokens: prompt.tokens.len(), sampling, attention })
+        Ok(Read { logits, prompt, sampling, measurement })
     }
 
     /// Answers the probe whose prompt is in the cache.
-    fn answer_in_place(&mut self, read: Read, status: &Status) -> Result<ProbeOutcome, ProbeError> {
+    fn answer_in_place(
+        &mut self,
+        case: &Case,
+        question: Question<'_>,
+        mut read: Read<'_>,
+        status: &Status,
+    ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
         let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
         let mut texts = self.on_text.as_mut().map(|show| Texts::new(1, tokenizer, show));
         let mut answered = 0;
-        let generated = engine.decode(cache, &read.logits, &read.sampling, stop, &mut |token| {
+        let how = (&read.sampling, stop);
+        let generated = read.measurement.answer(engine, cache, &read.logits, how, &mut |token| {
             texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
             answered += 1;
             status.answering(answered);
             !stop_asked.load(Ordering::Relaxed)
         })?;
         texts.iter_mut().for_each(|texts| texts.take(0, None));
-        self.outcome(read, &generated)
+        self.outcome(case, question, &read, &generated)
     }
 
     /// Answers the probes of a batch together and hands their outcomes on in order.
@@ -255,7 +251,7 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut ProbeSink<'_>,
     ) -> Result<(), RunError> {
-        let Batch { questions, begun } = batch;
+        let Batch { mut questions, begun } = batch;
         if questions.is_empty() {
             return Ok(());
         }
@@ -269,7 +265,10 @@ impl<'a> LocalSubject<'a> {
             let Parts { engine, cache, tokenizer, stop } = parts;
             let mut texts = self.on_text.as_mut().map(|show| Texts::new(begun.len(), tokenizer, show));
             let mut answered = 0;
-            Ok(engine.decode_together(cache, begun, stop, &mut |nth, token| {
+            let read = questions.iter_mut().filter_map(|(_, read)| read.as_mut().ok());
+            let observers: Vec<&mut dyn Observer> =
+                read.map(|read| &mut read.measurement as &mut dyn Observer).collect();
+            Ok(engine.decode_together(cache, begun, observers, stop, &mut |nth, token| {
                 texts.iter_mut().for_each(|texts| texts.take(nth, token));
                 answered += usize::from(token.is_some());
                 status.answering(answered);
@@ -284,7 +283,7 @@ impl<'a> LocalSubject<'a> {
         };
         for (question, read) in questions {
             let outcome = read.and_then(|read| match (generated.next(), &failed) {
-                (Some(generated), _) => self.outcome(read, &generated?),
+                (Some(generated), _) => self.outcome(case, question, &read, &generated?),
                 (None, failed) => Err(ProbeError::Together(failed.clone().unwrap_or_default())),
             });
             sink(question, outcome)?;
@@ -292,14 +291,53 @@ impl<'a> LocalSubject<'a> {
         Ok(())
     }
 
-    fn outcome(&self, read: Read, generated: &Generated) -> Result<ProbeOutcome, ProbeError> {
+    fn outcome(
+        &self,
+        case: &Case,
+        question: Question<'_>,
+        read: &Read<'_>,
+        generated: &Generated,
+    ) -> Result<ProbeOutcome, ProbeError> {
+        let attention = match self.options.attention {
+            true => Some(self.measured(case, question, read, generated)?),
+            false => None,
+        };
         Ok(ProbeOutcome {
             answer: self.model.tokenizer().decode(&generated.tokens, true)?.trim().to_owned(),
             stop: generated.stop,
-            prompt_tokens: Some(read.prompt_tokens),
+            prompt_tokens: Some(read.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
             dropped_sessions: Vec::new(),
-            attention: read.attention,
+            attention,
+        })
+    }
+
+    /// The attention file of an answered probe.
+    fn measured(
+        &self,
+        case: &Case,
+        question: Question<'_>,
+        read: &Read<'_>,
+        generated: &Generated,
+    ) -> Result<AttentionStore, ProbeError> {
+        let answer = if self.options.answer_rows { generated.tokens.as_slice() } else { &[] };
+        let masses = read.measurement.finish(answer.len())?;
+        let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
+        let dtype = self.model.engine().decoder().dtype();
+        Ok(AttentionStore {
+            mass,
+            sink,
+            uniform: Some(uniform),
+            delta,
+            layers,
+            rows,
+            keys: read.measurement.keys().to_vec(),
+            tokens: read.prompt.tokens.clone(),
+            generated: answer.to_vec(),
+            case: case.id.clone(),
+            probe: question.probe.id.clone(),
+            model: self.model.model_name().to_owned(),
+            dtype: format!("{dtype:?}").to_lowercase(),
         })
     }
 }

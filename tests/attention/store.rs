@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest::attention::{AttentionStore, DeltaMasses, StoreError, Values, write_tensors};
+use palimpsest::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
 use palimpsest::prompt::{Span, SpanRole};
 
 fn store() -> AttentionStore {
@@ -13,6 +13,10 @@ fn store() -> AttentionStore {
     AttentionStore {
         mass: Array4::from_shape_fn((2, 3, 2, 3), |(a, b, c, d)| number(a * 18 + b * 6 + c * 3 + d)),
         sink: Some(Array3::from_shape_fn((2, 3, 2), |(a, b, c)| number(a * 6 + b * 2 + c))),
+        uniform: Some(Uniform {
+            windows: vec![None, Some(3)],
+            share: Array3::from_shape_fn((2, 2, 3), |(a, b, c)| number(a * 6 + b * 3 + c)),
+        }),
         delta: Some(DeltaMasses {
             layers: vec![1, 2, 3],
             signed: Array4::from_shape_fn((3, 4, 2, 3), |(a, b, c, d)| number(a + b + c) - number(d * 9)),
@@ -22,6 +26,7 @@ fn store() -> AttentionStore {
         rows: vec![new.clone(), query.clone()],
         keys: vec![Span::new("bos", 0..2), new, query],
         tokens: vec![7, 0, u32::MAX, 3, 4],
+        generated: vec![5, 6],
         case: "uid-1 \"é\"".to_owned(),
         probe: "SR".to_owned(),
         model: "smollm2-135m".to_owned(),
@@ -36,9 +41,15 @@ fn a_store_is_read_back_as_it_was_saved_with_and_without_sinks_and_with_and_with
     let with = store();
     let without_sinks = AttentionStore { sink: None, ..store() };
     let without_linear = AttentionStore { delta: None, ..store() };
-    let without_softmax =
-        AttentionStore { mass: Array4::zeros((0, 0, 2, 3)), sink: None, layers: vec![], ..store() };
-    for store in [with, without_sinks, without_linear, without_softmax] {
+    let without_softmax = AttentionStore {
+        mass: Array4::zeros((0, 0, 2, 3)),
+        sink: None,
+        uniform: None,
+        layers: vec![],
+        ..store()
+    };
+    let of_version_0_1_0 = AttentionStore { uniform: None, ..store() };
+    for store in [with, of_version_0_1_0, without_sinks, without_linear, without_softmax] {
         store.save(&path).unwrap();
         assert_eq!(AttentionStore::load(&path).unwrap(), store);
     }

@@ -27,13 +27,16 @@ impl TokensFile {
         serde_json::from_slice(&std::fs::read(fixture(name).join("tokens.json")).unwrap()).unwrap()
     }
 
+    pub fn keys(&self) -> Vec<Span> {
+        let span = |(label, range): (&String, &serde_json::Value)| {
+            let [start, end]: [usize; 2] = serde_json::from_value(range.clone()).unwrap();
+            Span::new(label.clone(), start..end)
+        };
+        self.spans.iter().map(span).collect()
+    }
+
     pub fn observer(&self) -> MassObserver {
-        let keys: Vec<Span> = (self.spans.iter())
-            .map(|(label, range)| {
-                let [start, end]: [usize; 2] = serde_json::from_value(range.clone()).unwrap();
-                Span::new(label.clone(), start..end)
-            })
-            .collect();
+        let keys = self.keys();
         let row = |label: &String| keys.iter().find(|s| &s.label == label).unwrap().clone();
         MassObserver::new(self.rows.iter().map(row).collect(), keys.clone(), self.tokens.len()).unwrap()
     }

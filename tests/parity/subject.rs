@@ -24,7 +24,7 @@ fn ask(
 ) -> Vec<Result<ProbeOutcome, String>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-    let options = SubjectOptions { sampling, seed: 0, attention, share_prefix };
+    let options = SubjectOptions { sampling, seed: 0, attention, answer_rows: true, share_prefix };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
     let mut subject = LocalSubject::new(model, builder, options, &stop);
@@ -96,17 +96,25 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
             let (a, b) = (outcome.attention.as_ref().unwrap(), unshared[i].attention.as_ref().unwrap());
             assert_eq!(a.keys, b.keys);
             assert!(apart(a.mass.as_slice().unwrap(), b.mass.as_slice().unwrap()) < 1e-5);
+            // `new`, `query`, `last`, and `answer` where something was said, which also pays to what was said before.
+            let labels: Vec<&str> = a.rows.iter().map(|row| row.label.as_str()).collect();
+            let said = outcome.completion_tokens.unwrap();
+            let more = if said > 0 { &["last", "answer"][..] } else { &["last"] };
+            assert_eq!(labels[2..], *more);
+            assert_eq!(a.generated.len(), said);
+            let of_prompt = ndarray::s![.., .., ..3];
             let all_of_it = |x: &ndarray::Array4<f32>| x.sum_axis(ndarray::Axis(3));
             let mut sums = all_of_it(&a.mass);
             if let Some(sink) = &a.sink {
                 sums += sink;
             }
-            assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+            assert!(sums.slice(of_prompt).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+            assert!(sums.iter().all(|sum| (0.0..1.0 + 1e-4).contains(sum)));
             assert_eq!(a.delta.is_some(), b.delta.is_some());
             if let (Some(a), Some(b)) = (&a.delta, &b.delta) {
                 assert!(apart(a.signed.as_slice().unwrap(), b.signed.as_slice().unwrap()) < 1e-5);
                 assert!(apart(a.share.as_slice().unwrap(), b.share.as_slice().unwrap()) < 1e-5);
-                assert!(all_of_it(&a.share).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
+                assert!(all_of_it(&a.share).slice(of_prompt).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
             }
         }
         assert_eq!(alone[0].answer, observed[2].answer);
@@ -150,7 +158,8 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         let mut model = model_for(TINY[0], 8192, branches);
         let builder = PromptBuilder::new(Templates::load(None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-        let options = SubjectOptions { sampling, seed: 0, attention: false, share_prefix: true };
+        let options =
+            SubjectOptions { sampling, seed: 0, attention: false, answer_rows: true, share_prefix: true };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
         LocalSubject::new(&mut model, builder, options, &stop)

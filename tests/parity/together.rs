@@ -71,7 +71,7 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
             for count in 1..=OWN.len() {
                 // 1. The answers.
                 let begun = begin(&engine, &mut cache, shared, count);
-                let said = engine.decode_together(&cache, begun, &[], &mut |_, _| true).unwrap();
+                let said = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| true).unwrap();
                 for (said, (alone, _)) in said.into_iter().zip(&alone) {
                     assert_eq!(&said.unwrap().tokens, alone, "{name}, {shared} shared, {count} together");
                 }
@@ -82,8 +82,9 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
                 for step in 0..NEW {
                     let last: Vec<u32> = alone[..count].iter().map(|(said, _)| said[step]).collect();
                     let decoder = engine.decoder();
-                    let hidden =
-                        decoder.forward_branches(&last, &cache, branches.iter_mut().collect()).unwrap();
+                    let hidden = decoder
+                        .forward_branches(&last, &cache, branches.iter_mut().collect(), vec![])
+                        .unwrap();
                     let logits = decoder.logits(&hidden, Phase::Decode).unwrap();
                     for (nth, (_, alone)) in alone[..count].iter().enumerate() {
                         let found = numbers(&logits.get(nth).unwrap());
@@ -103,7 +104,7 @@ fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
         let engine = model(name);
         let mut cache = trunk(&engine, 300);
         let whole = begin(&engine, &mut cache, 300, 3);
-        let whole = engine.decode_together(&cache, whole, &[], &mut |_, _| true).unwrap();
+        let whole = engine.decode_together(&cache, whole, vec![], &[], &mut |_, _| true).unwrap();
         let whole: Vec<Vec<u32>> = whole.into_iter().map(|said| said.unwrap().tokens).collect();
 
         let mut begun = begin(&engine, &mut cache, 300, 3);
@@ -114,7 +115,7 @@ fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
         let shortest = whole[0][..3].iter().position(|&token| token == stop).unwrap_or(3);
         let (mut shown, mut ended) = (vec![Vec::new(); 3], Vec::new());
         let said = engine
-            .decode_together(&cache, begun, &[stop], &mut |nth, token| {
+            .decode_together(&cache, begun, vec![], &[stop], &mut |nth, token| {
                 match token {
                     Some(token) => shown[nth].push(token),
                     None => ended.push(nth),
@@ -141,7 +142,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     let sound = engine(&fixture(TINY[0]), 64);
     let mut cache = trunk(&sound, 300);
     let said = begin(&sound, &mut cache, 300, 3);
-    let said = sound.decode_together(&cache, said, &[], &mut |_, _| true).unwrap();
+    let said = sound.decode_together(&cache, said, vec![], &[], &mut |_, _| true).unwrap();
     let said: Vec<Vec<u32>> = said.into_iter().map(|said| said.unwrap().tokens).collect();
     let broken = (100..200).find(|token| said.iter().all(|said| !said.contains(token))).unwrap();
 
@@ -158,7 +159,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     let mut logits = vec![0f32; begun[1].logits.elem_count()];
     logits[broken as usize] = 1.0;
     begun[1].logits = Tensor::new(logits, &Device::Cpu).unwrap();
-    let found = engine.decode_together(&cache, begun, &[], &mut |_, _| true).unwrap();
+    let found = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| true).unwrap();
     match &found[1] {
         Err(EngineError::NotFinite { position: 307, .. }) => {}
         other => panic!("{other:?}"),
@@ -169,7 +170,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
 
     let begun = begin(&engine, &mut cache, 300, 3);
     let mut left = 4;
-    let stopped = engine.decode_together(&cache, begun, &[], &mut |_, _| {
+    let stopped = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| {
         left -= 1;
         left > 0
     });
@@ -182,7 +183,7 @@ fn a_branch_grows_as_far_as_it_was_given_room_and_the_trunk_must_hold_what_it_sh
     let mut cache = trunk(&engine, 300);
     read(&engine, &mut cache, 300, 1);
     let mut branch = cache.branch(300, 1).unwrap();
-    let mut next = |cache: &Cache| engine.decoder().forward_branches(&[5], cache, vec![&mut branch]);
+    let mut next = |cache: &Cache| engine.decoder().forward_branches(&[5], cache, vec![&mut branch], vec![]);
     assert!(next(&cache).is_ok());
     let error = next(&cache).unwrap_err().to_string();
     assert!(error.contains("308 of 308 tokens: 1 more do not fit"), "{error}");
@@ -191,6 +192,7 @@ fn a_branch_grows_as_far_as_it_was_given_room_and_the_trunk_must_hold_what_it_sh
     assert!(error.contains("308 tokens of a cache that holds 307"), "{error}");
     let mut branch = cache.branch(300, 1).unwrap();
     cache.truncate(0).unwrap();
-    let error = engine.decoder().forward_branches(&[5], &cache, vec![&mut branch]).unwrap_err().to_string();
+    let error =
+        engine.decoder().forward_branches(&[5], &cache, vec![&mut branch], vec![]).unwrap_err().to_string();
     assert!(error.contains("a trunk of 0 tokens"), "{error}");
 }

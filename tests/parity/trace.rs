@@ -6,7 +6,7 @@ use assert_cmd::Command;
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
-use super::{TINY, apart, fixture, numbers};
+use super::{TINY, apart, engine, fixture, numbers};
 
 fn trace(args: &[&str]) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
@@ -64,6 +64,31 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
             let difference = apart(&numbers(found), &numbers(expected));
             assert!(difference < tolerance, "{name}: {tensor} off by {difference:e}");
         }
+
+        // The windows are the model's, and `share` what uniform attention pays within them: counted key by key.
+        let windows: Vec<Option<usize>> =
+            serde_json::from_str(&header.metadata().as_ref().unwrap()["windows"]).unwrap();
+        let spec = engine(&folder, 64).decoder().spec().clone();
+        let of_model: Vec<Option<usize>> =
+            spec.layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.window).collect();
+        assert_eq!(windows, of_model, "{name}");
+        let file: Json = serde_json::from_slice(&std::fs::read(&tokens).unwrap()).unwrap();
+        let range = |span: &Json| span[0].as_u64().unwrap() as usize..span[1].as_u64().unwrap() as usize;
+        let mut expected = Vec::new();
+        for window in &windows {
+            for row in file["rows"].as_array().unwrap() {
+                let rows = range(&file["spans"][row.as_str().unwrap()]);
+                for keys in file["spans"].as_object().unwrap().values().map(range) {
+                    let paid = rows.clone().map(|i| {
+                        let seen = || (0..=i).filter(|j| window.is_none_or(|window| i - j < window));
+                        seen().filter(|j| keys.contains(j)).count() as f32 / seen().count() as f32
+                    });
+                    expected.push(paid.sum::<f32>() / rows.len() as f32);
+                }
+            }
+        }
+        assert_eq!(tensors["share"].dims(), [windows.len(), 2, file["spans"].as_object().unwrap().len()]);
+        assert!(apart(&numbers(&tensors["share"]), &expected) < 1e-6, "{name}");
 
         let stats: Json = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
         assert_eq!(stats["tokens"], 151);
@@ -139,6 +164,40 @@ fn generated_tokens_are_the_references_and_stats_say_where_the_time_went_without
     }
 }
 
+#[test]
+fn generated_tokens_are_rows_of_the_names_shapes_and_numbers_of_the_reference() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
+    // Softmax alone, with windows and sinks, and with delta-rule layers.
+    for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let folder = fixture(name);
+        let mut file: Json =
+            serde_json::from_slice(&std::fs::read(folder.join("tokens.json")).unwrap()).unwrap();
+        file["rows"] = json!(["last", "each", "query", "answer"]);
+        std::fs::write(&tokens, file.to_string()).unwrap();
+        let args = ["--model", shown(&folder), "--tokens", shown(&tokens), "--out", shown(&out)];
+        let (code, _, err) = trace(&[&args[..], &["--generate", "12"]].concat());
+        assert_eq!(code, 0, "{err}");
+        let bytes = std::fs::read(&out).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(header.metadata().as_ref().unwrap()["rows"], r#"["last","query","answer"]"#);
+        let read = |path: &Path| candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
+        let each = fixture("each").join(format!("{name}.safetensors"));
+        let (found, expected) = (read(&out), read(&each));
+        let each = found["mass_each"].dims4().unwrap();
+        assert_eq!((each.2, found["mass"].dims4().unwrap().2), (12, 3));
+        assert_eq!(found["share"].dims()[1], 3);
+        for key in ["generated", "mass_each", "sink_each", "delta_signed_each", "delta_share_each"] {
+            assert_eq!(found.contains_key(key), expected.contains_key(key), "{name}: {key}");
+            let (Some(found), Some(expected)) = (found.get(key), expected.get(key)) else { continue };
+            assert_eq!(found.dims(), expected.dims(), "{name}: {key}");
+            let numbers = |x: &candle_core::Tensor| numbers(&x.to_dtype(candle_core::DType::F32).unwrap());
+            let difference = apart(&numbers(found), &numbers(expected));
+            assert!(difference < 1e-4, "{name}: {key} off by {difference:e}");
+        }
+    }
+}
+
 /// Runs llama-tiny over a tokens file; the exit code, what was said, and the file written, if any.
 fn traced(file: &Json, args: &[&str]) -> (i32, String, Option<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
@@ -199,6 +258,19 @@ fn wrong_input_is_one_line_that_names_it_and_nothing_is_written() {
         (with("spans", json!({"query": [3]})), &[], "span `query` is [3]"),
         (with("spans", json!({"query": [-1, 3]})), &[], "span `query` is [-1,3]"),
         (with("rows", json!(["new"])), &[], "row `new` is none of the spans"),
+        (
+            with("rows", json!(["each"])),
+            &[],
+            "row `each` is of generated tokens, and none are asked for; add --generate",
+        ),
+        (with("rows", json!(["answer"])), &[], "row `answer` is of generated tokens"),
+        (with("rows", json!(["each", "each"])), &["--generate", "1"], "row `each` comes twice"),
+        (
+            with("spans", json!({"last": [0, 2], "query": [3, 5]})),
+            &[],
+            "span `last`: `last`, `answer` and `each` name rows",
+        ),
+        (with("spans", json!({"each": [0, 2], "query": [3, 5]})), &[], "span `each`"),
         (with("logits", json!(6)), &[], "`logits` asks for 6 positions of 5"),
         (with("tokens", json!([])), &[], "`tokens` is empty"),
         (with("tokens", json!([1, 2, 267, 4, 5])), &[], "token id 267"),

@@ -35,7 +35,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) 
         let rows = start..(start + size.rows).min(l);
         let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
         let q = q.narrow(0, rows.start, rows.len())?;
-        let Some(part) = Part::of(&q, &positions, (k, v), 0, site, size)? else {
+        let Some(part) = Part::of(&q, &positions, (k, v), 0, site, None, size)? else {
             candle_core::bail!("attention over no keys")
         };
         blocks.push(part.close(&q, site)?);
@@ -43,31 +43,128 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) 
     Tensor::cat(&blocks, 0)
 }
 
+/// [`attention`] of one query, and, if there are `borders` of segments, the sums of its weights over them and over the sinks:
+/// f32 (heads, 1 + segments), on the device.
+pub fn decode(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    site: &Site,
+    borders: Option<&[usize]>,
+    size: Blocks,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let asked = borders.map(|borders| Asked::new(vec![borders], q.device())).transpose()?;
+    let Some(part) = Part::of(q, &[site.offset], (k, v), 0, site, asked.as_ref(), size)? else {
+        candle_core::bail!("attention over no keys")
+    };
+    let sums = match asked {
+        Some(_) => part.recorded(1, q.dim(1)?, site)?.into_iter().next(),
+        None => None,
+    };
+    Ok((part.close(q, site)?, sums))
+}
+
 /// See [`super::super::run_branches`]. The prefix is walked once for the rows of all branches, each tail for its own, and
-/// the two are joined.
+/// the two are joined. `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`decode`].
 pub fn branches(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
+    borders: &[Option<Vec<usize>>],
     size: Blocks,
-) -> Result<Tensor> {
+) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     let start = site.offset;
+    let asked = match borders.iter().any(Option::is_some) {
+        true => {
+            let of_rows = borders.iter().map(|borders| borders.as_deref().unwrap_or(&[]));
+            Some(Asked::new(of_rows.collect(), q.device())?)
+        }
+        false => None,
+    };
     let positions = tails.iter().map(|(k, _)| Ok(start + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
-    let before = Part::of(q, &positions, (k, v), 0, site, size)?;
+    let before = Part::of(q, &positions, (k, v), 0, site, asked.as_ref(), size)?;
     let own = tails.iter().zip(&positions).enumerate().map(|(row, ((k, v), &position))| {
         // A token sees itself, so that no tail is without a part.
-        match Part::of(&q.narrow(0, row, 1)?, &[position], (k, v), start, site, size)? {
+        let asked = asked.as_ref().map(|asked| asked.of_row(row));
+        match Part::of(&q.narrow(0, row, 1)?, &[position], (k, v), start, site, asked.as_ref(), size)? {
             Some(part) => Ok(part),
             None => candle_core::bail!("attention over no keys"),
         }
     });
     let own = Part::beside(&own.collect::<Result<Vec<_>>>()?, q, k.dim(0)?)?;
-    match before {
-        Some(before) => before.join(&own)?.close(q, site),
-        None => own.close(q, site),
+    let all = match before {
+        Some(before) => before.join(&own)?,
+        None => own,
+    };
+    let sums = match asked {
+        Some(_) => all.recorded(tails.len(), q.dim(1)?, site)?,
+        None => Vec::new(),
+    };
+    let sums = borders.iter().zip(sums).map(|(borders, sums)| match borders {
+        Some(borders) => Ok(Some(sums.narrow(1, 0, borders.len().max(1))?)),
+        None => Ok(None),
+    });
+    Ok((all.close(q, site)?, sums.collect::<Result<_>>()?))
+}
+
+/// The segments that the rows of a call want their weights summed over.
+struct Asked {
+    /// By row: the starts and the ends of its segments, both u32 (1, segments), as many for every row, the last ones empty. No
+    /// tensors where there are no segments.
+    rows: Vec<Option<(Tensor, Tensor)>>,
+    segments: usize,
+}
+
+impl Asked {
+    fn new(borders: Vec<&[usize]>, device: &Device) -> Result<Self> {
+        let segments = borders.iter().map(|borders| borders.len().saturating_sub(1)).max().unwrap_or(0);
+        let row = |borders: &[usize]| {
+            let end = borders.last().copied().unwrap_or(0);
+            let at = |i: usize| borders.get(i).copied().unwrap_or(end);
+            let starts = on_device((0..segments).map(at), (1, segments), device)?;
+            let ends = on_device((0..segments).map(|i| at(i + 1)), (1, segments), device)?;
+            Ok::<_, candle_core::Error>((starts, ends))
+        };
+        let rows = borders.iter().map(|borders| (segments > 0).then(|| row(borders)).transpose());
+        Ok(Asked { rows: rows.collect::<Result<_>>()?, segments })
     }
+
+    fn of_row(&self, row: usize) -> Asked {
+        Asked { rows: vec![self.rows[row].clone()], segments: self.segments }
+    }
+
+    /// The weights (kv_heads, group * r, n), f32, of the keys at the positions `keys`, summed by segment:
+    /// (kv_heads, group * r, segments).
+    fn sums(&self, weights: &Tensor, keys: std::ops::Range<usize>) -> Result<Tensor> {
+        // A table of which key is in which segment is held for some keys at a time.
+        let step = BLOCKS_OF_SUMS.keys;
+        if keys.len() > step {
+            let first = self.sums(&weights.narrow(2, 0, step)?, keys.start..keys.start + step)?;
+            let rest = weights.narrow(2, step, keys.len() - step)?;
+            return first + self.sums(&rest, keys.start + step..keys.end)?;
+        }
+        let (kv_heads, rows, n) = weights.dims3()?;
+        let r = self.rows.len();
+        let group = rows / r;
+        let places = on_device(keys, (n, 1), weights.device())?;
+        let by_row = weights.reshape((kv_heads, group, r, n))?;
+        let of_row = |(row, borders): (usize, &Option<(Tensor, Tensor)>)| {
+            let Some((starts, ends)) = borders else {
+                return Tensor::zeros((kv_heads, group, 1, 0), DType::F32, weights.device());
+            };
+            let weights = by_row.narrow(2, row, 1)?.contiguous()?.reshape((kv_heads * group, n))?;
+            weights.matmul(&members(&places, starts, ends)?)?.reshape((kv_heads, group, 1, self.segments))
+        };
+        let sums = self.rows.iter().enumerate().map(of_row).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&sums, 2)?.reshape((kv_heads, rows, self.segments))
+    }
+}
+
+/// Which of the keys at `places` (n, 1) are in which segment, f32 (n, segments).
+fn members(places: &Tensor, starts: &Tensor, ends: &Tensor) -> Result<Tensor> {
+    (places.broadcast_ge(starts)? * places.broadcast_lt(ends)?)?.to_dtype(DType::F32)
 }
 
 /// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
@@ -75,6 +172,8 @@ struct Part {
     ends: Ends,
     /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
     out: Tensor,
+    /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
+    sums: Option<Tensor>,
 }
 
 impl Part {
@@ -86,20 +185,32 @@ impl Part {
         (k, v): (&Tensor, &Tensor),
         first_key: usize,
         site: &Site,
+        asked: Option<&Asked>,
         size: Blocks,
     ) -> Result<Option<Part>> {
         let mut out: Option<Tensor> = None;
-        // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32.
-        let ends = stream(q, positions, k, first_key, site, q.dtype(), size, |weights, keys, factor| {
+        let mut sums: Option<Tensor> = None;
+        // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32, and so are
+        // sums over segments.
+        let (of_scores, of_weights) = (q.dtype(), if asked.is_some() { DType::F32 } else { q.dtype() });
+        let dtypes = (of_scores, of_weights);
+        let ends = stream(q, positions, k, first_key, site, dtypes, size, |weights, keys, factor| {
+            if let Some(asked) = asked.filter(|asked| asked.segments > 0) {
+                let part = asked.sums(weights, first_key + keys.start..first_key + keys.end)?;
+                sums = Some(match (&sums, factor) {
+                    (Some(sums), Some(factor)) => (sums.broadcast_mul(factor)? + part)?,
+                    _ => part,
+                });
+            }
             let v = v.narrow(1, keys.start, keys.len())?;
-            let part = products::scaled(weights, &v, 1.0)?;
+            let part = products::scaled(&weights.to_dtype(of_scores)?, &v, 1.0)?;
             out = Some(match (&out, factor) {
                 (Some(out), Some(factor)) => (out.broadcast_mul(factor)? + part)?,
                 _ => part,
             });
             Ok(())
         })?;
-        Ok(ends.zip(out).map(|(ends, out)| Part { ends, out }))
+        Ok(ends.zip(out).map(|(ends, out)| Part { ends, out, sums }))
     }
 
     /// The parts of one row each as the part of all of those rows.
@@ -111,7 +222,17 @@ impl Part {
             Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
         };
         let ends = Ends { max: all(&|p| &p.ends.max, 1)?, sum: all(&|p| &p.ends.sum, 1)?, factor: None };
-        Ok(Part { ends, out: all(&|p| &p.out, d)? })
+        let sums: Option<Vec<&Tensor>> = parts.iter().map(|part| part.sums.as_ref()).collect();
+        let sums = match sums {
+            Some(sums) if !sums.is_empty() => {
+                let segments = sums[0].dim(2)?;
+                let rows = sums.iter().map(|sums| sums.reshape((kv_heads, group, 1, segments)));
+                let all = Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?;
+                Some(all.reshape((kv_heads, group * r, segments))?)
+            }
+            _ => None,
+        };
+        Ok(Part { ends, out: all(&|p| &p.out, d)?, sums })
     }
 
     /// The same rows' part of the keys of both.
@@ -120,7 +241,27 @@ impl Part {
         let (mine, theirs) = ((&self.ends.max - &max)?.exp()?, (&other.ends.max - &max)?.exp()?);
         let sum = ((&self.ends.sum * &mine)? + (&other.ends.sum * &theirs)?)?;
         let out = (self.out.broadcast_mul(&mine)? + other.out.broadcast_mul(&theirs)?)?;
-        Ok(Part { ends: Ends { max, sum, factor: None }, out })
+        let sums = match (&self.sums, &other.sums) {
+            (Some(own), Some(others)) => Some((own.broadcast_mul(&mine)? + others.broadcast_mul(&theirs)?)?),
+            _ => None,
+        };
+        Ok(Part { ends: Ends { max, sum, factor: None }, out, sums })
+    }
+
+    /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
+    fn recorded(&self, r: usize, heads: usize, site: &Site) -> Result<Vec<Tensor>> {
+        let (total, share) = softmax::total(&self.ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
+        let sink = match share {
+            Some(share) => share,
+            None => total.zeros_like()?,
+        };
+        let all = match &self.sums {
+            Some(sums) => Tensor::cat(&[sink, sums.broadcast_div(&total)?], 2)?,
+            None => sink,
+        };
+        // (kv_heads, group * r, 1 + segments) -> (heads, r, 1 + segments)
+        let all = all.reshape((heads, r, all.dim(2)?))?;
+        (0..r).map(|row| all.narrow(1, row, 1)?.squeeze(1)?.contiguous()).collect()
     }
 
     /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
@@ -156,11 +297,11 @@ pub fn segment_sums(
         let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
         let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
-        let ends = stream(&q, &positions, k, 0, site, DType::F32, size, |weights, keys, factor| {
+        let dtypes = (DType::F32, DType::F32);
+        let ends = stream(&q, &positions, k, 0, site, dtypes, size, |weights, keys, factor| {
             let Some((starts, ends)) = &borders else { return Ok(()) };
             let (kv_heads, rows, n) = weights.dims3()?;
-            let keys = on_device(keys, (n, 1), device)?;
-            let member = (keys.broadcast_ge(starts)? * keys.broadcast_lt(ends)?)?.to_dtype(DType::F32)?;
+            let member = members(&on_device(keys, (n, 1), device)?, starts, ends)?;
             let part = weights.reshape((kv_heads * rows, n))?.matmul(&member)?;
             let part = part.reshape((kv_heads, rows, segments))?;
             sums = Some(match (&sums, factor) {
@@ -196,7 +337,8 @@ fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &De
 }
 
 /// Walks those of the keys that begin at position `first_key` which rows at `positions` with queries (r, heads, d) see.
-/// `fold` gets the weights e^(s - running max) of a block (kv_heads, group * r, n) in `dtype`, the place of its keys in `k`, and,
+/// Scores are products in the first of `dtypes`. `fold` gets the weights e^(s - running max) of a block
+/// (kv_heads, group * r, n) in the second, the place of its keys in `k`, and,
 /// from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before. Returns `None` where no row
 /// sees any of the keys.
 #[expect(
@@ -209,7 +351,7 @@ fn stream(
     k: &Tensor,
     first_key: usize,
     site: &Site,
-    dtype: DType,
+    (of_scores, of_weights): (DType, DType),
     size: Blocks,
     mut fold: impl FnMut(&Tensor, std::ops::Range<usize>, Option<&Tensor>) -> Result<()>,
 ) -> Result<Option<Ends>> {
@@ -218,7 +360,7 @@ fn stream(
     let group = heads / kv_heads;
     // (r, heads, d) -> (kv_heads, group * r, d)
     let q = q.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
-    let q = q.to_dtype(dtype)?;
+    let q = q.to_dtype(of_scores)?;
     let seen = Seen::new(positions.iter().map(|&p| site.visible(p)).collect());
     let all = seen.all();
     let (start, end) = (all.start.max(first_key), all.end.min(first_key + held));
@@ -228,9 +370,9 @@ fn stream(
         let block = start..(start + step).min(end);
         let keys = block.start - first_key..block.end - first_key;
         // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
-        let k = k.narrow(1, keys.start, keys.len())?.to_dtype(dtype)?.transpose(1, 2)?;
+        let k = k.narrow(1, keys.start, keys.len())?.to_dtype(of_scores)?.transpose(1, 2)?;
         let scores = products::scaled(&q, &k, site.scale)?;
-        let (weights, now) = softmax::weigh(scores, &seen, block, site.softcap, ends.as_ref(), dtype)?;
+        let (weights, now) = softmax::weigh(scores, &seen, block, site.softcap, ends.as_ref(), of_weights)?;
         fold(&weights, keys, now.factor.as_ref())?;
         ends = Some(now);
     }

@@ -24,7 +24,7 @@ mod tests;
 mod tile;
 mod walk;
 
-use few::{FewRows, Weighed};
+use few::{FewRows, SegmentsOfRows, Weighed};
 use fold::{Segments, WeightedValues};
 use walk::{Walk, Walked};
 
@@ -38,11 +38,34 @@ const ENOUGH_TASKS: usize = 16;
 
 /// See [`super::super::run`].
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
+    Ok(attention_recorded(q, k, v, site, None)?.0)
+}
+
+/// [`attention`] of one query, and, if there are `borders` of segments, the sums of its weights over them and over the sinks:
+/// f64 (heads, 1 + segments).
+pub fn decode(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    site: &Site,
+    borders: Option<&[usize]>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    attention_recorded(q, k, v, site, borders)
+}
+
+fn attention_recorded(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    site: &Site,
+    borders: Option<&[usize]>,
+) -> Result<(Tensor, Option<Tensor>)> {
     let shape = Shape::new(q, k)?;
     let (l, q) = (q.dim(0)?, q.contiguous()?);
-    let out = with_slices(&[&q, k, v], |slices| {
+    let (out, sums) = with_slices(&[&q, k, v], |slices| {
+        let positions = (site.offset..site.offset + l).collect();
         let queries =
-            Queries { q: slices[0], positions: (site.offset..site.offset + l).collect(), shape, site };
+            Queries { q: slices[0], positions, shape, site, borders: borders.into_iter().collect() };
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let tasks = queries.tasks(0..l);
         let few = l <= FEW_POSITIONS;
@@ -58,34 +81,46 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tens
                 queries.merge(same[0].task.kv_head, same.iter().map(|part| (part, 0)), rows, out);
             }
         });
-        Ok(out)
+        let sums = borders.map(|borders| queries.recorded(0, &parts, borders));
+        Ok((out, sums))
     })?;
-    Tensor::from_vec(out, (l, shape.heads, shape.d), q.device())
+    let sums = sums.map(|sums| sums.tensor()).transpose()?;
+    Ok((Tensor::from_vec(out, (l, shape.heads, shape.d), q.device())?, sums))
 }
 
 /// See [`super::super::run_branches`]. Where the
 /// shared keys are a multiple of [`KEY_PART`], sums are made in the order in which [`attention`] makes them for each branch alone.
+/// `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`decode`].
 pub fn branches(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
-) -> Result<Tensor> {
+    borders: &[Option<Vec<usize>>],
+) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     let shape = Shape::new(q, k)?;
     let (b, base, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
     let lengths = tails.iter().map(|(k, _)| k.dim(1)).collect::<Result<Vec<_>>>()?;
     let mut tensors = vec![&q, k, v];
     tensors.extend(tails.iter().flat_map(|(k, v)| [k, v]));
-    let out = with_slices(&tensors, |slices| {
+    // Of a tail's keys, which are counted from its first.
+    let later = |borders: &Vec<usize>| borders.iter().map(|b| b.saturating_sub(base)).collect::<Vec<_>>();
+    let in_tails: Vec<Vec<usize>> =
+        borders.iter().map(|borders| borders.as_ref().map(later).unwrap_or_default()).collect();
+    let (out, sums) = with_slices(&tensors, |slices| {
         let prefix = Sequence::new(k, v, slices[1], slices[2])?;
         let tails = (tails.iter().zip(slices[3..].chunks_exact(2)))
             .map(|((k, v), slices)| Sequence::new(k, v, slices[0], slices[1]))
             .collect::<Result<Vec<_>>>()?;
         // Positions count from the first key of what is walked over.
         let positions = |base: usize| lengths.iter().map(|n| base + n - 1).collect();
-        let queries = Queries { q: slices[0], positions: positions(base), shape, site };
-        let own = Queries { q: slices[0], positions: positions(0), shape, site };
+        let asked = borders.iter().any(Option::is_some);
+        let in_prefix = borders.iter().filter(|_| asked).map(|borders| borders.as_deref().unwrap_or(&[]));
+        let in_prefix = in_prefix.collect();
+        let in_tails = in_tails.iter().filter(|_| asked).map(Vec::as_slice).collect();
+        let queries = Queries { q: slices[0], positions: positions(base), shape, site, borders: in_prefix };
+        let own = Queries { q: slices[0], positions: positions(0), shape, site, borders: in_tails };
         let mut tasks: Vec<(&Queries, &Sequence, Task)> = Vec::new();
         for first in (0..b).step_by(shape.positions()) {
             let block = first..(first + shape.positions()).min(b);
@@ -113,9 +148,13 @@ pub fn branches(
                 own.merge(kv_head, of_branch, shape.group, out);
             }
         }
-        Ok(out)
+        let sums: Vec<Option<SegmentSums>> = (borders.iter().enumerate())
+            .map(|(branch, borders)| borders.as_ref().map(|borders| own.recorded(branch, &parts, borders)))
+            .collect();
+        Ok((out, sums))
     })?;
-    Tensor::from_vec(out, (b, shape.heads, shape.d), q.device())
+    let sums = sums.into_iter().map(|sums| sums.map(|sums| sums.tensor()).transpose());
+    Ok((Tensor::from_vec(out, (b, shape.heads, shape.d), q.device())?, sums.collect::<Result<_>>()?))
 }
 
 /// See [`super::segment_sums`].
@@ -130,8 +169,8 @@ pub fn segment_sums(
     let (l, q) = (q.dim(0)?, q.contiguous()?);
     let segments = bounds.len().saturating_sub(1);
     with_slices(&[&q, k], |slices| {
-        let queries =
-            Queries { q: slices[0], positions: (site.offset..site.offset + l).collect(), shape, site };
+        let positions = (site.offset..site.offset + l).collect();
+        let queries = Queries { q: slices[0], positions, shape, site, borders: Vec::new() };
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
         let parts: Vec<Measured> = queries
             .tasks(rows)
@@ -239,6 +278,8 @@ struct Queries<'a> {
     positions: Vec<usize>,
     shape: Shape,
     site: &'a Site,
+    /// A query's borders of the segments that its weights are summed over while it is weighed; none where nobody asks.
+    borders: Vec<&'a [usize]>,
 }
 
 impl Queries<'_> {
@@ -290,19 +331,46 @@ impl Queries<'_> {
     fn weigh(&self, task: Task, sequence: &Sequence<'_>, few: bool) -> Part {
         if few {
             let (queries, positions) = self.rows(&task);
-            let Weighed { max, sum, out } = pulp::Arch::new().dispatch(FewRows {
+            let of_task = self.borders.get(task.queries.clone()).unwrap_or(&[]);
+            let borders = of_task.iter().flat_map(|borders| std::iter::repeat_n(*borders, self.shape.group));
+            let Weighed { max, sum, out, segments } = pulp::Arch::new().dispatch(FewRows {
                 queries,
                 positions,
                 keys: sequence.keys(task.kv_head),
                 values: sequence.values(task.kv_head),
                 range: task.keys.clone(),
                 site: self.site,
+                borders: borders.collect(),
             });
-            return Part { task, max, sum, out };
+            return Part { task, max, sum, out, segments };
         }
         let fold = WeightedValues::new(sequence.values(task.kv_head), self.shape.d);
         let Walked { max, sum, fold } = self.walk(&task, sequence.keys(task.kv_head), fold);
-        Part { out: fold.rows(max.len()), task, max, sum }
+        Part { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
+    }
+
+    /// What a query's weights sum up to over the segments between `borders`, from the parts that were weighed with them.
+    fn recorded(&self, query: usize, parts: &[Part], borders: &[usize]) -> SegmentSums {
+        let Shape { heads, group, .. } = self.shape;
+        let segments = borders.len().saturating_sub(1);
+        let mut all = SegmentSums { mass: vec![0.0; heads * segments], sink: vec![0.0; heads] };
+        for head in 0..heads {
+            let of_head =
+                |part: &&Part| part.task.kv_head == head / group && part.task.queries.contains(&query);
+            let row = |part: &Part| (query - part.task.queries.start) * group + head % group;
+            let parts = || parts.iter().filter(of_head).map(|part| (part, row(part)));
+            let ends = parts().map(|(part, r)| (part.max[r], part.sum[r]));
+            let Total { max, total, sink } = total(self.site, head, ends);
+            for (part, r) in parts() {
+                let scale = (f64::from(part.max[r]) - max).exp() / total;
+                let (touched, sums) = part.segments.row(r);
+                for (segment, sum) in touched.zip(sums) {
+                    all.mass[head * segments + segment] += sum * scale;
+                }
+            }
+            all.sink[head] = sink / total;
+        }
+        all
     }
 
     fn measure<'a>(&self, task: Task, sequence: &Sequence<'_>, bounds: &'a [usize]) -> Measured<'a> {
@@ -343,6 +411,8 @@ struct Part {
     sum: Vec<f32>,
     /// (rows, d)
     out: Vec<f32>,
+    /// The weight of the segments that somebody asks for.
+    segments: SegmentsOfRows,
 }
 
 /// The weight of each segment of one task's rows, not yet normalised.

@@ -106,8 +106,15 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let scale = 1.0 / (d as f32).sqrt();
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
                 let site = Site { layer: 0, offset: base, first_key: 0, scale, window, softcap, sinks };
+                // Each branch has segments of its own, and one has none.
+                let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
+                    .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
+                    .collect();
+                let (with, of_cpu) = cpu::branches(&q, &k, &v, &own, &site, &asked)?;
+                let (without, _) = cpu::branches(&q, &k, &v, &own, &site, &[])?;
+                assert!(numbers(&with)?.eq(numbers(&without)?), "{site:?}");
                 for size in SIZES {
-                    let found = chunked::branches(&q, &k, &v, &own, &site, size)?;
+                    let (found, sums) = chunked::branches(&q, &k, &v, &own, &site, &asked, size)?;
                     assert_eq!(found.dims(), q.dims());
                     for (row, (own_k, own_v)) in own.iter().enumerate() {
                         let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
@@ -118,6 +125,21 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                             difference < TOLERANCE,
                             "{base} + {tails:?}, {row}, {site:?}: off by {difference:e}"
                         );
+                        let Some(borders) = &asked[row] else {
+                            assert!(sums[row].is_none() && of_cpu[row].is_none());
+                            continue;
+                        };
+                        let alone = cpu::segment_sums(&q.narrow(0, row, 1)?, &k, &site, 0..1, borders)?;
+                        let alone = alone.tensor()?;
+                        for sums in [&sums[row], &of_cpu[row]] {
+                            let Some(sums) = sums else { panic!("no sums") };
+                            assert_eq!(sums.dims(), alone.dims());
+                            let difference = apart(numbers(sums)?, numbers(&alone)?);
+                            assert!(
+                                difference < TOLERANCE,
+                                "{base} + {tails:?}, {row}: sums off by {difference:e}"
+                            );
+                        }
                     }
                 }
             }
@@ -142,6 +164,39 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
                 assert_eq!(found.dims(), expected.dims());
                 let difference = apart(numbers(&found)?, numbers(&expected)?) / n;
                 assert!(difference < TOLERANCE, "{site:?} {size:?}: off by {difference:e}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The borders of segments of `keys` keys: not from the first key on, one of a single key, some beyond the last.
+fn borders(keys: usize) -> Vec<usize> {
+    vec![keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys + 2, keys + 9]
+}
+
+#[test]
+fn both_kernels_sum_a_decoded_rows_weights_as_a_pass_of_its_own_does_and_change_no_bit_by_it() -> Result<()> {
+    for Call { q, k, v, site } in calls()?.into_iter().filter(|call| call.q.dim(0).is_ok_and(|l| l == 1)) {
+        let all = borders(site.offset + 1);
+        for borders in [&all[..], &all[..2], &[]] {
+            let expected = cpu::segment_sums(&q, &k, &site, 0..1, borders)?.tensor()?;
+            let (plain, none) = cpu::decode(&q, &k, &v, &site, None)?;
+            assert!(none.is_none());
+            let (out, sums) = cpu::decode(&q, &k, &v, &site, Some(borders))?;
+            assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
+            let Some(sums) = sums else { panic!("no sums") };
+            assert_eq!(sums.dims(), expected.dims());
+            let difference = apart(numbers(&sums)?, numbers(&expected)?);
+            assert!(difference < 1e-6, "{site:?} {borders:?}: off by {difference:e}");
+            for size in SIZES {
+                let (plain, _) = chunked::decode(&q, &k, &v, &site, None, size)?;
+                let (out, sums) = chunked::decode(&q, &k, &v, &site, Some(borders), size)?;
+                assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
+                let Some(sums) = sums else { panic!("no sums") };
+                assert_eq!(sums.dims(), expected.dims());
+                let difference = apart(numbers(&sums)?, numbers(&expected)?);
+                assert!(difference < TOLERANCE, "{site:?} {size:?} {borders:?}: off by {difference:e}");
             }
         }
     }

@@ -6,13 +6,14 @@ use super::gather::pieces;
 use super::{History, PANEL};
 
 /// Walks from the last row of the normalised queries `q` (key_heads, r, key_dim) back to the first key; see
-/// [`super::segment_sums`]. Nothing comes back from the device.
+/// [`super::segment_sums`], and [`super::segment_sums_by_row`] for `by_row`. Nothing comes back from the device.
 pub(super) fn walk(
     q: &Tensor,
     first_row: usize,
     history: &History,
     bounds: &[usize],
     value_heads: usize,
+    by_row: bool,
 ) -> Result<Tensor> {
     let (key_heads, r, key_dim) = q.dims3()?;
     let group = value_heads / key_heads;
@@ -21,7 +22,7 @@ pub(super) fn walk(
         r,
         key_dim,
     ))?;
-    let mut gathered = Gathered { bounds, rows: r, places: vec![None; bounds.len()] };
+    let mut gathered = Gathered { bounds, rows: r, by_row, places: vec![None; bounds.len()] };
     let end = first_row + r;
     // The rows that have begun, the last ones: (value_heads, begun, key_dim).
     let mut w: Option<Tensor> = None;
@@ -87,6 +88,7 @@ pub(super) fn walk(
 struct Gathered<'a> {
     bounds: &'a [usize],
     rows: usize,
+    by_row: bool,
     /// Of each segment, and last of what is outside of all.
     places: Vec<Option<Place>>,
 }
@@ -94,7 +96,7 @@ struct Gathered<'a> {
 /// What went to one place.
 #[derive(Clone)]
 struct Place {
-    /// The weights, summed over rows: (value_heads).
+    /// The weights, summed over rows: (value_heads), or by row: (value_heads, rows).
     signed: Tensor,
     /// Their sizes: (value_heads, rows).
     sizes: Tensor,
@@ -107,7 +109,10 @@ impl Gathered<'_> {
         let all_sizes = weights.abs()?.pad_with_zeros(1, self.rows - begun, 0)?;
         for (segment, keys) in pieces(self.bounds, at..at + c) {
             let of_keys = |x: &Tensor| x.narrow(2, keys.start - at, keys.len());
-            let signed = of_keys(weights)?.sum((1, 2))?;
+            let signed = match self.by_row {
+                true => of_keys(weights)?.sum(D::Minus1)?.pad_with_zeros(1, self.rows - begun, 0)?,
+                false => of_keys(weights)?.sum((1, 2))?,
+            };
             let sizes = of_keys(&all_sizes)?.sum(D::Minus1)?;
             let outside = self.places.len() - 1;
             let place = &mut self.places[segment.unwrap_or(outside)];
@@ -131,7 +136,8 @@ impl Gathered<'_> {
         // A row without any weight has no share: 0 of 1.
         let totals = sizes.sum(0)?; // (value_heads, rows)
         let totals = (&totals + totals.eq(0f32)?.to_dtype(totals.dtype())?)?;
-        let share = sizes.broadcast_div(&totals)?.sum(2)?; // (places, value_heads)
+        let share = sizes.broadcast_div(&totals)?; // (places, value_heads, rows)
+        let share = if self.by_row { share } else { share.sum(2)? }; // (places, value_heads)
         let signed = Tensor::stack(&places.iter().map(|p| &p.signed).collect::<Vec<_>>(), 0)?;
         let segments = places.len() - 1;
         Tensor::stack(&[signed, share], 0)?.narrow(1, 0, segments)?.transpose(1, 2)?.contiguous()

@@ -11,11 +11,18 @@ pub(super) struct HeadSums {
     sizes: Vec<f64>,
     /// The sizes of all of a row's weights, inside segments or not.
     totals: Vec<f64>,
+    /// `[segment][row]`: what `signed` is the sum of. Empty unless rows are asked for one by one.
+    signed_by_row: Vec<f64>,
 }
 
 impl HeadSums {
-    pub fn new(segments: usize, rows: usize) -> Self {
-        HeadSums { signed: vec![0.0; segments], sizes: vec![0.0; segments * rows], totals: vec![0.0; rows] }
+    pub fn new(segments: usize, rows: usize, by_row: bool) -> Self {
+        HeadSums {
+            signed: vec![0.0; segments],
+            sizes: vec![0.0; segments * rows],
+            totals: vec![0.0; rows],
+            signed_by_row: vec![0.0; if by_row { segments * rows } else { 0 }],
+        }
     }
 
     pub fn rows(&self) -> usize {
@@ -28,6 +35,9 @@ impl HeadSums {
         self.totals[row] += f64::from(size);
         if let Some(segment) = segment {
             self.signed[segment] += f64::from(signed);
+            if let Some(sum) = self.signed_by_row.get_mut(segment * rows + row) {
+                *sum += f64::from(signed);
+            }
             self.sizes[segment * rows + row] += f64::from(size);
         }
     }
@@ -49,9 +59,18 @@ impl HeadSums {
 
     /// The sum over the rows of the share of a segment. A row without any weight has none.
     pub fn share(&self, segment: usize) -> f64 {
-        let sizes = &self.sizes[segment * self.rows()..][..self.rows()];
-        let share = |(size, total): (&f64, &f64)| if *total == 0.0 { 0.0 } else { size / total };
-        sizes.iter().zip(&self.totals).map(share).sum()
+        (0..self.rows()).map(|row| self.share_of(segment, row)).sum()
+    }
+
+    /// One row's share of a segment.
+    pub fn share_of(&self, segment: usize, row: usize) -> f64 {
+        let (size, total) = (self.sizes[segment * self.rows() + row], self.totals[row]);
+        if total == 0.0 { 0.0 } else { size / total }
+    }
+
+    /// The sum of one row's signed weights of a segment, where rows were asked for one by one.
+    pub fn signed_of(&self, segment: usize, row: usize) -> f64 {
+        self.signed_by_row.get(segment * self.rows() + row).copied().unwrap_or(0.0)
     }
 }
 

@@ -177,7 +177,7 @@ pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
 fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
     let part = |(kind, count): (LayerKind, usize)| AttentionPart {
         linear: kind == LayerKind::Linear,
-        layers: match lens.has_linear_layers() {
+        layers: match lens.has_kinds() {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         },

@@ -128,10 +128,17 @@ pub fn write(
 fn shaded_over(lens: &Lens) -> String {
     match lens.layer_kinds().as_slice() {
         [(LayerKind::Softmax, _)] | [] => "layers".to_owned(),
+        [(LayerKind::Windowed, _)] => "layers (all windowed)".to_owned(),
         [(LayerKind::Linear, _), ..] => "layers (all linear: it is the share of |weight|)".to_owned(),
-        [(_, softmax), (_, linear), ..] => format!(
-            "the {softmax} softmax layers (the {linear} linear layers are averaged apart, beside each answer)"
-        ),
+        [(kind, count), others @ ..] => {
+            let others: Vec<String> =
+                others.iter().map(|(kind, count)| format!("{count} {}", kind.key())).collect();
+            format!(
+                "the {count} {} layers (the {} layers are averaged apart, beside each answer)",
+                kind.key(),
+                others.join(" and ")
+            )
+        }
     }
 }
 
@@ -188,7 +195,7 @@ fn facts(run: &RunFolder, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact>
     let facts = [
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
-        ("Layers", lens.filter(|lens| lens.has_linear_layers()).map(Lens::layers_in_words)),
+        ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),
         ("Cases", Some(run.cases().len().to_string())),
         ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
         (

@@ -5,11 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::attention::{MassObserver, Masses, NoObserver};
+use crate::attention::{AnswerRows, DeltaMasses, MassObserver, Masses, NoObserver};
 use crate::model::OpenModel;
 use crate::prompt::Span;
 use crate::transfer::count::{self, Counts};
 
+/// Tokens that are said after a prompt.
+const SAID: [u32; 3] = [5, 77, 130];
 /// Tokens that are in the cache before, and tokens of a chunk.
 const BEFORE: usize = 150;
 const CHUNK: usize = 1024;
@@ -202,23 +204,39 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
         "gemma3-tiny",
     ];
     for name in names {
-        let run = |decoder: &Decoder| -> Result<(Vec<f32>, Masses)> {
-            let mut cache = decoder.cache(BEFORE + CHUNK)?;
-            let mut observer = observer();
+        let run = |decoder: &Decoder| -> Result<(Vec<f32>, Vec<Masses>)> {
+            let mut cache = decoder.cache(BEFORE + CHUNK + SAID.len())?;
+            let observer = || self::observer().answering(AnswerRows { mean: Some(1), each: true });
+            let mut of_prompt = observer();
             let tokens = tokens(BEFORE + CHUNK);
             let mut logits = Vec::new();
             for (i, chunk) in tokens.chunks(500).enumerate() {
-                let hidden = decoder.forward(chunk, 3, &mut cache, Phase::Prefill, &mut observer)?;
+                let hidden = decoder.forward(chunk, 3, &mut cache, Phase::Prefill, &mut of_prompt)?;
                 logits.extend(decoder.logits(&hidden, Phase::Prefill)?.flatten_all()?.to_vec1::<f32>()?);
                 if i == 0 {
                     // A fork takes over what was measured before, with other spans after.
-                    observer = match observer.clone().keeping(500).fork(&self::observer(), 500) {
+                    of_prompt = match of_prompt.clone().keeping(500).fork(&observer(), 500) {
                         Some(fork) => fork,
                         None => panic!("{name}: no fork"),
                     };
                 }
             }
-            Ok((logits, observer.finish()?))
+            // Tokens are decoded in two branches and in place, each time with rows of their own.
+            let mut of_branches = [of_prompt.clone(), of_prompt.clone()];
+            let mut branches = [cache.branch(900, SAID.len())?, cache.branch(900, SAID.len())?];
+            for token in SAID {
+                let observers = of_branches.iter_mut().map(|o| o as &mut dyn Observer).collect();
+                let going = branches.iter_mut().collect();
+                let hidden = decoder.forward_branches(&[token, token + 1], &cache, going, observers)?;
+                logits.extend(decoder.logits(&hidden, Phase::Decode)?.flatten_all()?.to_vec1::<f32>()?);
+            }
+            for token in SAID {
+                let hidden = decoder.forward(&[token], 1, &mut cache, Phase::Decode, &mut of_prompt)?;
+                logits.extend(decoder.logits(&hidden, Phase::Decode)?.flatten_all()?.to_vec1::<f32>()?);
+            }
+            let [first, second] = &of_branches;
+            let masses = [&of_prompt, first, second].map(|observer| observer.finish_after(SAID.len()));
+            Ok((logits, masses.into_iter().collect::<Result<_>>()?))
         };
         let here = run(&decoder_of_the_cpu(name, DType::F32))?;
         let there = decoder(name, DType::F32);
@@ -232,9 +250,18 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
         };
         let logits = apart(&here.0, &there.0);
         assert!(logits < 1e-4, "{name}: logits are {logits:e} apart");
-        let flat = |masses: &Masses| -> Vec<f32> {
-            let delta = masses.delta.iter().flat_map(|delta| delta.signed.iter().chain(&delta.share));
-            masses.mass.iter().chain(masses.sink.iter().flatten()).chain(delta).copied().collect()
+        let flat = |masses: &Vec<Masses>| -> Vec<f32> {
+            let of_delta = |delta: &Option<DeltaMasses>| -> Vec<f32> {
+                delta.iter().flat_map(|delta| delta.signed.iter().chain(&delta.share)).copied().collect()
+            };
+            let of_one = |masses: &Masses| -> Vec<f32> {
+                let each = masses.each.iter().flat_map(|each| {
+                    each.mass.iter().chain(each.sink.iter().flatten()).copied().chain(of_delta(&each.delta))
+                });
+                let rows = masses.mass.iter().chain(masses.sink.iter().flatten()).copied();
+                rows.chain(of_delta(&masses.delta)).chain(each).collect()
+            };
+            masses.iter().flat_map(of_one).collect()
         };
         let (here, there) = (flat(&here.1), flat(&there.1));
         let masses = apart(&here, &there);

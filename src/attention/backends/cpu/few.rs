@@ -3,6 +3,8 @@
 //! Vector lanes are dimensions, so that every key and value is read once, front to back. A row's sums are made in the same
 //! order whatever rows it shares a task with; between vectors of different widths they differ by rounding.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use super::walk::{KEY_BLOCK, blocks};
@@ -22,8 +24,10 @@ pub struct FewRows<'a> {
     pub keys: &'a [f32],
     pub values: &'a [f32],
     /// Which keys to walk over.
-    pub range: std::ops::Range<usize>,
+    pub range: Range<usize>,
     pub site: &'a Site,
+    /// Row r's borders of the segments to sum its weights over, or none at all where nobody asks.
+    pub borders: Vec<&'a [usize]>,
 }
 
 /// Row r's largest score, its sum of e^(score - largest), and its weighted values (rows, d), not normalised.
@@ -31,6 +35,39 @@ pub struct Weighed {
     pub max: Vec<f32>,
     pub sum: Vec<f32>,
     pub out: Vec<f32>,
+    pub segments: SegmentsOfRows,
+}
+
+/// The weight of the segments that a part of the keys touches, by row, not normalised. Empty where nobody asks.
+#[derive(Default)]
+pub struct SegmentsOfRows {
+    /// The segments that row r has sums of: none after the last row.
+    rows: Vec<Range<usize>>,
+    /// Row after row.
+    sums: Vec<f64>,
+}
+
+impl SegmentsOfRows {
+    /// Of rows with these borders that walk over the keys `range`.
+    fn new(borders: &[&[usize]], range: &Range<usize>) -> Self {
+        let rows: Vec<Range<usize>> = borders.iter().map(|borders| touched(borders, range)).collect();
+        let sums = vec![0.0; rows.iter().map(Range::len).sum()];
+        SegmentsOfRows { rows, sums }
+    }
+
+    /// A row's segments, and its sum of each.
+    pub fn row(&self, r: usize) -> (Range<usize>, &[f64]) {
+        let Some(segments) = self.rows.get(r) else { return (0..0, &[]) };
+        let first: usize = self.rows[..r].iter().map(Range::len).sum();
+        (segments.clone(), &self.sums[first..first + segments.len()])
+    }
+}
+
+/// The segments between ascending `borders` that `keys` may touch.
+fn touched(borders: &[usize], keys: &Range<usize>) -> Range<usize> {
+    let segments = borders.len().saturating_sub(1);
+    let end = borders.partition_point(|&border| border < keys.end).min(segments);
+    borders.partition_point(|&border| border <= keys.start).saturating_sub(1).min(end)..end
 }
 
 impl pulp::WithSimd for FewRows<'_> {
@@ -47,6 +84,7 @@ impl pulp::WithSimd for FewRows<'_> {
         let mut sum = vec![0f32; rows];
         let mut out = vec![0f32; rows * d];
         let mut scores = vec![0f32; rows * KEY_BLOCK];
+        let mut segments = SegmentsOfRows::new(&self.borders, &self.range);
         for block in blocks(self.range.clone()) {
             let n = block.len();
             let keys = &self.keys[block.start * d..block.end * d];
@@ -62,6 +100,7 @@ impl pulp::WithSimd for FewRows<'_> {
                 }
             }
             // 2. Weights, row by row.
+            let mut sums = segments.sums.as_mut_slice();
             for (r, scores) in scores.chunks_exact_mut(n).enumerate() {
                 let visible = self.site.visible(self.positions[r]);
                 let from = visible.start.clamp(block.start, block.end) - block.start;
@@ -73,6 +112,11 @@ impl pulp::WithSimd for FewRows<'_> {
                 scores[to.max(from)..].fill(f32::NEG_INFINITY);
                 let factor = weights(simd, scores, &mut max[r], &mut sum[r]);
                 out[r * d..(r + 1) * d].iter_mut().for_each(|x| *x *= factor);
+                if let Some(touched) = segments.rows.get(r) {
+                    let (of_row, others) = sums.split_at_mut(touched.len());
+                    sums = others;
+                    add_segments(simd, scores, factor, self.borders[r], touched, block.start, of_row);
+                }
             }
             // 3. Weighted values: (rows, d).
             for (scores, out) in scores.chunks(TILE * n).zip(out.chunks_mut(TILE * d)) {
@@ -84,7 +128,7 @@ impl pulp::WithSimd for FewRows<'_> {
                 }
             }
         }
-        Weighed { max, sum, out }
+        Weighed { max, sum, out, segments }
     }
 }
 
@@ -180,6 +224,47 @@ fn weights<S: Simd>(simd: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -
     *max = top;
     *sum = *sum * factor + simd.reduce_sum_f32s(added);
     factor
+}
+
+/// Adds a row's `weights` of the keys from `start` on to the sums of the segments `touched`, of which those gathered so far are
+/// multiplied by `factor`.
+#[inline(always)]
+fn add_segments<S: Simd>(
+    simd: S,
+    weights: &[f32],
+    factor: f32,
+    borders: &[usize],
+    touched: &Range<usize>,
+    start: usize,
+    sums: &mut [f64],
+) {
+    // Once most keys are seen, maxima seldom grow.
+    if factor != 1.0 {
+        sums.iter_mut().for_each(|sum| *sum *= f64::from(factor));
+    }
+    let end = start + weights.len();
+    let first = borders.partition_point(|&border| border <= start).saturating_sub(1).max(touched.start);
+    for segment in first..touched.end {
+        let from = borders[segment].max(start);
+        if from >= end {
+            break;
+        }
+        let to = borders[segment + 1].min(end);
+        if from < to {
+            sums[segment - touched.start] += f64::from(total(simd, &weights[from - start..to - start]));
+        }
+    }
+}
+
+/// The sum of weights.
+#[inline(always)]
+fn total<S: Simd>(simd: S, weights: &[f32]) -> f32 {
+    let (vectors, rest) = S::as_simd_f32s(weights);
+    let mut sum = simd.partial_load_f32s(rest);
+    for &vector in vectors {
+        sum = simd.add_f32s(sum, vector);
+    }
+    simd.reduce_sum_f32s(sum)
 }
 
 /// `out[r] += sum over j of weights[r][j] * values[j]` for R rows.

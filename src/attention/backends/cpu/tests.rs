@@ -120,7 +120,7 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
                     .iter()
                     .map(|&n| Ok((tensor(n, n as u64)?, tensor(n, n as u64 + 9)?)))
                     .collect::<Result<Vec<_>>>()?;
-                let found = branches(&q, &k, &v, &tails, &site)?.to_vec3::<f32>()?;
+                let found = branches(&q, &k, &v, &tails, &site, &[])?.0.to_vec3::<f32>()?;
                 for (branch, (own_k, own_v)) in tails.iter().enumerate() {
                     let whole = |a: &Tensor, b: &Tensor| {
                         if base == 0 { Ok(b.clone()) } else { Tensor::cat(&[a, b], 1) }

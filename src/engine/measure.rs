@@ -1,0 +1,187 @@
+//! The one way to measure: tokens, spans and rows in, an answer and attention masses out.
+//!
+//! Called by `trace`, by the runner's local subject and by the local chat model, which wants no rows. [`Measurement::read`]
+//! reads a prompt, [`Measurement::answer`] continues it, [`Measurement::finish`] gives the masses. Prompts that share their
+//! beginning share its measurement ([`Measurement::shared`], [`Measurement::after`]), and their answers may be generated together
+//! ([`Engine::decode_together`] takes the measurements as observers). Answers are the same, to the last bit on the CPU,
+//! whatever rows are asked for.
+//!
+//! Rows are spans of the prompt; its last position, `last`, which decides the first word; each token that is generated, `each`;
+//! and their mean, `answer`. The row of a generated token is the position that predicted it, so that the first one's is
+//! `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
+
+use candle_core::Tensor;
+
+use super::sampling::Sampling;
+use super::{Engine, EngineError, Generated, Progress};
+use crate::attention::{AnswerRows, DeltaSite, MassObserver, Masses, Observer, Site, SpanError};
+use crate::model::Cache;
+use crate::prompt::Span;
+
+/// Names of rows that are no spans of the prompt: a span cannot have them.
+pub const RESERVED: [&str; 3] = ["last", "answer", "each"];
+
+/// Whose attention is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rows {
+    /// Spans of the prompt, and its last position as a span `last`, in the order of the masses' axis.
+    pub spans: Vec<Span>,
+    /// The generated tokens.
+    pub answer: AnswerRows,
+}
+
+impl Rows {
+    /// The rows of these names, in order: a span's label each, or `last`, `answer` or `each`. `each` is not on the axis of rows:
+    /// its masses have one of their own.
+    ///
+    /// # Errors
+    /// [`SpanError::Reserved`] where a span has such a name; [`SpanError::UnknownRow`] for a name that is none of these;
+    /// [`SpanError::RowTwice`] where `answer` or `each` comes twice.
+    pub fn named<S: AsRef<str>>(names: &[S], keys: &[Span], tokens: usize) -> Result<Self, SpanError> {
+        if let Some(span) = keys.iter().find(|span| RESERVED.contains(&span.label.as_str())) {
+            return Err(SpanError::Reserved { label: span.label.clone() });
+        }
+        let mut rows = Rows::default();
+        for name in names {
+            let twice = || SpanError::RowTwice { label: name.as_ref().to_owned() };
+            match name.as_ref() {
+                "last" => rows.spans.push(last(tokens)),
+                "answer" if rows.answer.mean.is_some() => return Err(twice()),
+                "answer" => rows.answer.mean = Some(rows.spans.len()),
+                "each" if rows.answer.each => return Err(twice()),
+                "each" => rows.answer.each = true,
+                name => match keys.iter().find(|span| span.label == name) {
+                    Some(span) => rows.spans.push(span.clone()),
+                    None => return Err(SpanError::UnknownRow { label: name.to_owned() }),
+                },
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The row of a prompt's last position.
+pub fn last(tokens: usize) -> Span {
+    Span::new("last", tokens.saturating_sub(1)..tokens)
+}
+
+/// A prompt that is being measured.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    observer: MassObserver,
+    tokens: usize,
+}
+
+impl Measurement {
+    /// Of a prompt of `tokens` tokens: what `rows` pay to the spans `keys`. Without rows nothing is recorded.
+    ///
+    /// # Errors
+    /// Those of [`MassObserver::new`].
+    pub fn new(rows: Rows, keys: Vec<Span>, tokens: usize) -> Result<Self, SpanError> {
+        let observer = MassObserver::new(rows.spans, keys, tokens)?.answering(rows.answer);
+        Ok(Measurement { observer, tokens })
+    }
+
+    /// Of a prompt none of whose rows are wanted: the answer alone.
+    pub fn nothing(tokens: usize) -> Self {
+        Measurement { observer: MassObserver::nothing(tokens), tokens }
+    }
+
+    /// The measurement of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
+    ///
+    /// # Errors
+    /// Those of [`MassObserver::new`].
+    pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
+        Ok(Measurement { observer: MassObserver::new(rows, keys, tokens)?.keeping(shared), tokens })
+    }
+
+    /// This measurement with what was measured of its first `shared` tokens in another one; `None` where the two differ there
+    /// ([`MassObserver::fork`]).
+    #[must_use]
+    pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
+        let observer = before.observer.fork(&self.observer, shared)?;
+        Some(Measurement { observer, tokens: self.tokens })
+    }
+
+    /// Reads tokens after those in the cache, and returns the logits of the last `keep`, f32 (keep, vocab): see
+    /// [`Engine::prefill`].
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn read(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        tokens: &[u32],
+        keep: usize,
+        progress: Progress<'_>,
+    ) -> Result<Tensor, EngineError> {
+        engine.prefill(cache, tokens, keep, self, progress)
+    }
+
+    /// Continues the prompt, which has been read and whose last token gave `logits` f32 (vocab): see [`Engine::decode`].
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn answer(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        logits: &Tensor,
+        (sampling, stop): (&Sampling, &[u32]),
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
+        engine.decode_observed(cache, logits, sampling, stop, self, on_token)
+    }
+
+    /// What was measured, after `generated` tokens of an answer, not counting one that ended it.
+    ///
+    /// # Errors
+    /// Those of Candle, and of a number that is not what was generated.
+    pub fn finish(&self, generated: usize) -> Result<Masses, EngineError> {
+        Ok(self.observer.finish_after(generated)?)
+    }
+
+    /// The key spans.
+    pub fn keys(&self) -> &[Span] {
+        self.observer.keys()
+    }
+
+    /// Tokens of the prompt.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+}
+
+impl Observer for Measurement {
+    fn wants(&self, site: &Site) -> bool {
+        self.observer.wants(site)
+    }
+
+    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> candle_core::Result<()> {
+        self.observer.observe(site, q, k)
+    }
+
+    fn segments(&self, site: &Site) -> Option<&[usize]> {
+        self.observer.segments(site)
+    }
+
+    fn take(&mut self, site: &Site, sums: Tensor) -> candle_core::Result<()> {
+        self.observer.take(site, sums)
+    }
+
+    fn wants_delta(&self, site: &DeltaSite) -> bool {
+        self.observer.wants_delta(site)
+    }
+
+    fn observe_delta(
+        &mut self,
+        site: &DeltaSite,
+        q: &Tensor,
+        k: &Tensor,
+        g: &Tensor,
+        beta: &Tensor,
+    ) -> candle_core::Result<()> {
+        self.observer.observe_delta(site, q, k, g, beta)
+    }
+}

@@ -1,0 +1,244 @@
+//! The rows of generated tokens: those of transformers, those of a second pass, and the same together as alone.
+
+use candle_core::{Device, Tensor};
+use palimpsest::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
+use palimpsest::engine::{Begun, Engine, Measurement, Rows};
+use palimpsest::model::Cache;
+use palimpsest::prompt::Span;
+use palimpsest::selftest::rule::Numbers;
+
+use super::reference::{TokensFile, assert_f32};
+use super::{TINY, apart, engine, fixture, greedy, numbers};
+
+/// What is promised between the decode kernels' own sums and those of a second pass.
+const PASSES: f32 = 1e-5;
+
+/// Rows of every sort, for spans of a prompt.
+fn measurement(keys: Vec<Span>, tokens: usize) -> Measurement {
+    let rows = Rows::named(&["new", "answer", "query", "each", "last"], &keys, tokens).unwrap();
+    Measurement::new(rows, keys, tokens).unwrap()
+}
+
+/// The reference's numbers.
+fn expected(name: &str) -> (Vec<u32>, Numbers) {
+    let path = fixture("each").join(format!("{name}.safetensors"));
+    let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+    let of = |key: &'static str| Some((key, numbers(tensors.get(&format!("{key}_each"))?)));
+    let found = ["mass", "sink", "delta_signed", "delta_share"].into_iter().filter_map(of).collect();
+    (tensors["generated"].to_vec1().unwrap(), found)
+}
+
+/// What the generated tokens pay, one by one.
+fn each(masses: &Masses) -> Numbers {
+    let each = masses.each.as_ref().unwrap();
+    let mut found = Numbers::from([("mass", each.mass.iter().copied().collect())]);
+    if let Some(sink) = &each.sink {
+        found.insert("sink", sink.iter().copied().collect());
+    }
+    if let Some(delta) = &each.delta {
+        found.insert("delta_signed", delta.signed.iter().copied().collect());
+        found.insert("delta_share", delta.share.iter().copied().collect());
+    }
+    found
+}
+
+/// Reads a prompt and answers it in `n` tokens.
+fn measured(engine: &Engine, cache: &mut Cache, tokens: &[u32], n: usize) -> (Vec<u32>, Masses) {
+    cache.truncate(0).unwrap();
+    let mut measurement = measurement(TokensFile::of(TINY[0]).keys(), tokens.len());
+    let logits = measurement.read(engine, cache, tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
+    let said = measurement.answer(engine, cache, &logits, (&greedy(n), &[]), &mut |_| true).unwrap().tokens;
+    let masses = measurement.finish(said.len()).unwrap();
+    (said, masses)
+}
+
+#[test]
+fn what_each_generated_token_pays_is_that_of_transformers_and_of_a_second_pass() {
+    for name in TINY {
+        let file = TokensFile::of(name);
+        let (greedy, expected) = expected(name);
+        let n = greedy.len();
+        let prompt = file.tokens.len();
+        // Spans are the same in all fixtures; a chunk that ends before the last position, and one that ends there.
+        for chunk in [37, 151] {
+            let engine = engine(&fixture(name), chunk);
+            let mut cache = engine.decoder().cache(prompt + n).unwrap();
+            let (said, masses) = measured(&engine, &mut cache, &file.tokens, n);
+            assert_eq!(said, greedy, "{name}");
+            assert_f32(&format!("{name}, each"), &each(&masses), &expected);
+
+            // 1. The rows beside them: `answer` is the mean, `last` the first.
+            let labels: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
+            assert_eq!(labels, ["new", "answer", "query", "last"]);
+            let of_each = &masses.each.as_ref().unwrap().mass;
+            assert_eq!(masses.rows[1].range(), prompt - 1..prompt - 1 + n);
+            for ((l, h, r, k), &mass) in masses.mass.indexed_iter() {
+                let row = of_each.slice(ndarray::s![l, h, .., k]);
+                match r {
+                    1 => assert!((mass - row.mean().unwrap()).abs() < 1e-6, "{name}"),
+                    3 => assert_eq!(mass, row[0], "{name}"),
+                    _ => {}
+                }
+            }
+
+            // 2. A second pass over prompt and answer.
+            let whole = [&file.tokens[..], &greedy].concat();
+            let rows = (0..n).map(|i| Span::new(format!("{i}"), prompt - 1 + i..prompt + i)).collect();
+            let mut observer = MassObserver::new(rows, file.keys(), whole.len()).unwrap();
+            let mut again = engine.decoder().cache(whole.len()).unwrap();
+            engine.prefill(&mut again, &whole, 1, &mut observer, &mut |_| true).unwrap();
+            let Masses { mass, sink, delta, .. } = observer.finish().unwrap();
+            let mut second = Numbers::from([("mass", mass.iter().copied().collect())]);
+            if let Some(sink) = sink {
+                second.insert("sink", sink.iter().copied().collect());
+            }
+            if let Some(delta) = delta {
+                second.insert("delta_signed", delta.signed.iter().copied().collect());
+                second.insert("delta_share", delta.share.iter().copied().collect());
+            }
+            for (key, found) in each(&masses) {
+                let apart = apart(&found, &second[key]);
+                assert!(apart < PASSES, "{name}, chunk {chunk}: {key} is {apart:e} off a second pass");
+            }
+        }
+    }
+}
+
+#[test]
+fn recording_changes_no_bit_of_what_is_decoded_and_none_of_the_prompts_masses() {
+    for name in TINY {
+        let TokensFile { tokens, .. } = TokensFile::of(name);
+        let engine = engine(&fixture(name), 64);
+        let mut cache = engine.decoder().cache(tokens.len() + 8).unwrap();
+        let keys = TokensFile::of(name).keys();
+        let step = |observer: &mut dyn Observer, cache: &mut Cache| {
+            cache.truncate(0).unwrap();
+            engine.prefill(cache, &tokens, 1, observer, &mut |_| true).unwrap();
+            let decoder = engine.decoder();
+            let read = (5..13).map(|token| {
+                let phase = palimpsest::model::Phase::Decode;
+                let hidden = decoder.forward(&[token], 1, cache, phase, observer).unwrap();
+                numbers(&decoder.logits(&hidden, phase).unwrap())
+            });
+            read.flatten().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let plain = step(&mut NoObserver, &mut cache);
+        let mut with = measurement(keys.clone(), tokens.len());
+        assert_eq!(step(&mut with, &mut cache), plain, "{name}");
+        let mut without = TokensFile::of(name).observer();
+        step(&mut without, &mut cache);
+        let (with, without) = (with.finish(8).unwrap(), without.finish().unwrap());
+        for (row, place) in [(0, 0), (2, 1)] {
+            let of = |masses: &Masses, row| masses.mass.index_axis(ndarray::Axis(2), row).to_owned();
+            assert_eq!(of(&with, row), of(&without, place), "{name}");
+        }
+    }
+}
+
+#[test]
+fn branches_record_what_each_records_alone_and_what_transformers_says() {
+    for name in TINY {
+        let file = TokensFile::of(name);
+        let (greedy_tokens, expected) = expected(name);
+        let n = greedy_tokens.len();
+        let engine = engine(&fixture(name), 64);
+        // The fixture's prompt and two that begin like it, up to the beginning of the question.
+        let shared = 139;
+        let mut others: Vec<Vec<u32>> = vec![file.tokens.clone()];
+        for more in [3, 9] {
+            let own = (0..more).map(|i| 3 + (i * 7919 % 61) as u32);
+            others.push(file.tokens[..shared].iter().copied().chain(own).collect());
+        }
+        let mut keys = file.keys();
+        keys.retain(|span| span.label != "query" && span.end <= shared);
+        let spans = |tokens: usize| {
+            let mut spans = match tokens == file.tokens.len() {
+                true => return file.keys(),
+                false => keys.clone(),
+            };
+            spans.push(Span::new("query", shared..tokens));
+            spans
+        };
+        let mut cache = engine.decoder().cache(400).unwrap();
+        let read = |cache: &mut Cache, tokens: &[u32]| -> (Tensor, Measurement) {
+            cache.truncate(0).unwrap();
+            let mut measurement = measurement(spans(tokens.len()), tokens.len());
+            let (before, own) = tokens.split_at(shared);
+            engine.read(cache, before, &mut measurement, &mut |_| true).unwrap();
+            cache.mark().unwrap();
+            let logits = measurement.read(&engine, cache, own, 1, &mut |_| true).unwrap();
+            (logits.squeeze(0).unwrap(), measurement)
+        };
+        // 1. One after the other.
+        let alone: Vec<(Vec<u32>, Masses)> = (others.iter())
+            .map(|tokens| {
+                let (logits, mut measurement) = read(&mut cache, tokens);
+                let how = (&greedy(n), &[][..]);
+                let said = measurement.answer(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
+                let masses = measurement.finish(n).unwrap();
+                (said.tokens, masses)
+            })
+            .collect();
+        assert_eq!(alone[0].0, greedy_tokens, "{name}");
+        assert_f32(&format!("{name}, each after a shared prefix"), &each(&alone[0].1), &expected);
+        // 2. Together. One of them ends early.
+        let (mut begun, mut measurements) = (Vec::new(), Vec::new());
+        for (nth, tokens) in others.iter().enumerate() {
+            let (logits, measurement) = read(&mut cache, tokens);
+            let sampling = greedy(if nth == 1 { 4 } else { n });
+            begun.push(Begun { branch: cache.branch(shared, n).unwrap(), logits, sampling });
+            measurements.push(measurement);
+        }
+        cache.truncate(shared).unwrap();
+        let observers = measurements.iter_mut().map(|m| m as &mut dyn Observer).collect();
+        let said = engine.decode_together(&cache, begun, observers, &[], &mut |_, _| true).unwrap();
+        for (nth, (said, measurement)) in said.into_iter().zip(&measurements).enumerate() {
+            let said = said.unwrap().tokens;
+            let masses = measurement.finish(said.len()).unwrap();
+            let (tokens, of_alone) = &alone[nth];
+            if nth == 1 {
+                assert_eq!(said, tokens[..4], "{name}");
+                let first = ndarray::s![.., .., ..4, ..];
+                let (found, all) = (masses.each.unwrap(), of_alone.each.as_ref().unwrap());
+                assert_eq!(found.mass, all.mass.slice(first), "{name}");
+                continue;
+            }
+            assert_eq!(&said, tokens, "{name}");
+            assert_eq!(&masses, of_alone, "{name}, branch {nth}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_ends_by_itself_has_no_row_for_its_end() {
+    let file = TokensFile::of(TINY[0]);
+    let (greedy_tokens, _) = expected(TINY[0]);
+    let engine = engine(&fixture(TINY[0]), 64);
+    let mut cache = engine.decoder().cache(file.tokens.len() + 12).unwrap();
+    let (_, whole) = measured(&engine, &mut cache, &file.tokens, 12);
+    cache.truncate(0).unwrap();
+    let stop = greedy_tokens[5];
+    let n = greedy_tokens.iter().position(|&token| token == stop).unwrap();
+    let mut measurement = measurement(file.keys(), file.tokens.len());
+    let logits = measurement.read(&engine, &mut cache, &file.tokens, 1, &mut |_| true).unwrap();
+    let logits = logits.squeeze(0).unwrap();
+    let how = (&greedy(12), &[stop][..]);
+    let said = measurement.answer(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
+    assert_eq!(said.tokens, greedy_tokens[..n]);
+    let masses = measurement.finish(n).unwrap();
+    assert_eq!(masses.each.unwrap().mass, whole.each.unwrap().mass.slice(ndarray::s![.., .., ..n, ..]));
+    assert!(measurement.finish(n + 2).is_err(), "more tokens than rows");
+}
+
+#[test]
+fn rows_have_names_that_no_span_may_have() {
+    let span = |label: &str| vec![Span::new("a", 0..2), Span::new(label, 2..4)];
+    for label in ["last", "answer", "each"] {
+        let error = Rows::named(&["a"], &span(label), 4).unwrap_err();
+        assert!(error.to_string().contains(&format!("span `{label}`")), "{error}");
+    }
+    let error = Rows::named(&["a", "b"], &span("c"), 4).unwrap_err();
+    assert_eq!(error, SpanError::UnknownRow { label: "b".to_owned() });
+    let error = Rows::named(&["each", "each"], &span("c"), 4).unwrap_err();
+    assert_eq!(error, SpanError::RowTwice { label: "each".to_owned() });
+}
