@@ -117,8 +117,9 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
     let single = q.dim(0)? == 1;
     let (out, sums) = match backend {
-        backends::Backend::Cpu if single => backends::cpu::decode(q, k, v, site, borders.as_deref())?,
-        backends::Backend::Cpu => (backends::cpu::attention(q, k, v, site)?, None),
+        backends::Backend::Cpu => {
+            backends::cpu::attention(q, k, v, site, borders.as_deref().filter(|_| single))?
+        }
         backends::Backend::Chunked if single => {
             backends::chunked::decode(q, k, v, site, borders.as_deref(), backends::chunked::BLOCKS)?
         }

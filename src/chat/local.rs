@@ -10,7 +10,6 @@ use candle_core::{D, DType, Device};
 use super::error::LocalError;
 use super::text_side::TextSide;
 use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
-use crate::attention::NoObserver;
 use crate::engine::plan::{self, Branches, Wish};
 use crate::engine::{self, DeviceName, Engine, EngineError, Measurement};
 use crate::model::fetch::{ModelFiles, ModelStore};
@@ -284,13 +283,8 @@ impl LocalModel {
                 && !read.is_empty()
             {
                 let keep = read.len();
-                logits.push(self.engine.prefill(
-                    &mut self.cache,
-                    read,
-                    keep,
-                    &mut NoObserver,
-                    &mut |_| true,
-                )?);
+                let mut measurement = Measurement::nothing(tokens.len());
+                logits.push(measurement.read(&self.engine, &mut self.cache, read, keep, &mut |_| true)?);
             }
             let logits = candle_core::Tensor::cat(&logits, 0)?;
             let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1)?.to_device(&Device::Cpu)?;

@@ -1,7 +1,8 @@
-//! Attention as Candle matrix products over blocks of rows and keys, on any device and dtype.
+//! Attention as matrix products over blocks of rows and keys, on any device and dtype.
 //!
-//! The same streaming softmax as the CPU kernel's, written in tensor operations: it serves CUDA and Metal, and is the
-//! reference that the CPU kernel is tested against. Scores of one block of rows and keys are all that is ever held.
+//! The same streaming softmax as the CPU kernel's. Products are Candle's; the softmax between them is one kernel of
+//! [`crate::fused`] on CUDA and tensor operations elsewhere. It serves CUDA and Metal, and is the reference that the CPU kernel
+//! is tested against. Scores of one block of rows and keys are all that is ever held.
 
 use candle_core::{DType, Device, Result, Tensor};
 

@@ -36,24 +36,9 @@ const FEW_POSITIONS: usize = 4;
 /// With fewer tasks than this the keys are split too, into parts of at least [`KEY_PART`].
 const ENOUGH_TASKS: usize = 16;
 
-/// See [`super::super::run`].
-pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
-    Ok(attention_recorded(q, k, v, site, None)?.0)
-}
-
-/// [`attention`] of one query, and, if there are `borders` of segments, the sums of its weights over them and over the sinks:
-/// f64 (heads, 1 + segments).
-pub fn decode(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    site: &Site,
-    borders: Option<&[usize]>,
-) -> Result<(Tensor, Option<Tensor>)> {
-    attention_recorded(q, k, v, site, borders)
-}
-
-fn attention_recorded(
+/// See [`super::super::run`]. If there are `borders` of segments, `q` is one query, and the sums of its weights over them and over
+/// the sinks come too: f64 (heads, 1 + segments).
+pub fn attention(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
@@ -90,7 +75,7 @@ fn attention_recorded(
 
 /// See [`super::super::run_branches`]. Where the
 /// shared keys are a multiple of [`KEY_PART`], sums are made in the order in which [`attention`] makes them for each branch alone.
-/// `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`decode`].
+/// `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`attention`].
 pub fn branches(
     q: &Tensor,
     k: &Tensor,

@@ -20,7 +20,7 @@ mod tests;
 pub(super) enum Backend {
     /// Blocked streaming softmax on f32 slices.
     Cpu,
-    /// Candle matrix products over blocks of rows, on any device and dtype.
+    /// Matrix products over blocks of rows, on any device and dtype, with the softmax of [`crate::fused`].
     Chunked,
     /// Fused kernels for half precision on CUDA.
     #[cfg(feature = "flash-attn")]

@@ -75,7 +75,7 @@ fn sinks_of(logits: Vec<f32>) -> Sinks {
 #[test]
 fn the_chunked_kernel_equals_the_cpu_kernel_at_every_block_size() -> Result<()> {
     for Call { q, k, v, site } in calls()? {
-        let expected = cpu::attention(&q, &k, &v, &site)?;
+        let expected = cpu::attention(&q, &k, &v, &site, None)?.0;
         for size in SIZES {
             let found = chunked::attention(&q, &k, &v, &site, size)?;
             assert_eq!(found.dims(), expected.dims());
@@ -119,7 +119,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                     for (row, (own_k, own_v)) in own.iter().enumerate() {
                         let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
                         let site = Site { offset: base + tails[row] - 1, ..site.clone() };
-                        let expected = cpu::attention(&q.narrow(0, row, 1)?, &k, &v, &site)?;
+                        let expected = cpu::attention(&q.narrow(0, row, 1)?, &k, &v, &site, None)?.0;
                         let difference = apart(numbers(&found.get(row)?)?, numbers(&expected)?);
                         assert!(
                             difference < TOLERANCE,
@@ -181,9 +181,9 @@ fn both_kernels_sum_a_decoded_rows_weights_as_a_pass_of_its_own_does_and_change_
         let all = borders(site.offset + 1);
         for borders in [&all[..], &all[..2], &[]] {
             let expected = cpu::segment_sums(&q, &k, &site, 0..1, borders)?.tensor()?;
-            let (plain, none) = cpu::decode(&q, &k, &v, &site, None)?;
+            let (plain, none) = cpu::attention(&q, &k, &v, &site, None)?;
             assert!(none.is_none());
-            let (out, sums) = cpu::decode(&q, &k, &v, &site, Some(borders))?;
+            let (out, sums) = cpu::attention(&q, &k, &v, &site, Some(borders))?;
             assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
             let Some(sums) = sums else { panic!("no sums") };
             assert_eq!(sums.dims(), expected.dims());

@@ -128,7 +128,7 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
                     let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
                     let q = q.narrow(0, branch, 1)?;
                     let alone =
-                        attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site)?.to_vec3::<f32>()?;
+                        attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site, None)?.0.to_vec3::<f32>()?;
                     assert_eq!(
                         found[branch], alone[0],
                         "{heads} heads, base {base}, branch {branch}, {site:?}"
@@ -149,7 +149,7 @@ fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
         let k = Tensor::from_vec(keys, (1, 300, 8), device)?;
         let q = Tensor::from_vec(noise(l * 16, 5), (l, 2, 8), device)?;
         let site = Site { offset: 300 - l, ..site(None) };
-        let out = attention(&q, &k, &k, &site)?.to_vec3::<f32>()?;
+        let out = attention(&q, &k, &k, &site, None)?.0.to_vec3::<f32>()?;
         assert!(out[l - 1].iter().flatten().all(|x| x.is_nan()), "{l} queries, key {at}");
     }
     Ok(())
