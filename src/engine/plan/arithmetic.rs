@@ -129,11 +129,15 @@ fn score_bytes(size: u64, device: DeviceName) -> u64 {
     if fuses(device) { 4 + size } else { 3 * 4 }
 }
 
+/// Keys that `rows` rows see together.
+fn seen(a: &AttentionSpec, wish: &Wish, rows: u64) -> u64 {
+    a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)))
+}
+
 /// Bytes of a block of scores of `rows` rows. Keys and values are read where they lie.
 fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64, device: DeviceName) -> u64 {
     let heads = n(a.heads);
-    let seen = a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)));
-    let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen.max(1));
+    let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen(a, wish, rows).max(1));
     heads * rows * keys * score_bytes(wish.dtype.size_in_bytes() as u64, device)
 }
 
@@ -162,7 +166,7 @@ pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u6
         MixerSpec::Attention(a) => {
             // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
             let rows = BLOCK_ROWS.min(n(wish.context));
-            let keys = BLOCK_KEYS.min(n(wish.context));
+            let keys = BLOCK_KEYS.min(seen(a, wish, rows));
             let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
             let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + SPANS * 8);
             let sums = scores + of_keys;

@@ -165,18 +165,23 @@ impl Plan {
         let shares = wish.devices.iter().enumerate().map(|(d, &device)| {
             let own = || (0..spec.layers.len()).filter(|&i| places[i] == d);
             let widest = |f: &dyn Fn(usize) -> u64| own().map(f).max().unwrap_or(0);
+            let activations = |i: usize| {
+                arithmetic::layer_activations(spec, &spec.layers[i], wish, l, device)
+                    + scratch(packed_layer(i))
+            };
+            // Layers come one after the other: what is measured at one adds to that layer's own activations.
+            let measured = |i: usize| {
+                activations(i) + arithmetic::observer_moment(&spec.layers[i], wish, device)
+            };
             let mut share = Share {
                 device,
                 layers: own().count(),
                 weights: own().map(weights).sum(),
                 cache: own().map(cache).sum(),
-                activations: widest(&|i| {
-                    arithmetic::layer_activations(spec, &spec.layers[i], wish, l, device)
-                        + scratch(packed_layer(i))
-                }),
+                activations: widest(&activations),
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i])).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], wish)).sum::<u64>()
-                    + widest(&|i| arithmetic::observer_moment(&spec.layers[i], wish, device)),
+                    + (widest(&measured) - widest(&activations)),
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS } else { 0 },
             };
             if Some(d) == first {
