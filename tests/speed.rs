@@ -1,4 +1,4 @@
-//! What must hold for: the speeds that the README shows, and the raw runs that they come from.
+//! What must hold for: the speeds that docs/speed.md shows, and the raw runs that they come from.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ fn runs() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_readme_shows_the_table_of_the_latest_run() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("<!-- begin: speed -->\n").expect("the README has the marker");
-    let (shown, _) = rest.split_once("<!-- end: speed -->").expect("the README has the marker");
+fn the_page_of_speeds_shows_the_table_of_the_latest_run() {
+    let page = std::fs::read_to_string(root().join("docs/speed.md")).unwrap();
+    let (_, rest) = page.split_once("<!-- begin: speed -->\n").expect("docs/speed.md has the marker");
+    let (shown, _) = rest.split_once("<!-- end: speed -->").expect("docs/speed.md has the marker");
     let expected = runs().last().map_or("No run is committed yet.\n".to_owned(), |folder| {
         std::fs::read_to_string(folder.join("table.md")).unwrap()
     });

@@ -152,7 +152,7 @@ def measure(chosen, folder: Path, args):
         return
     print((folder / "table.md").read_text())
     if folder.parent == RUNS:
-        print("next: python3 scripts/peers/table.py writes this table into README.md")
+        print("next: python3 scripts/peers/table.py writes this table into docs/speed.md")
 
 
 def said(row: dict) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of a run folder (default: the latest), as table.md there, and in the README between its markers.
+"""The table of a run folder (default: the latest), as table.md there, and in docs/speed.md between its markers.
 
 usage: table.py [FOLDER]     FOLDER: one of benches/runs/
 """
@@ -82,7 +82,7 @@ def make(folder: Path) -> str:
     text += (
         f"\nMeasured on {machine['date']} on {machine['cores']} cores of {machine['cpu']} ({vector}), each tool in turn, medians of "
         f"{' or '.join(map(str, counts)) or 'no'} runs; SmolLM2-135M Q4_1 unless said; {versions}. "
-        f"Every single run: [benches/runs/{folder.name}](benches/runs/{folder.name}).\n"
+        f"Every single run: [benches/runs/{folder.name}](../benches/runs/{folder.name}).\n"
     )
     return text
 
@@ -100,14 +100,14 @@ def write(folder: Path):
     (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n")
 
 
-def write_readme(folder: Path):
-    readme = ROOT / "README.md"
-    text = readme.read_text()
+def write_page(folder: Path):
+    page = ROOT / "docs" / "speed.md"
+    text = page.read_text()
     if BEGIN not in text or END not in text:
-        sys.exit(f"README.md has no lines {BEGIN.strip()} and {END}; put them where the table belongs")
+        sys.exit(f"docs/speed.md has no lines {BEGIN.strip()} and {END}; put them where the table belongs")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    readme.write_text(before + BEGIN + (folder / "table.md").read_text() + END + after)
+    page.write_text(before + BEGIN + (folder / "table.md").read_text() + END + after)
 
 
 def main():
@@ -116,8 +116,8 @@ def main():
         sys.exit("benches/runs holds no run yet; make one with scripts/peers/measure.py")
     folder = folders[-1].resolve()
     write(folder)
-    write_readme(folder)
-    print(f"wrote table.md of {folder.name} and README.md")
+    write_page(folder)
+    print(f"wrote table.md of {folder.name} and docs/speed.md")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! Plans: the released configs are what they say, the README's table is what the code says, and a split changes no bit.
+//! Plans: the released configs are what they say, the table of docs/models.md is what the code says, and a split changes no bit.
 
 use std::path::Path;
 
@@ -77,22 +77,22 @@ fn every_manifest_has_a_config_of_its_architecture_and_context() {
 
 /// Rewrites the table where PALIMPSEST_BLESS is set; compares it otherwise.
 #[test]
-fn the_table_of_what_fits_in_the_readme_is_what_the_code_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(&path).unwrap();
+fn the_table_of_what_fits_in_the_docs_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
+    let page = std::fs::read_to_string(&path).unwrap();
     let (begin, end) = ("<!-- begin: what fits -->\n", "<!-- end: what fits -->");
-    let start = readme.find(begin).expect("the README has the marker") + begin.len();
-    let stop = readme.find(end).expect("the README has the marker");
+    let start = page.find(begin).expect("docs/models.md has the marker") + begin.len();
+    let stop = page.find(end).expect("docs/models.md has the marker");
     let expected = table::what_fits().unwrap();
     if std::env::var_os("PALIMPSEST_BLESS").is_some() {
-        let blessed = format!("{}{expected}{}", &readme[..start], &readme[stop..]);
+        let blessed = format!("{}{expected}{}", &page[..start], &page[stop..]);
         std::fs::write(&path, blessed).unwrap();
         return;
     }
     assert_eq!(
-        &readme[start..stop],
+        &page[start..stop],
         expected,
-        "the README's table is out of date; PALIMPSEST_BLESS=1 cargo test --release what_fits rewrites it"
+        "docs/models.md is out of date; PALIMPSEST_BLESS=1 cargo test --release what_fits rewrites it"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The table of the README: which released model fits which number of cards at which context.
+//! The table of docs/models.md: which released model fits which number of cards at which context.
 
 use candle_core::DType;
 
