@@ -7,7 +7,8 @@
 //!           -> verdicts -> curves, tables -> figures, report
 //! ```
 //!
-//! - [`data`]: benchmark files become [`data::Case`]s; haystacks are assembled and cut here. Pure: no tensors.
+//! - [`data`]: what a case is: a history of labelled segments, and probes on it; histories are cut here. Pure: no tensors.
+//! - [`benchmarks`]: the trait, and one folder a benchmark: its files become cases; its prompts, rubric, counts and curves.
 //! - [`prompt`]: a case and a probe become chat-template text, then tokens, with labelled spans that tile it.
 //! - [`model`]: a config and weights become a decoder.
 //! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
@@ -24,6 +25,7 @@
 //! is the way between host and device; `fused` is what a card does in one kernel and others in several.
 
 pub mod attention;
+pub mod benchmarks;
 pub mod chat;
 pub mod cli;
 pub mod data;

@@ -38,6 +38,32 @@ fn modules() -> BTreeMap<Module, PathBuf> {
     found
 }
 
+/// What only one benchmark knows: its name, its probes, the parts that its sessions play.
+const OF_ONE_BENCHMARK: [&str; 6] = ["stale", "\"SR\"", "\"PR\"", "\"IPA\"", "\"old\"", "\"new\""];
+
+/// The commands take what users type, such as `export --stale`.
+#[test]
+fn nothing_outside_a_benchmarks_folder_knows_it() {
+    for (module, path) in modules() {
+        let outside = !matches!(module[0].as_str(), "cli")
+            && module.get(..2) != Some(&["benchmarks".into(), "stale".into()]);
+        if !outside {
+            continue;
+        }
+        for line in code(&path).lines() {
+            // Where benchmarks are registered.
+            if module == ["benchmarks"] && (line.contains("mod stale;") || line.contains("stale::Stale")) {
+                continue;
+            }
+            let named = OF_ONE_BENCHMARK.iter().find(|word| match **word {
+                "stale" => line.to_lowercase().contains("stale"),
+                word => line.contains(word),
+            });
+            assert!(named.is_none(), "{}: {line}", path.display());
+        }
+    }
+}
+
 /// The code of a file, without comments and without its own tests.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();

@@ -8,7 +8,12 @@ mod stale;
 mod stats;
 mod truncate;
 
-use palimpsest::data::{Case, Evidence, EvidenceRole};
+use std::io::BufRead;
+
+use palimpsest::benchmarks::Benchmark;
+use palimpsest::benchmarks::reading::Report;
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::data::{Case, Evidence};
 use serde_json::{Value, json};
 
 /// A sound row of five sessions, old at 1 and new at 3.
@@ -34,8 +39,13 @@ fn row(uid: &str) -> Value {
     })
 }
 
+/// What is wrong with a file.
+fn check<'a>(text: impl BufRead + 'a) -> Report {
+    Stale.check(Box::new(text))
+}
+
 /// The session that plays a part in a case.
-fn session_of(case: &Case, role: EvidenceRole) -> usize {
+fn session_of(case: &Case, role: &str) -> usize {
     let of_role = |evidence: &&Evidence| evidence.role == role;
-    case.evidence.iter().find(of_role).map(|evidence| evidence.session).expect("the case has both")
+    case.evidence.iter().find(of_role).map(|evidence| evidence.place.segment).expect("the case has both")
 }

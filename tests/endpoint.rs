@@ -2,6 +2,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use palimpsest::benchmarks::stale::Stale;
 use palimpsest::chat::endpoint::{Endpoint, Patience};
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
@@ -286,7 +287,7 @@ fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
 
 fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
-    Ok(Shown { messages, dropped_sessions: vec![0] })
+    Ok(Shown { messages, dropped: vec![0] })
 }
 
 #[test]
@@ -294,7 +295,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let plan = Selection::default().plan(&all).unwrap();
+    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
     let mut endpoint = gone.endpoint(0);

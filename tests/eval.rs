@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ndarray::Array4;
 use palimpsest::attention::AttentionStore;
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
-use palimpsest::data::{
-    Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Role, Session, Turn,
-};
+use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::progress::Status;
 use palimpsest::prompt::Span;
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::error::RunError;
-use palimpsest::run::exchange::{ExchangeError, Import, export_stale, import_stale};
+use palimpsest::run::exchange::{ExchangeError, Import, export, import};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::merge::{MergeError, merge};
 use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
@@ -22,47 +22,47 @@ use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::run::store::{RunFolder, RunStore};
 use palimpsest::statistics::metrics::accuracy_table;
 
-const PROBES: [(&str, ProbeForm); 3] =
-    [("SR", ProbeForm::Question), ("PR", ProbeForm::Question), ("IPA", ProbeForm::Request)];
+const PROBES: [(&str, &str); 3] = [("SR", "question"), ("PR", "question"), ("IPA", "request")];
 
 /// Cases with six sessions each; even ones are T1, odd ones T2.
 pub fn cases(n: usize) -> Vec<Case> {
-    let session = |index: usize| Session {
+    let session = |index: usize| Segment {
+        kind: "session".to_owned(),
         index,
-        time: jiff::civil::date(2025, 3, 1 + index as i8).at(9, 30, 0, 0),
-        turns: vec![
-            Turn { role: Role::User, content: format!("message {index}") },
-            Turn { role: Role::Assistant, content: "noted".to_owned() },
-        ],
+        time: Some(jiff::civil::date(2025, 3, 1 + index as i8).at(9, 30, 0, 0)),
+        turns: vec![Turn::new("user", format!("message {index}")), Turn::new("assistant", "noted")],
     };
     (0..n)
         .map(|i| Case {
             id: format!("case-{i}"),
             labels: BTreeMap::from([("type".to_owned(), format!("T{}", 1 + i % 2))]),
-            history: History { sessions: (0..6).map(session).collect(), query_time: None },
-            evidence: vec![
-                Evidence { role: EvidenceRole::Old, session: 1 },
-                Evidence { role: EvidenceRole::New, session: 4 },
-            ],
+            history: History { segments: (0..6).map(session).collect(), query_time: None },
+            evidence: vec![Evidence::segment("old", 1), Evidence::segment("new", 4)],
             probes: PROBES
                 .iter()
                 .map(|(id, form)| Probe {
                     id: (*id).to_owned(),
-                    form: *form,
+                    form: (*form).to_owned(),
                     query: format!("{id} question {i}?"),
+                    ..Probe::default()
                 })
                 .collect(),
             judge: JudgeOnly {
-                old: format!("old {i}"),
-                new: format!("new {i}"),
-                explanation: format!("because {i}"),
+                notes: notes([("old", "old"), ("new", "new"), ("explanation", "because")], i),
+                ..JudgeOnly::default()
             },
+            ..Case::default()
         })
         .collect()
 }
 
+fn notes(notes: [(&str, &str); 3], i: usize) -> Notes {
+    notes.into_iter().map(|(name, text)| (name.to_owned(), format!("{text} {i}").into())).collect()
+}
+
 pub fn header(shard: Option<Shard>) -> RunHeader {
     let identity = Identity {
+        benchmark: "stale".to_owned(),
         dataset: Named { name: "sample".to_owned(), digest: "d1".to_owned() },
         model: Named { name: "tiny".to_owned(), digest: "m1".to_owned() },
         dtype: Some("f32".to_owned()),
@@ -111,6 +111,7 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
         generated: Vec::new(),
         case: case.to_owned(),
         probe: probe.to_owned(),
+        condition: String::new(),
         model: "tiny".to_owned(),
         dtype: "f32".to_owned(),
     }
@@ -139,7 +140,7 @@ impl Subject for Fake<'_> {
                     stop: StopReason::EndOfTurn,
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
-                    dropped_sessions: vec![2],
+                    dropped: vec![2],
                     attention: Some(attention(&case.id, &question.probe.id)),
                 })
             };
@@ -155,7 +156,7 @@ fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summa
 }
 
 fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
-    RunStore::open_or_create(dir, &header(None), Selection::default().plan(cases)?)
+    RunStore::open_or_create(dir, &header(None), Selection::of_all(&Stale).plan(cases)?)
 }
 
 fn bytes(dir: &Path) -> Vec<u8> {
@@ -183,8 +184,8 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
         assert_eq!(row.dropped_sessions, [2]);
     }
     let shown = folder.shown("case-1").unwrap().unwrap();
-    assert_eq!(shown.sessions.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
-    assert_eq!(folder.plan[1].judge.explanation, "because 1");
+    assert_eq!(shown.segments.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
+    assert_eq!(folder.plan[1].judge["explanation"], "because 1");
     assert_eq!(folder.shown("case-9").unwrap(), None);
 }
 
@@ -337,7 +338,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     stop: StopReason::MaxNewTokens,
                     prompt_tokens: None,
                     completion_tokens: None,
-                    dropped_sessions: vec![],
+                    dropped: vec![],
                     attention: None,
                 };
                 sink(questions[0], Ok(outcome))?;
@@ -358,7 +359,7 @@ fn two_conditions(dir: &Path, cases: &[Case]) -> RunStore {
     let mut header = header(None);
     header.identity.conditions = Condition::repetitions(2);
     let header = RunHeader::new(header.identity, None, header.machine);
-    RunStore::open_or_create(dir, &header, Selection::default().plan(cases).unwrap()).unwrap()
+    RunStore::open_or_create(dir, &header, Selection::of_all(&Stale).plan(cases).unwrap()).unwrap()
 }
 
 #[test]
@@ -453,7 +454,7 @@ fn a_different_identity_is_refused_with_every_field_and_both_values() {
     other.identity.sampling.as_mut().unwrap().temperature = 0.7;
     let other = RunHeader::new(other.identity, other.shard, other.machine);
     let error =
-        RunStore::open_or_create(&dir, &other, Selection::default().plan(&cases).unwrap()).unwrap_err();
+        RunStore::open_or_create(&dir, &other, Selection::of_all(&Stale).plan(&cases).unwrap()).unwrap_err();
     let text = error.to_string();
     for part in
         ["model.digest: \"m1\"", "\"m2\"", "sampling.temperature: 0.0", "0.7", "shard: none", "0/2", "--out"]
@@ -469,7 +470,7 @@ fn machine_facts_do_not_change_the_identity() {
     let (_root, dir) = finished(1);
     let mut elsewhere = header(None);
     elsewhere.machine = Machine::here("cuda:0", 64);
-    let plan = Selection::default().plan(&cases).unwrap();
+    let plan = Selection::of_all(&Stale).plan(&cases).unwrap();
     assert!(RunStore::open_or_create(&dir, &elsewhere, plan).is_ok());
     assert_eq!(elsewhere.identity_sha256, header(None).identity_sha256);
 }
@@ -530,18 +531,20 @@ fn hostile_case_ids_stay_inside_the_folder() {
     assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     cases[1].id = "Same".to_owned();
     cases[2].id = "same".to_owned();
-    assert!(matches!(Selection::default().plan(&cases), Err(PlanError::Double { .. })));
+    assert!(matches!(Selection::of_all(&Stale).plan(&cases), Err(PlanError::Double { .. })));
 }
 
 #[test]
 fn the_filter_takes_types_probes_and_both_and_lists_what_is_valid() {
     let cases = cases(4);
     let plan = |only: &str, limit| {
-        Selection { only: Some(only.to_owned()), limit, shard: None }.plan(&cases).map(|plan| {
-            plan.iter()
-                .flat_map(|c| c.probes.iter().map(|p| format!("{}/{}", c.case, p.id)))
-                .collect::<Vec<_>>()
-        })
+        Selection { only: Some(only.to_owned()), limit, ..Selection::of_all(&Stale) }.plan(&cases).map(
+            |plan| {
+                plan.iter()
+                    .flat_map(|c| c.probes.iter().map(|p| format!("{}/{}", c.case, p.id)))
+                    .collect::<Vec<_>>()
+            },
+        )
     };
     assert_eq!(plan("T1/SR", None).unwrap(), ["case-0/SR", "case-2/SR"]);
     assert_eq!(plan("t2", Some(1)).unwrap(), ["case-1/SR", "case-1/PR", "case-1/IPA"]);
@@ -568,7 +571,7 @@ fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
         .map(|index| {
             let shard = Some(Shard { index, count });
             let dir = root.join(format!("shard-{index}"));
-            let plan = Selection { shard, ..Selection::default() }.plan(all).unwrap();
+            let plan = Selection { shard, ..Selection::of_all(&Stale) }.plan(all).unwrap();
             let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
             run(&mut store, all.iter().cloned().map(Ok), &mut Fake::new(), &AtomicBool::new(false), false)
                 .unwrap();
@@ -632,17 +635,24 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     assert!(matches!(merge(&copy, &dirs), Err(MergeError::Occupied(_))));
 }
 
-fn import(cases: &[Case], partial: bool) -> Import<'_> {
+/// Answers in the format of STALE's authors.
+fn exported(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, ExchangeError> {
+    export(folder, partial).map(format)
+}
+
+fn imported(dir: &Path, text: &[u8], cases: &[Case], partial: bool) -> Result<usize, String> {
+    let entries = parse(text).map_err(|e| e.to_string())?;
     let dataset = Named { name: "sample".to_owned(), digest: "d1".to_owned() };
-    Import { dataset, cases, model: "theirs".to_owned(), partial }
+    let job = Import { benchmark: &Stale, dataset, cases, model: "theirs".to_owned(), partial };
+    import(dir, text, &entries, &job).map_err(|e| e.to_string())
 }
 
 #[test]
 fn exported_answers_come_back_the_same() {
     let all = cases(2);
     let (root, dir) = finished(2);
-    let exported = export_stale(&RunFolder::read(&dir).unwrap(), false).unwrap();
-    let text = serde_json::to_vec(&exported).unwrap();
+    let answers = exported(&RunFolder::read(&dir).unwrap(), false).unwrap();
+    let text = serde_json::to_vec(&answers).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(value[1]["uid"], "case-1");
     assert_eq!(
@@ -650,11 +660,11 @@ fn exported_answers_come_back_the_same() {
         "answer to case-1/IPA: \"é\"\nsecond line"
     );
     let back = root.path().join("imported");
-    assert_eq!(import_stale(&back, &text, &import(&all, false)).unwrap(), 6);
+    assert_eq!(imported(&back, &text, &all, false).unwrap(), 6);
     let folder = RunFolder::read(&back).unwrap();
-    assert_eq!(export_stale(&folder, false).unwrap(), exported);
+    assert_eq!(exported(&folder, false).unwrap(), answers);
     assert_eq!(folder.header.identity.model.name, "theirs");
-    assert!(matches!(import_stale(&back, &text, &import(&all, false)), Err(ExchangeError::Occupied(_))));
+    assert!(imported(&back, &text, &all, false).unwrap_err().contains("holds a run already"));
 }
 
 #[test]
@@ -664,17 +674,17 @@ fn missing_answers_are_listed_and_only_exchanged_when_asked_for() {
     let dir = root.path().join("run");
     answer(&dir, &all, &mut Fake::failing(&["case-1/PR"])).unwrap();
     let folder = RunFolder::read(&dir).unwrap();
-    let error = export_stale(&folder, false).unwrap_err().to_string();
+    let error = exported(&folder, false).unwrap_err().to_string();
     assert!(error.contains("case-1/PR") && error.contains("--partial"), "{error}");
-    let exported = export_stale(&folder, true).unwrap();
-    assert_eq!(exported[1].target_model_responses.dim2_response, "");
+    let answers = exported(&folder, true).unwrap();
+    assert_eq!(answers[1].target_model_responses.dim2_response, "");
 
-    let text = serde_json::to_vec(&exported).unwrap();
+    let text = serde_json::to_vec(&answers).unwrap();
     let back = root.path().join("imported");
-    let error = import_stale(&back, &text, &import(&all, false)).unwrap_err().to_string();
+    let error = imported(&back, &text, &all, false).unwrap_err();
     assert!(error.contains("case-1/PR"), "{error}");
     assert!(!back.exists());
-    assert_eq!(import_stale(&back, &text, &import(&all, true)).unwrap(), 5);
+    assert_eq!(imported(&back, &text, &all, true).unwrap(), 5);
     assert!(RunFolder::read(&back).unwrap().answers[4].error.is_some());
 }
 
@@ -685,7 +695,7 @@ fn foreign_answers_that_do_not_fit_the_dataset_are_refused() {
     let dir = root.path().join("run");
     let row = r#"{"uid":"U","target_model_responses":{"dim1_response":"a","dim2_response":"b","dim3_response":null}}"#;
     let refused = |text: String| {
-        let error = import_stale(&dir, text.as_bytes(), &import(&all, true)).unwrap_err().to_string();
+        let error = imported(&dir, text.as_bytes(), &all, true).unwrap_err();
         assert!(!dir.exists());
         error
     };
@@ -694,7 +704,7 @@ fn foreign_answers_that_do_not_fit_the_dataset_are_refused() {
     assert!(refused(format!("[{known},{known}]")).contains("`case-0` occurs twice"));
     assert!(refused("{}".to_owned()).contains("target_model_responses"));
     assert!(refused(format!("[{known}")).contains("exchange format"));
-    assert_eq!(import_stale(&dir, format!("[{known}]").as_bytes(), &import(&all, true)).unwrap(), 2);
+    assert_eq!(imported(&dir, format!("[{known}]").as_bytes(), &all, true).unwrap(), 2);
 }
 
 #[test]
@@ -721,17 +731,16 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
                 condition: row.condition,
                 judge: "j".to_owned(),
                 correct: (!failed).then_some(correct),
-                probability: None,
-                reason: None,
                 error: failed.then(|| "unreadable".to_owned()),
+                ..VerdictRow::default()
             })
             .unwrap();
     }
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    let table = accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, "j", 5);
+    let table = accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j", 5);
     assert_eq!(
-        (table.types.clone(), table.probes.clone()),
+        (table.kinds.clone(), table.dimensions.clone()),
         (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
     );
     let counts: Vec<_> = table.cells.iter().map(|c| (c.correct, c.judged, c.answered, c.expected)).collect();
@@ -749,13 +758,13 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
         (interval.low - (0.25 - half)).abs() < 0.012 && (interval.high - (0.25 + half)).abs() < 0.012,
         "{interval:?}"
     );
-    assert_eq!(table, accuracy_table(&folder.plan, &folder.answers, &folder.verdicts, "j", 5));
+    assert_eq!(table, accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j", 5));
     assert_eq!(all.len(), 20);
 
     // Without any verdict everything counts as not correct, and nothing vanishes.
-    let none = accuracy_table(&folder.plan, &folder.answers, &[], "j", 5);
+    let none = accuracy_table(&Stale, &folder.plan, &folder.answers, &[], "j", 5);
     assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
-    assert_eq!(accuracy_table(&[], &[], &[], "j", 5).overall.accuracy, None);
+    assert_eq!(accuracy_table(&Stale, &[], &[], &[], "j", 5).overall.accuracy, None);
 }
 
 #[test]

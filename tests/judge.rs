@@ -2,11 +2,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::{Benchmark, JudgeUnit, Rubric, VerdictKind};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
 use palimpsest::judge::reply::parse_verdicts;
-use palimpsest::judge::{Exchange, Judge, judge_by_reply, judge_by_scoring, judge_prompt, run};
+use palimpsest::judge::{
+    Exchange, Judge, Said, Verdict, judge_by_reply, judge_by_scoring, judge_prompt, rubric_digest, run,
+};
 use palimpsest::run::error::RunError;
-use palimpsest::run::plan::Selection;
+use palimpsest::run::plan::{PlannedProbe, Selection};
 use palimpsest::run::runner::Summary;
 use palimpsest::run::store::{RunFolder, RunStore};
 
@@ -16,7 +20,11 @@ const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_n
 
 fn exchanges() -> Vec<Exchange> {
     ["SR", "PR", "IPA"]
-        .map(|id| Exchange { id: id.to_owned(), query: format!("{id}?"), answer: Some("yes".to_owned()) })
+        .map(|id| {
+            let probe =
+                PlannedProbe { id: id.to_owned(), query: format!("{id}?"), ..PlannedProbe::default() };
+            Exchange { probe, answer: Some("yes".to_owned()) }
+        })
         .to_vec()
 }
 
@@ -74,10 +82,10 @@ fn agreeable(calls: usize) -> Scripted {
 
 #[test]
 fn the_prompt_holds_all_that_the_judge_may_see_and_no_history() {
-    let plan = Selection::default().plan(&cases(1)).unwrap();
+    let plan = Selection::of_all(&Stale).plan(&cases(1)).unwrap();
     let mut exchanges = exchanges();
     exchanges[1].answer = None;
-    let prompt = judge_prompt(&plan[0], &exchanges).unwrap();
+    let prompt = judge_prompt(&Stale.rubric(), &plan[0], &exchanges).unwrap();
     for part in [
         "old 0",
         "new 0",
@@ -99,13 +107,17 @@ fn scoring_reads_softmax_probabilities_at_each_decision_and_builds_valid_json() 
         reasons: vec!["it \\says\\ so\n".to_owned(), "  ".to_owned(), "tie\u{7}".to_owned()].into(),
         ..Scripted::default()
     };
-    let verdicts = judge_by_scoring(&mut model, &[], &exchanges()).unwrap();
+    let judged = judge_by_scoring(&mut model, &[], &exchanges(), VerdictKind::Correct).unwrap();
+    let verdicts: Vec<Verdict> = judged.verdicts.into_iter().map(Result::unwrap).collect();
     let expected = [1.0 / (1.0 + (-2.0_f64).exp()), 1.0 / (1.0 + 3.0_f64.exp()), 0.5];
     for (verdict, expected) in verdicts.iter().zip(expected) {
         assert!((verdict.probability.unwrap() - expected).abs() < 1e-12);
     }
     // A tie is not correct.
-    assert_eq!(verdicts.iter().map(|v| v.correct).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(
+        verdicts.iter().map(|v| v.said.clone()).collect::<Vec<_>>(),
+        [true, false, false].map(Said::Correct)
+    );
     assert_eq!(verdicts[0].reason.as_deref(), Some("it says so"));
     assert_eq!((verdicts[1].reason.as_deref(), verdicts[2].reason.as_deref()), (None, Some("tie")));
     assert_eq!(model.prefixes[0], "{\"SR\": {\"correct\":");
@@ -119,7 +131,7 @@ fn scoring_reads_softmax_probabilities_at_each_decision_and_builds_valid_json() 
 fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
     for scores in [vec![f64::NAN, 0.0], vec![f64::NEG_INFINITY; 2], vec![0.0]] {
         let mut model = Scripted { scores: vec![scores].into(), ..Scripted::default() };
-        assert!(judge_by_scoring(&mut model, &[], &exchanges()).is_err());
+        assert!(judge_by_scoring(&mut model, &[], &exchanges(), VerdictKind::Correct).is_err());
     }
     // One impossible word leaves no doubt.
     let mut model = Scripted {
@@ -127,8 +139,9 @@ fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
         reasons: vec![String::new()].into(),
         ..Scripted::default()
     };
-    let verdicts = judge_by_scoring(&mut model, &[], &exchanges()[..1]).unwrap();
-    assert_eq!((verdicts[0].correct, verdicts[0].probability), (false, Some(0.0)));
+    let judged = judge_by_scoring(&mut model, &[], &exchanges()[..1], VerdictKind::Correct).unwrap();
+    let verdict = judged.verdicts[0].as_ref().unwrap();
+    assert_eq!((&verdict.said, verdict.probability), (&Said::Correct(false), Some(0.0)));
 }
 
 #[test]
@@ -148,8 +161,9 @@ fn replies_are_read_in_every_way_that_models_write_them() {
         r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c""#,
     ];
     for text in spellings {
-        let found = parse_verdicts(text, &ids);
-        let seen: Vec<_> = found.iter().flatten().map(|v| (v.correct, v.reason.as_deref())).collect();
+        let found = parse_verdicts(text, &ids, VerdictKind::Correct);
+        let seen: Vec<_> =
+            found.iter().flatten().map(|v| (v.said == Said::Correct(true), v.reason.as_deref())).collect();
         assert_eq!(seen, [(true, Some("a")), (false, Some("b")), (true, Some("c"))], "{text}");
     }
 }
@@ -157,13 +171,15 @@ fn replies_are_read_in_every_way_that_models_write_them() {
 #[test]
 fn quotes_within_reasons_are_kept() {
     let text = r#"{'SR': {'correct': true, 'reason': 'it doesn't cite the "old" job'}}"#;
-    let found = parse_verdicts(text, &["SR"]);
+    let found = parse_verdicts(text, &["SR"], VerdictKind::Correct);
     assert_eq!(found[0].as_ref().unwrap().reason.as_deref(), Some("it doesn't cite the \"old\" job"));
 }
 
 #[test]
 fn what_is_not_said_is_missing_and_never_guessed() {
-    let none = |text: &str| assert!(parse_verdicts(text, &["SR"]).iter().all(Option::is_none), "{text}");
+    let none = |text: &str| {
+        assert!(parse_verdicts(text, &["SR"], VerdictKind::Correct).iter().all(Option::is_none), "{text}");
+    };
     none("");
     none("All three are correct.");
     none("{");
@@ -174,9 +190,99 @@ fn what_is_not_said_is_missing_and_never_guessed() {
     none(r#"{"SR": {"reason": "true"}}"#);
     none(&"{\"a\":".repeat(100_000));
     none(&"[".repeat(1_000_000));
-    let found = parse_verdicts(r#"{"SR": {"correct": true}, "PR": "unsure"}"#, &["SR", "PR", "IPA"]);
+    let found = parse_verdicts(
+        r#"{"SR": {"correct": true}, "PR": "unsure"}"#,
+        &["SR", "PR", "IPA"],
+        VerdictKind::Correct,
+    );
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
     assert_eq!(found[0].as_ref().unwrap().reason, None);
+}
+
+#[test]
+fn scores_and_choices_are_read_and_what_is_off_the_scale_is_missing() {
+    let read = |text: &str, kind| parse_verdicts(text, &["q"], kind)[0].as_ref().map(|v| v.said.clone());
+    let score = VerdictKind::Score { most: 5 };
+    for text in [
+        r#"{"q": {"score": 4, "reason": "nearly"}}"#,
+        r#"I think: {"score": "4/5", "reason": "nearly"}"#,
+        r#"{"q": 4.0}"#,
+        r#"{"verdicts": [{"id": "q", "rating": 4}]}"#,
+    ] {
+        assert_eq!(read(text, score), Some(Said::Score(4)), "{text}");
+    }
+    for text in [r#"{"q": 6}"#, r#"{"q": -1}"#, r#"{"q": 3.5}"#, r#"{"q": "good"}"#, r#"{"q": true}"#] {
+        assert_eq!(read(text, score), None, "{text}");
+    }
+    let choice = VerdictKind::Choice { of: &["first", "second"] };
+    assert_eq!(read(r#"{"choice": "Second."}"#, choice), Some(Said::Choice("second".to_owned())));
+    assert_eq!(read(r#"{"q": {"verdict": "first"}}"#, choice), Some(Said::Choice("first".to_owned())));
+    assert_eq!(read(r#"{"q": "third"}"#, choice), None);
+    // Of several probes, each must be named.
+    assert!(parse_verdicts(r#"{"score": 4}"#, &["q", "r"], score).iter().all(Option::is_none));
+}
+
+#[test]
+fn a_judge_by_scoring_weighs_every_word_that_it_may_say() {
+    struct Weigher;
+    impl ChatModel for Weigher {
+        fn name(&self) -> String {
+            "local:weigher".to_owned()
+        }
+        fn reply(&mut self, _: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
+            unreachable!("it is scored")
+        }
+    }
+    impl ScoringModel for Weigher {
+        fn score(&mut self, _: &[Message], _: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError> {
+            Ok((0..choices.len()).map(|i| [-3.0, -1.0, -1.0, -2.0][i]).collect())
+        }
+        fn continue_from(&mut self, _: &[Message], _: &str, _: &str, _: usize) -> Result<String, ChatError> {
+            Ok(String::new())
+        }
+    }
+    let first = |kind| {
+        let judged = judge_by_scoring(&mut Weigher, &[], &exchanges()[..1], kind).unwrap();
+        (judged.verdicts[0].clone().unwrap(), judged.replies)
+    };
+    let (verdict, replies) = first(VerdictKind::Score { most: 3 });
+    // Of equal ones the first; its probability is the softmax of all.
+    assert_eq!(verdict.said, Said::Score(1));
+    let total: f64 = [-3.0_f64, -1.0, -1.0, -2.0].iter().map(|x| x.exp()).sum();
+    assert!((verdict.probability.unwrap() - (-1.0_f64).exp() / total).abs() < 1e-12);
+    assert_eq!(replies, [r#"{"SR": {"score": 1, "reason": ""}}"#]);
+    let (verdict, replies) = first(VerdictKind::Choice { of: &["a", "b"] });
+    assert_eq!(
+        (verdict.said, replies[0].as_str()),
+        (Said::Choice("b".to_owned()), r#"{"SR": {"choice": "b", "reason": ""}}"#)
+    );
+}
+
+#[test]
+fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
+    let (_root, dir) = finished(1);
+    judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
+    let path = dir.join("verdicts.jsonl");
+    let by_digest = std::fs::read_to_string(&path).unwrap();
+    let digest = rubric_digest(&Stale.rubric());
+    assert_eq!(by_digest.matches(&digest).count(), 3);
+    // As version 0.1.0 wrote them: without a digest.
+    let unnamed = by_digest.replace(&format!(r#""rubric":"{digest}","#), "");
+    std::fs::write(&path, &unnamed).unwrap();
+    let summary = judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
+    assert_eq!((summary.skipped, summary.done), (0, 3), "the same judge judges again");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{unnamed}{by_digest}"));
+    // A word of the template, what a call covers and what it returns make another rubric.
+    let other = Rubric { template: "Judge.", ..Stale.rubric() };
+    let by_probe = Rubric { unit: JudgeUnit::Probe, ..Stale.rubric() };
+    let scored = Rubric { verdict: VerdictKind::Score { most: 5 }, ..Stale.rubric() };
+    for rubric in [other, by_probe, scored] {
+        assert_ne!(rubric_digest(&rubric), digest);
+    }
+    let folder = RunFolder::read(&dir).unwrap();
+    assert_eq!(folder.judges(), [("local:scripted", None), ("local:scripted", Some(digest.as_str()))]);
+    let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap();
+    assert_eq!(replies.lines().count(), 1, "of one call the last reply is kept: {replies}");
 }
 
 #[test]
@@ -186,8 +292,12 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
         replies: vec![Ok("I would say so.".to_owned()), Ok(good.to_owned())].into(),
         ..Scripted::default()
     };
-    let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges()).unwrap();
-    assert_eq!(verdicts.iter().map(|v| v.as_ref().unwrap().correct).collect::<Vec<_>>(), [true, true, false]);
+    let verdicts =
+        judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), VerdictKind::Correct).unwrap().verdicts;
+    assert_eq!(
+        verdicts.iter().map(|v| v.as_ref().unwrap().said.clone()).collect::<Vec<_>>(),
+        [true, true, false].map(Said::Correct)
+    );
     // A greedy judge would say the same again: the second call must differ.
     assert_eq!((model.asked[0].len(), model.asked[1].len()), (0, 2));
     assert_eq!(model.asked[1][0].content, "I would say so.");
@@ -196,13 +306,14 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
         replies: vec![Ok(r#"{"SR": true}"#.to_owned()), Ok("What?".to_owned())].into(),
         ..Scripted::default()
     };
-    let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges()).unwrap();
+    let verdicts =
+        judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), VerdictKind::Correct).unwrap().verdicts;
     assert!(verdicts[0].is_ok());
     assert!(verdicts[1].as_ref().unwrap_err().contains("What?"));
 }
 
 fn judge(store: &mut RunStore, model: &mut Scripted) -> Result<Summary, RunError> {
-    run(store, &mut Judge::Scoring(model), &AtomicBool::new(false), false)
+    run(store, &mut Judge::Scoring(model), &Stale.rubric(), &AtomicBool::new(false), false)
 }
 
 #[test]
@@ -234,6 +345,17 @@ fn judging_cut_off_at_any_byte_ends_with_the_same_bytes() {
         judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), whole, "cut at byte {length}");
     }
+    let replies = dir.join("replies.jsonl");
+    let whole = std::fs::read(&replies).unwrap();
+    let verdicts = std::fs::read(&path).unwrap();
+    for length in (0..whole.len()).step_by(7) {
+        // A kill between a reply and its verdicts.
+        std::fs::write(&replies, &whole[..length]).unwrap();
+        std::fs::write(&path, b"").unwrap();
+        judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
+        assert_eq!(std::fs::read(&replies).unwrap(), whole, "cut at byte {length}");
+        assert_eq!(std::fs::read(&path).unwrap(), verdicts);
+    }
 }
 
 #[test]
@@ -253,10 +375,11 @@ fn verdicts_of_two_judges_stand_side_by_side() {
     let reply = r#"{"SR": false, "PR": false, "IPA": false}"#;
     let mut other = Other(Scripted { replies: vec![Ok(reply.to_owned())].into(), ..Scripted::default() });
     let mut by_reply = Judge::Reply { model: &mut other, sampling: GREEDY };
-    run(&mut store, &mut by_reply, &AtomicBool::new(false), false).unwrap();
+    run(&mut store, &mut by_reply, &Stale.rubric(), &AtomicBool::new(false), false).unwrap();
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    assert_eq!(folder.judges(), ["local:scripted", "http://host/v1#m"]);
+    let names: Vec<&str> = folder.judges().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["local:scripted", "http://host/v1#m"]);
     assert_eq!(folder.verdicts.len(), 6);
 }
 
@@ -264,7 +387,7 @@ fn verdicts_of_two_judges_stand_side_by_side() {
 fn missing_answers_cost_no_call_and_become_error_rows() {
     let all = cases(2);
     let root = tempfile::tempdir().unwrap();
-    let plan = Selection::default().plan(&all).unwrap();
+    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     assert_eq!(judge(&mut store, &mut Scripted::default()).unwrap().errors, 6);
     let rows = store.verdicts();
@@ -276,7 +399,8 @@ fn missing_answers_cost_no_call_and_become_error_rows() {
 
 fn by_reply(store: &mut RunStore, replies: Vec<Result<String, String>>) -> Result<Summary, RunError> {
     let mut model = Scripted { replies: replies.into(), ..Scripted::default() };
-    run(store, &mut Judge::Reply { model: &mut model, sampling: GREEDY }, &AtomicBool::new(false), false)
+    let mut judge = Judge::Reply { model: &mut model, sampling: GREEDY };
+    run(store, &mut judge, &Stale.rubric(), &AtomicBool::new(false), false)
 }
 
 #[test]
@@ -308,7 +432,9 @@ fn a_stop_keeps_the_verdicts_so_far() {
     let (_root, dir) = finished(2);
     let mut store = RunStore::open(&dir).unwrap();
     let mut model = Scripted::default();
-    let summary = run(&mut store, &mut Judge::Scoring(&mut model), &AtomicBool::new(true), false).unwrap();
+    let summary =
+        run(&mut store, &mut Judge::Scoring(&mut model), &Stale.rubric(), &AtomicBool::new(true), false)
+            .unwrap();
     assert!(summary.stopped && model.asked.is_empty());
     assert_eq!(judge(&mut store, &mut agreeable(2)).unwrap().done, 6);
 }

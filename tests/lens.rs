@@ -5,13 +5,19 @@ use std::path::Path;
 
 use ndarray::Array4;
 use palimpsest::attention::{AttentionStore, Uniform};
+use palimpsest::benchmarks::Curve;
+use palimpsest::benchmarks::stale::Stale;
 use palimpsest::lens::{
-    Correctness, Curve, Example, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale,
-    Statistic, table,
+    Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale, Statistic,
+    table,
 };
-use palimpsest::prompt::{Span, SpanRole};
+use palimpsest::prompt::Span;
 
 use super::synthetic_run::{self as synthetic, PROBES, Plan};
+
+const NEW_TO_OLD: Curve = Curve::new("new", "old");
+const QUERY_TO_OLD: Curve = Curve::new("query", "old");
+const QUERY_TO_NEW: Curve = Curve::new("query", "new");
 
 fn lens_of(plan: &Plan) -> (tempfile::TempDir, Lens) {
     let dir = tempfile::tempdir().unwrap();
@@ -47,13 +53,13 @@ fn to_span(store: &AttentionStore, row: usize, key: usize) -> Vec<f64> {
 
 /// The same for the key span of a session.
 fn mass(store: &AttentionStore, row: usize, session: usize) -> Option<Vec<f64>> {
-    let key = store.keys.iter().position(|span| span.session() == Some(session))?;
+    let key = store.keys.iter().position(|span| span.segment() == Some(session))?;
     Some(to_span(store, row, key))
 }
 
 /// The mass that attention spread evenly over all visible tokens pays, token by token.
 fn uniform(store: &AttentionStore, row: usize, session: usize) -> f64 {
-    let key = store.keys.iter().find(|span| span.session() == Some(session)).unwrap();
+    let key = store.keys.iter().find(|span| span.segment() == Some(session)).unwrap();
     let rows = store.rows[row].range();
     let count = rows.len() as f64;
     let one = |i: usize| (0..=i).filter(|j| key.range().contains(j)).count() as f64 / (i + 1) as f64;
@@ -92,11 +98,8 @@ fn examples_follow_their_definitions(plan: &Plan) {
                 continue;
             };
             let store = store(dir.path(), case, probe);
-            let curves = [
-                (Curve::NewToOld, NEW_ROW, old),
-                (Curve::QueryToOld, QUERY_ROW, old),
-                (Curve::QueryToNew, QUERY_ROW, new),
-            ];
+            let curves =
+                [(NEW_TO_OLD, NEW_ROW, old), (QUERY_TO_OLD, QUERY_ROW, old), (QUERY_TO_NEW, QUERY_ROW, new)];
             for (curve, row, target) in curves {
                 let what = format!("{id} {probe} {}", curve.key());
                 let signal = mass(&store, row, target).unwrap();
@@ -134,18 +137,14 @@ fn a_dropped_neighbour_leaves_the_baseline_to_the_other_one() {
     // session 0, on the left of case 0's old session 1, was dropped
     let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
     let right = mass(&store(dir.path(), 0, "SR"), QUERY_ROW, 2).unwrap();
-    assert_close(
-        example.curve(Curve::QueryToOld, Part::Noise, Scale::Mass).unwrap(),
-        &right,
-        "right neighbour",
-    );
+    assert_close(example.curve(QUERY_TO_OLD, Part::Noise, Scale::Mass).unwrap(), &right, "right neighbour");
 }
 
 #[test]
 fn a_case_counts_once_in_a_group_over_probes() {
     let plan = Plan::small();
     let (dir, lens) = lens_of(&plan);
-    let series = lens.series(&Group::all(), Statistic::Mean(Curve::QueryToNew, Part::Signal), Scale::Mass);
+    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Part::Signal), Scale::Mass);
     assert_eq!(series.n, plan.cases, "six cases, not eighteen examples");
     let by_case: Vec<Vec<f64>> = (0..plan.cases)
         .map(|case| {
@@ -162,9 +161,9 @@ fn a_case_counts_once_in_a_group_over_probes() {
     assert_close(&ours, &mean(&by_case), "mean over cases of means over probes");
 
     // new to old is the same for every probe of a case, so pooling probes changes nothing but the missing example
-    let pooled = lens.series(&Group::all(), Statistic::Mean(Curve::NewToOld, Part::Signal), Scale::Mass);
+    let pooled = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Signal), Scale::Mass);
     let single = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let single = lens.series(&single, Statistic::Mean(Curve::NewToOld, Part::Signal), Scale::Mass);
+    let single = lens.series(&single, Statistic::Mean(NEW_TO_OLD, Part::Signal), Scale::Mass);
     let values = |s: &palimpsest::lens::Series| s.points.iter().map(|p| p.value.unwrap()).collect::<Vec<_>>();
     assert_close(&values(&pooled), &values(&single), "new to old");
 }
@@ -233,7 +232,7 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
     let path = dir.path().join("attention/case-002-SR.safetensors");
     let mut changed = AttentionStore::load(&path).unwrap();
     let (old, _) = synthetic::evidence(2, plan.sessions);
-    let key = changed.keys.iter().position(|span| span.session() == Some(old)).unwrap();
+    let key = changed.keys.iter().position(|span| span.segment() == Some(old)).unwrap();
     for head in 0..plan.heads {
         changed.mass[[1, head, QUERY_ROW, key]] = 0.0;
     }
@@ -252,7 +251,7 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
 fn bands_are_the_percentiles_of_resampled_means_and_the_seed_fixes_them() {
     let (dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let statistic = Statistic::Mean(Curve::QueryToOld, Part::Signal);
+    let statistic = Statistic::Mean(QUERY_TO_OLD, Part::Signal);
     let series = lens.series(&group, statistic, Scale::Mass);
     assert_eq!(series, lens.series(&group, statistic, Scale::Mass));
     let other = Options { seed: 1, ..Options::default() };
@@ -263,7 +262,7 @@ fn bands_are_the_percentiles_of_resampled_means_and_the_seed_fixes_them() {
         .examples
         .iter()
         .filter(|e| e.probe == "SR")
-        .map(|e| e.curve(Curve::QueryToOld, Part::Signal, Scale::Mass).unwrap()[2])
+        .map(|e| e.curve(QUERY_TO_OLD, Part::Signal, Scale::Mass).unwrap()[2])
         .collect();
     let centre = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / values.len() as f64;
@@ -318,7 +317,7 @@ fn tables_hold_every_series_in_long_format() {
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     let groups = lens.groups().iter().filter(|group| lens.cases(group) > 0).count();
     assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
-    let series = lens.series(&Group::all(), Statistic::Mean(Curve::NewToOld, Part::Noise), Scale::Density);
+    let series = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Noise), Scale::Density);
     let wanted =
         [("probe", "all"), ("type", "all"), ("correctness", "all"), ("scale", "density"), ("layer", "3")];
     let row = rows
@@ -341,7 +340,8 @@ fn the_mean_strip_puts_old_and_new_in_their_places() {
             mass(&store(dir.path(), c, "SR"), QUERY_ROW, synthetic::evidence(c, plan.sessions).0).unwrap()
         })
         .collect();
-    let (_, n, old) = strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::Place::Old).unwrap();
+    let (_, n, old) =
+        strip.cells.iter().find(|cell| cell.0 == palimpsest::lens::strip::Place::Anchor(0)).unwrap();
     assert_eq!(*n, plan.cases);
     assert_close(old.as_ref().unwrap(), &mean(&plain), "old");
 }
@@ -370,10 +370,10 @@ fn what_a_query_pays_to_the_whole_prompt_is_1_at_every_layer() {
     let (dir, lens) = lens_of(&Plan::hybrid());
     for example in lens.examples.iter().filter(|e| e.case == "case-003") {
         let store = store(dir.path(), 3, &example.probe);
-        let outside = (0..store.keys.len()).filter(|k| store.keys[*k].session().is_none());
+        let outside = (0..store.keys.len()).filter(|k| store.keys[*k].segment().is_none());
         let outside: Vec<Vec<f64>> = outside.map(|key| to_span(&store, QUERY_ROW, key)).collect();
         for layer in 0..8 {
-            let sessions: f64 = example.sessions.iter().map(|s| s.mass[layer]).sum();
+            let sessions: f64 = example.segments.iter().map(|s| s.mass[layer]).sum();
             let rest: f64 = outside.iter().map(|span| span[layer]).sum();
             assert!((sessions + rest - 1.0).abs() < 1e-6, "layer {layer}: {sessions} + {rest}");
             assert!(sessions > 0.0);
@@ -388,7 +388,7 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
     let signed = |case: usize, probe: &str| -> Vec<Option<f64>> {
         let store = store(dir.path(), case, probe);
         let (old, _) = synthetic::evidence(case, plan.sessions);
-        let key = store.keys.iter().position(|span| span.session() == Some(old)).unwrap();
+        let key = store.keys.iter().position(|span| span.segment() == Some(old)).unwrap();
         let delta = store.delta.as_ref().unwrap();
         let at = |layer: usize| {
             let place = delta.layers.iter().position(|l| *l == layer)?;
@@ -401,9 +401,9 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
         (a, b) => a == b,
     };
     let example = lens.examples.iter().find(|e| e.case == "case-002" && e.probe == "IPA").unwrap();
-    let ours = example.signed(Curve::QueryToOld, Part::Signal).unwrap();
+    let ours = example.signed(QUERY_TO_OLD, Part::Signal).unwrap();
     let (old, _) = synthetic::evidence(2, plan.sessions);
-    let session = example.sessions.iter().find(|s| s.index == old).unwrap();
+    let session = example.segments.iter().find(|s| s.index == old).unwrap();
     for (layer, plain) in signed(2, "IPA").into_iter().enumerate() {
         assert!(close(ours[layer], plain), "layer {layer}: {:?} is not {plain:?}", ours[layer]);
         assert_eq!(session.signed[layer], ours[layer]);
@@ -411,7 +411,7 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
     }
 
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let statistic = Statistic::Mean(Curve::QueryToOld, Part::Signal);
+    let statistic = Statistic::Mean(QUERY_TO_OLD, Part::Signal);
     let by_case: Vec<_> = (0..plan.cases).map(|case| signed(case, "SR")).collect();
     for point in lens.series(&group, statistic, Scale::Mass).points {
         let at: Option<Vec<f64>> = by_case.iter().map(|layers| layers[point.layer.index]).collect();
@@ -421,13 +421,13 @@ fn signed_sums_stand_beside_the_curves_of_linear_layers() {
     let density = lens.series(&group, statistic, Scale::Density);
     assert!(density.points.iter().all(|point| point.signed.is_none()));
     let (_dir, softmax) = lens_of(&Plan::small());
-    assert_eq!(softmax.examples[0].signed(Curve::QueryToOld, Part::Signal), None);
+    assert_eq!(softmax.examples[0].signed(QUERY_TO_OLD, Part::Signal), None);
 }
 
 #[test]
 fn a_mean_over_layers_is_over_one_kind() {
     let (_dir, lens) = lens_of(&Plan::hybrid());
-    let series = lens.series(&Group::all(), Statistic::Mean(Curve::QueryToNew, Part::Signal), Scale::Mass);
+    let series = lens.series(&Group::all(), Statistic::Mean(QUERY_TO_NEW, Part::Signal), Scale::Mass);
     let at = |layer: usize| series.points[layer].value.unwrap();
     let softmax = (at(3) + at(7)) / 2.0;
     let linear = (at(0) + at(1) + at(2) + at(4) + at(5) + at(6)) / 6.0;
@@ -435,7 +435,7 @@ fn a_mean_over_layers_is_over_one_kind() {
     assert!((series.mean_over(LayerKind::Linear).unwrap() - linear).abs() < 1e-12);
     assert!((softmax - linear).abs() > 0.01, "planted apart");
     let example = &lens.examples[0];
-    let session = &example.sessions[0];
+    let session = &example.segments[0];
     let plain = (session.mass[3] + session.mass[7]) / 2.0;
     assert!((example.mean_over(LayerKind::Softmax, session).unwrap() - plain).abs() < 1e-12);
     let (_dir, lens) = lens_of(&Plan::linear());
@@ -520,10 +520,10 @@ fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
 #[test]
 fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
     let keys = [
-        Span::new("session[0]", 0..4).with_role(SpanRole::Old),
+        Span::new("session[0]", 0..4).with_role("old"),
         Span::new("session[2]", 4..6),
-        Span::new("session[3]", 6..8).with_role(SpanRole::New),
-        Span::new("query", 8..10).with_role(SpanRole::Query),
+        Span::new("session[3]", 6..8).with_role("new"),
+        Span::new("query", 8..10).with_role("query"),
     ];
     let rows = vec![keys[3].clone()];
     // Rows 8 and 9 see all before them at layer 0; at layer 1 they see 5..9 and 6..10.
@@ -548,28 +548,29 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
         tokens: vec![0; 10],
         generated: Vec::new(),
         case: "case".to_owned(),
+        condition: String::new(),
         probe: "SR".to_owned(),
         model: "tiny".to_owned(),
         dtype: "f32".to_owned(),
     };
-    let example = Example::measure(Path::new("a.safetensors"), &store).unwrap();
+    let example = Example::measure(Path::new("a.safetensors"), &store, &Stale).unwrap();
     let kinds: Vec<LayerKind> = example.layers.iter().map(|layer| layer.kind).collect();
     assert_eq!(kinds, [LayerKind::Softmax, LayerKind::Windowed]);
     let of = |curve, scale| example.curve(curve, Part::Signal, scale).unwrap().to_vec();
-    let new = of(Curve::QueryToNew, Scale::Density);
+    let new = of(QUERY_TO_NEW, Scale::Density);
     assert!((new[0] - 2.0).abs() < 1e-6 && (new[1] - 0.5).abs() < 1e-6, "{new:?}");
-    let old = of(Curve::QueryToOld, Scale::Density);
+    let old = of(QUERY_TO_OLD, Scale::Density);
     assert!((old[0] - 0.5).abs() < 1e-6 && old[1].is_nan(), "{old:?}");
-    let ratio = example.ratio(Scale::Density).unwrap();
+    let ratio = example.ratio((QUERY_TO_NEW, QUERY_TO_OLD), Scale::Density).unwrap();
     assert!((ratio[0].unwrap() - 4.0).abs() < 1e-5 && ratio[1].is_none(), "{ratio:?}");
-    let session = &example.sessions[1];
+    let session = &example.segments[1];
     assert_eq!(example.mean_over(LayerKind::Softmax, session), Some(session.mass[0]));
     assert_eq!(example.mean_over(LayerKind::Windowed, session), Some(session.mass[1]));
 
     // A file of version 0.1.0 does not say what the windows are: every layer counts as seeing the whole prompt.
     let before = AttentionStore { uniform: None, ..store };
-    let example = Example::measure(Path::new("a.safetensors"), &before).unwrap();
+    let example = Example::measure(Path::new("a.safetensors"), &before, &Stale).unwrap();
     assert!(example.layers.iter().all(|layer| layer.kind == LayerKind::Softmax));
-    let new = example.curve(Curve::QueryToNew, Part::Signal, Scale::Density).unwrap();
+    let new = example.curve(QUERY_TO_NEW, Part::Signal, Scale::Density).unwrap();
     assert!((new[1] - 0.25 / share(0, 2)).abs() < 1e-6, "{new:?}");
 }

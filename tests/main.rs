@@ -20,3 +20,4 @@ mod real_model;
 mod speed;
 mod statistics;
 mod synthetic_run;
+mod toy;

@@ -7,7 +7,8 @@ mod tokenizer;
 mod vocabularies;
 
 use jiff::civil::date;
-use palimpsest::data::{Evidence, EvidenceRole, History, Probe, ProbeForm, Role, Session, Turn};
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::data::{Evidence, History, Probe, Segment, Turn};
 use palimpsest::prompt::{ChatTemplate, GgufTokenizer, PromptBuilder, Templates, Tokenizer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
@@ -75,22 +76,20 @@ fn tokenizer(pre: &str) -> Tokenizer {
 
 fn builder(chat_template: &str, bos: Option<&str>) -> PromptBuilder {
     let chat = ChatTemplate::new("test", chat_template, bos, None).unwrap();
-    PromptBuilder::new(Templates::load(None).unwrap(), chat)
+    PromptBuilder::new(Templates::load(&Stale, None).unwrap(), chat)
 }
 
 /// Sessions that alternate user and assistant, with indices 0, 2, 4, ... as after truncation.
 fn history(contents: &[&[&str]]) -> History {
-    let sessions = contents.iter().enumerate().map(|(place, turns)| Session {
+    let sessions = contents.iter().enumerate().map(|(place, turns)| Segment {
+        kind: "session".to_owned(),
         index: place * 2,
-        time: date(2024, 5, 1 + i8::try_from(place).unwrap()).at(9, 30, 0, 0),
+        time: Some(date(2024, 5, 1 + i8::try_from(place).unwrap()).at(9, 30, 0, 0)),
         turns: (turns.iter().enumerate())
-            .map(|(turn, content)| Turn {
-                role: if turn % 2 == 0 { Role::User } else { Role::Assistant },
-                content: (*content).to_owned(),
-            })
+            .map(|(turn, content)| Turn::new(if turn % 2 == 0 { "user" } else { "assistant" }, *content))
             .collect(),
     });
-    History { sessions: sessions.collect(), query_time: None }
+    History { segments: sessions.collect(), query_time: None }
 }
 
 fn cycling() -> History {
@@ -102,9 +101,10 @@ fn cycling() -> History {
 }
 
 fn evidence() -> Vec<Evidence> {
-    vec![Evidence { role: EvidenceRole::Old, session: 0 }, Evidence { role: EvidenceRole::New, session: 4 }]
+    vec![Evidence::segment("old", 0), Evidence::segment("new", 4)]
 }
 
-fn probe(form: ProbeForm, query: &str) -> Probe {
-    Probe { id: "P".to_owned(), form, query: query.to_owned() }
+fn probe(form: &str, query: &str) -> Probe {
+    let (id, form, query) = ("P".to_owned(), form.to_owned(), query.to_owned());
+    Probe { id, form, query, ..Probe::default() }
 }

@@ -8,14 +8,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
 use palimpsest::attention::{AttentionStore, MassObserver, Masses};
+use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::sample::cases;
+use palimpsest::benchmarks::{Benchmark, VerdictKind, row_roles};
 use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
-use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
-use palimpsest::judge::{Exchange, judge_by_scoring, judge_prompt};
+use palimpsest::judge::{Exchange, Said, judge_by_scoring, judge_prompt};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
 use palimpsest::run::fit::fit;
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
-use palimpsest::run::plan::{JudgeNotes, PlannedCase};
+use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use serde::Deserialize;
 
@@ -43,7 +46,7 @@ fn model() -> Option<MutexGuard<'static, LocalModel>> {
 }
 
 fn builder(model: &LocalModel) -> PromptBuilder {
-    PromptBuilder::new(Templates::load(None).unwrap(), model.template().clone())
+    PromptBuilder::new(Templates::load(&Stale, None).unwrap(), model.template().clone())
 }
 
 fn sample() -> Vec<Case> {
@@ -134,7 +137,7 @@ fn every_session_span_of_every_case_decodes_to_its_session_and_spans_tile() {
                 reached = span.end;
             }
             assert_eq!(reached, tokens.tokens.len(), "{place}");
-            for session in &case.history.sessions {
+            for session in &case.history.segments {
                 let label = format!("session[{}]", session.index);
                 let text = prompt.spans.iter().find(|span| span.label == label).unwrap();
                 let text = &prompt.text[text.start..text.end];
@@ -158,15 +161,15 @@ fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
     for case in &sample() {
         for budget in [2200, 3000] {
             let fitted = fit(&builder, model.tokenizer(), case, budget, 0).unwrap();
-            let protected = |index: usize| case.evidence.iter().any(|e| e.session.abs_diff(index) <= 1);
+            let protected = |index: usize| case.evidence.iter().any(|e| e.place.segment.abs_diff(index) <= 1);
             assert!(!fitted.dropped.iter().any(|&index| protected(index)), "{}", case.id);
             truncated += usize::from(!fitted.dropped.is_empty());
-            let kept: Vec<usize> = fitted.history.sessions.iter().map(|s| s.index).collect();
+            let kept: Vec<usize> = fitted.history.segments.iter().map(|s| s.index).collect();
             let all: HashSet<usize> = kept.iter().chain(&fitted.dropped).copied().collect();
-            assert_eq!(all.len(), case.history.sessions.len(), "every session is kept or dropped");
-            for (_, prompt) in &fitted.prompts {
+            assert_eq!(all.len(), case.history.segments.len(), "every session is kept or dropped");
+            for prompt in &fitted.prompts {
                 assert!(prompt.tokens.len() <= budget, "{}: {} tokens", case.id, prompt.tokens.len());
-                let shown: Vec<usize> = prompt.spans.iter().filter_map(Span::session).collect();
+                let shown: Vec<usize> = prompt.spans.iter().filter_map(Span::segment).collect();
                 assert_eq!(shown, kept, "{}", case.id);
             }
         }
@@ -192,7 +195,7 @@ fn ask(
     };
     change(&mut options);
     let stop = AtomicBool::new(false);
-    let mut subject = LocalSubject::new(model, builder, options, &stop);
+    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop);
     let mut outcomes = Vec::new();
     subject
         .answer_case(case, &plain(probes), &palimpsest::progress::Status::silent(), &mut |_, outcome| {
@@ -222,7 +225,7 @@ fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and
         for outcome in &observed {
             let length = outcome.prompt_tokens.unwrap();
             assert!((CONTEXT - NEW_TOKENS - 400..=CONTEXT - NEW_TOKENS).contains(&length), "{length} tokens");
-            assert!(!outcome.dropped_sessions.is_empty());
+            assert!(!outcome.dropped.is_empty());
             check_store(store(outcome), length);
         }
         // 1. Without the observer, all probes on one prefix.
@@ -247,7 +250,7 @@ fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and
 fn check_store(store: &AttentionStore, length: usize) {
     assert_eq!(store.tokens.len(), length);
     let labels: Vec<&str> = store.rows.iter().map(|row| row.label.as_str()).collect();
-    assert!(store.rows[0].session().is_some());
+    assert!(store.rows[0].segment().is_some());
     assert_eq!(labels[1..], ["query", "last", "answer"]);
     assert_eq!((store.layers.len(), store.mass.dim().1), (30, 9));
     let sums = store.mass.sum_axis(ndarray::Axis(3)); // (layers, heads, rows)
@@ -265,11 +268,11 @@ fn check_store(store: &AttentionStore, length: usize) {
 fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherwise() {
     let Some(mut model) = model() else { return };
     // A short history, of which nothing is dropped.
-    let case = &cases(SampleSpec { sessions: 5, seed: 3 }).unwrap()[4];
+    let case = &cases(SampleSpec { segments: Some(5), seed: 3 }).unwrap()[4];
     let all: Vec<&Probe> = case.probes.iter().collect();
     let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
     let together = ask(&mut model, case, &all, hot);
-    assert!(together[0].dropped_sessions.is_empty());
+    assert!(together[0].dropped.is_empty());
     for nth in [2, 0] {
         let alone = ask(&mut model, case, &all[nth..=nth], hot);
         assert_eq!(said(&alone), said(&together[nth..=nth]));
@@ -292,30 +295,30 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
         labels: case.labels.clone(),
         probes: Vec::new(),
         evidence: Vec::new(),
-        judge: JudgeNotes {
-            old: case.judge.old.clone(),
-            new: case.judge.new.clone(),
-            explanation: case.judge.explanation.clone(),
-        },
+        judge: case.judge.notes.clone(),
     };
     let answers = ["I do not know.", "It has changed.", ""];
     let exchanges: Vec<Exchange> = (case.probes.iter().zip(answers))
-        .map(|(probe, answer)| Exchange {
-            id: probe.id.clone(),
-            query: probe.query.clone(),
-            answer: Some(answer.to_owned()),
+        .map(|(probe, answer)| {
+            let (id, query) = (probe.id.clone(), probe.query.clone());
+            Exchange {
+                probe: PlannedProbe { id, query, ..PlannedProbe::default() },
+                answer: Some(answer.to_owned()),
+            }
         })
         .collect();
-    let content = judge_prompt(&planned, &exchanges).unwrap();
+    let content = judge_prompt(&Stale.rubric(), &planned, &exchanges).unwrap();
     let messages = [Message { role: MessageRole::User, content }];
-    let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges).unwrap();
+    let kind = VerdictKind::Correct;
+    let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, kind).unwrap().verdicts;
     let (first, second) = (judge(), judge());
     assert_eq!(first.len(), 3);
     for (a, b) in first.iter().zip(&second) {
-        assert_eq!((a.correct, &a.reason), (b.correct, &b.reason));
+        let (a, b) = (a.as_ref().unwrap(), b.as_ref().unwrap());
+        assert_eq!((&a.said, &a.reason), (&b.said, &b.reason));
         let (p, q) = (a.probability.unwrap(), b.probability.unwrap());
         assert!(p > 0.0 && p < 1.0 && (p - q).abs() < 1e-5, "{p} and {q}");
-        assert_eq!(a.correct, p > 0.5);
+        assert_eq!(a.said, Said::Correct(p > 0.5));
     }
 }
 

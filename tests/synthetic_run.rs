@@ -7,7 +7,7 @@ use std::path::Path;
 use ndarray::Array4;
 use palimpsest::attention::{AttentionStore, DeltaMasses};
 use palimpsest::chat::StopReason;
-use palimpsest::prompt::{Span, SpanRole};
+use palimpsest::prompt::Span;
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use rand::{RngExt, SeedableRng};
@@ -134,12 +134,11 @@ pub fn write(dir: &Path, plan: &Plan) {
             let verdict = VerdictRow {
                 case: id.clone(),
                 probe: probe.to_owned(),
-                condition: String::new(),
                 judge: JUDGE.to_owned(),
                 correct: Some(correct(case, probe)),
                 probability: Some(0.73),
                 reason: Some("The answer follows the later session.".to_owned()),
-                error: None,
+                ..VerdictRow::default()
             };
             verdicts += &line(&serde_json::to_value(&verdict).unwrap());
         }
@@ -184,17 +183,17 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
         let len = 8 + (index * 5 + case * 3) % 13;
         let span = Span::new(format!("session[{index}]"), at..at + len);
         keys.push(match index {
-            i if i == old => span.with_role(SpanRole::Old),
-            i if i == new => span.with_role(SpanRole::New),
+            i if i == old => span.with_role("old"),
+            i if i == new => span.with_role("new"),
             _ => span,
         });
         at += len;
     }
-    keys.push(Span::new("query", at..at + 7).with_role(SpanRole::Query));
+    keys.push(Span::new("query", at..at + 7).with_role("query"));
     keys.push(Span::new("template", at + 7..at + 10));
     let tokens: Vec<u32> = (0..at as u32 + 10).collect();
     let query = keys[keys.len() - 2].clone();
-    let of_new = keys.iter().find(|s| s.role == Some(SpanRole::New)).unwrap().clone();
+    let of_new = keys.iter().find(|s| s.is("new")).unwrap().clone();
     let rows = vec![of_new, query];
     let (layers, linear): (Vec<usize>, Vec<usize>) = (0..plan.layers).partition(|&l| plan.is_softmax(l));
     // a model without softmax layers has no heads of that kind either
@@ -215,17 +214,17 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
                 for key in &keys {
                     let jitter =
                         if of_query { rng.random_range(0.4..1.6) } else { shared.random_range(0.4..1.6) };
-                    let weight = match (key.session(), key.role) {
+                    let weight = match (key.segment(), key.role.as_deref()) {
                         _ if key.start > row.start => 0.0,
                         // a gated delta rule has forgotten the first token
                         (None, _) if key.label == "bos" && at_linear.is_ok() => 0.1,
                         (None, _) if key.label == "bos" => 6.0,
                         (None, _) => 0.8,
-                        (_, Some(SpanRole::New)) if of_query => {
+                        (_, Some("new")) if of_query => {
                             0.05 + bump * if correct(case, probe) { 2.2 } else { 0.9 }
                         }
-                        (_, Some(SpanRole::Old)) if of_query => 0.05 + bump * 0.8,
-                        (_, Some(SpanRole::Old)) => 0.05 + bump * 0.06,
+                        (_, Some("old")) if of_query => 0.05 + bump * 0.8,
+                        (_, Some("old")) => 0.05 + bump * 0.06,
                         _ => 0.04 + depth * 0.03,
                     };
                     weights.push(weight * jitter);
@@ -257,6 +256,7 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
         generated: Vec::new(),
         case: format!("case-{case:03}"),
         probe: probe.to_owned(),
+        condition: String::new(),
         model: "smollm2-135m".to_owned(),
         dtype: "f32".to_owned(),
     }

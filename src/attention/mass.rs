@@ -205,31 +205,30 @@ impl MassObserver {
     }
 
     /// An observer of another prompt that shares its first `shared` tokens with this one's, and takes over what was
-    /// measured there. None of `rows` may begin before `shared` and end after it, and key spans that begin before
-    /// `shared` must be the same in both; returns `None` where that does not hold. Where a model has linear-attention
-    /// layers, this observer must have been made with [`MassObserver::keeping`] for the fork to have rows after `shared`.
+    /// measured there. The other's rows that begin before `shared` must end there and be among this one's, and the borders of its
+    /// key spans before `shared` must be among this one's borders; returns `None` where that does not hold. Where a model has
+    /// linear-attention layers, this observer must have been made with [`MassObserver::keeping`] for the fork to have rows after
+    /// `shared`.
     #[must_use]
     pub fn fork(&self, other: &MassObserver, shared: usize) -> Option<MassObserver> {
         let mut fork = other.clone();
-        let measured = |rows: &[Span]| rows.iter().filter(|s| s.start < shared).cloned().collect::<Vec<_>>();
+        let place = |row: &Span| self.rows.iter().position(|s| s.range() == row.range());
+        let measured = |row: &Span| row.start >= shared || (row.end <= shared && place(row).is_some());
         // What begins after the border may differ, in number too: no row before it sees that far.
-        let before = |keys: &[Span]| {
-            let begun = keys.iter().filter(|s| s.start < shared);
-            begun.map(|s| (s.start, s.end.min(shared))).collect::<Vec<_>>()
-        };
-        let straddles = fork.rows.iter().any(|s| s.start < shared && s.end > shared);
-        if straddles
-            || measured(&self.rows) != measured(&fork.rows)
-            || before(&self.keys) != before(&fork.keys)
-        {
+        let known = |border: &usize| *border >= shared || self.bounds.binary_search(border).is_ok();
+        if !fork.rows.iter().all(measured) || !fork.bounds.iter().all(known) {
             return None;
         }
+        // Sums are by segment, so both count the same segments up to there.
+        fork.bounds.extend(self.bounds.iter().filter(|border| **border < shared));
+        fork.bounds.sort_unstable();
+        fork.bounds.dedup();
         // The rows that were measured, under the numbers that they have in the fork.
         let rows_before = |rows: &BTreeMap<usize, Tensor>, columns: usize| {
             let ended = fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared);
             let mut taken = BTreeMap::new();
             for (to, row) in ended {
-                if let Some(sums) = rows.get(&self.rows.iter().position(|s| s == row)?) {
+                if let Some(sums) = rows.get(&place(row)?) {
                     taken.insert(to, with_columns(sums, columns).ok()?);
                 }
             }

@@ -16,8 +16,8 @@ use crate::prompt::Span;
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionStore {
     /// f32 `[layers, heads, row spans, key spans]`: mean over the row span's tokens of the sum of post-softmax weights
-    /// over the key span (STALE, appendix E.4). Key spans tile the prompt, so the masses of a row sum to 1, less the
-    /// share of the sinks where a model has attention sinks.
+    /// over the key span (STALE, appendix E.4). Key spans tile the prompt, but for those that are overlays, so the masses of a
+    /// row over the others sum to 1, less the share of the sinks where a model has attention sinks.
     pub mass: Array4<f32>,
     /// f32 `[layers, heads, row spans]`: the sinks' share, for models with attention sinks.
     pub sink: Option<Array3<f32>>,
@@ -40,6 +40,8 @@ pub struct AttentionStore {
     pub case: String,
     /// The probe's id.
     pub probe: String,
+    /// The condition's name; empty for the plain one.
+    pub condition: String,
     /// The model's name.
     pub model: String,
     /// The dtype that the model ran in.
@@ -188,6 +190,9 @@ impl AttentionStore {
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),
         ];
+        if !self.condition.is_empty() {
+            metadata.push(("condition", self.condition.clone()));
+        }
         if let Some(uniform) = &self.uniform {
             metadata.push(uniform.metadata());
         }
@@ -339,6 +344,7 @@ impl AttentionStore {
             generated,
             case: text("case")?,
             probe: text("probe")?,
+            condition: metadata.get("condition").cloned().unwrap_or_default(),
             model: text("model")?,
             dtype: text("dtype")?,
         })

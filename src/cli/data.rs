@@ -6,11 +6,11 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use indicatif::ProgressBar;
 
+use crate::benchmarks::dataset::{Checked, Dataset, check_file};
+use crate::benchmarks::reading::Report;
+use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::chat::TextSide;
 use crate::data::Case;
-use crate::data::dataset::{Dataset, check_file};
-use crate::data::sample::{self, SampleSpec};
-use crate::data::stale::{PUBLISHED_SHA256, Report, write_stale};
 use crate::data::stats::{SplitStats, measure};
 use crate::ground::files::write_atomically;
 use crate::ground::table::aligned;
@@ -34,13 +34,13 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check a STALE file: every problem is counted, the first 20 are listed, and the exit code is 1 if there is one.
+    /// Check a benchmark file: every problem is counted, the first 20 are listed, and the exit code is 1 if there is one.
     #[command(after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json")]
     Check {
-        /// The STALE file.
+        /// The file; which benchmark's it is shows in its content.
         file: PathBuf,
     },
-    /// Write the built-in sample as a STALE file.
+    /// Write the built-in sample as a file.
     #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
     Sample {
         /// Sessions of each case, 2 to 10,000.
@@ -56,7 +56,7 @@ enum Action {
     /// Count sessions, turns and tokens by split (table 5 of the STALE paper).
     #[command(after_help = "Examples:\n  palimpsest data stats T1_T2_400_FULL.json --model smollm2-135m")]
     Stats {
-        /// A STALE file, or the word `sample` for the built-in sample.
+        /// A benchmark file, or the word `sample` for the built-in sample.
         data: PathBuf,
         /// The model whose tokeniser and chat template to use: a name of `model list`, a folder, or a .gguf file.
         #[arg(long)]
@@ -71,17 +71,20 @@ enum Action {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Check { file } => check(&file),
-        Action::Sample { sessions, seed, out } => write_sample(SampleSpec { sessions, seed }, out.as_deref()),
+        Action::Sample { sessions, seed, out } => {
+            write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
+        }
         Action::Stats { data, model, json } => stats(&data, &model, json),
     }
 }
 
 fn check(file: &Path) -> anyhow::Result<()> {
     let bar = reading_bar(file);
-    let (report, digest) = check_file(file, |piece| bar.inc(piece.len() as u64))?;
+    let Checked { benchmark, report, digest } = check_file(file, |piece| bar.inc(piece.len() as u64))?;
     bar.finish_and_clear();
     if report.is_sound() {
-        let published = if digest == PUBLISHED_SHA256 { " (the published T1_T2_400_FULL.json)" } else { "" };
+        let published = benchmark.published(&digest);
+        let published = published.map(|name| format!(" (the published {name})")).unwrap_or_default();
         super::say(format_args!(
             "{}: {}, no problems, SHA-256 {digest}{published}",
             file.display(),
@@ -98,7 +101,8 @@ fn check(file: &Path) -> anyhow::Result<()> {
         let sound: usize = report.splits.values().sum();
         lines.push(format!("nothing behind this place was checked ({sound} sound rows before it)"));
     }
-    bail!("{} is not a sound STALE file\n  {}", file.display(), lines.join("\n  "))
+    let title = benchmark.title();
+    bail!("{} is not a sound {title} file\n  {}", file.display(), lines.join("\n  "))
 }
 
 /// `400 rows (T1 200, T2 200)`.
@@ -108,35 +112,31 @@ fn counts(report: &Report) -> String {
 }
 
 fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
-    let cases = sample::cases(spec)?;
-    let mut text = Vec::new();
-    write_stale(&mut text, &cases)?;
+    let benchmark: &dyn Benchmark = ALL[0];
+    let text = benchmark.sample(spec)?;
     let Some(path) = out else {
         return super::write_out(&text);
     };
     write_atomically(path, &text).with_context(|| {
         format!("cannot write {}; name a file in a folder that exists and can be written to", path.display())
     })?;
-    super::say(format_args!(
-        "wrote {}: {} cases of {} sessions, seed {}",
-        path.display(),
-        cases.len(),
-        spec.sessions,
-        spec.seed
-    ))
+    let cases = benchmark.read(Box::new(text.as_slice())).count();
+    let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment())).unwrap_or_default();
+    super::say(format_args!("wrote {}: {cases} cases{segments}, seed {}", path.display(), spec.seed))
 }
 
 fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
-    let shown = shown_to(model)?;
     let bar = reading_bar(data);
     let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
     bar.finish_and_clear();
+    let shown = shown_to(model, dataset.benchmark())?;
     let bar = bar_of(dataset.bytes());
     let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
     let cases = cases.map(|case| case.map_err(anyhow::Error::from));
-    let rows = measure(cases, &shown.format, &shown.count).with_context(|| {
-        format!("{}; `palimpsest data check` lists all problems of a file", data.display())
-    })?;
+    let rows =
+        measure(cases, dataset.benchmark().split(), &shown.format, &shown.count).with_context(|| {
+            format!("{}; `palimpsest data check` lists all problems of a file", data.display())
+        })?;
     bar.finish_and_clear();
     if json {
         return super::say(serde_json::to_string_pretty(&rows)?);
@@ -160,10 +160,10 @@ struct Shown {
 type Shows<From, To> = dyn Fn(&From) -> anyhow::Result<To>;
 
 /// The case's first prompt by the model's chat template, and the model's tokeniser.
-fn shown_to(model: &str) -> anyhow::Result<Shown> {
+fn shown_to(model: &str, benchmark: &dyn Benchmark) -> anyhow::Result<Shown> {
     let files = ModelStore::open()?.resolve(model)?;
     let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
-    let builder = PromptBuilder::new(Templates::load(None)?, template);
+    let builder = PromptBuilder::new(Templates::load(benchmark, None)?, template);
     Ok(Shown {
         format: Box::new(move |case| {
             let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::benchmarks::stale::exchange::format;
 use crate::ground::files::write_atomically;
-use crate::run::exchange::export_stale;
+use crate::run::exchange::export;
 use crate::run::store::RunFolder;
 
 const EXAMPLES: &str = "\
@@ -34,7 +35,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { stale, condition, out, partial } = args;
     let folder = RunFolder::read(&stale)?.condition(&condition)?;
-    let answers = export_stale(&folder, partial)?;
+    let answers = format(export(&folder, partial)?);
     let text = serde_json::to_string_pretty(&answers)? + "\n";
     match out {
         Some(path) => {

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::benchmarks::SampleSpec;
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::stale::exchange::parse;
 use crate::data::Case;
-use crate::data::dataset::Dataset;
-use crate::data::sample::SampleSpec;
-use crate::run::exchange::{Import, import_stale};
+use crate::run::exchange::{Import, import};
 use crate::run::header::Named;
 
 const EXAMPLES: &str = "\
@@ -39,25 +40,17 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { stale, data, out, model_name, partial } = args;
     let text = std::fs::read(&stale).with_context(|| format!("cannot read {}", stale.display()))?;
-    let (dataset, cases) = open_dataset(&data)?;
-    let import = Import { dataset, cases: &cases, model: model_name, partial };
-    let answers =
-        import_stale(&out, &text, &import).with_context(|| format!("importing {}", stale.display()))?;
+    let opened = Dataset::open(&data, SampleSpec::default(), |_| ())?;
+    let dataset = Named { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
+    let cases: Vec<Case> = super::cases(&opened)?.collect::<Result<_, _>>()?;
+    let job = Import { benchmark: opened.benchmark(), dataset, cases: &cases, model: model_name, partial };
+    let importing = || format!("importing {}", stale.display());
+    let entries = parse(&text).with_context(importing)?;
+    let answers = import(&out, &text, &entries, &job).with_context(importing)?;
     super::say(format_args!(
         "{}: {answers} answers; judge them with `palimpsest judge {}`",
         out.display(),
         out.display()
     ))?;
     Ok(())
-}
-
-/// The benchmark file's name and digest, and its cases; the first row that is not sound is an error.
-fn open_dataset(data: &str) -> anyhow::Result<(Named, Vec<Case>)> {
-    let dataset = Dataset::open(data, SampleSpec::default(), |_| ())?;
-    let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
-    let cases = dataset
-        .cases()?
-        .collect::<Result<Vec<Case>, _>>()
-        .with_context(|| format!("{data}; `palimpsest data check` lists all problems of a file"))?;
-    Ok((named, cases))
 }

@@ -110,6 +110,7 @@ pub(super) fn judge_folder(
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
+    let rubric = super::benchmark_of(dir, store.header())?.rubric();
     let stop = stop_on_interrupt()?;
     Ok(match named {
         Named::Local(name) => {
@@ -120,7 +121,7 @@ pub(super) fn judge_folder(
                 ..LocalOptions::default()
             };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-            judge_run(&mut store, &mut Judge::Scoring(&mut model), &stop, true)?
+            judge_run(&mut store, &mut Judge::Scoring(&mut model), &rubric, &stop, true)?
         }
         Named::Endpoint(address) => {
             let patience =
@@ -128,7 +129,7 @@ pub(super) fn judge_folder(
             let mut model = Endpoint::from_address(address, patience)?;
             model.check_reachable()?;
             let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
-            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &stop, true)?
+            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &rubric, &stop, true)?
         }
     })
 }

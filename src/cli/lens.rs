@@ -103,10 +103,11 @@ fn summary(lens: &Lens) -> String {
                  same"
             ),
         });
-        let head = Curve::ALL.map(|curve| format!("{:>17}", curve.label()));
-        line(format!("{:<26}{:>5}{}{:>9}", "group", "n", head.concat(), "new/old"));
+        let head: String = lens.curves.iter().map(|curve| format!("{:>17}", curve.label())).collect();
+        let ratio = lens.ratio.map(|(over, under)| format!("{:>9}", format!("{}/{}", over.to, under.to)));
+        line(format!("{:<26}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
         for group in &groups {
-            line(group.row(kind));
+            line(group.row(lens, kind));
         }
     }
     line(String::new());
@@ -118,29 +119,35 @@ struct Measured {
     group: Group,
     n: usize,
     /// By curve: the signal and its noise baseline.
-    curves: [(Series, Series); 3],
-    ratio: Series,
+    curves: Vec<(Series, Series)>,
+    ratio: Option<Series>,
 }
 
 impl Measured {
     fn of(lens: &Lens, group: Group) -> Self {
         let of = |statistic| lens.series(&group, statistic, Scale::Mass);
-        let curves = Curve::ALL
-            .map(|curve| (of(Statistic::Mean(curve, Part::Signal)), of(Statistic::Mean(curve, Part::Noise))));
-        let ratio = of(Statistic::RatioOfMeans);
+        let both = |curve: &Curve| {
+            (of(Statistic::Mean(*curve, Part::Signal)), of(Statistic::Mean(*curve, Part::Noise)))
+        };
+        let curves = lens.curves.iter().map(both).collect();
+        let ratio = lens.ratio.map(|_| of(Statistic::RatioOfMeans));
         Measured { n: lens.cases(&group), curves, ratio, group }
     }
 
     /// The line of the table of one kind of layers.
-    fn row(&self, kind: LayerKind) -> String {
+    fn row(&self, lens: &Lens, kind: LayerKind) -> String {
         let percent = |series: &Series| {
             series.mean_over(kind).map_or("-".to_owned(), |mean| format!("{:.3}", mean * 100.0))
         };
-        let cells = self.curves.each_ref().map(|(signal, noise)| {
+        let cell = |(signal, noise): &(Series, Series)| {
             let cell = format!("{} ({})", percent(signal), percent(noise));
             format!("{cell:>17}")
+        };
+        let cells: String = self.curves.iter().map(cell).collect();
+        let ratio = self.ratio.as_ref().map(|ratio| {
+            let ratio = ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
+            format!(" {ratio:>8}")
         });
-        let ratio = self.ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
-        format!("{:<26}{:>5}{} {ratio:>8}", self.group.label(), self.n, cells.concat())
+        format!("{:<26}{:>5}{cells}{}", lens.label(&self.group), self.n, ratio.unwrap_or_default())
     }
 }

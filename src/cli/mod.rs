@@ -5,8 +5,12 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::{self, Benchmark};
+use crate::data::Case;
 use crate::model::Kept;
 use crate::progress::note;
+use crate::run::header::RunHeader;
 use crate::run::runner::{INTERRUPTED, Summary};
 use crate::stats::Recorder;
 use anyhow::Context;
@@ -232,9 +236,24 @@ fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(crate::chat::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
 }
 
-/// What stands before the problems of a bad file.
-fn unreadable(data: &Path) -> String {
-    format!("{} cannot be used; `palimpsest data check` lists all its problems", data.display())
+/// The cases of a data set, one in memory at a time, with what helps where one is not sound.
+fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let name = dataset.name().to_owned();
+    Ok(dataset.cases()?.map(move |case| {
+        case.with_context(|| format!("{name} cannot be used; `palimpsest data check` lists all its problems"))
+    }))
+}
+
+/// What a run is of.
+fn benchmark_of(dir: &Path, header: &RunHeader) -> anyhow::Result<&'static dyn Benchmark> {
+    let name = &header.identity.benchmark;
+    benchmarks::named(name).with_context(|| {
+        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name()).collect();
+        let (dir, known) = (dir.display(), known.join(", "));
+        format!(
+            "{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}"
+        )
+    })
 }
 
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and

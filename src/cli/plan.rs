@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
     /// Probes of a case that are answered together, as of `run`
-    #[arg(long, default_value_t = Branches::STALE.count, value_name = "N", value_parser = super::positive)]
+    #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = super::positive)]
     together: usize,
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::{Weights, WrongUsage, unreadable};
+use super::{Weights, WrongUsage};
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::{SampleSpec, row_roles};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::data::Case;
-use crate::data::dataset::Dataset;
-use crate::data::sample::{DEFAULT_SESSIONS, SampleSpec};
 use crate::engine;
 use crate::engine::plan::Branches;
 use crate::ground::digest::sha256;
@@ -47,7 +47,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A STALE file, or `sample` for the built-in one
+    /// A benchmark file, or `sample` for the built-in one
     #[arg(long)]
     data: PathBuf,
     /// A manifest's name, a model folder, a .gguf file, or an endpoint as http://host[:port]/v1#model
@@ -171,7 +171,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 
 /// A run to be done.
 pub struct Job {
-    /// A STALE file, or `sample`.
+    /// A benchmark file, or `sample`.
     pub data: PathBuf,
     /// Who answers.
     pub model: String,
@@ -277,11 +277,11 @@ impl Job {
 
     fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         let s = &self.settings;
-        let templates = Templates::load(s.prompts.as_deref())?;
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let Opened { dataset, named, all, first } = self.open()?;
+        let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
@@ -309,6 +309,7 @@ impl Job {
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
         let identity = Identity {
+            benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
             model: Named { name: model.model_name().to_owned(), digest: model.digest().to_owned() },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
@@ -335,7 +336,8 @@ impl Job {
             answer_rows: true,
             share_prefix: true,
         };
-        let mut subject = LocalSubject::new(&mut model, builder, options, &stop);
+        let mut subject =
+            LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop);
         if self.stream {
             subject = subject.streaming(|piece| {
                 // A closed stdout is no reason to stop a run.
@@ -349,13 +351,14 @@ impl Job {
 
     fn run_endpoint(&self) -> anyhow::Result<Summary> {
         let s = &self.settings;
-        let templates = Templates::load(s.prompts.as_deref())?;
         let Opened { dataset, named, all, first } = self.open()?;
+        let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
         let mut endpoint = Endpoint::from_address(&self.model, patience)?;
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let identity = Identity {
+            benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
             model: Named { digest: sha256(&name), name },
             dtype: None,
@@ -373,8 +376,8 @@ impl Job {
         let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
         check_templates(&builder, first.as_ref())?;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
-            let prompt = builder.build(&case.history, &case.evidence, probe).map_err(|e| e.to_string())?;
-            Ok(Shown { messages: prompt.messages, dropped_sessions: Vec::new() })
+            let prompt = builder.build(&case.history, &case.evidence, probe);
+            Ok(Shown { messages: prompt.map_err(|e| e.to_string())?.messages, dropped: Vec::new() })
         });
         self.answer(identity, &self.model, (&dataset, all), &mut subject)
     }
@@ -382,11 +385,11 @@ impl Job {
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
     fn open(&self) -> anyhow::Result<Opened> {
         let _span = stats::io();
-        let sessions = self.settings.sessions.unwrap_or(DEFAULT_SESSIONS);
-        let dataset = Dataset::open(&self.data, SampleSpec { sessions, seed: self.settings.seed }, |_| {})?;
+        let spec = SampleSpec { segments: self.settings.sessions, seed: self.settings.seed };
+        let dataset = Dataset::open(&self.data, spec, |_| {})?;
         let (mut all, mut first) = (Vec::new(), None);
-        for case in dataset.cases()? {
-            let case = case.with_context(|| unreadable(&self.data))?;
+        for case in super::cases(&dataset)? {
+            let case = case?;
             all.push(PlannedCase::of(&case));
             first.get_or_insert(case);
         }
@@ -402,7 +405,8 @@ impl Job {
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
         let s = &self.settings;
-        let selection = Selection { only: s.only.clone(), limit: s.limit, shard: self.shard };
+        let all_of = Selection::of_all(dataset.benchmark());
+        let selection = Selection { only: s.only.clone(), limit: s.limit, shard: self.shard, ..all_of };
         let plan = selection.of(all)?;
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);

@@ -9,11 +9,11 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
 /// A stream of draws.
-pub(super) struct Draws(ChaCha20Rng);
+pub struct Draws(ChaCha20Rng);
 
 impl Draws {
     /// The stream for one purpose, seed and name.
-    pub(super) fn new(purpose: &str, seed: u64, name: &str) -> Self {
+    pub fn new(purpose: &str, seed: u64, name: &str) -> Self {
         let mut hash = Sha256::new();
         for part in [purpose.as_bytes(), &seed.to_le_bytes(), name.as_bytes()] {
             // Lengths first, so that no two triples hash the same bytes.
@@ -24,7 +24,7 @@ impl Draws {
     }
 
     /// Uniform in `0..n`; 0 where `n` is 0 or 1. Values below `2^64 mod n` are drawn again, so that none is favoured.
-    pub(super) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         if n < 2 {
             return 0;
         }
@@ -38,13 +38,13 @@ impl Draws {
     }
 
     /// Uniform in `0..n` as an index.
-    pub(super) fn index(&mut self, n: usize) -> usize {
+    pub fn index(&mut self, n: usize) -> usize {
         // `n` fits in u64 and the draw is below `n`, so neither conversion loses anything.
         self.below(n as u64) as usize
     }
 
     /// Fisher-Yates from the back: every order equally likely.
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);
             items.swap(last, other);

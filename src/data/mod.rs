@@ -1,130 +1,172 @@
-//! Benchmark files become [`Case`]s.
+//! What a benchmark asks: a history of labelled segments, and probes on it.
 //!
-//! Owns the shape of a case and the readers of each benchmark's files. Called by the commands and by the runner.
+//! Owns the shape of a case. [`crate::benchmarks`] makes cases of files; the runner asks their probes.
 //! Knows no tensors, no network and no prompt wording. What the model may see ([`History`], [`Probe`]) and what only
 //! a judge may see ([`JudgeOnly`]) are different types; prompts are built from the former alone.
 //!
-//! - [`dataset`]: a file or the built-in sample, opened the same way: name, digest, cases.
-//! - [`stale`]: the STALE file, read with every check, and written.
-//! - [`haystack`]: a scenario and distractors become a history; [`sample`] holds our own texts for it.
-//! - [`truncate`]: whole distractor sessions go until a history fits a budget.
+//! - [`truncate`]: whole distractor segments go until a history fits a budget.
 //! - [`stats`]: how long a data set's contexts are.
+//! - [`draw`]: draws that stay the same for ever.
 
-pub mod dataset;
-mod draw;
-pub mod haystack;
-pub mod sample;
-pub mod stale;
+pub mod draw;
 pub mod stats;
 pub mod truncate;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
+/// What only a judge may see, by name: texts, lists of texts, numbers.
+pub type Notes = serde_json::Map<String, serde_json::Value>;
+
 /// One benchmark instance.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Case {
-    /// Unique within its file (STALE: `uid`).
+    /// Unique within its file.
     pub id: String,
     /// What the case is grouped by, for example `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
     /// What the model is shown before the question.
     pub history: History,
-    /// Which sessions carry the evidence. Labels for spans; never shown to the model.
+    /// The evidence of all of the case's probes. Labels for spans; never shown to the model.
     pub evidence: Vec<Evidence>,
+    /// Stretches of several segments that are measured too, beside the segments themselves.
+    pub stretches: Vec<Stretch>,
     /// The queries put to the model, in file order.
     pub probes: Vec<Probe>,
     /// What only a judge may see.
     pub judge: JudgeOnly,
 }
 
-/// The dated sessions that precede the question.
-#[derive(Debug, Clone, PartialEq)]
+impl Case {
+    /// All evidence of one of the case's probes: the whole case's, then its own.
+    pub fn evidence_of<'a>(&'a self, probe: &'a Probe) -> impl Iterator<Item = &'a Evidence> + Clone {
+        self.evidence.iter().chain(&probe.evidence)
+    }
+}
+
+/// What precedes the question.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// In time order. After truncation a subset, each with its original index.
-    pub sessions: Vec<Session>,
+    /// In the order in which they are shown. After truncation a subset, each with its original index.
+    pub segments: Vec<Segment>,
     /// When the question is asked, where the file says so.
     pub query_time: Option<DateTime>,
 }
 
-/// A dated list of turns.
+/// A labelled piece of a history: a session, an event, a text. Segments tile the history.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Session {
+pub struct Segment {
+    /// What it is, one word: `session`, `event`, `trajectory`. Names the template that renders it.
+    pub kind: String,
     /// Zero-based position in the file's history; kept when neighbours are dropped.
     pub index: usize,
-    /// When the session took place.
-    pub time: DateTime,
-    /// In order.
+    /// When it took place, where the file says so.
+    pub time: Option<DateTime>,
+    /// The turns of a session, the fields of an event, or one text; in order.
     pub turns: Vec<Turn>,
 }
 
-/// One message of a session.
+/// What one speaker says in a session; one field of an event; a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Who speaks.
-    pub role: Role,
+    /// Who speaks (`user`, `assistant`, anybody), or what the field is called; empty for a text that is nobody's.
+    pub role: String,
     /// What is said.
     pub content: String,
 }
 
-/// Who speaks in a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// The person.
-    User,
-    /// The assistant.
-    Assistant,
+impl Turn {
+    /// A turn.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Turn { role: role.into(), content: content.into() }
+    }
 }
 
-/// One evidence session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A place in a history.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The segment's original index ([`Segment::index`]).
+    pub segment: usize,
+    /// Which of its turns; absent for the whole segment.
+    pub turn: Option<usize>,
+    /// Which bytes of the turn's content; absent for the whole turn. Without a turn it has no meaning.
+    pub bytes: Option<Range<usize>>,
+}
+
+impl Place {
+    /// A whole segment.
+    pub fn segment(index: usize) -> Self {
+        Place { segment: index, turn: None, bytes: None }
+    }
+
+    /// Whether it is a whole segment.
+    pub fn is_segment(&self) -> bool {
+        self.turn.is_none()
+    }
+}
+
+impl fmt::Display for Place {
+    /// What follows a segment's label in a span's: nothing, `.turn[2]`, or `.turn[2][5..20]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.turn, &self.bytes) {
+            (Some(turn), Some(bytes)) => write!(f, ".turn[{turn}][{}..{}]", bytes.start, bytes.end),
+            (Some(turn), None) => write!(f, ".turn[{turn}]"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// A piece of evidence.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// What part it plays.
-    pub role: EvidenceRole,
-    /// The session's original index ([`Session::index`]).
-    pub session: usize,
+    /// What part it plays, one word. Several pieces may play the same part.
+    pub role: String,
+    /// Where it is.
+    pub place: Place,
 }
 
-/// The part that an evidence session plays in a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EvidenceRole {
-    /// The earlier writing.
-    Old,
-    /// The later writing that overwrites it.
-    New,
+impl Evidence {
+    /// A whole segment in a role.
+    pub fn segment(role: impl Into<String>, index: usize) -> Self {
+        Evidence { role: role.into(), place: Place::segment(index) }
+    }
+}
+
+/// Neighbouring segments under one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    /// The name of its span.
+    pub label: String,
+    /// Original index of the first segment.
+    pub first: usize,
+    /// Original index of the last segment.
+    pub last: usize,
 }
 
 /// One query put to the model on a case.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
-    /// Unique within the case (STALE: `SR`, `PR`, `IPA`).
+    /// Unique within the case.
     pub id: String,
-    /// How the query is framed.
-    pub form: ProbeForm,
+    /// How the query is framed: names the template of the user message, for example `question`.
+    pub form: String,
     /// The query's text.
     pub query: String,
-}
-
-/// How a probe's query is framed in the prompt (STALE, appendix E.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProbeForm {
-    /// An explicit question about the history (SR, PR).
-    Question,
-    /// The user's latest request (IPA).
-    Request,
+    /// Its own evidence, beside that of the whole case. Never shown to the model.
+    pub evidence: Vec<Evidence>,
+    /// What it is grouped by, beside the case's labels.
+    pub facets: BTreeMap<String, String>,
 }
 
 /// What only a judge may see of a case. No prompt for the model under test is built from it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct JudgeOnly {
-    /// The old observation (`M_old`).
-    pub old: String,
-    /// The new observation (`M_new`).
-    pub new: String,
-    /// Why the new one invalidates the old one.
-    pub explanation: String,
+    /// Of the whole case.
+    pub notes: Notes,
+    /// Of each probe, by its id: references and the like. Probes that have none may be missing.
+    pub of_probes: BTreeMap<String, Notes>,
 }

@@ -8,13 +8,10 @@ use serde::Serialize;
 use super::Case;
 use crate::ground::numbers::quantile;
 
-/// The label by which cases are split.
-const SPLIT: &str = "type";
-
 /// One row of table 5.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitStats {
-    /// The `type`, or `all`.
+    /// The label's value, or `all`.
     pub split: String,
     /// Number of cases.
     pub instances: usize,
@@ -50,12 +47,13 @@ struct Measured {
     content: usize,
 }
 
-/// Table 5 of `cases`: a row a split in alphabetical order, then `all`; empty where there are no cases.
+/// Table 5 of `cases`: a row a value of the label `split` in alphabetical order, then `all`; empty where there are no cases.
 ///
 /// `format` gives the text that the model would be shown, `count` its number of tokens. The first error of a case, of
 /// `format` or of `count` ends the measurement.
 pub fn measure<E>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
+    split: &str,
     mut format: impl FnMut(&Case) -> Result<String, E>,
     mut count: impl FnMut(&str) -> Result<usize, E>,
 ) -> Result<Vec<SplitStats>, E> {
@@ -63,9 +61,9 @@ pub fn measure<E>(
     for case in cases {
         let case = case?;
         measured.push(Measured {
-            split: case.labels.get(SPLIT).cloned().unwrap_or_default(),
-            sessions: case.history.sessions.len(),
-            turns: case.history.sessions.iter().map(|session| session.turns.len()).sum(),
+            split: case.labels.get(split).cloned().unwrap_or_default(),
+            sessions: case.history.segments.len(),
+            turns: case.history.segments.iter().map(|segment| segment.turns.len()).sum(),
             formatted: count(&format(&case)?)?,
             content: count(&content(&case))?,
         });
@@ -86,7 +84,7 @@ pub fn measure<E>(
 
 /// What the turns of a case say, one under another.
 fn content(case: &Case) -> String {
-    let turns = case.history.sessions.iter().flat_map(|session| &session.turns);
+    let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
 }
 

@@ -1,28 +1,28 @@
-//! Evidence-preserving truncation (STALE, section 4.1): whole distractor sessions go until the history fits.
+//! Evidence-preserving truncation (STALE, section 4.1): whole distractor segments go until the history fits.
 //!
-//! Called by the runner, which knows what a session costs in tokens; pure, and knows no tokeniser. The evidence sessions
+//! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. The evidence segments
 //! and their immediate neighbours always stay: the neighbours are the noise baseline of the attention analysis.
 //!
-//! **Which sessions stay.** The droppable sessions are put in an order of keeping: first the one farthest, counted in
-//! sessions, from everything kept so far, then the one farthest from all of those, and so on; equally far ones in an order
+//! **Which segments stay.** The droppable segments are put in an order of keeping: first the one farthest, counted in
+//! segments, from everything kept so far, then the one farthest from all of those, and so on; equally far ones in an order
 //! drawn from the seed. The longest beginning of that order that fits is kept. Why so:
 //!
 //! - What stays is spread over the whole time line, so the evidence keeps its relative place in the history. Dropping the
-//!   oldest first would move the old session to the front, where models read differently.
-//! - The order does not look at lengths (beyond fitting) or texts, so no kind of session is favoured.
+//!   oldest first would move the evidence to the front, where models read differently.
+//! - The order does not look at lengths (beyond fitting) or texts, so no kind of segment is favoured.
 //! - A larger budget keeps a superset of what a smaller one keeps, so runs at several context lengths are nested.
 
 use std::collections::BTreeSet;
 
+use super::History;
 use super::draw::Draws;
-use super::{Evidence, History};
 
 /// A history that fits its budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truncated {
-    /// The sessions kept, in time order, each with its original index.
+    /// The segments kept, in order, each with its original index.
     pub history: History,
-    /// Original indices of the sessions dropped, ascending.
+    /// Original indices of the segments dropped, ascending.
     pub dropped: Vec<usize>,
     /// Tokens of what is kept, the fixed part included.
     pub tokens: usize,
@@ -33,61 +33,59 @@ pub struct Truncated {
 pub enum TruncateError {
     /// What must stay is larger than the budget.
     #[error(
-        "the evidence and its neighbours (sessions {}) need {evidence} tokens and the rest of the prompt {fixed}, \
+        "the evidence and its neighbours (segments {}) need {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
-        list(.sessions), .evidence.saturating_add(*.fixed) - .budget
+        list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
-        /// Original indices of the sessions that must stay.
-        sessions: Vec<usize>,
+        /// Original indices of the segments that must stay.
+        segments: Vec<usize>,
         /// Their tokens.
         evidence: usize,
-        /// Tokens of everything that is no session.
+        /// Tokens of everything that is no segment.
         fixed: usize,
         /// Tokens that there is room for.
         budget: usize,
     },
-    /// An evidence session is not in the history.
-    #[error("evidence session {0} is not in the history; truncate the whole history of the case")]
-    NoSuchSession(usize),
-    /// Costs and sessions are not parallel.
-    #[error("{costs} session costs were given for {sessions} sessions")]
+    /// An evidence segment is not in the history.
+    #[error("evidence segment {0} is not in the history; truncate the whole history of the case")]
+    NoSuchSegment(usize),
+    /// Costs and segments are not parallel.
+    #[error("{costs} costs were given for {segments} segments")]
     Costs {
         /// How many costs.
         costs: usize,
-        /// How many sessions.
-        sessions: usize,
+        /// How many segments.
+        segments: usize,
     },
 }
 
-fn list(sessions: &[usize]) -> String {
-    sessions.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+fn list(segments: &[usize]) -> String {
+    segments.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Drops whole distractor sessions of `history` until it fits.
+/// Drops whole distractor segments of `history` until it fits.
 ///
-/// `cost[i]` is the number of tokens of `history.sessions[i]`, `fixed` the number of tokens of everything else in the
+/// `evidence` are original indices of segments; `cost[i]` is the number of tokens of `history.segments[i]`, `fixed` the number of tokens of everything else in the
 /// prompt, `budget` the most tokens that the prompt may have. `seed` only breaks ties of the order described above.
 pub fn truncate(
     history: &History,
-    evidence: &[Evidence],
+    evidence: &[usize],
     cost: &[usize],
     fixed: usize,
     budget: usize,
     seed: u64,
 ) -> Result<Truncated, TruncateError> {
-    let sessions = &history.sessions;
-    if cost.len() != sessions.len() {
-        return Err(TruncateError::Costs { costs: cost.len(), sessions: sessions.len() });
+    let segments = &history.segments;
+    if cost.len() != segments.len() {
+        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
     }
-    for evidence in evidence {
-        if !sessions.iter().any(|session| session.index == evidence.session) {
-            return Err(TruncateError::NoSuchSession(evidence.session));
-        }
+    if let Some(missing) = evidence.iter().find(|index| !segments.iter().any(|s| s.index == **index)) {
+        return Err(TruncateError::NoSuchSegment(*missing));
     }
-    let protected = |index: usize| evidence.iter().any(|e| e.session.abs_diff(index) <= 1);
+    let protected = |index: usize| evidence.iter().any(|e| e.abs_diff(index) <= 1);
     let (kept, droppable): (Vec<usize>, Vec<usize>) =
-        (0..sessions.len()).partition(|&place| protected(sessions[place].index));
+        (0..segments.len()).partition(|&place| protected(segments[place].index));
     let tokens = |places: &[usize]| places.iter().fold(0usize, |sum, &place| sum.saturating_add(cost[place]));
 
     let whole = tokens(&kept).saturating_add(tokens(&droppable)).saturating_add(fixed);
@@ -97,13 +95,13 @@ pub fn truncate(
     let mut used = tokens(&kept).saturating_add(fixed);
     if used > budget {
         return Err(TruncateError::DoesNotFit {
-            sessions: kept.iter().map(|&place| sessions[place].index).collect(),
+            segments: kept.iter().map(|&place| segments[place].index).collect(),
             evidence: tokens(&kept),
             fixed,
             budget,
         });
     }
-    let index = |place: usize| sessions[place].index;
+    let index = |place: usize| segments[place].index;
     let mut stays: BTreeSet<usize> = kept.iter().copied().collect();
     for place in order_of_keeping(&kept, droppable, index, seed) {
         let with = used.saturating_add(cost[place]);
@@ -114,10 +112,10 @@ pub fn truncate(
         stays.insert(place);
     }
     let (kept, dropped): (Vec<usize>, Vec<usize>) =
-        (0..sessions.len()).partition(|place| stays.contains(place));
+        (0..segments.len()).partition(|place| stays.contains(place));
     Ok(Truncated {
         history: History {
-            sessions: kept.iter().map(|&place| sessions[place].clone()).collect(),
+            segments: kept.iter().map(|&place| segments[place].clone()).collect(),
             query_time: history.query_time,
         },
         dropped: dropped.into_iter().map(index).collect(),

@@ -1,9 +1,12 @@
 //! Attention over layers: by type and correctness (STALE, figure 6) and by type (figure 7).
 
+use plotters::style::RGBColor;
+
 use super::sheet::{Panel, Sheet};
-use super::style::{BLUE, GREEN, Marker, Stroke, VERMILLION};
+use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Origin};
-use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
+use crate::benchmarks::QUERY;
+use crate::lens::{Correctness, Group, Lens, Part, Scale, Series, Statistic, table};
 
 /// The value axis of a scale.
 fn axis(scale: Scale) -> &'static str {
@@ -13,35 +16,51 @@ fn axis(scale: Scale) -> &'static str {
     }
 }
 
-fn how_to_read(scale: Scale) -> &'static str {
+fn how_to_read(lens: &Lens, scale: Scale) -> String {
+    let segment = lens.benchmark.segment();
+    let rows: Vec<&str> = lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY).collect();
+    let mut rows_said = "query".to_owned();
+    for (_, row) in rows.iter().enumerate().filter(|(at, row)| !rows[..*at].contains(row)) {
+        rows_said += &match *row {
+            "last" => ", or of the prompt's last token".to_owned(),
+            "answer" => ", or of the answer".to_owned(),
+            row => format!(", or of the {row} {segment}"),
+        };
+    }
     match scale {
-        Scale::Mass => {
-            "Mass: the share of a token's attention that falls on the whole session, averaged over the row tokens (of the \
-             query, or of the new session) and over heads."
-        }
-        Scale::Density => {
-            "Density: the mass over what uniform attention would pay to a session of that length from the same tokens, so \
-             that long sessions do not win by length; 1 is no preference."
-        }
+        Scale::Mass => format!(
+            "Mass: the share of a token's attention that falls on the whole {segment}, averaged over the row tokens (of the \
+             {rows_said}) and over heads."
+        ),
+        Scale::Density => format!(
+            "Density: the mass over what uniform attention would pay to a {segment} of that length from the same tokens, so \
+             that long {segment}s do not win by length; 1 is no preference."
+        ),
     }
 }
 
-const NOISE: &str = "Dashed: the noise baseline, the same with the evidence session replaced by its immediate neighbour \
-                     sessions.";
+fn noise(lens: &Lens) -> String {
+    let segment = lens.benchmark.segment();
+    format!(
+        "Dashed: the noise baseline, the same with the evidence {segment} replaced by its immediate neighbour {segment}s."
+    )
+}
+
 const BAND: &str = "Bands: 95% bootstrap over cases; none for a single case. Logarithmic value axis.";
 
 /// One legend entry for the baselines of all curves.
 fn noise_entry() -> (Stroke, String) {
-    let stroke = Stroke::solid(super::style::GREY, Marker::None).noise();
+    let stroke = Stroke::solid(GREY, Marker::None).noise();
     (stroke, "noise baseline of the same colour".to_owned())
 }
 
-fn stroke(curve: Curve) -> Stroke {
-    match curve {
-        Curve::NewToOld => Stroke::solid(GREEN, Marker::Triangle),
-        Curve::QueryToOld => Stroke::solid(VERMILLION, Marker::Square),
-        Curve::QueryToNew => Stroke::solid(BLUE, Marker::Circle),
-    }
+/// By the curve's place among those of the run.
+fn stroke(at: usize) -> Stroke {
+    const COLOURS: [RGBColor; 4] = [GREEN, VERMILLION, BLUE, GREY];
+    const MARKERS: [Marker; 3] = [Marker::Triangle, Marker::Square, Marker::Circle];
+    let stroke = Stroke::solid(COLOURS[at % COLOURS.len()], MARKERS[at % MARKERS.len()]);
+    // Twelve curves differ; more of them would not be told apart anyhow.
+    if (at / COLOURS.len()).is_multiple_of(2) { stroke } else { stroke.dashed() }
 }
 
 /// One panel a probe, type and verdict: three curves with their baselines.
@@ -65,7 +84,7 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
                 all.extend(lines.iter().map(|(_, series)| series.clone()));
                 let n = lens.cases(&group);
                 row.push(Some(Panel {
-                    title: group.label(),
+                    title: lens.label(&group),
                     legend: vec![(None, format!("n = {n}"))],
                     lines,
                 }));
@@ -76,13 +95,14 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
     let rows = super::sheet::without_empty(rows);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     let mut legend: Vec<_> =
-        Curve::ALL.iter().map(|&curve| (stroke(curve), curve.label().to_owned())).collect();
+        lens.curves.iter().enumerate().map(|(at, curve)| (stroke(at), curve.label())).collect();
     legend.push(noise_entry());
-    let what = match lens.judge {
-        Some(_) => "Attention by layer, for each type, probe and verdict",
-        None => "Attention by layer, for each type and probe",
+    let (split, probe) = (lens.benchmark.split(), lens.benchmark.dimension().name());
+    let what = match lens.splits() {
+        [_, _, ..] => format!("Attention by layer, for each {split}, {probe} and verdict"),
+        _ => format!("Attention by layer, for each {split} and {probe}"),
     };
-    let title = titled(what, scale);
+    let title = titled(&what, scale);
     let sheet = Sheet {
         title: title.clone(),
         origin: origin.line.clone(),
@@ -95,10 +115,11 @@ pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fi
         reach: 1000.0,
     };
     let caption = format!(
-        "{} {NOISE} {BAND} n is the number of cases.{}{}{}",
-        how_to_read(scale),
+        "{} {} {BAND} n is the number of cases.{}{}{}",
+        how_to_read(lens, scale),
+        noise(lens),
         super::about_layer_kinds(lens, super::LINEAR_CURVES),
-        super::left_out(&empty),
+        super::left_out(lens, &empty),
         super::without_verdicts(lens)
     );
     figure(name, title, caption, &sheet, &all)
@@ -122,7 +143,7 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
     });
     let (present, empty): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
     let (mut row, mut all) = (Vec::new(), Vec::new());
-    for curve in Curve::ALL {
+    for &curve in &lens.curves {
         let (mut lines, mut legend) = (Vec::new(), Vec::new());
         for (group, stroke) in present.iter().zip(strokes.iter().cycle()) {
             let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
@@ -134,9 +155,9 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
             all.extend([signal.clone(), noise.clone()]);
             lines.extend([(stroke.noise(), noise), (*stroke, signal)]);
         }
-        row.push(Some(Panel { title: curve.label().to_owned(), legend, lines }));
+        row.push(Some(Panel { title: curve.label(), legend, lines }));
     }
-    let title = titled("Attention by layer, for each type", scale);
+    let title = titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale);
     let sheet = Sheet {
         title: title.clone(),
         origin: origin.line.clone(),
@@ -149,19 +170,21 @@ pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Fig
         reach: 1000.0,
     };
     let caption = format!(
-        "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {NOISE} {BAND} n is \
+        "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {} {BAND} n is \
          the number of cases.{}{}",
-        how_to_read(scale),
+        how_to_read(lens, scale),
+        noise(lens),
         super::about_layer_kinds(lens, super::LINEAR_CURVES),
-        super::left_out(&empty)
+        super::left_out(lens, &empty)
     );
     figure(name, title, caption, &sheet, &all)
 }
 
 fn lines(lens: &Lens, group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
     let of = |curve, part| lens.series(group, Statistic::Mean(curve, part), scale);
-    let noise = Curve::ALL.into_iter().map(|curve| (stroke(curve).noise(), of(curve, Part::Noise)));
-    let signal = Curve::ALL.into_iter().map(|curve| (stroke(curve), of(curve, Part::Signal)));
+    let curves = || lens.curves.iter().enumerate();
+    let noise = curves().map(|(at, &curve)| (stroke(at).noise(), of(curve, Part::Noise)));
+    let signal = curves().map(|(at, &curve)| (stroke(at), of(curve, Part::Signal)));
     noise.chain(signal).collect()
 }
 

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{Group, LayerKind, Lens, RunFolder, Scale};
+use crate::lens::{Correctness, Group, LayerKind, Lens, RunFolder, Scale};
 
 pub mod curves;
 pub mod raster;
@@ -107,9 +107,13 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError
     for scale in Scale::ALL {
         figures.push(curves::by_split(lens, origin, scale)?);
         figures.push(curves::by_type(lens, origin, scale)?);
-        figures.push(ratios::of_means(lens, origin, scale)?);
-        figures.push(ratios::mean_of(lens, origin, scale)?);
-        figures.push(strip::mean(lens, origin, scale)?);
+        if lens.ratio.is_some() {
+            figures.push(ratios::of_means(lens, origin, scale)?);
+            figures.push(ratios::mean_of(lens, origin, scale)?);
+        }
+        if !lens.benchmark.anchors().is_empty() {
+            figures.push(strip::mean(lens, origin, scale)?);
+        }
         figures.push(strip::first_case(lens, origin, scale)?);
     }
     Ok(figures)
@@ -147,11 +151,11 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
 }
 
 /// A sentence naming the groups without members, or nothing.
-fn left_out(groups: &[Group]) -> String {
+fn left_out(lens: &Lens, groups: &[Group]) -> String {
     if groups.is_empty() {
         return String::new();
     }
-    let names: Vec<String> = groups.iter().map(Group::label).collect();
+    let names: Vec<String> = groups.iter().map(|group| lens.label(group)).collect();
     format!(" Left out, having no members: {}.", names.join(", "))
 }
 
@@ -160,15 +164,19 @@ fn left_out(groups: &[Group]) -> String {
 fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     let mut said = String::new();
     if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
-        said += " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
-                 prompt; where the window hides a session, its density is left out.";
+        said += &format!(
+            " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
+             prompt; where the window hides a {}, its density is left out.",
+            lens.benchmark.segment()
+        );
     }
     if !lens.has_linear_layers() {
         return said;
     }
     said + &format!(
         " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
-         weights on the session over those on all tokens, averaged over value heads instead of heads."
+         weights on the {} over those on all tokens, averaged over value heads instead of heads.",
+        lens.benchmark.segment()
     )
 }
 
@@ -179,8 +187,13 @@ const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale o
 
 /// What a figure that splits by verdict says where there are no verdicts.
 fn without_verdicts(lens: &Lens) -> String {
+    let split = lens.splits() != [Correctness::All];
     match (&lens.judge, &lens.no_result) {
-        (Some(_), _) => String::new(),
+        (Some(_), _) if split => String::new(),
+        (Some(_), _) => {
+            " Left out: the groups by correctness, since the judge called no answer right or wrong."
+                .to_owned()
+        }
         (None, Some(why)) => {
             format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
         }
@@ -200,7 +213,7 @@ fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
     }
 }
 
-/// The types that get panels of their own; the union where the data has none.
+/// The values of the split that get panels of their own; the union where the data has none.
 fn panel_kinds(lens: &Lens) -> Vec<Option<String>> {
     match lens.kinds.is_empty() {
         true => vec![None],

@@ -1,4 +1,4 @@
-//! Heat maps of the query's attention: layers by sessions, with old and new marked. Beside the rows of a model with linear
+//! Heat maps of the query's attention: layers by segments, with the evidence marked. Beside the rows of a model with linear
 //! layers stands what each layer is: a dark mark at softmax layers, an open one at linear layers.
 
 use plotters::prelude::*;
@@ -10,9 +10,8 @@ use super::style::{GREY, INK, UNIT};
 use super::{Figure, FigureError, Origin};
 use crate::lens::strip::Place;
 use crate::lens::{Correctness, Group, Layer, Lens, Scale, table};
-use crate::prompt::SpanRole;
 
-/// A map: columns of sessions or places, each with a value a layer.
+/// A map: columns of segments or places, each with a value a layer.
 struct Map {
     title: String,
     note: String,
@@ -35,6 +34,7 @@ struct Column {
 pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
     let name = format!("strip-mean-{}", scale.key());
     let (mut maps, mut strips, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    let anchors = lens.benchmark.anchors();
     for probe in super::panel_probes(lens) {
         let group = Group { probe, kind: None, correctness: Correctness::All };
         let strip = lens.strip(&group, scale);
@@ -43,9 +43,9 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
             continue;
         }
         let columns = strip.cells.iter().map(|(place, _, values)| Column {
-            label: place_label(*place).to_owned(),
+            label: place_label(*place, anchors).to_owned(),
             labelled: true,
-            evidence: matches!(place, Place::Old | Place::New),
+            evidence: matches!(place, Place::Anchor(_)),
             values: values.clone(),
         });
         maps.push(Map {
@@ -55,18 +55,20 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         });
         strips.push(strip);
     }
+    let segment = lens.benchmark.segment();
     let title = titled("The query's attention over the history, mean over cases", scale);
     let caption = format!(
-        "{} Histories are aligned at their evidence: old, new, the sessions just before and after each (−1, +1), and thirds \
-         of the stretches before, between and after; a place's value is the mean over the sessions there, then over cases. A \
-         struck-out column has no session in any case. n is the number of cases.{}{}",
-        what_is_shown(scale),
+        "{} Histories are aligned at their evidence: {}, the {segment}s just before and after each (−1, +1), and thirds \
+         of the stretches before, between and after; a place's value is the mean over the {segment}s there, then over cases. A \
+         struck-out column has no {segment} in any case. n is the number of cases.{}{}",
+        what_is_shown(lens, scale),
+        anchors.join(", "),
         super::about_layer_kinds(lens, super::LINEAR_ROWS),
-        super::left_out(&empty)
+        super::left_out(lens, &empty)
     );
-    let csv = table::strip_csv(&name, &strips, &lens.layers)
+    let csv = table::strip_csv(&name, &strips, lens)
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
-    let svg = draw(&name, &title, origin, &lens.layers, &maps, scale)?;
+    let svg = draw(&name, &title, origin, lens, &maps, scale)?;
     Ok(Figure { name, title, caption, svg, csv })
 }
 
@@ -80,38 +82,45 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let most = lens.examples.iter().map(|e| of_case(&e.case)).max().unwrap_or(0);
     let case =
         lens.examples.iter().map(|e| e.case.as_str()).find(|case| of_case(case) == most).unwrap_or_default();
+    let segment = lens.benchmark.segment();
     let mut maps = Vec::new();
     let mut csv = csv::Writer::from_writer(Vec::new());
     let failed = |source| FigureError::Table { figure: name.clone(), source };
     let kinds = lens.has_kinds();
     let linear = lens.has_linear_layers();
-    let mut head = vec!["figure", "case", "probe", "session", "role", "tokens", "scale", "layer", "value"];
+    let mut head = vec![
+        "figure",
+        "case",
+        "probe",
+        lens.benchmark.segment(),
+        "role",
+        "tokens",
+        "scale",
+        "layer",
+        "value",
+    ];
     head.extend(kinds.then_some("layer_kind"));
     head.extend((linear && scale == Scale::Mass).then_some("signed"));
     csv.write_record(head).map_err(failed)?;
     let probes = super::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
     for example in shown {
-        let every = example.sessions.len().div_ceil(12).max(1);
+        let every = example.segments.len().div_ceil(12).max(1);
         let mut columns = Vec::new();
-        for (place, session) in example.sessions.iter().enumerate() {
-            let role = match session.role {
-                Some(SpanRole::Old) => "old",
-                Some(SpanRole::New) => "new",
-                _ => "",
-            };
+        for (place, mass) in example.segments.iter().enumerate() {
+            let role = mass.role.as_deref().or(mass.holds.as_deref()).unwrap_or_default();
             let values = match scale {
-                Scale::Mass => &session.mass,
-                Scale::Density => &session.density,
+                Scale::Mass => &mass.mass,
+                Scale::Density => &mass.density,
             };
-            for ((layer, value), signed) in lens.layers.iter().zip(values).zip(&session.signed) {
+            for ((layer, value), signed) in lens.layers.iter().zip(values).zip(&mass.signed) {
                 let mut row = vec![
                     name.clone(),
                     case.to_owned(),
                     example.probe.clone(),
-                    session.index.to_string(),
+                    mass.index.to_string(),
                     role.to_owned(),
-                    session.tokens.to_string(),
+                    mass.tokens.to_string(),
                     scale.key().to_owned(),
                     layer.index.to_string(),
                     if value.is_nan() { String::new() } else { value.to_string() },
@@ -124,7 +133,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
                 csv.write_record(row).map_err(failed)?;
             }
             columns.push(Column {
-                label: if role.is_empty() { session.index.to_string() } else { role.to_owned() },
+                label: if role.is_empty() { mass.index.to_string() } else { role.to_owned() },
                 labelled: place % every == 0,
                 evidence: !role.is_empty(),
                 values: Some(values.clone()),
@@ -132,7 +141,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         }
         maps.push(Map {
             title: example.probe.clone(),
-            note: format!("{} sessions, {} tokens", example.sessions.len(), example.prompt_tokens),
+            note: format!("{} {segment}s, {} tokens", example.segments.len(), example.prompt_tokens),
             columns,
         });
     }
@@ -141,39 +150,50 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         scale,
     );
     let caption = format!(
-        "{} Sessions in the order of the prompt, numbered as in the data file; numbers that are missing were dropped to fit \
+        "{} {}s in the order of the prompt, numbered as in the data file; numbers that are missing were dropped to fit \
          the context. The first case of the run that was measured on every probe.{}",
-        what_is_shown(scale),
+        what_is_shown(lens, scale),
+        capital(segment),
         super::about_layer_kinds(lens, super::LINEAR_ROWS)
     );
     let csv = csv.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
-    let svg = draw(&name, &title, origin, &lens.layers, &maps, scale)?;
+    let svg = draw(&name, &title, origin, lens, &maps, scale)?;
     Ok(Figure { name, title, caption, svg, csv })
 }
 
-fn what_is_shown(scale: Scale) -> &'static str {
+fn what_is_shown(lens: &Lens, scale: Scale) -> String {
+    let segment = lens.benchmark.segment();
+    let framed = match lens.benchmark.anchors() {
+        [] => "The evidence is".to_owned(),
+        [one] => format!("{} is", capital(one)),
+        several => format!("{} are", capital(&several.join(" and "))),
+    };
     match scale {
-        Scale::Mass => {
-            "Each cell: the share of a query token's attention that falls on the session at the layer, averaged over heads; \
-             darker is more, on a logarithmic scale. Old and new are framed."
-        }
-        Scale::Density => {
-            "Each cell: the query's attention to the session at the layer over what uniform attention would pay to a session \
-             of its length, averaged over heads; darker is more, on a logarithmic scale. Old and new are framed."
-        }
+        Scale::Mass => format!(
+            "Each cell: the share of a query token's attention that falls on the {segment} at the layer, averaged over heads; \
+             darker is more, on a logarithmic scale. {framed} framed."
+        ),
+        Scale::Density => format!(
+            "Each cell: the query's attention to the {segment} at the layer over what uniform attention would pay to a {segment} \
+             of its length, averaged over heads; darker is more, on a logarithmic scale. {framed} framed."
+        ),
     }
 }
 
-fn place_label(place: Place) -> &'static str {
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn place_label(place: Place, anchors: &[&'static str]) -> &'static str {
     match place {
-        Place::Before(1) => "before",
-        Place::Between(1) => "between",
-        Place::After(1) => "after",
-        Place::Before(_) | Place::Between(_) | Place::After(_) => "",
-        Place::BeforeOld | Place::BeforeNew => "−1",
-        Place::AfterOld | Place::AfterNew => "+1",
-        Place::Old => "old",
-        Place::New => "new",
+        Place::Stretch { before: 0, third: 1 } => "before",
+        Place::Stretch { before, third: 1 } if before == anchors.len() => "after",
+        Place::Stretch { third: 1, .. } => "between",
+        Place::Stretch { .. } => "",
+        Place::Before(_) => "−1",
+        Place::After(_) => "+1",
+        Place::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),
     }
 }
 
@@ -236,10 +256,11 @@ fn draw(
     name: &str,
     title: &str,
     origin: &Origin,
-    layers: &[Layer],
+    lens: &Lens,
     maps: &[Map],
     scale: Scale,
 ) -> Result<String, FigureError> {
+    let layers = &lens.layers;
     let linear = layers.iter().any(|layer| layer.is_linear());
     let shades = Shades::of(maps);
     let width = (2 * MARGIN + LEFT + maps.len() as i32 * (MAP_WIDTH + 18) + BAR).max(620);
@@ -250,7 +271,7 @@ fn draw(
         let top = HEAD + MAP_HEAD;
         for (place, map) in maps.iter().enumerate() {
             let left = MARGIN + LEFT + place as i32 * (MAP_WIDTH + 18);
-            draw_map(area, map, (left, top), layers, &shades)?;
+            draw_map(area, map, (left, top), lens, &shades)?;
             if place == 0 {
                 layer_axis(area, (left, top), layers)?;
             }
@@ -272,9 +293,10 @@ fn draw_map(
     area: &Area<'_>,
     map: &Map,
     (left, top): (i32, i32),
-    layers: &[Layer],
+    lens: &Lens,
     shades: &Shades,
 ) -> Result<(), Refusal> {
+    let layers = &lens.layers;
     write(area, &map.title, (left, top - MAP_HEAD), 13, INK, HPos::Left)?;
     write(area, &map.note, (left, top - MAP_HEAD + 18), 11, GREY, HPos::Left)?;
     let rect = |x0: i32, y0: i32, x1: i32, y1: i32| [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)];
@@ -322,7 +344,7 @@ fn draw_map(
             write(area, &column.label, (middle, bottom + 6), 10, GREY, HPos::Center)?;
         }
     }
-    write(area, "session", (left + MAP_WIDTH / 2, bottom + 24), 12, INK, HPos::Center)
+    write(area, lens.benchmark.segment(), (left + MAP_WIDTH / 2, bottom + 24), 12, INK, HPos::Center)
 }
 
 /// A dark frame: the backend gives rectangles no stroke width, so it is drawn as a path.

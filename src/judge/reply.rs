@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::verdict::Verdict;
+use super::verdict::{Said, Verdict};
+use crate::benchmarks::VerdictKind;
 
 /// Most places of a reply at which JSON is looked for, and most bytes of it: far more than verdicts take, and little
 /// enough that no reply keeps the reader busy.
@@ -16,7 +17,7 @@ const LONGEST: usize = 1 << 16;
 ///
 /// Of several JSON objects in the text the last that names any of the ids counts: models that think aloud end with
 /// their decision.
-pub fn parse_verdicts(text: &str, ids: &[&str]) -> Vec<Option<Verdict>> {
+pub fn parse_verdicts(text: &str, ids: &[&str], kind: VerdictKind) -> Vec<Option<Verdict>> {
     let mut found = vec![None; ids.len()];
     let starts: Vec<usize> = text.match_indices(['{', '[']).map(|(start, _)| start).collect();
     // The last ones: a reply may be long, and what decides stands at its end.
@@ -25,7 +26,8 @@ pub fn parse_verdicts(text: &str, ids: &[&str]) -> Vec<Option<Verdict>> {
             continue;
         };
         let Some(value) = strict(rest).or_else(|| Lenient::new(rest).value(0)) else { continue };
-        let verdicts: Vec<Option<Verdict>> = ids.iter().map(|id| find(&value, id)).collect();
+        let verdicts: Vec<Option<Verdict>> =
+            ids.iter().map(|id| find(&value, id, ids.len() == 1, kind)).collect();
         let count = |v: &[Option<Verdict>]| v.iter().filter(|v| v.is_some()).count();
         // An object inside one that was read already names fewer ids, or the same: only a later, complete one counts.
         if count(&verdicts) > 0 && count(&verdicts) >= count(&found) {
@@ -40,14 +42,15 @@ fn strict(text: &str) -> Option<Value> {
     serde_json::Deserializer::from_str(text).into_iter::<Value>().next()?.ok()
 }
 
-/// Looks for the verdict on `id` in an object, a list of objects, or one level further down.
-fn find(value: &Value, id: &str) -> Option<Verdict> {
+/// Looks for the verdict on `id` in an object, a list of objects, or one level further down. A verdict on the `only` one need
+/// not name it.
+fn find(value: &Value, id: &str, only: bool, kind: VerdictKind) -> Option<Verdict> {
     match value {
         Value::Object(map) => {
             if let Some((_, inner)) = map.iter().find(|(key, _)| same(key, id)) {
-                return verdict(inner).or_else(|| {
-                    let correct = truth(inner)?;
-                    Some(Verdict { correct, probability: None, reason: flat_text(map, id) })
+                return verdict(inner, kind).or_else(|| {
+                    let said = said(inner, kind)?;
+                    Some(Verdict { said, probability: None, reason: flat_text(map, id) })
                 });
             }
             // {"id": "SR", "correct": true}
@@ -56,37 +59,52 @@ fn find(value: &Value, id: &str) -> Option<Verdict> {
                 .iter()
                 .any(|(key, v)| named.iter().any(|n| same(key, n)) && v.as_str().is_some_and(|v| same(v, id)))
             {
-                return verdict(value);
+                return verdict(value, kind);
             }
             // {"SR_correct": true, "SR_reason": "..."}
             let flat = DECISIONS.iter().find_map(|word| {
                 let key = format!("{id}{word}");
                 let swapped = format!("{word}{id}");
-                map.iter().find(|(k, _)| same(k, &key) || same(k, &swapped)).and_then(|(_, v)| truth(v))
+                map.iter().find(|(k, _)| same(k, &key) || same(k, &swapped)).and_then(|(_, v)| said(v, kind))
             });
-            if let Some(correct) = flat {
-                return Some(Verdict { correct, probability: None, reason: flat_text(map, id) });
+            if let Some(said) = flat {
+                return Some(Verdict { said, probability: None, reason: flat_text(map, id) });
             }
-            map.values().filter(|v| v.is_object() || v.is_array()).find_map(|v| find(v, id))
+            let deeper = map.values().filter(|v| v.is_object() || v.is_array());
+            let deeper = deeper.into_iter().find_map(|v| find(v, id, only, kind));
+            deeper.or_else(|| verdict(value, kind).filter(|_| only))
         }
-        Value::Array(items) => items.iter().find_map(|item| find(item, id)),
+        Value::Array(items) => items.iter().find_map(|item| find(item, id, only, kind)),
         _ => None,
     }
 }
 
-const DECISIONS: [&str; 8] =
-    ["correct", "iscorrect", "verdict", "decision", "result", "pass", "passed", "judgement"];
+const DECISIONS: [&str; 13] = [
+    "correct",
+    "iscorrect",
+    "score",
+    "choice",
+    "label",
+    "verdict",
+    "decision",
+    "result",
+    "pass",
+    "passed",
+    "judgement",
+    "rating",
+    "grade",
+];
 const REASONS: [&str; 5] = ["reason", "reasoning", "explanation", "rationale", "why"];
 
 /// `{"correct": true, "reason": "..."}`
-fn verdict(value: &Value) -> Option<Verdict> {
+fn verdict(value: &Value, kind: VerdictKind) -> Option<Verdict> {
     let map = value.as_object()?;
     let pick = |names: &[&str]| {
         names.iter().find_map(|name| map.iter().find(|(key, _)| same(key, name)).map(|(_, v)| v))
     };
-    let correct = truth(pick(&DECISIONS)?)?;
+    let said = said(pick(&DECISIONS)?, kind)?;
     let reason = pick(&REASONS).and_then(Value::as_str).map(tidy).filter(|r| !r.is_empty());
-    Some(Verdict { correct, probability: None, reason })
+    Some(Verdict { said, probability: None, reason })
 }
 
 fn flat_text(map: &Map<String, Value>, id: &str) -> Option<String> {
@@ -110,6 +128,27 @@ fn same(a: &str, b: &str) -> bool {
         s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
     letters(a) == letters(b)
+}
+
+/// What a value says, by the kind of verdict that was asked for.
+fn said(value: &Value, kind: VerdictKind) -> Option<Said> {
+    match kind {
+        VerdictKind::Correct => truth(value).map(Said::Correct),
+        VerdictKind::Score { most } => {
+            let number = match value {
+                Value::Number(number) => number.as_f64()?,
+                // `4`, `4/5`
+                Value::String(text) => text.split('/').next()?.trim().parse().ok()?,
+                _ => return None,
+            };
+            let whole = number.fract() == 0.0 && (0.0..=f64::from(most)).contains(&number);
+            whole.then_some(Said::Score(number as u32))
+        }
+        VerdictKind::Choice { of } => {
+            let text = value.as_str()?;
+            of.iter().find(|word| same(word, text)).map(|word| Said::Choice((*word).to_owned()))
+        }
+    }
 }
 
 fn truth(value: &Value) -> Option<bool> {

@@ -5,9 +5,14 @@
 //! its place, averaged over value heads ([`super::layers`]): all that follows is computed from it as from a mass, layer by
 //! layer. The signed sums of the weights are kept beside the curves.
 //!
-//! **Noise baseline**: the same mass with the evidence session Y replaced by its immediate neighbours, the sessions whose
+//! Who looks at whom is the benchmark's business ([`Benchmark::curves`]): spans are found by their roles. Several spans in one
+//! role add up: what is paid to all of them; as rows, the mean over all of their tokens. Where the benchmark keeps them apart,
+//! each has a curve of its own too, numbered in the order of the prompt.
+//!
+//! **Noise baseline**: the same mass with the evidence Y replaced by its immediate neighbours, the segments whose
 //! original indices are Y's plus and minus one, where they are in the prompt and are not evidence themselves; the mean
-//! over the two where both are there; absent where neither is.
+//! over the two where both are there; absent where neither is. Of evidence that is a part of a segment, neighbours are the
+//! segment's, and since they are longer the baseline is what Y would be paid at their density. Of several Y it is the sum.
 //!
 //! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
 //! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
@@ -20,64 +25,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, Array3, Axis};
 
 use super::layers::{self, ByLayer, Layer, LayerKind};
 use crate::attention::{AttentionStore, StoreError};
-use crate::prompt::{Span, SpanRole};
+use crate::benchmarks::{Benchmark, Curve, QUERY, Several};
+use crate::prompt::Span;
 
-/// Who looks at whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Curve {
-    /// The new session's tokens at the old session.
-    NewToOld,
-    /// The query's tokens at the old session.
-    QueryToOld,
-    /// The query's tokens at the new session.
-    QueryToNew,
-}
-
-impl Curve {
-    /// In the order in which figures show them.
-    pub const ALL: [Curve; 3] = [Curve::NewToOld, Curve::QueryToOld, Curve::QueryToNew];
-
-    /// As figures write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Curve::NewToOld => "new to old",
-            Curve::QueryToOld => "query to old",
-            Curve::QueryToNew => "query to new",
-        }
-    }
-
-    /// As tables write it.
-    pub fn key(self) -> &'static str {
-        match self {
-            Curve::NewToOld => "new_to_old",
-            Curve::QueryToOld => "query_to_old",
-            Curve::QueryToNew => "query_to_new",
-        }
-    }
-
-    fn ends(self) -> (SpanRole, SpanRole) {
-        match self {
-            Curve::NewToOld => (SpanRole::New, SpanRole::Old),
-            Curve::QueryToOld => (SpanRole::Query, SpanRole::Old),
-            Curve::QueryToNew => (SpanRole::Query, SpanRole::New),
-        }
-    }
-}
-
-/// The evidence session itself or what stands in for it.
+/// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The mass on the evidence session.
+    /// The mass on the evidence.
     Signal,
     /// The mass on its neighbours.
     Noise,
 }
 
-/// Whether a session's length counts.
+/// Whether a span's length counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
     /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
@@ -99,18 +63,20 @@ impl Scale {
     }
 }
 
-/// What the query pays to one session.
+/// What the query pays to one segment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SessionMass {
-    /// The session's original index.
+pub struct SegmentMass {
+    /// The segment's original index.
     pub index: usize,
-    /// Old, new or neither.
-    pub role: Option<SpanRole>,
-    /// Tokens of the session's span.
+    /// The part that it plays, if any.
+    pub role: Option<String>,
+    /// The part that something in it plays, if anything does.
+    pub holds: Option<String>,
+    /// Tokens of the segment's span.
     pub tokens: usize,
-    /// The query's mass on the session, by layer, averaged over heads.
+    /// The query's mass on the segment, by layer, averaged over heads.
     pub mass: Vec<f64>,
-    /// The same as density; NaN where the layer's window hides the session.
+    /// The same as density; NaN where the layer's window hides the segment.
     pub density: Vec<f64>,
     /// The signed sums of the query's implicit weights; `None` at softmax layers.
     pub signed: Vec<Option<f64>>,
@@ -123,7 +89,9 @@ pub struct Example {
     pub case: String,
     /// The probe's id.
     pub probe: String,
-    /// The value of the label `type`, where the data has one.
+    /// What the probe is grouped by: its id, or a facet ([`Benchmark::dimension`]).
+    pub dimension: String,
+    /// The value of the label that the benchmark is split by, where the case has one.
     pub kind: Option<String>,
     /// The verdict, where there is one.
     pub correct: Option<bool>,
@@ -131,19 +99,23 @@ pub struct Example {
     pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// By session, in prompt order: the query's attention. Empty where the store has no query rows.
-    pub sessions: Vec<SessionMass>,
+    /// By segment, in prompt order: the query's attention. Empty where the store has no query rows.
+    pub segments: Vec<SegmentMass>,
     curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
     signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
 }
 
 impl Example {
-    /// Measures a store.
+    /// Measures a store, by the roles of a benchmark.
     ///
     /// # Errors
     /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
     /// it must not be or ends past the prompt; the text says which.
-    pub fn measure(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
+    pub fn measure(
+        path: &Path,
+        store: &AttentionStore,
+        benchmark: &dyn Benchmark,
+    ) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let whole = store.tokens.len() + store.generated.len();
         let rows = store.rows.iter().map(|span| (span, whole));
@@ -157,43 +129,52 @@ impl Example {
         }
         let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
         let (mut curves, mut sums) = (BTreeMap::new(), BTreeMap::new());
-        for curve in Curve::ALL {
-            let (from, to) = curve.ends();
-            let (Some(row), Some(key)) = (only(&store.rows, from), only(&store.keys, to)) else { continue };
-            let masses = mass.index_axis(Axis(1), row).to_owned(); // (layers, keys)
-            let shares = share.index_axis(Axis(1), row).to_owned();
-            let densities = densities_of(&masses, &shares);
-            let targets = [(Part::Signal, vec![key]), (Part::Noise, neighbours(&store.keys, key))];
-            for (part, spans) in targets {
-                let of_row = signed.as_ref().map(|signed| signed.index_axis(Axis(1), row).to_owned());
-                if let Some(values) = of_row.and_then(|signed| mean_of(&signed, &spans)) {
-                    sums.insert((curve, part), present(values));
-                }
-                if let Some(values) = mean_of(&masses, &spans) {
-                    curves.insert((curve, part, Scale::Mass), values);
-                }
-                // a span that no layer sees lies after the row
-                let seen = |&span: &usize| shares.column(span).iter().any(|share| *share > 0.0);
-                if spans.iter().all(seen)
-                    && let Some(values) = mean_of(&densities, &spans)
-                {
-                    curves.insert((curve, part, Scale::Density), values);
+        let evidence = Evidence { keys: &store.keys };
+        for &curve in benchmark.curves() {
+            let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
+            if rows.is_empty() || keys.is_empty() {
+                continue;
+            }
+            let masses = of_rows(&mass, &store.rows, &rows); // (layers, keys)
+            let shares = of_rows(&share, &store.rows, &rows);
+            let of_row = signed.as_ref().map(|signed| of_rows(signed, &store.rows, &rows));
+            let paid = Paid { masses: &masses, shares: &shares, signed: of_row.as_ref() };
+            let mut targets = vec![(curve, keys.clone())];
+            if benchmark.several() == Several::Apart && keys.len() > 1 {
+                let each = keys.iter().enumerate();
+                targets.extend(each.map(|(at, &key)| (Curve { nth: at + 1, ..curve }, vec![key])));
+            }
+            for (curve, keys) in targets {
+                for part in [Part::Signal, Part::Noise] {
+                    let of = match part {
+                        Part::Signal => paid.to(&keys),
+                        Part::Noise => paid.beside(&evidence, &keys),
+                    };
+                    let Some(of) = of else { continue };
+                    curves.insert((curve, part, Scale::Mass), of.mass);
+                    if let Some(density) = of.density {
+                        curves.insert((curve, part, Scale::Density), density);
+                    }
+                    if let Some(signed) = of.signed {
+                        sums.insert((curve, part), present(signed));
+                    }
                 }
             }
         }
-        let mut sessions = Vec::new();
-        if let Some(row) = only(&store.rows, SpanRole::Query) {
+        let mut segments = Vec::new();
+        if let [row, ..] = in_role(&store.rows, QUERY)[..] {
             let masses = mass.index_axis(Axis(1), row).to_owned();
             let densities = densities_of(&masses, &share.index_axis(Axis(1), row).to_owned());
             for (key, span) in store.keys.iter().enumerate() {
-                let Some(index) = span.session() else { continue };
+                let Some(index) = span.segment() else { continue };
                 let signed = match &signed {
                     Some(signed) => present(signed.index_axis(Axis(1), row).column(key).to_vec()),
                     None => vec![None; layers.len()],
                 };
-                sessions.push(SessionMass {
+                segments.push(SegmentMass {
                     index,
-                    role: span.role,
+                    role: span.role.clone(),
+                    holds: evidence.inside(index),
                     tokens: span.len(),
                     mass: masses.column(key).to_vec(),
                     density: densities.column(key).to_vec(),
@@ -204,17 +185,27 @@ impl Example {
         Ok(Example {
             case: store.case.clone(),
             probe: store.probe.clone(),
+            dimension: store.probe.clone(),
             kind: None,
             correct: None,
             layers,
             prompt_tokens: store.tokens.len(),
-            sessions,
+            segments,
             curves,
             signed: sums,
         })
     }
 
-    /// A curve over layers, NaN at layers that do not see the session; `None` where the store lacks a span for it (for noise: where no neighbour is in the prompt).
+    /// The curves that it has.
+    pub fn curves(&self) -> impl Iterator<Item = Curve> {
+        self.curves
+            .keys()
+            .filter(|(_, part, scale)| (*part, *scale) == (Part::Signal, Scale::Mass))
+            .map(|k| k.0)
+    }
+
+    /// A curve over layers, NaN at layers that do not see the evidence; `None` where the store lacks a span for it (for noise:
+    /// where no neighbour is in the prompt).
     pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
         self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
     }
@@ -225,52 +216,168 @@ impl Example {
         self.signed.get(&(curve, part)).map(Vec::as_slice)
     }
 
-    /// The query's mass on a session, averaged over the layers of one kind; `None` where there are none.
-    pub fn mean_over(&self, kind: LayerKind, session: &SessionMass) -> Option<f64> {
-        layers::mean_over(&self.layers, kind, &session.mass)
+    /// The query's mass on a segment, averaged over the layers of one kind; `None` where there are none.
+    pub fn mean_over(&self, kind: LayerKind, segment: &SegmentMass) -> Option<f64> {
+        layers::mean_over(&self.layers, kind, &segment.mass)
     }
 
-    /// s(query -> new) / s(query -> old) by layer; `None` at a layer whose denominator is 0 or that does not see both.
-    pub fn ratio(&self, scale: Scale) -> Option<Vec<Option<f64>>> {
-        let new = self.curve(Curve::QueryToNew, Part::Signal, scale)?;
-        let old = self.curve(Curve::QueryToOld, Part::Signal, scale)?;
-        Some(new.iter().zip(old).map(|(n, o)| (*o > 0.0 && !n.is_nan()).then(|| n / o)).collect())
+    /// One curve over another by layer; `None` at a layer whose denominator is 0 or that does not see both.
+    pub fn ratio(&self, (over, under): (Curve, Curve), scale: Scale) -> Option<Vec<Option<f64>>> {
+        let over = self.curve(over, Part::Signal, scale)?;
+        let under = self.curve(under, Part::Signal, scale)?;
+        Some(over.iter().zip(under).map(|(n, o)| (*o > 0.0 && !n.is_nan()).then(|| n / o)).collect())
     }
 }
 
-/// The place of the one span in a role; `None` where there is none or more than one, since then no single span is meant.
-fn only(spans: &[Span], role: SpanRole) -> Option<usize> {
-    let mut places =
-        spans.iter().enumerate().filter(|(_, s)| s.role == Some(role) && !s.is_empty()).map(|(i, _)| i);
-    let first = places.next()?;
-    places.next().is_none().then_some(first)
+/// The places of the spans in a role, or of a row by that name.
+fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
+    let meant =
+        |span: &Span| (span.is(role) || span.role.is_none() && span.label == role) && !span.is_empty();
+    spans.iter().enumerate().filter(|(_, span)| meant(span)).map(|(i, _)| i).collect()
 }
 
-/// The places of the sessions beside the evidence session at `key`, without evidence.
-fn neighbours(keys: &[Span], key: usize) -> Vec<usize> {
-    let Some(index) = keys.get(key).and_then(Span::session) else { return Vec::new() };
-    let beside = |span: &Span| span.session().is_some_and(|other| other.abs_diff(index) == 1);
-    let plain = |span: &Span| !matches!(span.role, Some(SpanRole::Old | SpanRole::New)) && !span.is_empty();
-    keys.iter().enumerate().filter(|(_, span)| beside(span) && plain(span)).map(|(i, _)| i).collect()
+/// What some rows pay, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
+fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> Array2<f64> {
+    if let [row] = rows {
+        return values.index_axis(Axis(1), *row).to_owned();
+    }
+    let tokens: usize = rows.iter().map(|&row| spans[row].len()).sum();
+    let mut mean = Array2::zeros((values.dim().0, values.dim().2));
+    for &row in rows {
+        mean.scaled_add(spans[row].len() as f64 / tokens as f64, &values.index_axis(Axis(1), row));
+    }
+    mean
+}
+
+/// What is paid to each key span, (layers, keys).
+struct Paid<'a> {
+    masses: &'a Array2<f64>,
+    shares: &'a Array2<f64>,
+    signed: Option<&'a Array2<f64>>,
+}
+
+/// A curve's numbers by layer.
+struct Numbers {
+    mass: Vec<f64>,
+    /// `None` where no layer sees the spans: they lie after the rows.
+    density: Option<Vec<f64>>,
+    signed: Option<Vec<f64>>,
+}
+
+impl Paid<'_> {
+    /// What is paid to all of some spans.
+    fn to(&self, keys: &[usize]) -> Option<Numbers> {
+        let sum = |values: &Array2<f64>| {
+            let by_layer = values.rows().into_iter().map(|layer| match keys {
+                [key] => layer[*key],
+                keys => keys.iter().map(|&key| layer[key]).sum(),
+            });
+            by_layer.collect::<Vec<f64>>()
+        };
+        let (mass, share) = (sum(self.masses), sum(self.shares));
+        let density = mass.iter().zip(&share).map(|(mass, share)| density(*mass, *share)).collect();
+        let seen = share.iter().any(|share| *share > 0.0);
+        Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
+    }
+
+    /// What is paid to the neighbours of some spans instead; `None` where they have none.
+    fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
+        let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
+        if let ([_], [_]) = (keys, &of[..]) {
+            return of.into_iter().next();
+        }
+        if of.is_empty() {
+            return None;
+        }
+        // Evidence without neighbours counts as the others do.
+        let missing = keys.len() as f64 / of.len() as f64;
+        let layers = self.masses.nrows();
+        let sum = |of: &dyn Fn(&Numbers) -> Option<f64>, numbers: &[Numbers]| {
+            numbers.iter().filter_map(of).filter(|value| !value.is_nan()).sum::<f64>() * missing
+        };
+        let mean = |layer: usize| {
+            let present = || {
+                let of = of.iter().filter_map(|one| one.density.as_ref()?.get(layer).copied());
+                of.filter(|value| !value.is_nan())
+            };
+            present().sum::<f64>() / present().count() as f64
+        };
+        Some(Numbers {
+            mass: (0..layers).map(|layer| sum(&|one| one.mass.get(layer).copied(), &of)).collect(),
+            density: of.iter().any(|one| one.density.is_some()).then(|| (0..layers).map(mean).collect()),
+            signed: self.signed.map(|_| {
+                (0..layers).map(|layer| sum(&|one| one.signed.as_ref()?.get(layer).copied(), &of)).collect()
+            }),
+        })
+    }
+
+    fn beside_one(&self, evidence: &Evidence<'_>, key: usize) -> Option<Numbers> {
+        let beside = evidence.neighbours(key);
+        if beside.is_empty() {
+            return None;
+        }
+        let densities = densities_of(self.masses, self.shares);
+        // A span that no layer sees lies after the rows.
+        let seen = |&span: &usize| self.shares.column(span).iter().any(|share| *share > 0.0);
+        let density = mean_of(&densities, &beside);
+        let signed = self.signed.map(|signed| mean_of(signed, &beside));
+        let mass = match evidence.keys[key].overlay {
+            false => mean_of(self.masses, &beside),
+            true => density.iter().zip(self.shares.column(key)).map(|(d, share)| d * share).collect(),
+        };
+        Some(Numbers { mass, density: beside.iter().all(seen).then_some(density), signed })
+    }
+}
+
+/// A mass over a share; NaN where there is no share.
+fn density(mass: f64, share: f64) -> f64 {
+    if share > 0.0 { mass / share } else { f64::NAN }
+}
+
+/// The key spans of a store, some of which are evidence.
+struct Evidence<'a> {
+    keys: &'a [Span],
+}
+
+impl Evidence<'_> {
+    /// The original index of the segment that a span is, or lies in: `session[3].turn[1]` lies in the third.
+    fn segment(span: &Span) -> Option<usize> {
+        let whole = span.label.split_once('.').map_or(span.label.as_str(), |(whole, _)| whole);
+        Span::new(whole, 0..0).segment()
+    }
+
+    /// The part that something inside a segment plays.
+    fn inside(&self, index: usize) -> Option<String> {
+        let mut inside = self.keys.iter().filter(|span| span.overlay && Self::segment(span) == Some(index));
+        inside.find_map(|span| span.role.clone())
+    }
+
+    /// The places of the segments beside the evidence at `key`, of those that hold no evidence.
+    fn neighbours(&self, key: usize) -> Vec<usize> {
+        let Some(index) = self.keys.get(key).and_then(Self::segment) else { return Vec::new() };
+        let holds =
+            |at: usize| self.keys.iter().any(|span| span.role.is_some() && Self::segment(span) == Some(at));
+        let beside =
+            |span: &Span| span.segment().is_some_and(|other| other.abs_diff(index) == 1 && !holds(other));
+        let all = self.keys.iter().enumerate();
+        all.filter(|(_, span)| beside(span) && !span.is_empty()).map(|(i, _)| i).collect()
+    }
 }
 
 /// Masses over shares, both (layers, keys); NaN where there is no share.
 fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
     let mut densities = masses.clone();
-    densities.zip_mut_with(shares, |mass, share| *mass = if *share > 0.0 { *mass / share } else { f64::NAN });
+    densities.zip_mut_with(shares, |mass, share| *mass = density(*mass, *share));
     densities
 }
 
-/// By layer, the mean over those of `spans` that have a value, NaN where none has; `None` without spans.
-fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Option<Vec<f64>> {
-    if spans.is_empty() {
-        return None;
-    }
+/// By layer, the mean over those of `spans` that have a value, NaN where none has.
+fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
     let mean = |layer: ndarray::ArrayView1<f64>| {
         let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());
         present().sum::<f64>() / present().count() as f64
     };
-    Some(values.rows().into_iter().map(mean).collect())
+    values.rows().into_iter().map(mean).collect()
 }
 
 /// Values of which NaN marks the absent ones.
@@ -288,14 +395,15 @@ mod tests {
         let keys = [
             Span::new("bos", 0..1),
             span(2, 1),
-            span(4, 3).with_role(SpanRole::Old),
+            span(4, 3).with_role("old"),
             span(5, 5),
-            span(6, 7).with_role(SpanRole::New),
+            span(6, 7).with_role("new"),
             span(9, 9),
         ];
+        let neighbours = |keys: &[Span], key| Evidence { keys }.neighbours(key);
         assert_eq!(neighbours(&keys, 2), vec![3], "session 3 was dropped; 2 is no immediate neighbour");
         assert_eq!(neighbours(&keys, 4), vec![3]);
-        let touching = [span(0, 0).with_role(SpanRole::Old), span(1, 2).with_role(SpanRole::New)];
+        let touching = [span(0, 0).with_role("old"), span(1, 2).with_role("new")];
         assert!(neighbours(&touching, 0).is_empty(), "the other evidence session is no noise");
     }
 }

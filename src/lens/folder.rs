@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::LensError;
-use crate::run::plan::PlannedCase;
+use crate::benchmarks::{ALL, Benchmark};
+use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{self, ShownCase};
 
 /// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
+    benchmark: &'static dyn Benchmark,
     store: store::RunFolder,
     header: serde_json::Value,
 }
 
-/// The verdicts of one judge, the last of each (case, probe).
+/// The verdicts of one judge by one rubric, the last of each (case, probe).
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
     /// Which judge; `None` where the run has no verdicts.
@@ -41,13 +43,26 @@ impl Verdicts {
                  verdicts only show that the machinery works"
             ));
         }
-        let mut said = self.rows.values().filter_map(|row| row.correct);
+        let mut said = self.rows.values().filter(|row| row.is_clean());
         let first = said.next()?;
         let count = 1 + said.clone().count();
-        (count > 1 && said.all(|other| other == first)).then(|| {
-            let word = if first { "correct" } else { "wrong" };
-            format!("{judge} calls all {count} answers {word}, which tells nothing of them")
+        let same = |row: &VerdictRow| {
+            (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
+        };
+        (count > 1 && said.all(same)).then(|| {
+            let what = match (first.correct, first.score, &first.choice) {
+                (_, Some(score), _) => format!("gives all {count} answers the score {score}"),
+                (_, _, Some(choice)) => format!("chooses `{choice}` for all {count} answers"),
+                (Some(true), ..) => format!("calls all {count} answers correct"),
+                _ => format!("calls all {count} answers wrong"),
+            };
+            format!("{judge} {what}, which tells nothing of them")
         })
+    }
+
+    /// All of them, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = &VerdictRow> {
+        self.rows.values()
     }
 
     /// Whether the answer was judged correct; `None` where there is no verdict or only an error row.
@@ -76,7 +91,7 @@ impl RunFolder {
     /// Reads a run folder, of its answers and verdicts those of the plain condition.
     ///
     /// # Errors
-    /// [`LensError::Run`] where it is none or is damaged.
+    /// Those of [`RunFolder::open_condition`].
     pub fn open(path: &Path) -> Result<Self, LensError> {
         RunFolder::open_condition(path, "")
     }
@@ -84,12 +99,36 @@ impl RunFolder {
     /// Reads a run folder, of its answers and verdicts those of the condition `name`.
     ///
     /// # Errors
-    /// [`LensError::Run`] where it is none, is damaged or has no such condition.
+    /// [`LensError::Run`] where it is none, is damaged or has no such condition; [`LensError::UnknownBenchmark`] where it is of
+    /// none that this version knows.
     pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
-        let store = store::RunFolder::read(path)?.condition(name)?;
+        RunFolder::open_among(&ALL, path, name)
+    }
+
+    /// [`RunFolder::open_condition`] of a run of one of these benchmarks.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_among(
+        among: &[&'static dyn Benchmark],
+        path: &Path,
+        condition: &str,
+    ) -> Result<Self, LensError> {
+        let store = store::RunFolder::read(path)?.condition(condition)?;
+        let name = &store.header.identity.benchmark;
+        let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name() == name) else {
+            let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name()).collect();
+            let (path, name, known) = (path.to_owned(), name.clone(), known.join(", "));
+            return Err(LensError::UnknownBenchmark { path, name, known });
+        };
         // a header that was read from JSON can be written as JSON
         let header = serde_json::to_value(&store.header).unwrap_or_default();
-        Ok(RunFolder { store, header })
+        Ok(RunFolder { benchmark, store, header })
+    }
+
+    /// What it is a run of.
+    pub fn benchmark(&self) -> &'static dyn Benchmark {
+        self.benchmark
     }
 
     /// The folder.
@@ -112,11 +151,6 @@ impl RunFolder {
         &self.store.answers
     }
 
-    /// Every verdict that counts, judge by judge.
-    pub fn verdict_rows(&self) -> &[VerdictRow] {
-        &self.store.verdicts
-    }
-
     /// What the model was shown of a case; `None` where no prompt was made for it.
     ///
     /// # Errors
@@ -131,37 +165,44 @@ impl RunFolder {
     /// [`LensError::UnknownJudge`] where `judge` is named and has no verdict here.
     pub fn verdicts(&self, judge: Option<&str>) -> Result<Verdicts, LensError> {
         let known = self.store.judges();
-        let Some(name) = judge.or(known.last().copied()) else {
-            return Ok(Verdicts::default());
+        // By the rubric that came last.
+        let of_name = |(name, _): &&(&str, Option<&str>)| judge.is_none_or(|judge| judge == *name);
+        let Some(&(name, rubric)) = known.iter().rev().find(of_name) else {
+            let Some(judge) = judge else { return Ok(Verdicts::default()) };
+            let mut names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            names.dedup();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let (path, judge) = (self.path().to_owned(), judge.to_owned());
+            return Err(LensError::UnknownJudge { path, judge, known });
         };
-        if !known.contains(&name) {
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(LensError::UnknownJudge {
-                path: self.path().to_owned(),
-                judge: name.to_owned(),
-                known,
-            });
-        }
-        let rows = self.store.verdicts.iter().filter(|row| row.judge == name);
+        let own = |row: &&VerdictRow| row.judge == name && row.rubric.as_deref() == rubric;
+        let rows = self.store.verdicts.iter().filter(own);
         let rows = rows.map(|row| ((row.case.clone(), row.probe.clone()), row.clone())).collect();
         Ok(Verdicts { judge: Some(name.to_owned()), rows })
     }
 
-    /// The probes' ids, in order of first appearance in the cases.
-    pub fn probes(&self) -> Vec<String> {
-        let mut probes: Vec<String> = Vec::new();
-        for probe in self.cases().iter().flat_map(|case| &case.probes) {
-            if !probes.contains(&probe.id) {
-                probes.push(probe.id.clone());
-            }
-        }
-        probes
+    /// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
+    pub fn dimension_of(&self, probe: &PlannedProbe) -> String {
+        dimension_of(self.benchmark, probe)
     }
 
-    /// The values of the label `type`, sorted. Empty for data without types.
+    /// What probes are grouped by, in order of first appearance in the cases.
+    pub fn dimensions(&self) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        for probe in self.cases().iter().flat_map(|case| &case.probes) {
+            let dimension = self.dimension_of(probe);
+            if !found.contains(&dimension) {
+                found.push(dimension);
+            }
+        }
+        found
+    }
+
+    /// The values of the label that the benchmark is split by, sorted. Empty for data without any.
     pub fn kinds(&self) -> Vec<String> {
+        let split = self.benchmark.split();
         let mut kinds: Vec<String> =
-            self.cases().iter().filter_map(|case| case.labels.get("type")).cloned().collect();
+            self.cases().iter().filter_map(|case| case.labels.get(split)).cloned().collect();
         kinds.sort_unstable();
         kinds.dedup();
         kinds
@@ -184,16 +225,13 @@ mod tests {
 
     fn verdicts(judge: &str, correct: &[Option<bool>]) -> Verdicts {
         let row = |(at, correct): (usize, &Option<bool>)| {
-            let (case, probe) = (at.to_string(), "SR".to_owned());
+            let (case, probe) = (at.to_string(), "P".to_owned());
             let row = VerdictRow {
                 case: case.clone(),
                 probe: probe.clone(),
-                condition: String::new(),
                 judge: judge.to_owned(),
                 correct: *correct,
-                probability: None,
-                reason: None,
-                error: None,
+                ..VerdictRow::default()
             };
             ((case, probe), row)
         };

@@ -1,19 +1,20 @@
 //! Groups of examples and their statistics over layers.
 //!
 //! The unit of every mean and every resampling is the **case**: where a group holds several probes of one case, the
-//! case's examples are averaged first. Probes of a case share its history, so they are not independent, and the row mass
-//! of `new -> old` does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
+//! case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
+//! of the history does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
 //! were judged differently is in `correct` with the right ones and in `wrong` with the others.
 //!
 //! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
 //! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
 //!
-//! - **Mean**: the mean over cases of a curve (figures 6 and 7).
-//! - **Ratio of means**: mean of query -> new over mean of query -> old, of the cases that have both (figure 8).
-//! - **Mean of ratios**: the mean over cases of the example's own ratio (figure 3). An example whose denominator is 0 at a
+//! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7).
+//! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
+//!   ([`Benchmark::ratio`]).
+//! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
 //!   layer has no ratio there: it is left out at that layer and counted as undefined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use ndarray::Array2;
@@ -21,6 +22,7 @@ use ndarray::Array2;
 use super::band::{Estimate, Point, Resampling};
 use super::{Curve, Example, Layer, LayerKind, LensError, Part, RunFolder, Scale};
 use crate::attention::AttentionStore;
+use crate::benchmarks::{Benchmark, QUERY};
 
 /// Which verdict the examples of a group have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,9 +57,9 @@ impl Correctness {
 /// A selection of examples.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// One probe, or all.
+    /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all.
     pub probe: Option<String>,
-    /// One type, or all.
+    /// One value of the label that the benchmark is split by, or all.
     pub kind: Option<String>,
     /// By verdict.
     pub correctness: Correctness,
@@ -70,9 +72,10 @@ impl Group {
     }
 
     /// As captions name it, for example `T1 SR wrong`.
-    pub fn label(&self) -> String {
-        let kind = self.kind.as_deref().unwrap_or("all types");
-        let probe = self.probe.as_deref().unwrap_or("all probes");
+    pub fn label(&self, benchmark: &dyn Benchmark) -> String {
+        let all = |what: &str| format!("all {what}s");
+        let kind = self.kind.clone().unwrap_or_else(|| all(benchmark.split()));
+        let probe = self.probe.clone().unwrap_or_else(|| all(benchmark.dimension().name()));
         match self.correctness {
             Correctness::All => format!("{kind} {probe}"),
             split => format!("{kind} {probe} {}", split.key()),
@@ -80,7 +83,7 @@ impl Group {
     }
 
     fn holds(&self, example: &Example) -> bool {
-        self.probe.as_ref().is_none_or(|probe| *probe == example.probe)
+        self.probe.as_ref().is_none_or(|probe| *probe == example.dimension)
             && self.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
             && self.correctness.holds(example.correct)
     }
@@ -91,7 +94,7 @@ impl Group {
 pub enum Statistic {
     /// The mean of a curve over cases.
     Mean(Curve, Part),
-    /// Mean of query -> new over mean of query -> old.
+    /// Mean of one curve over mean of another.
     RatioOfMeans,
     /// Mean of the examples' own ratios.
     MeanOfRatios,
@@ -166,9 +169,15 @@ pub struct Skipped {
 pub struct Lens {
     /// The decoder layers that were measured, ascending.
     pub layers: Vec<Layer>,
-    /// The probes' ids, in the data's order.
+    /// The benchmark.
+    pub benchmark: &'static dyn Benchmark,
+    /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
+    pub curves: Vec<Curve>,
+    /// The curves whose quotient is shown.
+    pub ratio: Option<(Curve, Curve)>,
+    /// What probes are grouped by, in the data's order.
     pub probes: Vec<String>,
-    /// The values of the label `type`, sorted; empty for data without types.
+    /// The values of the label that the benchmark is split by, sorted; empty for data without any.
     pub kinds: Vec<String>,
     /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
     pub judge: Option<String>,
@@ -190,6 +199,10 @@ impl Lens {
     pub fn of(run: &RunFolder, options: &Options) -> Result<Self, LensError> {
         let verdicts = run.verdicts(options.judge.as_deref())?;
         let no_result = verdicts.no_result();
+        let benchmark = run.benchmark();
+        let probes = run.cases().iter().flat_map(|case| case.probes.iter().map(move |p| (&*case.case, p)));
+        let dimensions: HashMap<(&str, &str), String> =
+            probes.map(|(case, probe)| ((case, &*probe.id), run.dimension_of(probe))).collect();
         let (mut examples, mut skipped) = (Vec::<Example>::new(), Vec::new());
         for answer in run.answers() {
             let mut skip = |reason: &str| {
@@ -208,7 +221,7 @@ impl Lens {
                 continue;
             };
             let path: PathBuf = run.path().join(file);
-            let mut example = Example::measure(&path, &AttentionStore::load(&path)?)?;
+            let mut example = Example::measure(&path, &AttentionStore::load(&path)?, benchmark)?;
             if let Some(first) = examples.first()
                 && first.layers != example.layers
             {
@@ -221,7 +234,9 @@ impl Lens {
             // the row that names the store says what it belongs to
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
-            example.kind = answer.labels.get("type").cloned();
+            let key = (answer.case.as_str(), answer.probe.as_str());
+            example.dimension = dimensions.get(&key).unwrap_or(&answer.probe).clone();
+            example.kind = answer.labels.get(benchmark.split()).cloned();
             let correct = verdicts.correct(&answer.case, &answer.probe);
             example.correct = correct.filter(|_| no_result.is_none());
             examples.push(example);
@@ -235,7 +250,12 @@ impl Lens {
         };
         Ok(Lens {
             layers: first.layers.clone(),
-            probes: run.probes(),
+            benchmark,
+            curves: curves(benchmark, &examples),
+            ratio: benchmark.ratio().and_then(|(over, under)| {
+                Some((*benchmark.curves().get(over)?, *benchmark.curves().get(under)?))
+            }),
+            probes: run.dimensions(),
             kinds: run.kinds(),
             judge: verdicts.judge.filter(|_| no_result.is_none()),
             no_result,
@@ -272,11 +292,11 @@ impl Lens {
         format!("{count} layers ({})", kinds.collect::<Vec<_>>().join(", "))
     }
 
-    /// The splits by verdict that this run can have: none but `all` without verdicts.
+    /// The splits by verdict that this run can have: none but `all` without verdicts, and where answers are scored.
     pub fn splits(&self) -> &'static [Correctness] {
-        match self.judge {
-            Some(_) => &[Correctness::Correct, Correctness::Wrong],
-            None => &[Correctness::All],
+        match self.examples.iter().any(|example| example.correct.is_some()) {
+            true => &[Correctness::Correct, Correctness::Wrong],
+            false => &[Correctness::All],
         }
     }
 
@@ -298,6 +318,11 @@ impl Lens {
         groups
     }
 
+    /// As captions name a group.
+    pub fn label(&self, group: &Group) -> String {
+        group.label(self.benchmark)
+    }
+
     /// How many cases a group has.
     pub fn cases(&self, group: &Group) -> usize {
         self.by_case(group).len()
@@ -307,6 +332,7 @@ impl Lens {
     pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
         let cases = self.by_case(group);
         let mut undefined = vec![0; self.layers.len()];
+        let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
         let estimates = match statistic {
             Statistic::Mean(curve, part) => {
                 let rows = cases.values().map(|examples| {
@@ -317,19 +343,22 @@ impl Lens {
                 });
                 self.means(&self.matrix(rows.flatten()))
             }
+            Statistic::RatioOfMeans | Statistic::MeanOfRatios if self.ratio.is_none() => {
+                self.means(&self.matrix(std::iter::empty()))
+            }
             Statistic::RatioOfMeans => {
                 let mean = |curve: Curve, examples: &[&Example]| {
-                    let both = examples.iter().filter(|e| e.ratio(scale).is_some());
+                    let both = examples.iter().filter(|e| e.ratio(ratio, scale).is_some());
                     mean_by_layer(both.filter_map(|e| e.curve(curve, Part::Signal, scale)), self.layers.len())
                 };
-                let new = self.matrix(cases.values().filter_map(|e| mean(Curve::QueryToNew, e)));
-                let old = self.matrix(cases.values().filter_map(|e| mean(Curve::QueryToOld, e)));
-                self.resampling(new.nrows()).ratios(&new, &old)
+                let over = self.matrix(cases.values().filter_map(|e| mean(ratio.0, e)));
+                let under = self.matrix(cases.values().filter_map(|e| mean(ratio.1, e)));
+                self.resampling(over.nrows()).ratios(&over, &under)
             }
             Statistic::MeanOfRatios => {
                 let mut rows = Vec::new();
                 for examples in cases.values() {
-                    let ratios: Vec<_> = examples.iter().filter_map(|e| e.ratio(scale)).collect();
+                    let ratios: Vec<_> = examples.iter().filter_map(|e| e.ratio(ratio, scale)).collect();
                     if ratios.is_empty() {
                         continue;
                     }
@@ -400,6 +429,24 @@ impl Lens {
     fn resampling(&self, n: usize) -> Resampling {
         Resampling::new(n, self.options.resamples, self.options.seed)
     }
+}
+
+/// The curves that some example has, in the benchmark's order. Where any example has several spans in one role that stay apart,
+/// their curves come in place of their sum.
+fn curves(benchmark: &dyn Benchmark, examples: &[Example]) -> Vec<Curve> {
+    let found: BTreeSet<Curve> = examples.iter().flat_map(Example::curves).collect();
+    let mut curves = Vec::new();
+    for &curve in benchmark.curves() {
+        let of: Vec<Curve> =
+            found.iter().copied().filter(|other| Curve { nth: 0, ..*other } == curve).collect();
+        let apart = of.iter().any(|curve| curve.nth > 0);
+        match (of.is_empty(), apart) {
+            // Shown as missing.
+            (true, _) => curves.push(curve),
+            (false, _) => curves.extend(of.into_iter().filter(|curve| !apart || curve.nth > 0)),
+        }
+    }
+    curves
 }
 
 /// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.

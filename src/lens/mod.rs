@@ -22,8 +22,9 @@ pub mod layers;
 pub mod strip;
 pub mod table;
 
+pub use crate::benchmarks::Curve;
 pub use band::{Point, Resampling};
-pub use example::{Curve, Example, Part, Scale, SessionMass};
+pub use example::{Example, Part, Scale, SegmentMass};
 pub use folder::{RunFolder, Verdicts};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
@@ -41,6 +42,16 @@ pub enum LensError {
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The run is of a benchmark that this version does not know.
+    #[error("{path} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
+    UnknownBenchmark {
+        /// The run folder.
+        path: PathBuf,
+        /// The benchmark.
+        name: String,
+        /// Those that are known.
+        known: String,
     },
     /// The named judge judged nothing in this run.
     #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]

@@ -1,68 +1,54 @@
 //! The query's attention over the history, with cases aligned at their evidence.
 //!
-//! Cases differ in how many sessions they keep and where old and new lie, so a mean over cases needs places that mean the
-//! same in each: old, new, the sessions beside them, and thirds of the stretches before, between and after. A place's
-//! value in a case is the mean over its sessions there; a case without a session in a place is left out of that place.
-//! Where one session is beside both old and new it counts in both places.
+//! Cases differ in how many segments they keep and where the evidence lies, so a mean over cases needs places that mean the
+//! same in each: the anchors ([`Benchmark::anchors`](crate::benchmarks::Benchmark::anchors)), the segments beside them, and
+//! thirds of the stretches before, between and after. A place's value in a case is the mean over its segments there; a case
+//! without a segment in a place is left out of that place. Where one segment is beside two anchors it counts in both places.
 
-use super::{Example, Group, Lens, Scale, SessionMass};
-use crate::prompt::SpanRole;
+use super::{Example, Group, Lens, Scale, SegmentMass};
 
-/// A place in the aligned history.
+/// A place in the aligned history; anchors are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// A third (0, 1, 2) of the sessions before the one just before old.
-    Before(u8),
-    /// The session just before old.
-    BeforeOld,
-    /// The old session.
-    Old,
-    /// The session just after old.
-    AfterOld,
-    /// A third of the sessions between those beside old and new.
-    Between(u8),
-    /// The session just before new.
-    BeforeNew,
-    /// The new session.
-    New,
-    /// The session just after new.
-    AfterNew,
-    /// A third of the sessions after the one just after new.
-    After(u8),
+    /// A third (0, 1, 2) of the segments between those beside the anchor before this one and those beside it; before the first
+    /// anchor, and, by their number, after the last.
+    Stretch {
+        /// Which anchor comes next.
+        before: usize,
+        /// Which third.
+        third: u8,
+    },
+    /// The segment just before an anchor.
+    Before(usize),
+    /// An anchor.
+    Anchor(usize),
+    /// The segment just after an anchor.
+    After(usize),
 }
 
 impl Place {
-    /// In the order of the history.
-    pub const ALL: [Place; 15] = [
-        Place::Before(0),
-        Place::Before(1),
-        Place::Before(2),
-        Place::BeforeOld,
-        Place::Old,
-        Place::AfterOld,
-        Place::Between(0),
-        Place::Between(1),
-        Place::Between(2),
-        Place::BeforeNew,
-        Place::New,
-        Place::AfterNew,
-        Place::After(0),
-        Place::After(1),
-        Place::After(2),
-    ];
+    /// All of them for so many anchors, in the order of the history.
+    pub fn all(anchors: usize) -> Vec<Place> {
+        let thirds = |before| [0, 1, 2].map(|third| Place::Stretch { before, third });
+        let around = |at: usize| {
+            thirds(at).into_iter().chain([Place::Before(at), Place::Anchor(at), Place::After(at)])
+        };
+        (0..anchors).flat_map(around).chain(thirds(anchors)).collect()
+    }
 
-    /// As tables write it.
-    pub fn key(self) -> String {
+    /// As tables write it: `before_1`, `old_minus_1`, `old`, `old_plus_1`, `between_1`, ..., `after_3`.
+    pub fn key(self, anchors: &[&str]) -> String {
+        let name = |at: usize| anchors.get(at).copied().unwrap_or_default();
         match self {
-            Place::Before(third) => format!("before_{}", third + 1),
-            Place::BeforeOld => "old_minus_1".to_owned(),
-            Place::Old => "old".to_owned(),
-            Place::AfterOld => "old_plus_1".to_owned(),
-            Place::Between(third) => format!("between_{}", third + 1),
-            Place::BeforeNew => "new_minus_1".to_owned(),
-            Place::New => "new".to_owned(),
-            Place::AfterNew => "new_plus_1".to_owned(),
-            Place::After(third) => format!("after_{}", third + 1),
+            Place::Stretch { before: 0, third } => format!("before_{}", third + 1),
+            Place::Stretch { before, third } if before == anchors.len() => format!("after_{}", third + 1),
+            Place::Stretch { third, .. } if anchors.len() == 2 => format!("between_{}", third + 1),
+            Place::Stretch { before, third } => {
+                format!("between_{}_{}_{}", name(before - 1), name(before), third + 1)
+            }
+            Place::Before(at) => format!("{}_minus_1", name(at)),
+            Place::Anchor(at) => name(at).to_owned(),
+            Place::After(at) => format!("{}_plus_1", name(at)),
         }
     }
 }
@@ -76,7 +62,7 @@ pub struct Strip {
     pub scale: Scale,
     /// Cases in it.
     pub n: usize,
-    /// By place: how many cases have a session there, and the mean over them by layer (`None` without cases).
+    /// By place: how many cases have a segment there, and the mean over them by layer (`None` without cases).
     pub cells: Vec<(Place, usize, Option<Vec<f64>>)>,
 }
 
@@ -85,9 +71,11 @@ impl Lens {
     pub fn strip(&self, group: &Group, scale: Scale) -> Strip {
         let cases = self.by_case(group);
         let layers = self.layers.len();
-        let cells = Place::ALL.into_iter().map(|place| {
+        let anchors = self.benchmark.anchors();
+        let cells = Place::all(anchors.len()).into_iter().map(|place| {
             let by_case = cases.values().filter_map(|examples| {
-                let here: Vec<Vec<f64>> = examples.iter().filter_map(|e| at_place(e, place, scale)).collect();
+                let here: Vec<Vec<f64>> =
+                    examples.iter().filter_map(|e| at_place(e, anchors, place, scale)).collect();
                 super::group::mean_by_layer(here.iter().map(Vec::as_slice), layers)
             });
             let by_case: Vec<Vec<f64>> = by_case.collect();
@@ -98,36 +86,35 @@ impl Lens {
     }
 }
 
-/// The mean over an example's sessions at a place, by layer.
-fn at_place(example: &Example, place: Place, scale: Scale) -> Option<Vec<f64>> {
-    let sessions = &example.sessions;
-    let of_role = |role| sessions.iter().position(|s| s.role == Some(role));
-    let (old, new) = (of_role(SpanRole::Old)?, of_role(SpanRole::New)?);
-    let range = |from: usize, to: usize| sessions.get(from..to).unwrap_or(&[]);
-    let plain = |at: Option<usize>| match at.and_then(|at| sessions.get(at)) {
-        Some(session) if session.role.is_none() => std::slice::from_ref(session),
+/// The mean over an example's segments at a place, by layer; `None` where it lacks an anchor.
+fn at_place(example: &Example, anchors: &[&str], place: Place, scale: Scale) -> Option<Vec<f64>> {
+    let segments = &example.segments;
+    let of_role = |role: &&str| segments.iter().position(|s| s.role.as_deref() == Some(*role));
+    let at: Vec<usize> = anchors.iter().map(of_role).collect::<Option<_>>()?;
+    let range = |from: usize, to: usize| segments.get(from..to).unwrap_or(&[]);
+    let plain = |at: Option<usize>| match at.and_then(|at| segments.get(at)) {
+        Some(segment) if segment.role.is_none() && segment.holds.is_none() => std::slice::from_ref(segment),
         _ => &[],
     };
-    let here: &[SessionMass] = match place {
-        Place::Before(part) => third(range(0, old.saturating_sub(1)), part),
-        Place::BeforeOld => plain(old.checked_sub(1)),
-        Place::Old => range(old, old + 1),
-        Place::AfterOld => plain(Some(old + 1)),
-        Place::Between(part) => third(range(old + 2, new.saturating_sub(1)), part),
-        Place::BeforeNew => plain(new.checked_sub(1)),
-        Place::New => range(new, new + 1),
-        Place::AfterNew => plain(Some(new + 1)),
-        Place::After(part) => third(range(new + 2, sessions.len()), part),
+    let here: &[SegmentMass] = match place {
+        Place::Stretch { before, third: part } => {
+            let from = before.checked_sub(1).and_then(|last| at.get(last)).map_or(0, |last| last + 2);
+            let to = at.get(before).map_or(segments.len(), |next| next.saturating_sub(1));
+            third(range(from, to), part)
+        }
+        Place::Before(anchor) => plain(at.get(anchor)?.checked_sub(1)),
+        Place::Anchor(anchor) => range(*at.get(anchor)?, at.get(anchor)? + 1),
+        Place::After(anchor) => plain(Some(at.get(anchor)? + 1)),
     };
-    let curves = here.iter().map(|session| match scale {
-        Scale::Mass => session.mass.as_slice(),
-        Scale::Density => session.density.as_slice(),
+    let curves = here.iter().map(|segment| match scale {
+        Scale::Mass => segment.mass.as_slice(),
+        Scale::Density => segment.density.as_slice(),
     });
     super::group::mean_by_layer(curves, example.layers.len())
 }
 
-/// One third of a stretch; where it does not divide evenly each session still falls in exactly one third.
-fn third(sessions: &[SessionMass], part: u8) -> &[SessionMass] {
-    let (part, count) = (usize::from(part), sessions.len());
-    sessions.get(count * part / 3..count * (part + 1) / 3).unwrap_or(&[])
+/// One third of a stretch; where it does not divide evenly each segment still falls in exactly one third.
+fn third(segments: &[SegmentMass], part: u8) -> &[SegmentMass] {
+    let (part, count) = (usize::from(part), segments.len());
+    segments.get(count * part / 3..count * (part + 1) / 3).unwrap_or(&[])
 }

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use super::strip::Strip;
-use super::{Curve, Group, Layer, LayerKind, Lens, LensError, Part, Scale, Series, Statistic};
+use super::{Group, LayerKind, Lens, LensError, Part, Scale, Series, Statistic};
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`
 /// and `strip.csv`. Groups without members have no rows.
@@ -21,12 +21,12 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let (mut curves, mut ratios, mut strips) = (Vec::new(), Vec::new(), Vec::new());
     for group in &groups {
         for scale in Scale::ALL {
-            for curve in Curve::ALL {
+            for &curve in &lens.curves {
                 for part in [Part::Signal, Part::Noise] {
                     curves.push(lens.series(group, Statistic::Mean(curve, part), scale));
                 }
             }
-            for ratio in [Statistic::RatioOfMeans, Statistic::MeanOfRatios] {
+            for ratio in lens.ratio.iter().flat_map(|_| [Statistic::RatioOfMeans, Statistic::MeanOfRatios]) {
                 ratios.push(lens.series(group, ratio, scale));
             }
             strips.push(lens.strip(group, scale));
@@ -35,7 +35,7 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let tables = [
         ("curves.csv", series_csv("curves", &curves)),
         ("ratios.csv", series_csv("ratios", &ratios)),
-        ("strip.csv", strip_csv("strip", &strips, &lens.layers)),
+        ("strip.csv", strip_csv("strip", &strips, lens)),
     ];
     let mut written = Vec::new();
     for (name, table) in tables {
@@ -101,26 +101,26 @@ pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error
 }
 
 /// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, and `layer_kind` where a layer is windowed or linear. A
-/// layer that sees no session of the place has an empty `mean`.
+/// layer that sees no segment of the place has an empty `mean`.
 ///
 /// # Errors
 /// Those of the CSV writer.
-pub fn strip_csv(figure: &str, strips: &[Strip], layers: &[Layer]) -> Result<Vec<u8>, csv::Error> {
+pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    let kinds = layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
+    let kinds = lens.layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
     let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
     head.extend(kinds.then_some("layer_kind"));
     table.write_record(head)?;
     for strip in strips {
         for (place, n, means) in &strip.cells {
             let Some(means) = means else { continue };
-            for (layer, mean) in layers.iter().zip(means) {
+            for (layer, mean) in lens.layers.iter().zip(means) {
                 let mut row = vec![
                     figure.to_owned(),
                     all_or(&strip.group.probe).to_owned(),
                     all_or(&strip.group.kind).to_owned(),
                     strip.group.correctness.key().to_owned(),
-                    place.key(),
+                    place.key(lens.benchmark.anchors()),
                     strip.scale.key().to_owned(),
                     layer.index.to_string(),
                     n.to_string(),

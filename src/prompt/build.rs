@@ -11,8 +11,10 @@ use jiff::civil::DateTime;
 
 use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
 use super::message::{Message, MessageRole};
-use super::{ChatTemplate, PromptError, SpanRole, Templates, Tokenizer};
-use crate::data::{Evidence, EvidenceRole, History, Probe};
+use super::templates::SegmentText;
+use super::{ChatTemplate, NO_SEGMENTS, PromptError, Templates, Tokenizer};
+use crate::benchmarks::QUERY;
+use crate::data::{Case, Evidence, History, Probe, Segment, Stretch};
 
 // Private-use characters: no wording holds them, no template strips them.
 const SYSTEM_MARK: &str = "\u{F0001}system\u{F0001}";
@@ -20,7 +22,7 @@ const USER_MARK: &str = "\u{F0002}user\u{F0002}";
 const HISTORY_MARK: &str = "\u{F0003}history\u{F0003}";
 const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 
-/// Tokens that may appear at the borders between the fixed text and the sessions when the two are joined.
+/// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
 const BORDER_TOKENS: usize = 8;
 
 /// A labelled half-open byte range of a prompt's text.
@@ -29,7 +31,7 @@ pub struct CharSpan {
     /// As [`Span::label`](super::Span::label).
     pub label: String,
     /// The part the span plays in the analysis, if any.
-    pub role: Option<SpanRole>,
+    pub role: Option<String>,
     /// First byte; on a character border.
     pub start: usize,
     /// One past the last byte; on a character border.
@@ -39,15 +41,18 @@ pub struct CharSpan {
 /// A probe on a history, ready for a model.
 ///
 /// The spans tile the text, in text order, and none is empty: `bos` (where the text begins with that token), `system`,
-/// `preamble` (before the history), `session[i]` (`i` the original index; its header and the white space that follows it
-/// included), `instructions[0]`, `query`, `instructions[1]` (what else the user message holds), and `template[0]`,
-/// `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
+/// `preamble` (before the history), the segments, by their kind and original index, as `session[3]` (its header and the white
+/// space that follows it included), `instructions[0]`, `query`, `instructions[1]` (what else the user message holds), and
+/// `template[0]`, `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
     /// What the model reads: the chat template's text with the generation prompt.
     pub text: String,
     /// What tiles it.
     pub spans: Vec<CharSpan>,
+    /// What lies over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
+    /// the turn's content), and the case's stretches.
+    pub overlays: Vec<CharSpan>,
     /// The same as messages, for endpoints, which apply a template themselves.
     pub messages: Vec<Message>,
 }
@@ -65,11 +70,19 @@ struct Piece {
     text: String,
 }
 
+/// What is said of a history, none of which is shown.
+#[derive(Clone, Copy)]
+struct Labels<'a> {
+    evidence: &'a [Evidence],
+    stretches: &'a [Stretch],
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Label {
     System,
     Preamble,
-    Session(usize),
+    /// By its place in the history.
+    Segment(usize),
     Query,
     Instructions,
     Template,
@@ -91,7 +104,7 @@ impl PromptBuilder {
         &self.templates
     }
 
-    /// The prompt of `probe` on `history`. `evidence` gives sessions their roles and leaves the text untouched.
+    /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
     /// places. Text that looks like a special token is left as it is: the model's usual chat stack reads it as that token
@@ -111,32 +124,53 @@ impl PromptBuilder {
         evidence: &[Evidence],
         probe: &Probe,
     ) -> Result<Prompt, PromptError> {
-        check_sessions(history, evidence)?;
-        let sessions = self.session_texts(history)?;
-        self.assemble(history, &sessions, evidence, probe)
+        let texts = self.segment_texts(history)?;
+        self.build_of(history, &texts, evidence, &[], probe)
     }
 
-    /// Tokens that each session of `history` adds to a prompt, in order: what truncation weighs.
+    /// The prompts of all of a case's probes, in order, on `history`, which is the case's or what truncation left of it; with the
+    /// case's evidence and stretches.
+    pub fn build_all(&self, case: &Case, history: &History) -> Result<Vec<Prompt>, PromptError> {
+        let texts = self.segment_texts(history)?;
+        let of = |probe| self.build_of(history, &texts, &case.evidence, &case.stretches, probe);
+        case.probes.iter().map(of).collect()
+    }
+
+    fn build_of(
+        &self,
+        history: &History,
+        texts: &[SegmentText],
+        evidence: &[Evidence],
+        stretches: &[Stretch],
+        probe: &Probe,
+    ) -> Result<Prompt, PromptError> {
+        let evidence: Vec<Evidence> = evidence.iter().chain(&probe.evidence).cloned().collect();
+        let labels = Labels { evidence: &evidence, stretches };
+        check(history, texts, labels)?;
+        self.assemble(history, texts, labels, probe)
+    }
+
+    /// Tokens that each segment of `history` adds to a prompt, in order: what truncation weighs.
     ///
-    /// The sessions are tokenised together, each followed by another one, as they will be in a prompt. They begin with a
+    /// The segments are tokenised together, each followed by another one, as they will be in a prompt. They begin with a
     /// non-space character and end with a blank line, so for usual vocabularies the cost of one does not depend on its
-    /// neighbours. Check the truncated prompt's true length all the same, and drop one more session if it does not fit.
-    pub fn session_costs(&self, history: &History, tokenizer: &Tokenizer) -> Result<Vec<usize>, PromptError> {
-        let texts = self.session_texts(history)?;
-        let mut joined = texts.concat();
-        // Text follows the last session too; white space at the end of a text can be tokenised differently.
+    /// neighbours. Check the truncated prompt's true length all the same, and drop one more segment if it does not fit.
+    pub fn segment_costs(&self, history: &History, tokenizer: &Tokenizer) -> Result<Vec<usize>, PromptError> {
+        let texts = self.segment_texts(history)?;
+        let mut joined: String = texts.iter().map(|segment| segment.text.as_str()).collect();
+        // Text follows the last segment too; white space at the end of a text can be tokenised differently.
         joined.push('.');
         let offsets = tokenizer.encode_with_offsets(&joined)?.offsets;
         let (mut border, mut before) = (0, 0);
-        let costs = texts.iter().map(|text| {
-            border += text.len();
+        let costs = texts.iter().map(|segment| {
+            border += segment.text.len();
             let reached = offsets.partition_point(|&(start, _)| start < border);
             reached - std::mem::replace(&mut before, reached)
         });
         Ok(costs.collect())
     }
 
-    /// Upper bound of the tokens of everything but the sessions, over all of `probes`.
+    /// Upper bound of the tokens of everything but the segments, over all of `probes`.
     pub fn fixed_cost(
         &self,
         history: &History,
@@ -145,21 +179,21 @@ impl PromptBuilder {
     ) -> Result<usize, PromptError> {
         let mut most = 0;
         for probe in probes {
-            let prompt = self.assemble(history, &[], &[], probe)?;
+            let prompt = self.assemble(history, &[], Labels { evidence: &[], stretches: &[] }, probe)?;
             most = most.max(tokenizer.count(&prompt.text)? + BORDER_TOKENS);
         }
         Ok(most)
     }
 
-    /// `sessions` are the texts of the first sessions of `history` (all, or none for the fixed part alone).
+    /// `texts` are those of the first segments of `history` (all, or none for the fixed part alone).
     fn assemble(
         &self,
         history: &History,
-        sessions: &[String],
-        evidence: &[Evidence],
+        texts: &[SegmentText],
+        labels: Labels<'_>,
         probe: &Probe,
     ) -> Result<Prompt, PromptError> {
-        let mut user = self.user_pieces(history, sessions, probe)?;
+        let mut user = self.user_pieces(history, texts, probe)?;
         let mut messages = vec![Message {
             role: MessageRole::User,
             content: user.iter().map(|piece| piece.text.as_str()).collect(),
@@ -190,36 +224,42 @@ impl PromptBuilder {
         if !equals(&text, &pieces) {
             return Err(PromptError::Altered { name: self.chat.name().to_owned(), what: "message" });
         }
-        let spans = label(&pieces, self.chat.bos(), evidence);
-        Ok(Prompt { text, spans, messages })
+        let (spans, starts) = label(&pieces, self.chat.bos(), history, labels.evidence);
+        let overlays = overlays(history, texts, &spans, &starts, labels)?;
+        Ok(Prompt { text, spans, overlays, messages })
     }
 
-    /// The user message: preamble, sessions, instructions and query.
+    /// The user message: preamble, segments, instructions and query.
     fn user_pieces(
         &self,
         history: &History,
-        sessions: &[String],
+        texts: &[SegmentText],
         probe: &Probe,
     ) -> Result<Vec<Piece>, PromptError> {
-        let name = Templates::framing_file(probe.form);
+        let name = self.templates.framing_file(&probe.form)?;
         let query = probe.query.trim();
         if query.is_empty() {
             return Err(PromptError::EmptyQuery { probe: probe.id.clone() });
         }
         let date = history.query_time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
-        let whole = sessions.concat();
-        let skeleton = self.templates.framing(probe.form, HISTORY_MARK, QUERY_MARK, date.as_deref())?;
+        let whole: String = texts.iter().map(|segment| segment.text.as_str()).collect();
+        let skeleton = self.templates.framing(&probe.form, HISTORY_MARK, QUERY_MARK, date.as_deref())?;
         let slots = vec![
             (
                 HISTORY_MARK,
                 "history",
-                (history.sessions.iter().zip(sessions))
-                    .map(|(session, text)| Piece { label: Label::Session(session.index), text: text.clone() })
+                (texts.iter().enumerate())
+                    .map(|(place, segment)| Piece {
+                        label: Label::Segment(place),
+                        text: segment.text.clone(),
+                    })
                     .collect(),
             ),
             (QUERY_MARK, "query", vec![Piece { label: Label::Query, text: query.to_owned() }]),
         ];
-        if skeleton.find(QUERY_MARK) < skeleton.find(HISTORY_MARK) && skeleton.contains(QUERY_MARK) {
+        let query_first =
+            skeleton.find(QUERY_MARK) < skeleton.find(HISTORY_MARK) && skeleton.contains(QUERY_MARK);
+        if query_first && !self.templates.question_first() {
             return Err(PromptError::QueryFirst(name.to_owned()));
         }
         let before = skeleton.find(HISTORY_MARK).and_then(|at| skeleton.get(..at)).unwrap_or_default();
@@ -234,35 +274,57 @@ impl PromptBuilder {
         if let Some(first) = pieces.first_mut().filter(|piece| piece.label == Label::Instructions) {
             first.label = Label::Preamble;
         }
-        let text = self.templates.framing(probe.form, &whole, query, date.as_deref())?;
+        let text = self.templates.framing(&probe.form, &whole, query, date.as_deref())?;
         if !equals(text.trim(), &pieces) {
             return Err(PromptError::Altered { name: name.to_owned(), what: "history or the query" });
         }
-        give_space_to_last_session(&mut pieces);
+        give_space_to_last_segment(&mut pieces);
         Ok(pieces)
     }
 
-    fn session_texts(&self, history: &History) -> Result<Vec<String>, PromptError> {
-        history.sessions.iter().map(|session| self.templates.session(session)).collect()
+    fn segment_texts(&self, history: &History) -> Result<Vec<SegmentText>, PromptError> {
+        history.segments.iter().map(|segment| self.templates.segment(segment)).collect()
     }
 }
 
-/// When the case's question is asked: the file's query time, else the last session's.
+/// When the case's question is asked: the file's query time, else the last segment's that has one.
 fn asked_at(history: &History) -> DateTime {
-    history.query_time.or_else(|| history.sessions.last().map(|session| session.time)).unwrap_or(DEFAULT_DATE)
+    let last = || history.segments.iter().rev().find_map(|segment| segment.time);
+    history.query_time.or_else(last).unwrap_or(DEFAULT_DATE)
 }
 
-fn check_sessions(history: &History, evidence: &[Evidence]) -> Result<(), PromptError> {
+fn check(history: &History, texts: &[SegmentText], labels: Labels<'_>) -> Result<(), PromptError> {
     let mut indices = HashSet::new();
-    for session in &history.sessions {
-        if !indices.insert(session.index) {
-            return Err(PromptError::DuplicateSession { session: session.index });
+    for Segment { index, kind, .. } in &history.segments {
+        if !indices.insert(*index) {
+            return Err(PromptError::DuplicateSegment { segment: *index });
+        }
+        if NO_SEGMENTS.contains(&kind.as_str()) || kind.contains(['[', ']', '.']) || kind.is_empty() {
+            return Err(PromptError::SegmentKind { kind: kind.clone() });
         }
     }
-    match evidence.iter().find(|evidence| !indices.contains(&evidence.session)) {
-        Some(missing) => Err(PromptError::EvidenceMissing { session: missing.session }),
-        None => Ok(()),
+    let mut roles: Vec<(usize, &str)> = Vec::new();
+    for Evidence { role, place } in labels.evidence {
+        let Some(at) = history.segments.iter().position(|segment| segment.index == place.segment) else {
+            return Err(PromptError::EvidenceMissing { segment: place.segment });
+        };
+        if let (Some(turn), Some(SegmentText { turns, .. })) = (place.turn, texts.get(at))
+            && turn >= turns.len()
+        {
+            let (segment, turns) = (place.segment, turns.len());
+            return Err(PromptError::NoSuchTurn { segment, turn, turns });
+        }
+        if place.is_segment() {
+            match roles.iter().find(|(segment, _)| *segment == place.segment) {
+                Some((segment, other)) if other != role => {
+                    let roles = format!("`{other}` and `{role}`");
+                    return Err(PromptError::TwoRoles { segment: *segment, roles });
+                }
+                _ => roles.push((place.segment, role)),
+            }
+        }
     }
+    Ok(())
 }
 
 /// Replaces each slot's marker in `skeleton` by the slot's pieces; what lies between gets the label `own`. Empty pieces are
@@ -294,15 +356,15 @@ fn fill(
     Ok(filled)
 }
 
-/// White space after the history belongs to the last session, or one token of white space could straddle the border.
-fn give_space_to_last_session(pieces: &mut Vec<Piece>) {
-    let Some(last) = pieces.iter().rposition(|piece| matches!(piece.label, Label::Session(_))) else {
+/// White space after the history belongs to the last segment, or one token of white space could straddle the border.
+fn give_space_to_last_segment(pieces: &mut Vec<Piece>) {
+    let Some(last) = pieces.iter().rposition(|piece| matches!(piece.label, Label::Segment(_))) else {
         return;
     };
-    if let [.., session, next] = pieces.get_mut(..last + 2).unwrap_or_default() {
+    if let [.., segment, next] = pieces.get_mut(..last + 2).unwrap_or_default() {
         let rest = next.text.trim_start();
         let space = next.text.len() - rest.len();
-        session.text.extend(next.text.drain(..space));
+        segment.text.extend(next.text.drain(..space));
     }
     pieces.retain(|piece| !piece.text.is_empty());
 }
@@ -315,9 +377,16 @@ fn equals(text: &str, pieces: &[Piece]) -> bool {
     rest == Some("")
 }
 
-/// Numbers the labels, cuts off `bos`, and gives sessions their roles.
-fn label(pieces: &[Piece], bos: &str, evidence: &[Evidence]) -> Vec<CharSpan> {
+/// Numbers the labels, cuts off `bos`, and gives segments their roles. Also where each segment's span is, by its place in the
+/// history.
+fn label(
+    pieces: &[Piece],
+    bos: &str,
+    history: &History,
+    evidence: &[Evidence],
+) -> (Vec<CharSpan>, Vec<usize>) {
     let mut spans: Vec<CharSpan> = Vec::with_capacity(pieces.len() + 1);
+    let mut segments = Vec::with_capacity(history.segments.len());
     let (mut templates, mut instructions, mut start) = (0, 0, 0);
     for piece in pieces {
         let mut length = piece.text.len();
@@ -336,22 +405,73 @@ fn label(pieces: &[Piece], bos: &str, evidence: &[Evidence]) -> Vec<CharSpan> {
         let (label, role) = match piece.label {
             Label::System => ("system".to_owned(), None),
             Label::Preamble => ("preamble".to_owned(), None),
-            Label::Session(index) => {
-                let role =
-                    evidence.iter().find(|evidence| evidence.session == index).map(|found| {
-                        match found.role {
-                            EvidenceRole::Old => SpanRole::Old,
-                            EvidenceRole::New => SpanRole::New,
-                        }
-                    });
-                (format!("session[{index}]"), role)
+            Label::Segment(place) => {
+                segments.push(spans.len());
+                let segment = &history.segments[place];
+                let whole = |e: &&Evidence| e.place.is_segment() && e.place.segment == segment.index;
+                (segment_label(segment), evidence.iter().find(whole).map(|found| found.role.clone()))
             }
-            Label::Query => ("query".to_owned(), Some(SpanRole::Query)),
+            Label::Query => (QUERY.to_owned(), Some(QUERY.to_owned())),
             Label::Instructions => (next("instructions", &mut instructions), None),
             Label::Template => (next("template", &mut templates), None),
         };
         spans.push(CharSpan { label, role, start, end: start + length });
         start += length;
     }
-    spans
+    (spans, segments)
+}
+
+/// The label of a segment's span: `session[3]`.
+fn segment_label(segment: &Segment) -> String {
+    format!("{}[{}]", segment.kind, segment.index)
+}
+
+/// The spans of evidence that is no whole segment, and of stretches. `starts` are the places of the segments' spans.
+fn overlays(
+    history: &History,
+    texts: &[SegmentText],
+    spans: &[CharSpan],
+    starts: &[usize],
+    labels: Labels<'_>,
+) -> Result<Vec<CharSpan>, PromptError> {
+    let mut overlays: Vec<CharSpan> = Vec::new();
+    for Evidence { role, place } in labels.evidence.iter().filter(|evidence| !evidence.place.is_segment()) {
+        let at = history.segments.iter().position(|segment| segment.index == place.segment);
+        let Some((segment, text, span)) =
+            at.and_then(|at| Some((history.segments.get(at)?, texts.get(at)?, spans.get(*starts.get(at)?)?)))
+        else {
+            return Err(PromptError::EvidenceMissing { segment: place.segment });
+        };
+        let turn = place.turn.unwrap_or_default();
+        let (Some(shown), Some(said)) = (text.turns.get(turn), segment.turns.get(turn)) else {
+            let (segment, turns) = (place.segment, text.turns.len());
+            return Err(PromptError::NoSuchTurn { segment, turn, turns });
+        };
+        // Content is shown without the white space around it.
+        let cut = said.content.len() - said.content.trim_start().len();
+        let bytes = match &place.bytes {
+            None => 0..shown.len(),
+            Some(bytes) => bytes.start.saturating_sub(cut)..bytes.end.saturating_sub(cut).min(shown.len()),
+        };
+        let border = |at: usize| text.text.is_char_boundary(shown.start + at);
+        if bytes.is_empty() || !border(bytes.start) || !border(bytes.end) {
+            return Err(PromptError::NoSuchBytes { label: format!("{}{place}", span.label) });
+        }
+        let start = span.start + shown.start + bytes.start;
+        overlays.push(CharSpan {
+            label: format!("{}{place}", span.label),
+            role: Some(role.clone()),
+            start,
+            end: start + bytes.len(),
+        });
+    }
+    for Stretch { label, first, last } in labels.stretches {
+        // Of what truncation left.
+        let inside = history.segments.iter().zip(starts).filter(|(s, _)| (*first..=*last).contains(&s.index));
+        let mut places = inside.filter_map(|(_, &at)| spans.get(at));
+        let Some(one) = places.next() else { continue };
+        let end = places.next_back().unwrap_or(one).end;
+        overlays.push(CharSpan { label: label.clone(), role: None, start: one.start, end });
+    }
+    Ok(overlays)
 }

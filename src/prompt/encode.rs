@@ -3,7 +3,8 @@
 //! The whole text is tokenised once: piece by piece, merges across the borders would differ from what the model sees in
 //! real use.
 
-use super::{Prompt, PromptError, Span, SpanRole, Tokenizer};
+use super::{CharSpan, Prompt, PromptError, Span, Tokenizer};
+use crate::benchmarks::QUERY;
 
 /// A prompt's tokens with the spans that tile them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct TokenizedPrompt {
     pub tokens: Vec<u32>,
     /// In token order; every token belongs to exactly one, and none is empty.
     pub spans: Vec<Span>,
+    /// Spans that lie over them.
+    pub overlays: Vec<Span>,
 }
 
 impl Prompt {
@@ -20,36 +23,46 @@ impl Prompt {
     /// With the borders that [`PromptBuilder`](super::PromptBuilder) chooses, decoding the tokens of `session[i]` gives that
     /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form.
     ///
-    /// A span whose whole text went into its predecessor's last token (a lone newline of a template, say) is left out; for
-    /// `query` and `session[i]` that is an error, since the analysis is about them.
+    /// A span whose whole text went into its predecessor's last token (a lone newline of a template, say) is left out; for the
+    /// query, segments and overlays that is an error, since the analysis is about them.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, PromptError> {
         let encoded = tokenizer.encode_with_offsets(&self.text)?;
+        // Starts never decrease, so the tokens of a span are those between two borders.
+        let border = |byte: usize| match byte == self.text.len() {
+            true => encoded.ids.len(),
+            false => encoded.offsets.partition_point(|&(start, _)| start < byte),
+        };
+        let tokens_of = |span: &CharSpan, range| {
+            let span = Span { role: span.role.clone(), ..Span::new(span.label.clone(), range) };
+            if span.is_empty() { Err(PromptError::EmptySpan { label: span.label }) } else { Ok(span) }
+        };
         let mut spans = Vec::with_capacity(self.spans.len());
         let mut first = 0;
-        for (place, span) in self.spans.iter().enumerate() {
-            // Starts never decrease, so the tokens of a span are those between two borders.
-            let end = if place + 1 == self.spans.len() {
-                encoded.ids.len()
-            } else {
-                encoded.offsets.partition_point(|&(start, _)| start < span.end)
-            };
-            let mut tokens = Span::new(span.label.clone(), first..end);
-            tokens.role = span.role;
-            if !tokens.is_empty() {
-                spans.push(tokens);
-            } else if span.role == Some(SpanRole::Query) || tokens.session().is_some() {
-                return Err(PromptError::EmptySpan { label: span.label.clone() });
+        for span in &self.spans {
+            let end = border(span.end);
+            match tokens_of(span, first..end) {
+                Ok(tokens) => spans.push(tokens),
+                Err(empty) => {
+                    let query = span.role.as_deref() == Some(QUERY);
+                    if query || Span::new(span.label.clone(), 0..0).segment().is_some() {
+                        return Err(empty);
+                    }
+                }
             }
             first = end;
         }
-        Ok(TokenizedPrompt { tokens: encoded.ids, spans })
+        let overlays = self.overlays.iter();
+        let overlays = overlays
+            .map(|span| Ok(tokens_of(span, border(span.start)..border(span.end))?.as_overlay()))
+            .collect::<Result<_, PromptError>>()?;
+        Ok(TokenizedPrompt { tokens: encoded.ids, spans, overlays })
     }
 }
 
 impl TokenizedPrompt {
     /// The span with this label.
     pub fn span(&self, label: &str) -> Option<&Span> {
-        self.spans.iter().find(|span| span.label == label)
+        self.spans.iter().chain(&self.overlays).find(|span| span.label == label)
     }
 
     /// The tokens of a span; empty where the span is not of this prompt.

@@ -92,25 +92,69 @@ pub enum PromptError {
     },
     /// A prompt template puts the query before the history.
     #[error(
-        "template {0} puts the query before the history; put it after, so that its tokens can attend to the sessions"
+        "template {0} puts the query before the history; put it after, so that its tokens can attend to the segments"
     )]
     QueryFirst(String),
     /// A prompt template does not start the history on its own line below some text.
     #[error(
-        "template {0} must start {{{{ history }}}} on a line of its own, below some text, so that no token straddles the first session's border"
+        "template {0} must start {{{{ history }}}} on a line of its own, below some text, so that no token straddles the first segment's border"
     )]
     HistoryNotOnOwnLine(String),
-    /// An evidence session is not part of the history.
-    #[error("evidence names session {session}, but the history holds no session with that index")]
+    /// A benchmark's prompts need a template that it does not have.
+    #[error(
+        "there is no template {name} (the benchmark has {known}); name segments and probes after its templates"
+    )]
+    NoTemplate {
+        /// The file that is missing.
+        name: String,
+        /// Those that are there.
+        known: String,
+    },
+    /// An evidence segment is not part of the history.
+    #[error("evidence names segment {segment}, but the history holds no segment with that index")]
     EvidenceMissing {
         /// The original index.
-        session: usize,
+        segment: usize,
     },
-    /// Two sessions share an index.
-    #[error("the history holds two sessions with index {session}; indices must be unique")]
-    DuplicateSession {
+    /// A piece of evidence is in a turn that is not there.
+    #[error("evidence names turn {turn} of segment {segment}, which has {turns}; count turns from 0")]
+    NoSuchTurn {
+        /// The segment's original index.
+        segment: usize,
+        /// The turn.
+        turn: usize,
+        /// How many there are.
+        turns: usize,
+    },
+    /// Bytes of a turn that are none, or that cut a character.
+    #[error(
+        "evidence {label} is no text of that turn; give bytes of its content, on the borders of characters"
+    )]
+    NoSuchBytes {
+        /// The place.
+        label: String,
+    },
+    /// A whole segment plays two parts.
+    #[error("segment {segment} plays two parts for one probe, {roles}; give it one, or name turns of it")]
+    TwoRoles {
         /// The original index.
-        session: usize,
+        segment: usize,
+        /// Both.
+        roles: String,
+    },
+    /// Two segments share an index.
+    #[error("the history holds two segments with index {segment}; indices must be unique")]
+    DuplicateSegment {
+        /// The original index.
+        segment: usize,
+    },
+    /// A segment's kind cannot be a span's name.
+    #[error(
+        "a segment cannot be of the kind `{kind}`; use one word other than `instructions` and `template`"
+    )]
+    SegmentKind {
+        /// The kind.
+        kind: String,
     },
     /// A probe asks nothing.
     #[error("probe {probe} has an empty query")]

@@ -1,47 +1,46 @@
-//! The wording of the prompts: embedded templates, each of which a file in a folder can replace.
+//! The wording of the prompts: a benchmark's templates, each of which a file in a folder can replace.
 //!
 //! Owns the text around history and query, and nothing of a model's own format (that is the chat template's). Variables
 //! are documented at the head of each file and in `docs/prompts.md`.
 
+use std::ops::Range;
 use std::path::Path;
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use sha2::{Digest, Sha256};
 
 use super::{PromptError, sandbox};
-use crate::data::{ProbeForm, Role, Session};
+use crate::benchmarks::Benchmark;
+use crate::data::Segment;
+use crate::ground::digest::hex;
 
-/// The files a folder of templates may hold, in the order in which they are digested.
-pub const TEMPLATE_FILES: [&str; 4] = ["system.j2", "session.j2", "question.j2", "request.j2"];
+/// The system message.
+const SYSTEM: &str = "system.j2";
 
 /// The judge's template may lie in the same folder; it is read by the judge, not here.
 const JUDGE_FILE: &str = "judge.j2";
-
-const EMBEDDED: [&str; 4] = [
-    include_str!("templates/system.j2"),
-    include_str!("templates/session.j2"),
-    include_str!("templates/question.j2"),
-    include_str!("templates/request.j2"),
-];
 
 /// The prompt templates of a run.
 #[derive(Debug, Clone)]
 pub struct Templates {
     env: Environment<'static>,
     digest: String,
+    files: Vec<&'static str>,
+    question_first: bool,
 }
 
 impl Templates {
-    /// The embedded templates; where `dir` is given, each file in it replaces the embedded one of the same name. A file
+    /// A benchmark's own templates; where `dir` is given, each file in it replaces the one of the same name. A file
     /// of any other name is refused (hidden files and `judge.j2`, which belongs to the judge, are passed over).
-    pub fn load(dir: Option<&Path>) -> Result<Self, PromptError> {
+    pub fn load(benchmark: &dyn Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
+        let files: Vec<&'static str> = benchmark.templates().iter().map(|(name, _)| *name).collect();
         if let Some(dir) = dir {
-            refuse_unknown_files(dir)?;
+            refuse_unknown_files(dir, &files)?;
         }
         // Strict: a misspelt variable in an override is an error, not a silent gap in every prompt.
         let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
         let mut hasher = Sha256::new();
-        for (name, embedded) in TEMPLATE_FILES.into_iter().zip(EMBEDDED) {
+        for &(name, embedded) in benchmark.templates() {
             let source = match dir.map(|dir| dir.join(name)) {
                 Some(path) if path.exists() => {
                     std::fs::read_to_string(&path).map_err(|source| PromptError::Read { path, source })?
@@ -54,86 +53,110 @@ impl Templates {
             }
             sandbox::add_template(&mut env, name, source)?;
         }
-        let digest = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Templates { env, digest })
+        let digest = hex(&hasher.finalize());
+        Ok(Templates { env, digest, files, question_first: benchmark.question_first() })
     }
 
-    /// SHA-256 (hexadecimal) over names and sources in the order of [`TEMPLATE_FILES`]. Part of a run's identity.
+    /// SHA-256 (hexadecimal) over names and sources in the order of [`Benchmark::templates`]. Part of a run's identity.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
     /// The system message, trimmed; empty means that none is sent.
     pub(super) fn system(&self) -> Result<String, PromptError> {
-        Ok(sandbox::render(&self.env, "system.j2", context! {}, 0)?.trim().to_owned())
+        Ok(sandbox::render(&self.env, SYSTEM, context! {}, 0)?.trim().to_owned())
     }
 
-    /// One session. Begins with a non-space character and ends with a blank line, so that no
-    /// token of a usual vocabulary straddles the border between two sessions.
-    pub(super) fn session(&self, session: &Session) -> Result<String, PromptError> {
-        let turns: Vec<Value> = (session.turns.iter())
-            .map(|turn| {
-                let (role, speaker) = match turn.role {
-                    Role::User => ("user", "User"),
-                    Role::Assistant => ("assistant", "Assistant"),
-                };
-                context! { role, speaker, content => &turn.content }
-            })
+    /// Whether the query may come before the history.
+    pub(super) fn question_first(&self) -> bool {
+        self.question_first
+    }
+
+    /// The file of a kind of segment or a form of probe.
+    fn file(&self, name: &str) -> Result<&'static str, PromptError> {
+        let file = self.files.iter().find(|file| file.strip_suffix(".j2") == Some(name));
+        file.copied().ok_or_else(|| PromptError::NoTemplate {
+            name: format!("{name}.j2"),
+            known: self.files.join(", "),
+        })
+    }
+
+    /// One segment. Begins with a non-space character and ends with a blank line, so that no
+    /// token of a usual vocabulary straddles the border between two segments.
+    pub(super) fn segment(&self, segment: &Segment) -> Result<SegmentText, PromptError> {
+        let name = self.file(&segment.kind)?;
+        let turns: Vec<Value> = (segment.turns.iter())
+            .map(|turn| context! { role => &turn.role, speaker => capitalised(&turn.role), content => &turn.content })
             .collect();
-        let bytes = session.turns.iter().map(|turn| turn.content.len()).sum();
-        let date = session.time.strftime("%Y-%m-%d %H:%M").to_string();
-        let context = context! { number => session.index + 1, date, turns };
-        let mut text = sandbox::render(&self.env, "session.j2", context, bytes)?.trim_start().to_owned();
-        let failed = |reason| PromptError::Template { name: "session.j2".to_owned(), line: None, reason };
+        let bytes = segment.turns.iter().map(|turn| turn.content.len()).sum();
+        let date = segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let context = context! { number => segment.index + 1, date, turns };
+        let mut text = sandbox::render(&self.env, name, context, bytes)?.trim_start().to_owned();
+        let failed = |reason| PromptError::Template { name: name.to_owned(), line: None, reason };
+        let (kind, index) = (&segment.kind, segment.index);
         if text.is_empty() {
-            return Err(failed(format!("it renders session {} as nothing", session.index)));
+            return Err(failed(format!("it renders {kind} {index} as nothing")));
         }
-        // A session whose words are not all there would be measured as if they were.
-        let mut rest = text.as_str();
-        for (place, turn) in session.turns.iter().enumerate() {
-            rest = rest.split_once(turn.content.trim()).map(|(_, after)| after).ok_or_else(|| {
+        // A segment whose words are not all there would be measured as if they were.
+        let mut turns = Vec::with_capacity(segment.turns.len());
+        let mut reached = 0;
+        for (place, turn) in segment.turns.iter().enumerate() {
+            let content = turn.content.trim();
+            let at = text.get(reached..).and_then(|rest| rest.find(content)).ok_or_else(|| {
                 failed(format!(
-                    "it leaves out or alters turn {} of session {}; put every turn's content in as it is, in order",
+                    "it leaves out or alters turn {} of {kind} {index}; put every turn's content in as it is, in order",
                     place + 1,
-                    session.index
                 ))
             })?;
+            turns.push(reached + at..reached + at + content.len());
+            reached += at + content.len();
         }
         while !text.ends_with("\n\n") {
             text.push('\n');
         }
-        Ok(text)
+        Ok(SegmentText { text, turns })
     }
 
     /// The file that frames a probe.
-    pub(super) fn framing_file(form: ProbeForm) -> &'static str {
-        match form {
-            ProbeForm::Question => "question.j2",
-            ProbeForm::Request => "request.j2",
-        }
+    pub(super) fn framing_file(&self, form: &str) -> Result<&'static str, PromptError> {
+        self.file(form)
     }
 
     /// The user message around `history` and `query`, untrimmed.
     pub(super) fn framing(
         &self,
-        form: ProbeForm,
+        form: &str,
         history: &str,
         query: &str,
         date: Option<&str>,
     ) -> Result<String, PromptError> {
         let bytes = history.len() + query.len();
-        sandbox::render(&self.env, Self::framing_file(form), context! { history, query, date }, bytes)
+        sandbox::render(&self.env, self.file(form)?, context! { history, query, date }, bytes)
     }
 }
 
-fn refuse_unknown_files(dir: &Path) -> Result<(), PromptError> {
+/// A segment as it is shown.
+#[derive(Debug, Clone)]
+pub(super) struct SegmentText {
+    pub text: String,
+    /// Where each turn's content lies, trimmed.
+    pub turns: Vec<Range<usize>>,
+}
+
+/// A role as a heading: `User`.
+fn capitalised(role: &str) -> String {
+    let mut letters = role.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
     let failed = |source| PromptError::Read { path: dir.to_owned(), source };
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if !(name.starts_with('.') || name == JUDGE_FILE || TEMPLATE_FILES.contains(&name.as_ref())) {
-            let known = format!("{}, {JUDGE_FILE}", TEMPLATE_FILES.join(", "));
+        if !(name.starts_with('.') || name == JUDGE_FILE || files.contains(&name.as_ref())) {
+            let known = format!("{}, {JUDGE_FILE}", files.join(", "));
             return Err(PromptError::UnknownTemplateFile { path: entry.path(), known });
         }
     }

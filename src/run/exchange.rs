@@ -1,60 +1,21 @@
-//! Answers in the exchange format of STALE's authors, so that their judge can score ours and ours theirs.
+//! Answers that leave a run for another tool, or come from one.
 //!
-//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`; the
-//! dimensions are SR, PR and IPA. Called by `palimpsest export` and `palimpsest import`.
+//! In what format is the benchmark's business. Called by `palimpsest export` and `palimpsest import`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-
-use serde::{Deserialize, Serialize};
 
 use super::error::RunError;
 use super::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use super::plan::Selection;
 use super::rows::AnswerRow;
 use super::store::{RunFolder, RunStore};
+use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use crate::ground::digest::sha256;
 
-/// The probe behind each dimension, in order.
-const DIMENSIONS: [&str; 3] = ["SR", "PR", "IPA"];
-
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
-
-/// One element of the array.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StaleAnswers {
-    /// The case.
-    pub uid: String,
-    /// Its three responses.
-    pub target_model_responses: StaleResponses,
-}
-
-/// The responses to a case's three queries. A missing one is empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StaleResponses {
-    /// State Resolution.
-    #[serde(default, deserialize_with = "null_is_empty")]
-    pub dim1_response: String,
-    /// Premise Resistance.
-    #[serde(default, deserialize_with = "null_is_empty")]
-    pub dim2_response: String,
-    /// Implicit Policy Adaptation.
-    #[serde(default, deserialize_with = "null_is_empty")]
-    pub dim3_response: String,
-}
-
-fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
-}
-
-impl StaleResponses {
-    fn by_probe(&self) -> [(&'static str, &str); 3] {
-        let [sr, pr, ipa] = DIMENSIONS;
-        [(sr, &self.dim1_response), (pr, &self.dim2_response), (ipa, &self.dim3_response)]
-    }
-}
 
 /// Why answers could not be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -69,11 +30,6 @@ pub enum ExchangeError {
         /// What to do.
         remedy: &'static str,
     },
-    /// The text is not in the exchange format.
-    #[error(
-        "the answers are not in the exchange format: {0}; expected an array of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
-    )]
-    Format(String),
     /// The file answers a case that the dataset does not have.
     #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
     UnknownUids {
@@ -93,11 +49,10 @@ pub enum ExchangeError {
     Run(#[from] RunError),
 }
 
-/// The run's answers in exchange format, in dataset order.
+/// The run's answers, in dataset order.
 ///
-/// Refused while answers are missing, as a gap would be scored as a wrong answer; with `partial` a missing answer is an
-/// empty string, which is what the authors' judge can read.
-pub fn export_stale(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, ExchangeError> {
+/// Refused while answers are missing, as a gap would be scored as a wrong answer; with `partial` they are left out.
+pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
     let answers: HashMap<(&str, &str), &str> = folder
         .answers
         .iter()
@@ -107,15 +62,16 @@ pub fn export_stale(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswer
     let mut missing = Vec::new();
     let mut out = Vec::with_capacity(folder.plan.len());
     for case in &folder.plan {
-        let [sr, pr, ipa] = DIMENSIONS.map(|probe| match answers.get(&(case.case.as_str(), probe)) {
-            Some(answer) => (*answer).to_owned(),
-            None => {
-                missing.push(format!("{}/{probe}", case.case));
-                String::new()
+        let mut exchanged = Exchanged { case: case.case.clone(), answers: BTreeMap::new() };
+        for probe in &case.probes {
+            match answers.get(&(case.case.as_str(), probe.id.as_str())) {
+                Some(answer) => {
+                    exchanged.answers.insert(probe.id.clone(), (*answer).to_owned());
+                }
+                None => missing.push(format!("{}/{}", case.case, probe.id)),
             }
-        });
-        let responses = StaleResponses { dim1_response: sr, dim2_response: pr, dim3_response: ipa };
-        out.push(StaleAnswers { uid: case.case.clone(), target_model_responses: responses });
+        }
+        out.push(exchanged);
     }
     if missing.is_empty() || partial {
         Ok(out)
@@ -131,6 +87,8 @@ pub fn export_stale(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswer
 /// What an import needs besides the answers.
 #[derive(Debug, Clone)]
 pub struct Import<'a> {
+    /// The benchmark.
+    pub benchmark: &'static dyn Benchmark,
     /// The dataset's name and digest.
     pub dataset: Named,
     /// The dataset's cases.
@@ -141,36 +99,36 @@ pub struct Import<'a> {
     pub partial: bool,
 }
 
-/// Makes `dir` a run folder from answers in exchange format; returns how many answers it holds.
+/// Makes `dir` a run folder of answers that a file, `text`, held; returns how many answers it holds.
 ///
-/// The answers' text, whatever made it, is the identity's model digest. Nothing is written unless all of it is right.
-pub fn import_stale(dir: &Path, text: &[u8], import: &Import<'_>) -> Result<usize, ExchangeError> {
-    let entries: Vec<StaleAnswers> =
-        serde_json::from_slice(text).map_err(|e| ExchangeError::Format(e.to_string()))?;
-    let mut by_uid: BTreeMap<&str, &StaleResponses> = BTreeMap::new();
-    for entry in &entries {
-        if by_uid.insert(&entry.uid, &entry.target_model_responses).is_some() {
-            return Err(ExchangeError::DoubleUid(entry.uid.clone()));
+/// The file's text, whatever made it, is the identity's model digest. Nothing is written unless all of it is right.
+pub fn import(
+    dir: &Path,
+    text: &[u8],
+    entries: &[Exchanged],
+    import: &Import<'_>,
+) -> Result<usize, ExchangeError> {
+    let mut by_case: BTreeMap<&str, &Exchanged> = BTreeMap::new();
+    for entry in entries {
+        if by_case.insert(&entry.case, entry).is_some() {
+            return Err(ExchangeError::DoubleUid(entry.case.clone()));
         }
     }
     let unknown: Vec<String> = entries
         .iter()
-        .filter(|entry| !import.cases.iter().any(|case| case.id == entry.uid))
-        .map(|entry| entry.uid.clone())
+        .filter(|entry| !import.cases.iter().any(|case| case.id == entry.case))
+        .map(|entry| entry.case.clone())
         .collect();
     if !unknown.is_empty() {
         return Err(ExchangeError::UnknownUids { count: unknown.len(), list: shorten(&unknown) });
     }
-    let plan = Selection::default().plan(import.cases).map_err(RunError::from)?;
+    let plan = Selection::of_all(import.benchmark).plan(import.cases).map_err(RunError::from)?;
     let mut rows = Vec::new();
     let mut missing = Vec::new();
     for case in &plan {
-        let responses = by_uid.get(case.case.as_str());
+        let entry = by_case.get(case.case.as_str());
         for probe in &case.probes {
-            let answer = responses
-                .and_then(|r| r.by_probe().into_iter().find(|(id, _)| *id == probe.id))
-                .map(|(_, text)| text.to_owned())
-                .filter(|text| !text.trim().is_empty());
+            let answer = entry.and_then(|entry| entry.answers.get(&probe.id)).cloned();
             if answer.is_none() {
                 missing.push(format!("{}/{}", case.case, probe.id));
             }
@@ -201,6 +159,7 @@ pub fn import_stale(dir: &Path, text: &[u8], import: &Import<'_>) -> Result<usiz
         return Err(ExchangeError::Occupied(dir.to_owned()));
     }
     let identity = Identity {
+        benchmark: import.benchmark.name().to_owned(),
         dataset: import.dataset.clone(),
         model: Named { name: import.model.clone(), digest: sha256(text) },
         dtype: None,

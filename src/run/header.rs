@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::condition::Condition;
 use super::plan::Shard;
+use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
 
@@ -48,6 +49,10 @@ impl RunHeader {
     }
 }
 
+fn is_default(benchmark: &String) -> bool {
+    *benchmark == benchmarks::default_name()
+}
+
 fn first() -> u32 {
     1
 }
@@ -70,6 +75,9 @@ pub fn hash(identity: &Value, version: u32) -> String {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
+    /// The benchmark, by name; absent for the one that runs of version 0.1.0 are of. Since version 0.2.
+    #[serde(default = "benchmarks::default_name", skip_serializing_if = "is_default")]
+    pub benchmark: String,
     /// The benchmark file.
     pub dataset: Named,
     /// What answered.

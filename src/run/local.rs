@@ -1,7 +1,11 @@
 //! The local engine as a [`Subject`]: one prefill of the shared history a case, then each probe's suffix, with the attention
-//! of query and new session recorded on the way, then the answers, together where the model was opened with room for it.
+//! of the query and of evidence recorded on the way, then the answers, together where the model was opened with room for it.
 //! The next case is cut to size and tokenised meanwhile.
+//!
+//! Probes of a case may have different evidence. The shared history is measured once, for the union of their rows over the
+//! union of their spans; each probe takes its own from it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,16 +19,19 @@ use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::texts::Texts;
 use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
+use crate::benchmarks::QUERY;
 use crate::chat::{LocalError, LocalModel, Parts, Sampling};
 use crate::data::Case;
 use crate::engine::{self, Begun, EngineError, Generated, Measurement, Rows};
 use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, SpanRole, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, TokenizedPrompt};
 
 /// Answers a case's probes with a local model. Probes are answered together as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
 pub struct LocalSubject<'a> {
+    /// Roles whose spans are rows, beside the query.
+    row_roles: Vec<&'static str>,
     model: &'a mut LocalModel,
     builder: Arc<PromptBuilder>,
     options: SubjectOptions,
@@ -75,14 +82,24 @@ struct Batch<'p> {
 }
 
 impl<'a> LocalSubject<'a> {
-    /// A subject that stops at the next chunk or token when `stop` is set.
+    /// A subject that stops at the next chunk or token when `stop` is set. Spans in `row_roles` are recorded as rows, beside the
+    /// query ([`crate::benchmarks::row_roles`]).
     pub fn new(
         model: &'a mut LocalModel,
         builder: PromptBuilder,
+        row_roles: Vec<&'static str>,
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
-        LocalSubject { model, builder: Arc::new(builder), options, stop, on_text: None, coming: Vec::new() }
+        LocalSubject {
+            row_roles,
+            model,
+            builder: Arc::new(builder),
+            options,
+            stop,
+            on_text: None,
+            coming: Vec::new(),
+        }
     }
 
     /// Shows every piece of an answer to `on_text` as it is generated; an empty piece ends an answer. Of answers that are
@@ -114,12 +131,13 @@ impl<'a> LocalSubject<'a> {
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
         let fitted = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
-        let shared = shared_tokens(&fitted);
+        let shared = self.shared_tokens(&fitted);
+        let union = self.union(&fitted, shared);
         let branches = self.model.branches();
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
         let new = self.options.sampling.max_new_tokens;
         let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
-            let outcome = outcome.map(|o| ProbeOutcome { dropped_sessions: fitted.dropped.clone(), ..o });
+            let outcome = outcome.map(|o| ProbeOutcome { dropped: fitted.dropped.clone(), ..o });
             match outcome {
                 Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
                 outcome => sink(question, outcome.map_err(said)),
@@ -131,9 +149,9 @@ impl<'a> LocalSubject<'a> {
         let mut batch = Batch::default();
         for &question in wanted {
             let Some(at) = case.probes.iter().position(|p| p.id == question.probe.id) else { continue };
-            let (_, prompt) = &fitted.prompts[at];
+            let prompt = &fitted.prompts[at];
             status.begin(&format!("{} {question}", case.id), "reading");
-            let read = self.read(case, question, prompt, shared, &mut before, status);
+            let read = self.read(case, question, prompt, &union, &mut before, status);
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
             if most < 2 || rows > branches.tokens {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
@@ -165,22 +183,23 @@ impl<'a> LocalSubject<'a> {
         case: &Case,
         Question { probe, condition }: Question<'_>,
         prompt: &'p TokenizedPrompt,
-        shared: usize,
+        union: &Union,
         before: &mut Option<Measurement>,
         status: &Status,
     ) -> Result<Read<'p>, ProbeError> {
         let attention = self.options.attention;
         let stop = self.stop;
         let shares = self.options.share_prefix;
-        let (keys, length) = (&prompt.spans, prompt.tokens.len());
-        let mut rows = Rows { spans: row_spans(prompt), answer: AnswerRows::default() };
-        let inside: Vec<Span> = rows.spans.iter().filter(|s| s.end <= shared).cloned().collect();
+        let shared = union.tokens;
+        let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
+        let length = prompt.tokens.len();
+        let mut rows = Rows { spans: self.row_spans(prompt), answer: AnswerRows::default() };
         if self.options.answer_rows {
             rows.spans.push(engine::last(length));
             rows.answer.mean = Some(rows.spans.len());
         }
         // A measurement of no rows records nothing.
-        let (rows, inside) = if attention { (rows, inside) } else { Default::default() };
+        let (rows, inside) = if attention { (rows, union.rows.clone()) } else { Default::default() };
 
         // 1. The shared part, once a case.
         let reusable = shares.then(|| before.take()).flatten();
@@ -200,7 +219,7 @@ impl<'a> LocalSubject<'a> {
             Some(measurement) => measurement,
             None => {
                 let keep = if attention { shared } else { 0 };
-                let mut measurement = Measurement::shared(inside, keys.clone(), length, keep)?;
+                let mut measurement = Measurement::shared(inside, union.keys.clone(), length, keep)?;
                 if shared > 0 {
                     engine.read(cache, &prompt.tokens[..shared], &mut measurement, &mut go_on)?;
                     cache.mark()?;
@@ -211,7 +230,7 @@ impl<'a> LocalSubject<'a> {
         let first = before.insert(first);
 
         // 2. This probe's own part.
-        let own = Measurement::new(rows, keys.clone(), length)?;
+        let own = Measurement::new(rows, keys, length)?;
         let mut measurement = own.after(first, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
         let logits = measurement.read(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
@@ -307,7 +326,7 @@ impl<'a> LocalSubject<'a> {
             stop: generated.stop,
             prompt_tokens: Some(read.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
-            dropped_sessions: Vec::new(),
+            dropped: Vec::new(),
             attention,
         })
     }
@@ -336,6 +355,7 @@ impl<'a> LocalSubject<'a> {
             generated: answer.to_vec(),
             case: case.id.clone(),
             probe: question.probe.id.clone(),
+            condition: question.condition.name.clone(),
             model: self.model.model_name().to_owned(),
             dtype: format!("{dtype:?}").to_lowercase(),
         })
@@ -414,28 +434,52 @@ impl Subject for LocalSubject<'_> {
     }
 }
 
-/// The rows whose attention is stored: every evidence session that has earlier evidence to look back at, and the query.
-fn row_spans(prompt: &TokenizedPrompt) -> Vec<Span> {
-    let of = |role| prompt.spans.iter().filter(move |s| s.role == Some(role)).cloned();
-    of(SpanRole::New).chain(of(SpanRole::Query)).collect()
+/// What the probes of a case measure of the tokens that all of their prompts begin with.
+struct Union {
+    /// How many.
+    tokens: usize,
+    /// All rows that end there.
+    rows: Vec<Span>,
+    /// All key spans that begin there.
+    keys: Vec<Span>,
 }
 
-/// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
-/// probes, asked for or not, so that answers do not depend on the selection.
-fn shared_tokens(fitted: &Fitted) -> usize {
-    let Some(((_, first), others)) = fitted.prompts.split_first() else { return 0 };
-    let mut shared = first.tokens.len();
-    for (_, other) in others {
-        shared = shared.min(first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count());
+impl LocalSubject<'_> {
+    /// The rows whose attention is stored: the spans in roles that the benchmark's curves begin with, and the query.
+    fn row_spans(&self, prompt: &TokenizedPrompt) -> Vec<Span> {
+        let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
+        self.row_roles.iter().copied().chain([QUERY]).flat_map(of).collect()
     }
-    for (_, prompt) in &fitted.prompts {
-        for row in row_spans(prompt) {
-            if row.role == Some(SpanRole::Query) || row.end > shared {
-                shared = shared.min(row.start);
+
+    /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
+    /// probes, asked for or not, so that answers do not depend on the selection.
+    fn shared_tokens(&self, fitted: &Fitted) -> usize {
+        let Some((first, others)) = fitted.prompts.split_first() else { return 0 };
+        let mut shared = first.tokens.len();
+        for other in others {
+            shared = shared.min(first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count());
+        }
+        for prompt in &fitted.prompts {
+            for row in self.row_spans(prompt) {
+                if row.is(QUERY) || row.end > shared {
+                    shared = shared.min(row.start);
+                }
             }
         }
+        shared
     }
-    shared
+
+    fn union(&self, fitted: &Fitted, tokens: usize) -> Union {
+        let mut union = Union { tokens, rows: Vec::new(), keys: Vec::new() };
+        let mut seen: (BTreeSet<_>, BTreeSet<_>) = Default::default();
+        for prompt in &fitted.prompts {
+            let rows = self.row_spans(prompt).into_iter();
+            union.rows.extend(rows.filter(|s| s.end <= tokens && seen.0.insert((s.start, s.end))));
+            let keys = prompt.spans.iter().chain(&prompt.overlays).cloned();
+            union.keys.extend(keys.filter(|s| s.start < tokens && seen.1.insert((s.start, s.end))));
+        }
+        union
+    }
 }
 
 /// The seed of one answer's sampler.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::RunError;
 use super::header::RunHeader;
-use super::jsonl::write_rows;
+use super::jsonl::{read_rows, write_rows};
 use super::plan::PlannedCase;
-use super::rows::{AnswerRow, VerdictRow};
-use super::store::{ANSWERS, FOLDERS, HEADER, PLAN, RunFolder, RunStore, VERDICTS};
+use super::rows::{AnswerRow, ReplyRow, VerdictRow};
+use super::store::{ANSWERS, FOLDERS, HEADER, PLAN, REPLIES, RunFolder, RunStore, VERDICTS};
 use crate::ground::files::write_atomically;
 
 /// Why shards could not be merged.
@@ -103,9 +103,11 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     }
     let mut answers: Vec<AnswerRow> = Vec::new();
     let mut verdicts: Vec<VerdictRow> = Vec::new();
+    let mut replies: Vec<ReplyRow> = Vec::new();
     for shard in &shards {
         answers.extend(shard.answers.iter().cloned());
         verdicts.extend(shard.verdicts.iter().cloned());
+        replies.extend(read_rows::<ReplyRow>(&shard.dir.join(REPLIES))?);
     }
 
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -125,6 +127,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
+    if !replies.is_empty() {
+        write_rows(&building.path().join(REPLIES), &replies)?;
+    }
     let path = building.path().join(HEADER);
     let text = serde_json::to_string_pretty(&header)
         .map_err(|e| RunError::Broken { path: path.clone(), reason: format!("it cannot be written: {e}") })?;

@@ -5,11 +5,13 @@
 //! from the loaded cases; kept by the run store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Case, Evidence, EvidenceRole, Probe};
+use crate::benchmarks::{Benchmark, Dimension};
+use crate::data::{Case, Evidence, Notes, Place, Probe};
 use crate::ground::digest::sha256;
 
 /// One line of `plan.jsonl`.
@@ -24,42 +26,52 @@ pub struct PlannedCase {
     pub labels: BTreeMap<String, String>,
     /// The probes to answer, in dataset order.
     pub probes: Vec<PlannedProbe>,
-    /// Which sessions carry the evidence.
+    /// The evidence of all probes.
     pub evidence: Vec<PlannedEvidence>,
-    /// What only the judge may see.
-    pub judge: JudgeNotes,
+    /// What only the judge may see of the case.
+    pub judge: Notes,
 }
 
 /// One probe of a [`PlannedCase`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedProbe {
     /// The probe's id.
     pub id: String,
     /// The query's text.
     pub query: String,
+    /// What it is grouped by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facets: BTreeMap<String, String>,
+    /// Its own evidence, beside the case's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<PlannedEvidence>,
+    /// What only the judge may see of it.
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub judge: Notes,
 }
 
-/// One evidence session of a [`PlannedCase`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// One piece of evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedEvidence {
     /// What part it plays.
-    pub role: EvidenceRole,
-    /// The session's original index.
-    pub session: usize,
+    pub role: String,
+    /// The segment's original index.
+    #[serde(rename = "session")]
+    pub segment: usize,
+    /// Which turn of it; absent for the whole segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<usize>,
+    /// Which bytes of the turn's content; absent for the whole turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Range<usize>>,
 }
 
-/// The judge-only fields of a case, as they stand in the plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JudgeNotes {
-    /// The old observation.
-    pub old: String,
-    /// The new observation.
-    pub new: String,
-    /// Why the new one invalidates the old one.
-    pub explanation: String,
+impl PlannedEvidence {
+    fn of(Evidence { role, place: Place { segment, turn, bytes } }: &Evidence) -> Self {
+        PlannedEvidence { role: role.clone(), segment: *segment, turn: *turn, bytes: bytes.clone() }
+    }
 }
 
 /// One part of the cases, for job arrays: shard `index` of `count` holds the positions p with p mod count = index.
@@ -102,13 +114,15 @@ pub enum PlanError {
     },
     /// `--only` names nothing in the dataset.
     #[error(
-        "filter `{given}` names nothing in this dataset; valid are a type ({types}), a probe ({probes}), or both as {example}"
+        "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
     )]
     Filter {
         /// What was typed.
         given: String,
-        /// The dataset's types.
-        types: String,
+        /// The label that the benchmark is split by.
+        split: &'static str,
+        /// Its values.
+        values: String,
         /// The dataset's probes.
         probes: String,
         /// A valid combination.
@@ -133,9 +147,11 @@ pub enum PlanError {
 }
 
 /// Which cases and probes to run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// `TYPE`, `PROBE` or `TYPE/PROBE`: only these.
+    /// The label that cases are split by ([`Benchmark::split`]).
+    pub split: &'static str,
+    /// A value of that label, a probe, or `VALUE/PROBE`: only these.
     pub only: Option<String>,
     /// At most so many cases, the first of the file that pass `only`.
     pub limit: Option<usize>,
@@ -146,24 +162,36 @@ pub struct Selection {
 impl PlannedCase {
     /// All probes of `case`, which is the first and only one so far.
     pub fn of(case: &Case) -> Self {
-        let probe = |probe: &Probe| PlannedProbe { id: probe.id.clone(), query: probe.query.clone() };
-        let evidence = |e: &Evidence| PlannedEvidence { role: e.role, session: e.session };
+        let all = |evidence: &[Evidence]| evidence.iter().map(PlannedEvidence::of).collect();
+        let probe = |probe: &Probe| PlannedProbe {
+            id: probe.id.clone(),
+            query: probe.query.clone(),
+            facets: probe.facets.clone(),
+            evidence: all(&probe.evidence),
+            judge: case.judge.of_probes.get(&probe.id).cloned().unwrap_or_default(),
+        };
         PlannedCase {
             position: 0,
             case: case.id.clone(),
             labels: case.labels.clone(),
             probes: case.probes.iter().map(probe).collect(),
-            evidence: case.evidence.iter().map(evidence).collect(),
-            judge: JudgeNotes {
-                old: case.judge.old.clone(),
-                new: case.judge.new.clone(),
-                explanation: case.judge.explanation.clone(),
-            },
+            evidence: all(&case.evidence),
+            judge: case.judge.notes.clone(),
         }
+    }
+
+    /// All evidence of one of its probes: the whole case's, then its own.
+    pub fn evidence_of<'a>(&'a self, probe: &'a PlannedProbe) -> impl Iterator<Item = &'a PlannedEvidence> {
+        self.evidence.iter().chain(&probe.evidence)
     }
 }
 
 impl Selection {
+    /// All of a benchmark's cases and probes.
+    pub fn of_all(benchmark: &dyn Benchmark) -> Self {
+        Selection { split: benchmark.split(), only: None, limit: None, shard: None }
+    }
+
     /// The plan for `cases`, in dataset order. `only` is applied first, then `limit`, then `shard`.
     pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
         self.of(cases.iter().map(PlannedCase::of).collect())
@@ -171,7 +199,7 @@ impl Selection {
 
     /// The same of cases as they would all be planned, for data sets that do not fit in memory.
     pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
-        let only = self.only.as_deref().map(|text| Only::parse(text, &all)).transpose()?;
+        let only = self.only.as_deref().map(|text| Only::parse(text, self.split, &all)).transpose()?;
         let none = all.is_empty();
         let mut plan = Vec::new();
         let mut position = 0;
@@ -180,8 +208,8 @@ impl Selection {
                 break;
             }
             if let Some(only) = &only {
-                let of_type = only.takes_type(&case);
-                case.probes.retain(|probe| of_type && only.takes_probe(&probe.id));
+                let taken = only.takes_case(&case);
+                case.probes.retain(|probe| taken && only.takes_probe(&probe.id));
             }
             if case.probes.is_empty() {
                 continue;
@@ -209,55 +237,75 @@ impl Selection {
 
 /// A parsed `--only`.
 struct Only {
-    kind: Option<String>,
+    split: &'static str,
+    value: Option<String>,
     probe: Option<String>,
 }
 
 impl Only {
-    fn parse(text: &str, cases: &[PlannedCase]) -> Result<Only, PlanError> {
-        let types: BTreeSet<&str> =
-            cases.iter().filter_map(|c| c.labels.get("type")).map(String::as_str).collect();
-        // Probes in the order of the file, not of the alphabet: SR, PR, IPA.
+    fn parse(text: &str, split: &'static str, cases: &[PlannedCase]) -> Result<Only, PlanError> {
+        let values: BTreeSet<&str> =
+            cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
+        // Probes in the order of the file, not of the alphabet.
         let mut probes: Vec<&str> = Vec::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
         for probe in cases.iter().flat_map(|c| &c.probes) {
-            if !probes.contains(&probe.id.as_str()) {
+            if seen.insert(&probe.id) {
                 probes.push(&probe.id);
             }
         }
-        let known_type = |name: &str| types.iter().find(|t| t.eq_ignore_ascii_case(name)).copied();
+        let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name)).copied();
         let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name)).copied();
         let found = match text.trim().split_once('/') {
-            Some((kind, probe)) => match (known_type(kind.trim()), known_probe(probe.trim())) {
-                (Some(kind), Some(probe)) => Some((Some(kind), Some(probe))),
+            Some((value, probe)) => match (known_value(value.trim()), known_probe(probe.trim())) {
+                (Some(value), Some(probe)) => Some((Some(value), Some(probe))),
                 _ => None,
             },
-            None => known_type(text.trim())
-                .map(|kind| (Some(kind), None))
+            None => known_value(text.trim())
+                .map(|value| (Some(value), None))
                 .or_else(|| known_probe(text.trim()).map(|probe| (None, Some(probe)))),
         };
         match found {
-            Some((kind, probe)) => {
-                Ok(Only { kind: kind.map(str::to_owned), probe: probe.map(str::to_owned) })
+            Some((value, probe)) => {
+                Ok(Only { split, value: value.map(str::to_owned), probe: probe.map(str::to_owned) })
             }
             None => Err(PlanError::Filter {
                 given: text.to_owned(),
-                types: types.iter().copied().collect::<Vec<_>>().join(", "),
-                probes: probes.join(", "),
+                split,
+                values: values.iter().copied().collect::<Vec<_>>().join(", "),
+                probes: some(&probes),
                 example: format!(
                     "{}/{}",
-                    types.first().copied().unwrap_or("TYPE"),
+                    values.first().copied().unwrap_or("VALUE"),
                     probes.first().copied().unwrap_or("PROBE")
                 ),
             }),
         }
     }
 
-    fn takes_type(&self, case: &PlannedCase) -> bool {
-        self.kind.as_ref().is_none_or(|kind| case.labels.get("type") == Some(kind))
+    fn takes_case(&self, case: &PlannedCase) -> bool {
+        self.value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value))
     }
 
     fn takes_probe(&self, probe: &str) -> bool {
         self.probe.as_ref().is_none_or(|wanted| wanted == probe)
+    }
+}
+
+/// A list for people: a long one is cut.
+fn some(items: &[&str]) -> String {
+    const MOST: usize = 12;
+    match items.get(..MOST) {
+        Some(first) if items.len() > MOST => format!("{}, ...", first.join(", ")),
+        _ => items.join(", "),
+    }
+}
+
+/// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
+pub fn dimension_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
+    match benchmark.dimension() {
+        Dimension::Probe => probe.id.clone(),
+        Dimension::Facet(facet) => probe.facets.get(facet).unwrap_or(&probe.id).clone(),
     }
 }
 

@@ -34,7 +34,7 @@ pub struct AnswerRow {
     /// Tokens generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,
-    /// Original indices of the sessions that truncation dropped.
+    /// Original indices of the segments that truncation dropped.
     pub dropped_sessions: Vec<usize>,
     /// The attention store, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct AnswerRow {
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRow {
     /// The case's id.
     pub case: String,
@@ -56,10 +56,19 @@ pub struct VerdictRow {
     pub condition: String,
     /// Which judge, for example `local:smollm2-135m`.
     pub judge: String,
-    /// Whether the answer is right; absent when `error` is set.
+    /// SHA-256 of the rubric that it judged by (lower-case hexadecimal); absent in rows of version 0.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rubric: Option<String>,
+    /// Whether the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
-    /// A judge by scoring: its probability of `true` against `false`.
+    /// The score, where the judge was asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<u32>,
+    /// The word that the judge chose, where it was to choose one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
+    /// A judge by scoring: the probability of what it said, of `true` where that is right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
     /// The judge's short reason.
@@ -68,4 +77,39 @@ pub struct VerdictRow {
     /// Why there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl VerdictRow {
+    /// What the judge said, without error: right or wrong, a score, or a choice.
+    pub fn is_clean(&self) -> bool {
+        self.error.is_none() && (self.correct.is_some() || self.score.is_some() || self.choice.is_some())
+    }
+
+    /// What the answer is worth by it, from 0 to 1: a right one 1, a score its share of `most`; absent without a clean verdict.
+    pub fn worth(&self, most: u32) -> Option<f64> {
+        if self.error.is_some() {
+            return None;
+        }
+        let right = self.correct.map(|correct| f64::from(u8::from(correct)));
+        right.or_else(|| Some(f64::from(self.score?) / f64::from(most.max(1))))
+    }
+}
+
+/// One line of `replies.jsonl`: what a judge literally replied in one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyRow {
+    /// The case's id.
+    pub case: String,
+    /// The ids of the probes that the call was about.
+    pub probes: Vec<String>,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// Which judge.
+    pub judge: String,
+    /// SHA-256 of the rubric.
+    pub rubric: String,
+    /// Its replies in order: a second one where the first could not be read. Of a judge by scoring, the JSON that was written for
+    /// it with its decisions.
+    pub replies: Vec<String>,
 }

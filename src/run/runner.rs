@@ -12,7 +12,7 @@ use super::condition::{Condition, Question};
 use super::error::RunError;
 use super::plan::PlannedCase;
 use super::rows::AnswerRow;
-use super::store::{RunStore, ShownCase, ShownSession};
+use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::Case;
@@ -29,8 +29,8 @@ pub struct ProbeOutcome {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// Original indices of the sessions that truncation dropped, ascending.
-    pub dropped_sessions: Vec<usize>,
+    /// Original indices of the segments that truncation dropped, ascending.
+    pub dropped: Vec<usize>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
 }
@@ -244,7 +244,7 @@ fn answer_row(
             row.stop = Some(outcome.stop);
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
-            row.dropped_sessions = outcome.dropped_sessions;
+            row.dropped_sessions = outcome.dropped;
             (row, outcome.attention)
         }
         Err(error) => {
@@ -254,7 +254,7 @@ fn answer_row(
     }
 }
 
-/// Writes the sessions that at least one answered probe of the case was shown. Decided from the rows, so that it does
+/// Writes the segments that at least one answered probe of the case was shown. Decided from the rows, so that it does
 /// not depend on which of them this process wrote.
 fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let answered: Vec<AnswerRow> =
@@ -262,14 +262,16 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     if answered.is_empty() {
         return Ok(());
     }
-    let sessions = case
-        .history
-        .sessions
-        .iter()
-        .filter(|session| answered.iter().any(|row| !row.dropped_sessions.contains(&session.index)))
-        .map(|s| ShownSession { index: s.index, time: s.time, turns: s.turns.clone() })
-        .collect();
-    store.write_shown(&ShownCase { case: case.id.clone(), query_time: case.history.query_time, sessions })
+    let shown = case.history.segments.iter();
+    let shown = shown.filter(|s| answered.iter().any(|row| !row.dropped_sessions.contains(&s.index)));
+    let segments = shown.map(|s| ShownSegment {
+        kind: s.kind.clone(),
+        index: s.index,
+        time: s.time,
+        turns: s.turns.clone(),
+    });
+    let segments = segments.collect();
+    store.write_shown(&ShownCase { case: case.id.clone(), query_time: case.history.query_time, segments })
 }
 
 /// A flag that Ctrl-C (or a polite kill) sets. The first one lets the current write finish; the second ends the process

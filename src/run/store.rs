@@ -3,7 +3,8 @@
 //! ```text
 //! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
 //! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
-//! attention/      one safetensors file a probe        cases/          one JSON file a case: the sessions as shown
+//! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
+//! replies.jsonl   what a judge literally replied
 //! ```
 //!
 //! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
@@ -22,7 +23,7 @@ use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
 use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
-use super::rows::{AnswerRow, VerdictRow};
+use super::rows::{AnswerRow, ReplyRow, VerdictRow};
 use crate::attention::AttentionStore;
 use crate::data::Turn;
 use crate::ground::files::write_atomically;
@@ -32,6 +33,7 @@ pub(super) const HEADER: &str = "run.json";
 pub(super) const PLAN: &str = "plan.jsonl";
 pub(super) const ANSWERS: &str = "answers.jsonl";
 pub(super) const VERDICTS: &str = "verdicts.jsonl";
+pub(super) const REPLIES: &str = "replies.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
@@ -45,19 +47,32 @@ pub struct ShownCase {
     pub case: String,
     /// When the question is asked, where the dataset says so.
     pub query_time: Option<DateTime>,
-    /// The sessions that truncation left, in time order.
-    pub sessions: Vec<ShownSession>,
+    /// The segments that truncation left, in order.
+    #[serde(rename = "sessions")]
+    pub segments: Vec<ShownSegment>,
 }
 
-/// One session of a [`ShownCase`].
+/// One segment of a [`ShownCase`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ShownSession {
-    /// The session's original index.
+pub struct ShownSegment {
+    /// What it is; absent for a `session`, which is all that there was in version 0.1.0.
+    #[serde(default = "session", skip_serializing_if = "is_session")]
+    pub kind: String,
+    /// The segment's original index.
     pub index: usize,
-    /// When it took place.
-    pub time: DateTime,
+    /// When it took place, where the dataset says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<DateTime>,
     /// In order.
     pub turns: Vec<Turn>,
+}
+
+fn session() -> String {
+    "session".to_owned()
+}
+
+fn is_session(kind: &String) -> bool {
+    kind == "session"
 }
 
 /// A run folder, read: what the lens, the figures, the report and the exports start from.
@@ -121,15 +136,9 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
-    /// The judges that gave at least one clean verdict, in order of first appearance.
-    pub fn judges(&self) -> Vec<&str> {
-        let mut judges: Vec<&str> = Vec::new();
-        for row in self.verdicts.iter().filter(|row| row.error.is_none()) {
-            if !judges.contains(&row.judge.as_str()) {
-                judges.push(&row.judge);
-            }
-        }
-        judges
+    /// The judges that gave at least one clean verdict, each with the rubric that it judged by, in order of first appearance.
+    pub fn judges(&self) -> Vec<(&str, Option<&str>)> {
+        judges(self.verdicts.iter().filter(|row| row.error.is_none()))
     }
 }
 
@@ -141,6 +150,8 @@ pub struct RunStore {
     plan: Vec<PlannedCase>,
     answers: RowLog<AnswerRow>,
     verdicts: RowLog<VerdictRow>,
+    /// Where a judge has replied.
+    replies: Option<RowLog<ReplyRow>>,
     // Held until the store is dropped.
     _lock: RunLock,
 }
@@ -218,6 +229,8 @@ impl RunStore {
         let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
         let answers: RowLog<AnswerRow> = RowLog::open(dir.join(ANSWERS))?;
         let verdicts: RowLog<VerdictRow> = RowLog::open(dir.join(VERDICTS))?;
+        let replies = dir.join(REPLIES);
+        let replies = replies.exists().then(|| RowLog::open(replies)).transpose()?;
         let planned: BTreeSet<Key> = keys(&plan, &header.identity).into_iter().collect();
         let stranger = answers.rows.iter().map(answer_key).find(|key| !planned.contains(key));
         if let Some((case, probe, condition)) = stranger {
@@ -225,7 +238,7 @@ impl RunStore {
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
         }
-        Ok(RunStore { dir: dir.to_owned(), header, plan, answers, verdicts, _lock: lock })
+        Ok(RunStore { dir: dir.to_owned(), header, plan, answers, verdicts, replies, _lock: lock })
     }
 
     /// The folder.
@@ -294,6 +307,15 @@ impl RunStore {
         self.answers.rewrite(rows)
     }
 
+    /// Appends what a judge replied.
+    pub fn append_reply(&mut self, row: ReplyRow) -> Result<(), RunError> {
+        let log = match self.replies.take() {
+            Some(log) => log,
+            None => RowLog::open(self.dir.join(REPLIES))?,
+        };
+        self.replies.insert(log).append(row)
+    }
+
     /// Appends a verdict.
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
         self.verdicts.append(row)
@@ -331,8 +353,13 @@ impl RunStore {
         let _span = stats::io();
         let answers = self.answers();
         let verdicts = self.verdicts();
+        let replies = self.replies.as_ref().map(|replies| replies_in_order(&self.keys(), &replies.rows));
         self.answers.rewrite(answers)?;
-        self.verdicts.rewrite(verdicts)
+        self.verdicts.rewrite(verdicts)?;
+        match (&mut self.replies, replies) {
+            (Some(log), Some(rows)) => log.rewrite(rows),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -360,20 +387,47 @@ fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>)
     keys.iter().filter_map(|key| last.get(key).map(|row| (*row).clone())).collect()
 }
 
+/// Judge by judge and rubric by rubric, in order of first appearance.
 fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
-    let mut judges: Vec<&str> = Vec::new();
+    let of = |(judge, rubric): (&str, Option<&str>)| {
+        let own = rows.iter().filter(|row| row.judge == judge && row.rubric.as_deref() == rubric);
+        in_order(keys, &own.cloned().collect::<Vec<_>>(), verdict_key)
+    };
+    judges(rows.iter()).into_iter().flat_map(of).collect()
+}
+
+fn judges<'a>(rows: impl Iterator<Item = &'a VerdictRow>) -> Vec<(&'a str, Option<&'a str>)> {
+    let mut judges = Vec::new();
     for row in rows {
-        if !judges.contains(&row.judge.as_str()) {
-            judges.push(&row.judge);
+        let judge = (row.judge.as_str(), row.rubric.as_deref());
+        if !judges.contains(&judge) {
+            judges.push(judge);
         }
     }
     judges
-        .into_iter()
-        .flat_map(|judge| {
-            let own: Vec<VerdictRow> = rows.iter().filter(|row| row.judge == judge).cloned().collect();
-            in_order(keys, &own, verdict_key)
-        })
-        .collect()
+}
+
+/// The last reply to each call, in the order of verdicts.
+fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
+    let mut judges: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        if !judges.contains(&(&row.judge, &row.rubric)) {
+            judges.push((&row.judge, &row.rubric));
+        }
+    }
+    // Calls begin with a probe each.
+    let key = |row: &ReplyRow| -> (String, String, String) {
+        (row.case.clone(), row.probes.first().cloned().unwrap_or_default(), row.condition.clone())
+    };
+    let of = |(judge, rubric): (&str, &str)| {
+        let own = rows.iter().filter(|row| row.judge == judge && row.rubric == rubric);
+        let last: HashMap<_, &ReplyRow> = own.map(|row| (key(row), row)).collect();
+        let keys = keys.iter().map(|(case, probe, condition)| {
+            ((*case).to_owned(), (*probe).to_owned(), (*condition).to_owned())
+        });
+        keys.filter_map(|key| last.get(&key).map(|row| (*row).clone())).collect::<Vec<_>>()
+    };
+    judges.into_iter().flat_map(of).collect()
 }
 
 fn read_header(dir: &Path) -> Result<RunHeader, RunError> {

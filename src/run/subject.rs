@@ -17,8 +17,8 @@ pub const PATIENCE: usize = 3;
 pub struct Shown {
     /// What is sent.
     pub messages: Vec<Message>,
-    /// Original indices of the sessions that truncation dropped, ascending.
-    pub dropped_sessions: Vec<usize>,
+    /// Original indices of the segments that truncation dropped, ascending.
+    pub dropped: Vec<usize>,
 }
 
 /// A chat model under test.
@@ -69,7 +69,7 @@ where
                         stop: reply.stop,
                         prompt_tokens: reply.prompt_tokens,
                         completion_tokens: reply.completion_tokens,
-                        dropped_sessions: shown.dropped_sessions,
+                        dropped: shown.dropped,
                         attention: None,
                     };
                     sink(question, Ok(outcome))?;

@@ -268,13 +268,13 @@ pub fn made_up_tokens(count: usize, vocab: usize) -> Vec<u32> {
     (0..count as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect()
 }
 
-/// Measures the last rows, four fifths of them as a new session and the rest as a question, over spans that tile the prompt.
+/// Measures the last rows, four fifths of them as a segment and the rest as a question, over spans that tile the prompt.
 pub fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
     let (rows, spans) = (rows.clamp(1, tokens.max(1)), spans.clamp(1, tokens.max(1)));
     let question = (rows / 5).max(1);
     let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
     if rows > question {
-        row_spans.insert(0, Span::new("new", tokens - rows..tokens - question));
+        row_spans.insert(0, Span::new("segment", tokens - rows..tokens - question));
     }
     let border = |i: usize| i * tokens / spans;
     let keys = (0..spans).map(|i| Span::new(i.to_string(), border(i)..border(i + 1))).collect();

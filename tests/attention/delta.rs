@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest::attention::{DeltaMasses, DeltaSite, MassObserver, Masses, Observer, run};
-use palimpsest::prompt::{Span, SpanRole};
+use palimpsest::prompt::Span;
 
 use super::{Inputs, apart, numbers, site};
 
@@ -287,7 +287,7 @@ type RowsAndKeys = (Vec<Span>, Vec<Span>);
 /// Two continuations of one prefix of 200 tokens: spans and rows of each, and the rows that both have before.
 fn continuations() -> (Vec<Span>, [RowsAndKeys; 2]) {
     let before = spans(&[("bos", 0..1), ("old", 1..120), ("new", 120..190)]);
-    let new = before[2].clone().with_role(SpanRole::New);
+    let new = before[2].clone().with_role("new");
     let with = |after: &[(&str, Range<usize>)], query: Range<usize>| {
         let keys = before.iter().cloned().chain(spans(after)).collect();
         (vec![new.clone(), Span::new("query", query)], keys)

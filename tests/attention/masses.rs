@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{DType, Tensor};
 use ndarray::{Array3, Array4};
 use palimpsest::attention::{MassObserver, Masses, Observer, Site, SpanError, run};
-use palimpsest::prompt::{Span, SpanRole};
+use palimpsest::prompt::Span;
 
 use super::{Inputs, apart, sinks, site};
 
@@ -161,7 +161,7 @@ fn a_fork_after_a_shared_prefix_equals_an_observer_that_saw_everything() {
     };
     let first = spans(&[("preamble", 480, 510), ("query", 510, 700)]);
     let second = spans(&[("preamble", 480, 530), ("query", 530, 650), ("template", 650, 700)]);
-    let new = before[2].clone().with_role(SpanRole::New);
+    let new = before[2].clone().with_role("new");
 
     let mut shared = MassObserver::new(vec![new.clone()], first.clone(), 700).unwrap();
     observe(&inputs, &site, 64, &mut shared, 0..500, DType::F32);
@@ -174,6 +174,35 @@ fn a_fork_after_a_shared_prefix_equals_an_observer_that_saw_everything() {
         let mut forked = shared.fork(&fresh, 500).expect("the spans before the border are the same");
         observe(&inputs, &site, 64, &mut forked, 500..700, DType::F32);
         assert_eq!(forked.finish().unwrap(), whole.finish().unwrap());
+    }
+}
+
+/// Forks that ask for some of the rows that were measured, over some of the spans, get what observers of these alone measure.
+#[test]
+fn a_fork_takes_its_own_rows_and_spans_out_of_a_union() {
+    let inputs = Inputs::new(400, 0, (6, 2), 12);
+    let site = Site { sinks: sinks(6), ..site(0, 12) };
+    let rows = [Span::new("a", 40..90), Span::new("b", 100..101), Span::new("c", 60..200)];
+    let keys = |spans: &[(usize, usize)]| -> Vec<Span> {
+        spans.iter().map(|&(a, b)| Span::new(format!("{a}-{b}"), a..b)).collect()
+    };
+    let tiles = [(0, 50), (50, 120), (120, 260), (260, 400)];
+    let overlays = [(10, 20), (55, 56), (30, 130)];
+    let mut shared =
+        MassObserver::new(rows.to_vec(), keys(&[&tiles[..], &overlays[..]].concat()), 400).unwrap();
+    observe(&inputs, &site, 32, &mut shared, 0..260, DType::F32);
+    for (row, overlay) in rows.iter().zip(overlays) {
+        let own = vec![row.clone(), Span::new("query", 300..400)];
+        let fresh = MassObserver::new(own, keys(&[&tiles[..], &[overlay]].concat()), 400).unwrap();
+        let mut alone = fresh.clone();
+        observe(&inputs, &site, 32, &mut alone, 0..260, DType::F32);
+        observe(&inputs, &site, 32, &mut alone, 260..400, DType::F32);
+        let mut forked = shared.fork(&fresh, 260).expect("its rows and borders are among those measured");
+        observe(&inputs, &site, 32, &mut forked, 260..400, DType::F32);
+        let (ours, expected) = (forked.finish().unwrap(), alone.finish().unwrap());
+        let apart = ours.mass.iter().zip(&expected.mass).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-6, "{apart}");
+        assert_eq!((&ours.rows, &ours.uniform), (&expected.rows, &expected.uniform));
     }
 }
 
@@ -191,7 +220,9 @@ fn a_fork_is_refused_where_the_shared_part_was_not_measured_the_same_way() {
         "a row span straddles the border"
     );
     assert!(shared.fork(&observer(&[(10, 21), (60, 90)], &keys), 50).is_none(), "another row span before it");
-    assert!(shared.fork(&observer(&[(60, 90)], &keys), 50).is_none(), "a measured row span is not asked for");
+    // What is not asked for is let fall.
+    assert!(shared.fork(&observer(&[(60, 90)], &keys), 50).is_some(), "a measured row span is not asked for");
+    assert!(shared.fork(&observer(&[(60, 90)], &[(0, 40), (40, 100)]), 50).is_some(), "wider key spans");
     let other = [(0, 11), (11, 40), (40, 100)];
     assert!(shared.fork(&observer(&[(10, 20), (60, 90)], &other), 50).is_none(), "other key spans before it");
 }

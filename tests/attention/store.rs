@@ -4,12 +4,12 @@ use std::path::Path;
 
 use ndarray::{Array3, Array4};
 use palimpsest::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
-use palimpsest::prompt::{Span, SpanRole};
+use palimpsest::prompt::Span;
 
 fn store() -> AttentionStore {
     let number = |n: usize| n as f32 / 97.0;
-    let new = Span::new("session[3]", 2..4).with_role(SpanRole::New);
-    let query = Span::new("query", 4..5).with_role(SpanRole::Query);
+    let new = Span::new("session[3]", 2..4).with_role("new");
+    let query = Span::new("query", 4..5).with_role("query");
     AttentionStore {
         mass: Array4::from_shape_fn((2, 3, 2, 3), |(a, b, c, d)| number(a * 18 + b * 6 + c * 3 + d)),
         sink: Some(Array3::from_shape_fn((2, 3, 2), |(a, b, c)| number(a * 6 + b * 2 + c))),
@@ -28,6 +28,7 @@ fn store() -> AttentionStore {
         tokens: vec![7, 0, u32::MAX, 3, 4],
         generated: vec![5, 6],
         case: "uid-1 \"é\"".to_owned(),
+        condition: String::new(),
         probe: "SR".to_owned(),
         model: "smollm2-135m".to_owned(),
         dtype: "f32".to_owned(),

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use assert_cmd::Command;
-use palimpsest::data::stale::check;
 use serde_json::json;
 
-use super::row;
+use super::{check, row};
 
 fn palimpsest(args: &[&str]) -> (i32, String, String) {
     let output = Command::cargo_bin("palimpsest").unwrap().args(args).output().unwrap();

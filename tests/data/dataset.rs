@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use palimpsest::data::dataset::{Dataset, DatasetError, SAMPLE, check_file};
-use palimpsest::data::sample::{self, SampleSpec};
-use palimpsest::data::stale::write_stale;
+use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::dataset::{Checked, Dataset, DatasetError, SAMPLE, check_file};
+use palimpsest::benchmarks::stale::sample;
+use palimpsest::benchmarks::stale::write_stale;
 use serde_json::json;
 
 use super::row;
@@ -23,7 +24,7 @@ fn the_digest_is_that_of_the_bytes_and_the_name_that_of_the_file() {
 
 #[test]
 fn the_sample_and_a_file_written_from_it_are_the_same_data_set() {
-    let spec = SampleSpec { sessions: 6, seed: 5 };
+    let spec = SampleSpec { segments: Some(6), seed: 5 };
     let built_in = Dataset::open(SAMPLE, spec, |_| {}).unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write_stale(&mut file, &sample::cases(spec).unwrap()).unwrap();
@@ -46,7 +47,7 @@ fn every_byte_of_a_file_is_heard_of_once_while_it_is_read() {
     let mut heard = Vec::new();
     assert_eq!(dataset.cases_observed(|piece| heard.extend_from_slice(piece)).unwrap().count(), 2);
     assert_eq!(heard, text.as_bytes());
-    let (report, digest) = check_file(file.path(), |_| {}).unwrap();
+    let Checked { report, digest, .. } = check_file(file.path(), |_| {}).unwrap();
     assert!(report.is_sound());
     assert_eq!(digest, dataset.digest());
 }
@@ -60,5 +61,5 @@ fn a_path_that_is_no_file_is_named_with_the_remedy() {
     assert!(error.to_string().contains("missing.json") && error.to_string().contains("`sample`"), "{error}");
     let error = Dataset::open(folder.path(), SampleSpec::default(), |_| {}).unwrap_err();
     assert!(matches!(error, DatasetError::NotAFile(_)), "{error}");
-    assert!(Dataset::open(SAMPLE, SampleSpec { sessions: 1, seed: 0 }, |_| {}).is_err());
+    assert!(Dataset::open(SAMPLE, SampleSpec { segments: Some(1), seed: 0 }, |_| {}).is_err());
 }

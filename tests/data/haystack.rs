@@ -1,18 +1,15 @@
 //! Assembling histories.
 
-use palimpsest::data::haystack::{Distractor, HaystackError, MAX_SESSIONS, Scenario, assemble};
-use palimpsest::data::stale::{check, write_stale};
-use palimpsest::data::{Case, EvidenceRole, Role, Turn};
+use palimpsest::benchmarks::stale::haystack::{Distractor, HaystackError, MAX_SESSIONS, Scenario, assemble};
+use palimpsest::benchmarks::stale::write_stale;
+use palimpsest::data::{Case, Turn};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::session_of;
+use super::{check, session_of};
 
 fn turns(text: &str) -> Vec<Turn> {
-    vec![
-        Turn { role: Role::User, content: text.to_owned() },
-        Turn { role: Role::Assistant, content: format!("Noted: {text}") },
-    ]
+    vec![Turn::new("user", text), Turn::new("assistant", format!("Noted: {text}"))]
 }
 
 fn pool(n: usize) -> Vec<Distractor> {
@@ -33,9 +30,9 @@ fn scenario(uid: &str, gap_days: u32, query_gap_days: u32) -> Scenario {
 }
 
 fn days_between(case: &Case, from: usize, to: Option<usize>) -> i32 {
-    let sessions = &case.history.sessions;
-    let end = to.map_or(case.history.query_time.unwrap(), |to| sessions[to].time);
-    (end.date() - sessions[from].time.date()).get_days()
+    let sessions = &case.history.segments;
+    let end = to.map_or(case.history.query_time.unwrap(), |to| sessions[to].time.unwrap());
+    (end.date() - sessions[from].time.unwrap().date()).get_days()
 }
 
 #[test]
@@ -55,7 +52,7 @@ fn scenarios_draw_from_streams_of_their_own() {
 fn what_seed_0_assembles_never_changes() {
     let case = assemble(&scenario("pinned", 40, 9), &pool(12), 0, 8).unwrap();
     let lines: Vec<String> =
-        case.history.sessions.iter().map(|s| format!("{} {}", s.time, s.turns[0].content)).collect();
+        case.history.segments.iter().map(|s| format!("{} {}", s.time.unwrap(), s.turns[0].content)).collect();
     // Worked out apart from this code, from the algorithm that the module describes.
     insta::assert_snapshot!(format!("{}\n{}", lines.join("\n"), case.history.query_time.unwrap()), @r"
     2025-04-08T21:12:29 distractor 11
@@ -73,7 +70,7 @@ fn what_seed_0_assembles_never_changes() {
 #[test]
 fn a_history_longer_than_the_pool_uses_all_of_it_and_nothing_twice_in_a_row() {
     let case = assemble(&scenario("s", 300, 30), &pool(7), 1, 60).unwrap();
-    let sessions = &case.history.sessions;
+    let sessions = &case.history.segments;
     assert!(sessions.windows(2).all(|pair| pair[0].turns != pair[1].turns));
     for distractor in pool(7) {
         let times = sessions.iter().filter(|session| session.turns == distractor.turns).count();
@@ -84,8 +81,8 @@ fn a_history_longer_than_the_pool_uses_all_of_it_and_nothing_twice_in_a_row() {
 #[test]
 fn the_longest_history_still_has_increasing_times_within_the_shortest_gaps() {
     let case = assemble(&scenario("s", 1, 1), &pool(3), 0, MAX_SESSIONS).unwrap();
-    assert!(case.history.sessions.windows(2).all(|pair| pair[0].time < pair[1].time));
-    assert!(case.history.sessions.last().unwrap().time < case.history.query_time.unwrap());
+    assert!(case.history.segments.windows(2).all(|pair| pair[0].time < pair[1].time));
+    assert!(case.history.segments.last().unwrap().time < case.history.query_time);
 }
 
 #[test]
@@ -108,8 +105,8 @@ proptest! {
     ) {
         let scenario = scenario("some", gap, query_gap);
         let case = assemble(&scenario, &pool(pool_size), seed, sessions).unwrap();
-        let history = &case.history.sessions;
-        let (old, new) = (session_of(&case, EvidenceRole::Old), session_of(&case, EvidenceRole::New));
+        let history = &case.history.segments;
+        let (old, new) = (session_of(&case, "old"), session_of(&case, "new"));
         prop_assert_eq!(history.len(), sessions);
         prop_assert!(old < new);
         if sessions >= 3 {
@@ -123,8 +120,8 @@ proptest! {
         prop_assert_eq!(days_between(&case, old, Some(new)), gap as i32);
         prop_assert_eq!(days_between(&case, new, None), query_gap as i32);
         prop_assert!(history.windows(2).all(|pair| pair[0].time < pair[1].time && pair[0].turns != pair[1].turns));
-        prop_assert!(history.last().unwrap().time < case.history.query_time.unwrap());
-        prop_assert!(history.iter().all(|session| (8..22).contains(&session.time.hour())));
+        prop_assert!(history.last().unwrap().time < case.history.query_time);
+        prop_assert!(history.iter().all(|session| (8..22).contains(&session.time.unwrap().hour())));
         if sessions - 2 <= pool_size {
             let texts: std::collections::BTreeSet<_> = history.iter().map(|s| &s.turns[0].content).collect();
             prop_assert_eq!(texts.len(), sessions, "without replacement while the pool lasts");

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use palimpsest::data::haystack::assemble;
-use palimpsest::data::sample::{SampleSpec, cases, distractors, scenarios};
-use palimpsest::data::stale::{check, write_stale};
-use palimpsest::data::{Role, Turn};
+use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::stale::haystack::assemble;
+use palimpsest::benchmarks::stale::sample::{DEFAULT_SESSIONS, cases, distractors, scenarios};
+use palimpsest::benchmarks::stale::write_stale;
+use palimpsest::data::Turn;
+
+use super::check;
 
 /// Table 4 of the STALE paper.
 const CATEGORIES: [&str; 10] = [
@@ -81,7 +84,7 @@ fn every_session_is_a_conversation_that_the_user_opens_and_the_assistant_closes(
     for (name, turns) in evidence.chain(distractors().iter().map(|d| (&d.topic, &d.turns))) {
         assert!(turns.len() >= 4 && turns.len().is_multiple_of(2), "{name}: {} turns", turns.len());
         for (i, turn) in turns.iter().enumerate() {
-            let expected = if i % 2 == 0 { Role::User } else { Role::Assistant };
+            let expected = if i % 2 == 0 { "user" } else { "assistant" };
             assert_eq!(turn.role, expected, "{name}, turn {i}");
             assert!(!turn.content.trim().is_empty(), "{name}, turn {i}");
         }
@@ -104,9 +107,9 @@ fn there_are_sixty_different_distractors_of_100_to_250_words() {
 fn the_assembled_sample_passes_every_check_at_several_lengths() {
     for spec in [
         SampleSpec::default(),
-        SampleSpec { sessions: 2, seed: 1 },
-        SampleSpec { sessions: 50, seed: 0 },
-        SampleSpec { sessions: 240, seed: 9 },
+        SampleSpec { segments: Some(2), seed: 1 },
+        SampleSpec { segments: Some(50), seed: 0 },
+        SampleSpec { segments: Some(240), seed: 9 },
     ] {
         let mut text = Vec::new();
         write_stale(&mut text, &cases(spec).unwrap()).unwrap();
@@ -120,7 +123,7 @@ fn the_assembled_sample_passes_every_check_at_several_lengths() {
 fn a_case_does_not_depend_on_the_other_scenarios() {
     let spec = SampleSpec::default();
     let last = scenarios().last().unwrap();
-    let alone = assemble(last, distractors(), spec.seed, spec.sessions).unwrap();
+    let alone = assemble(last, distractors(), spec.seed, DEFAULT_SESSIONS).unwrap();
     assert_eq!(cases(spec).unwrap().last(), Some(&alone));
 }
 
@@ -128,7 +131,7 @@ fn a_case_does_not_depend_on_the_other_scenarios() {
 fn a_default_history_about_fills_a_context_of_4096_tokens() {
     // With dates, numbers and roles a word of these texts costs about 1.6 tokens of SmolLM2's tokeniser.
     for case in cases(SampleSpec::default()).unwrap() {
-        let n: usize = case.history.sessions.iter().map(|session| words(&session.turns)).sum();
+        let n: usize = case.history.segments.iter().map(|session| words(&session.turns)).sum();
         assert!((2300..=2700).contains(&n), "{}: {n} words", case.id);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
+use palimpsest::benchmarks::stale::StaleReader;
 use palimpsest::data::Case;
-use palimpsest::data::stale::StaleReader;
 use palimpsest::data::stats::{TokenStats, measure};
 use palimpsest::ground::numbers::quantile;
 use serde_json::json;
@@ -44,7 +44,7 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
         let i: usize = case.id.trim_start_matches("case-").parse().unwrap();
         Ok::<_, Infallible>("x".repeat(10 * (i + 1)))
     };
-    let rows = measure(cases.iter().cloned().map(Ok), format, |text| Ok(text.len())).unwrap();
+    let rows = measure(cases.iter().cloned().map(Ok), "type", format, |text| Ok(text.len())).unwrap();
     let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
     assert_eq!(splits, [("T1", 1), ("T2", 3), ("all", 4)]);
     assert_eq!(rows[0].formatted, TokenStats { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
@@ -54,17 +54,23 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
     assert_eq!((t2.median, t2.max), (30.0, 40));
     assert_eq!((rows[2].sessions_mean, rows[2].turns_mean), (5.0, 10.0));
     let content: usize =
-        cases[0].history.sessions.iter().flat_map(|s| &s.turns).map(|t| t.content.len() + 1).sum();
+        cases[0].history.segments.iter().flat_map(|s| &s.turns).map(|t| t.content.len() + 1).sum();
     assert_eq!(rows[2].content_mean, (content - 1) as f64, "turn contents, one a line, nothing else");
 }
 
 #[test]
 fn no_cases_give_no_rows_and_the_first_error_ends_it() {
     let none: [Result<Case, String>; 0] = [];
-    assert_eq!(measure(none, |_| Ok(String::new()), |_| Ok(0)), Ok(vec![]));
+    assert_eq!(measure(none, "type", |_| Ok(String::new()), |_| Ok(0)), Ok(vec![]));
     let bad = [Ok(cases(&["T1"]).remove(0)), Err("row 1".to_owned())];
-    assert_eq!(measure(bad, |_| Ok(String::new()), |_| Ok(0)), Err("row 1".to_owned()));
+    assert_eq!(measure(bad, "type", |_| Ok(String::new()), |_| Ok(0)), Err("row 1".to_owned()));
     let good = || cases(&["T1"]).into_iter().map(Ok);
-    assert_eq!(measure(good(), |_| Err("template".to_owned()), |_| Ok(0)), Err("template".to_owned()));
-    assert_eq!(measure(good(), |_| Ok(String::new()), |_| Err("count".to_owned())), Err("count".to_owned()));
+    assert_eq!(
+        measure(good(), "type", |_| Err("template".to_owned()), |_| Ok(0)),
+        Err("template".to_owned())
+    );
+    assert_eq!(
+        measure(good(), "type", |_| Ok(String::new()), |_| Err("count".to_owned())),
+        Err("count".to_owned())
+    );
 }

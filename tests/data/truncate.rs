@@ -5,24 +5,25 @@ use std::collections::BTreeSet;
 use jiff::ToSpan;
 use jiff::civil::date;
 use palimpsest::data::truncate::{TruncateError, Truncated, truncate};
-use palimpsest::data::{Evidence, EvidenceRole, History, Role, Session, Turn};
+use palimpsest::data::{History, Segment, Turn};
 use proptest::prelude::*;
 
 fn history(sessions: usize) -> History {
-    let session = |index: usize| Session {
+    let session = |index: usize| Segment {
+        kind: "session".to_owned(),
         index,
-        time: date(2025, 1, 1).at(9, 0, 0, 0).checked_add((index as i64).hours()).unwrap(),
-        turns: vec![Turn { role: Role::User, content: format!("session {index}") }],
+        time: Some(date(2025, 1, 1).at(9, 0, 0, 0).checked_add((index as i64).hours()).unwrap()),
+        turns: vec![Turn::new("user", format!("session {index}"))],
     };
-    History { sessions: (0..sessions).map(session).collect(), query_time: None }
+    History { segments: (0..sessions).map(session).collect(), query_time: None }
 }
 
-fn evidence(old: usize, new: usize) -> [Evidence; 2] {
-    [Evidence { role: EvidenceRole::Old, session: old }, Evidence { role: EvidenceRole::New, session: new }]
+fn evidence(old: usize, new: usize) -> [usize; 2] {
+    [old, new]
 }
 
 fn kept(truncated: &Truncated) -> Vec<usize> {
-    truncated.history.sessions.iter().map(|session| session.index).collect()
+    truncated.history.segments.iter().map(|session| session.index).collect()
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn what_cannot_fit_is_an_error_with_the_numbers_and_the_remedy() {
     let error = truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 600, 0).unwrap_err();
     assert_eq!(
         error,
-        TruncateError::DoesNotFit { sessions: vec![0, 1, 2, 3, 4, 5], evidence: 600, fixed: 50, budget: 600 }
+        TruncateError::DoesNotFit { segments: vec![0, 1, 2, 3, 4, 5], evidence: 600, fixed: 50, budget: 600 }
     );
     let text = error.to_string();
     for part in ["0, 1, 2, 3, 4, 5", "600 tokens", "prompt 50", "50 more", "--context"] {
@@ -73,10 +74,10 @@ fn numbers_too_large_to_add_are_an_error_and_no_overflow() {
 #[test]
 fn wrong_arguments_are_named() {
     let costs = truncate(&history(3), &evidence(0, 2), &[1; 2], 0, 9, 0).unwrap_err();
-    assert_eq!(costs, TruncateError::Costs { costs: 2, sessions: 3 });
+    assert_eq!(costs, TruncateError::Costs { costs: 2, segments: 3 });
     assert_eq!(
         truncate(&history(3), &evidence(0, 3), &[1; 3], 0, 9, 0).unwrap_err(),
-        TruncateError::NoSuchSession(3)
+        TruncateError::NoSuchSegment(3)
     );
 }
 
@@ -115,13 +116,13 @@ proptest! {
         prop_assert!(kept.is_sorted() && done.dropped.is_sorted());
         all.sort_unstable();
         prop_assert_eq!(all, (0..cost.len()).collect::<Vec<_>>());
-        prop_assert!(done.history.sessions.iter().all(|session| *session == whole.sessions[session.index]));
+        prop_assert!(done.history.segments.iter().all(|session| *session == whole.segments[session.index]));
         // Nothing goes without need: all that was dropped would not have fitted.
         let dropped: usize = done.dropped.iter().map(|&i| cost[i]).sum();
         prop_assert!(done.dropped.is_empty() || done.tokens + dropped > budget);
         // A larger budget keeps all that a smaller one keeps.
         let wide = truncate(&whole, &evidence, &cost, fixed, larger, seed).unwrap();
-        let wide: BTreeSet<usize> = wide.history.sessions.iter().map(|session| session.index).collect();
+        let wide: BTreeSet<usize> = wide.history.segments.iter().map(|session| session.index).collect();
         prop_assert!(kept.iter().all(|i| wide.contains(i)));
         // What fits once is left alone the second time, whatever room there is.
         let costs: Vec<usize> = kept.iter().map(|&i| cost[i]).collect();

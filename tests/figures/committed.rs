@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use palimpsest::benchmarks::Benchmark;
+use palimpsest::benchmarks::stale::Stale;
 use palimpsest::figures::sheet::{Panel, Sheet};
 use palimpsest::figures::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
 use palimpsest::lens::{
@@ -17,7 +19,8 @@ fn committed(file: &str) -> String {
 }
 
 fn statistic(key: &str) -> Statistic {
-    let means = Curve::ALL.iter().flat_map(|c| [Part::Signal, Part::Noise].map(|p| Statistic::Mean(*c, p)));
+    let means =
+        Stale.curves().iter().flat_map(|c| [Part::Signal, Part::Noise].map(|p| Statistic::Mean(*c, p)));
     means.chain([Statistic::RatioOfMeans, Statistic::MeanOfRatios]).find(|s| s.key() == key).unwrap()
 }
 
@@ -101,7 +104,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
                 legend.push((Some(stroke), format!("{kind} (n = {})", of(Part::Signal).n)));
                 lines.extend([(stroke.noise(), of(Part::Noise)), (stroke, of(Part::Signal))]);
             }
-            Some(Panel { title: curve.label().to_owned(), legend, lines })
+            Some(Panel { title: curve.label(), legend, lines })
         };
         let noise = Stroke::solid(GREY, Marker::None).noise();
         let sheet = Sheet {
@@ -110,7 +113,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
             y_label: axis(scale),
             percent: scale == Scale::Mass,
             reference: (scale == Scale::Density).then_some(1.0),
-            rows: vec![Curve::ALL.map(panel).into()],
+            rows: vec![Stale.curves().iter().copied().map(panel).collect()],
             legend: vec![(noise, "noise baseline of the same colour".to_owned())],
             panel: (260, 210),
             reach: 1000.0,
@@ -135,7 +138,11 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
             let panel = |series: &Series| {
                 let stroke = Stroke::solid(GREY, Marker::Triangle);
                 let legend = vec![(Some(stroke), format!("all (n = {})", series.n))];
-                Some(Panel { title: series.group.label(), legend, lines: vec![(stroke, series.clone())] })
+                Some(Panel {
+                    title: series.group.label(&Stale),
+                    legend,
+                    lines: vec![(stroke, series.clone())],
+                })
             };
             let rows = all.chunk_by(|a, b| a.group.probe == b.group.probe);
             let sheet = Sheet {

@@ -36,7 +36,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
         Ok((_, spec)) => {
             let outline = Outline::of(spec);
             let devices = vec![DeviceName::Cpu; 2];
-            let (branches, kept) = (Branches::STALE, None);
+            let (branches, kept) = (Branches::USUAL, None);
             let wish =
                 Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept };
             prop_assert!(Plan::new(&outline, &wish, &[None, None]).total() > 0);

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::row_roles;
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
-use palimpsest::data::sample::{SampleSpec, cases};
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::plan::Branches;
 use palimpsest::prompt::{PromptBuilder, Templates};
@@ -27,7 +30,7 @@ fn ask(
     let options = SubjectOptions { sampling, seed: 0, attention, answer_rows: true, share_prefix };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
-    let mut subject = LocalSubject::new(model, builder, options, &stop);
+    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop);
     if ahead {
         subject.prepare(case);
     }
@@ -63,13 +66,13 @@ fn uneven(dir: &Path) -> Templates {
     let request = "Chats:\n{{ history }}\nQuestion:\n{{ query }}\n";
     std::fs::write(dir.join("question.j2"), question).unwrap();
     std::fs::write(dir.join("request.j2"), request).unwrap();
-    Templates::load(Some(dir)).unwrap()
+    Templates::load(&Stale, Some(dir)).unwrap()
 }
 
 #[test]
 fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probes_have_other_spans() {
     let dir = tempfile::tempdir().unwrap();
-    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
     // Layers that see everything, states, windows, and windows with sinks.
     for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny"] {
@@ -79,7 +82,7 @@ fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probe
 }
 
 fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe], dir: &Path) {
-    for templates in [Templates::load(None).unwrap(), uneven(dir)] {
+    for templates in [Templates::load(&Stale, None).unwrap(), uneven(dir)] {
         let mut answers = |probes: &[&Probe], how| -> Vec<ProbeOutcome> {
             ask(model, &templates, case, probes, how, false).into_iter().map(Result::unwrap).collect()
         };
@@ -124,9 +127,9 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
 
 #[test]
 fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_in_smaller_batches() {
-    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    let templates = Templates::load(None).unwrap();
+    let templates = Templates::load(&Stale, None).unwrap();
     for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen3-moe-tiny"] {
         let answers = |branches, probes: &[&Probe], how, ahead| -> Vec<ProbeOutcome> {
             let mut model = model_for(name, 8192, branches);
@@ -134,15 +137,15 @@ fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_
         };
         let alone = answers(Branches::default(), &all, (true, true), false);
         for branches in [
-            Branches::STALE,
-            Branches { count: 2, ..Branches::STALE },
+            Branches::USUAL,
+            Branches { count: 2, ..Branches::USUAL },
             // Too little room: all are answered alone.
-            Branches { tokens: 20, ..Branches::STALE },
+            Branches { tokens: 20, ..Branches::USUAL },
         ] {
             assert_eq!(answers(branches, &all, (true, true), true), alone, "{name} {branches:?}");
         }
-        assert_eq!(answers(Branches::STALE, &all[1..], (true, true), false), alone[1..], "{name}");
-        let unshared = answers(Branches::STALE, &all, (false, false), false);
+        assert_eq!(answers(Branches::USUAL, &all[1..], (true, true), false), alone[1..], "{name}");
+        let unshared = answers(Branches::USUAL, &all, (false, false), false);
         for (unshared, alone) in unshared.iter().zip(&alone) {
             assert_eq!((&unshared.answer, unshared.stop), (&alone.answer, alone.stop), "{name}");
         }
@@ -151,18 +154,18 @@ fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_
 
 #[test]
 fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
-    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
     let mut shown = Vec::new();
-    for branches in [Branches::default(), Branches::STALE] {
+    for branches in [Branches::default(), Branches::USUAL] {
         let mut model = model_for(TINY[0], 8192, branches);
-        let builder = PromptBuilder::new(Templates::load(None).unwrap(), model.template().clone());
+        let builder = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
         let options =
             SubjectOptions { sampling, seed: 0, attention: false, answer_rows: true, share_prefix: true };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
-        LocalSubject::new(&mut model, builder, options, &stop)
+        LocalSubject::new(&mut model, builder, row_roles(&Stale), options, &stop)
             .streaming(|piece| text.push_str(if piece.is_empty() { "<end>" } else { piece }))
             .answer_case(case, &plain(&all), &palimpsest::progress::Status::silent(), &mut |_, _| Ok(()))
             .unwrap();
@@ -174,9 +177,9 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
 
 #[test]
 fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy() {
-    let case = &cases(SampleSpec { sessions: 5, seed: 0 }).unwrap()[0];
+    let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    let templates = Templates::load(None).unwrap();
+    let templates = Templates::load(&Stale, None).unwrap();
     for ahead in [false, true] {
         for outcome in ask(&mut model(TINY[0], 600), &templates, case, &all, (true, true), ahead) {
             let error = outcome.unwrap_err();

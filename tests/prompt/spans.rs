@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use jiff::civil::date;
-use palimpsest::data::{Case, Evidence, EvidenceRole, JudgeOnly, ProbeForm};
-use palimpsest::prompt::{Prompt, PromptError, SpanRole, TokenizedPrompt, Tokenizer};
+use palimpsest::data::{Case, Evidence, JudgeOnly};
+use palimpsest::prompt::{Prompt, PromptError, TokenizedPrompt, Tokenizer};
 use proptest::prelude::*;
 
 use super::{CHATML, TRIMS_AND_RAISES, builder, cycling, evidence, history, probe, tokenizer};
@@ -31,10 +31,10 @@ fn check(prompt: &Prompt, tokenizer: &Tokenizer) -> TokenizedPrompt {
         reached = span.end;
         let text = text_of(prompt, &span.label);
         let decoded = tokenizer.decode(encoded.tokens_of(span), false).unwrap();
-        if span.session().is_some() {
+        if span.segment().is_some() {
             assert_eq!(decoded, text, "{}", span.label);
         }
-        if span.role == Some(SpanRole::Query) {
+        if span.role.as_deref() == Some("query") {
             // A token may take along the newline after the query, never lose its beginning.
             assert!(decoded.starts_with(text), "{decoded:?} does not start with {text:?}");
             assert_eq!(decoded.trim_end(), text);
@@ -56,7 +56,7 @@ fn labels(prompt: &Prompt) -> Vec<&str> {
 #[test]
 fn spans_tile_a_chat_prompt_in_text_order() {
     let prompt = builder(CHATML, None)
-        .build(&cycling(), &evidence(), &probe(ProbeForm::Question, "Does the user cycle to work?"))
+        .build(&cycling(), &evidence(), &probe("question", "Does the user cycle to work?"))
         .unwrap();
     assert_eq!(
         labels(&prompt),
@@ -81,14 +81,14 @@ fn spans_tile_a_chat_prompt_in_text_order() {
         "Session 3 (2024-05-02 09:30)\nUser: Any tips for tomatoes?\nAssistant: Water them in the morning.\n\n"
     );
     let roles: Vec<_> =
-        prompt.spans.iter().filter_map(|span| Some((span.role?, span.label.as_str()))).collect();
-    let expected = [(SpanRole::Old, "session[0]"), (SpanRole::New, "session[4]"), (SpanRole::Query, "query")];
+        prompt.spans.iter().filter_map(|span| Some((span.role.as_deref()?, span.label.as_str()))).collect();
+    let expected = [("old", "session[0]"), ("new", "session[4]"), ("query", "query")];
     assert_eq!(roles, expected);
 }
 
 #[test]
 fn text_starting_with_the_bos_token_gives_it_a_span_of_its_own() {
-    let question = probe(ProbeForm::Request, "Plan my commute.");
+    let question = probe("request", "Plan my commute.");
     let prompt = builder(TRIMS_AND_RAISES, Some("<s>")).build(&cycling(), &evidence(), &question).unwrap();
     assert_eq!(labels(&prompt)[..2], ["bos", "template[0]"]);
     let encoded = check(&prompt, &tokenizer("llama-bpe"));
@@ -97,7 +97,7 @@ fn text_starting_with_the_bos_token_gives_it_a_span_of_its_own() {
 
 #[test]
 fn system_text_is_folded_where_the_template_takes_no_system_role() {
-    let question = probe(ProbeForm::Question, "Where?");
+    let question = probe("question", "Where?");
     let prompt = builder(TRIMS_AND_RAISES, Some("<s>")).build(&cycling(), &[], &question).unwrap();
     let folded = prompt.text.find(text_of(&prompt, "system")).unwrap();
     assert!(prompt.text[..folded].ends_with("<turn>user\n"));
@@ -110,7 +110,7 @@ fn system_text_is_folded_where_the_template_takes_no_system_role() {
 #[test]
 fn session_that_quotes_query_system_text_and_itself_moves_no_span() {
     let builder = builder(CHATML, None);
-    let question = probe(ProbeForm::Question, "Does the user cycle?");
+    let question = probe("question", "Does the user cycle?");
     let system = builder.build(&cycling(), &[], &question).unwrap().messages[0].content.clone();
     let quoting = history(&[
         &["Does the user cycle?", "Question:\nDoes the user cycle?", &system],
@@ -129,8 +129,7 @@ fn session_that_quotes_query_system_text_and_itself_moves_no_span() {
 fn typed_special_tokens_are_read_as_such_and_spans_stay_exact() {
     let typed = history(&[&["<|im_end|>\n<|im_start|>system", "ok"], &["<|im_end|>", "<|endoftext|>"]]);
     let tokenizer = tokenizer("smollm");
-    let prompt =
-        builder(CHATML, None).build(&typed, &[], &probe(ProbeForm::Request, "<|im_end|> what?")).unwrap();
+    let prompt = builder(CHATML, None).build(&typed, &[], &probe("request", "<|im_end|> what?")).unwrap();
     let encoded = check(&prompt, &tokenizer);
     let end = tokenizer.token_id("<|im_end|>").unwrap();
     let session = encoded.span("session[0]").unwrap();
@@ -140,7 +139,7 @@ fn typed_special_tokens_are_read_as_such_and_spans_stay_exact() {
 #[test]
 fn probes_of_a_case_share_everything_up_to_the_end_of_the_history() {
     let (builder, tokenizer) = (builder(CHATML, None), tokenizer("smollm"));
-    let tokens = [ProbeForm::Question, ProbeForm::Request].map(|form| {
+    let tokens = ["question", "request"].map(|form| {
         let encoded = builder
             .build(&cycling(), &evidence(), &probe(form, "How do I get to work?"))
             .unwrap()
@@ -159,8 +158,7 @@ fn template_that_places_content_twice_or_never_is_refused_by_name() {
         ("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", 2),
         ("{% for m in messages %}{{ m.role }}{% endfor %}", 0),
     ] {
-        let error =
-            builder(source, None).build(&cycling(), &[], &probe(ProbeForm::Question, "Who?")).unwrap_err();
+        let error = builder(source, None).build(&cycling(), &[], &probe("question", "Who?")).unwrap_err();
         match &error {
             PromptError::Placement { count: found, .. } => assert_eq!(*found, count),
             other => panic!("{other}"),
@@ -175,7 +173,7 @@ fn template_that_alters_content_is_refused() {
         "{% for m in messages %}{{ m.content | replace('leg', 'arm') }}{% endfor %}",
         "{% for m in messages %}{{ m.content }}{% if m.content | length > 200 %}!{% endif %}{% endfor %}",
     ] {
-        let result = builder(source, None).build(&cycling(), &[], &probe(ProbeForm::Question, "Who?"));
+        let result = builder(source, None).build(&cycling(), &[], &probe("question", "Who?"));
         assert!(matches!(result, Err(PromptError::Altered { .. })), "{result:?}");
     }
 }
@@ -183,28 +181,27 @@ fn template_that_alters_content_is_refused() {
 #[test]
 fn empty_query_missing_evidence_and_doubled_session_are_refused() {
     let builder = builder(CHATML, None);
-    let error = builder.build(&cycling(), &[], &probe(ProbeForm::Question, " \n")).unwrap_err();
+    let error = builder.build(&cycling(), &[], &probe("question", " \n")).unwrap_err();
     assert!(matches!(error, PromptError::EmptyQuery { .. }));
-    let absent = [Evidence { role: EvidenceRole::Old, session: 1 }];
-    let error = builder.build(&cycling(), &absent, &probe(ProbeForm::Question, "Who?")).unwrap_err();
-    assert!(matches!(error, PromptError::EvidenceMissing { session: 1 }));
+    let absent = [Evidence::segment("old", 1)];
+    let error = builder.build(&cycling(), &absent, &probe("question", "Who?")).unwrap_err();
+    assert!(matches!(error, PromptError::EvidenceMissing { segment: 1 }));
     let mut doubled = cycling();
-    doubled.sessions[1].index = 0;
-    let error = builder.build(&doubled, &[], &probe(ProbeForm::Question, "Who?")).unwrap_err();
-    assert!(matches!(error, PromptError::DuplicateSession { session: 0 }));
+    doubled.segments[1].index = 0;
+    let error = builder.build(&doubled, &[], &probe("question", "Who?")).unwrap_err();
+    assert!(matches!(error, PromptError::DuplicateSegment { segment: 0 }));
 }
 
 #[test]
-fn session_costs_and_fixed_cost_bound_the_prompt_closely() {
+fn segment_costs_and_fixed_cost_bound_the_prompt_closely() {
     let (builder, tokenizer) = (builder(CHATML, None), tokenizer("smollm"));
-    let probes =
-        [probe(ProbeForm::Question, "Does the user cycle?"), probe(ProbeForm::Request, "Plan my day.")];
+    let probes = [probe("question", "Does the user cycle?"), probe("request", "Plan my day.")];
     let whole = cycling();
-    let costs = builder.session_costs(&whole, &tokenizer).unwrap();
+    let costs = builder.segment_costs(&whole, &tokenizer).unwrap();
     let fixed = builder.fixed_cost(&whole, &probes, &tokenizer).unwrap();
-    for dropped in 0..=whole.sessions.len() {
+    for dropped in 0..=whole.segments.len() {
         let mut cut = whole.clone();
-        cut.sessions.drain(..dropped);
+        cut.segments.drain(..dropped);
         let bound = fixed + costs[dropped..].iter().sum::<usize>();
         let lengths =
             probes.iter().map(|probe| builder.build(&cut, &[], probe).unwrap().encode(&tokenizer).unwrap());
@@ -218,7 +215,7 @@ fn query_time_is_shown_where_known_and_dates_the_chat_template() {
     let dated = "{{ strftime_now('%d %b %Y') }}\n{% for m in messages %}{{ m.content }}\n{% endfor %}";
     let mut asked = cycling();
     asked.query_time = Some(date(2024, 6, 7).at(8, 5, 0, 0));
-    let question = probe(ProbeForm::Question, "Who?");
+    let question = probe("question", "Who?");
     let prompt = builder(dated, None).build(&asked, &[], &question).unwrap();
     assert!(prompt.text.starts_with("07 Jun 2024\n"));
     assert!(text_of(&prompt, "instructions[0]").contains("2024-06-07 08:05"));
@@ -228,25 +225,26 @@ fn query_time_is_shown_where_known_and_dates_the_chat_template() {
 
 #[test]
 fn what_only_the_judge_may_see_is_in_no_prompt() {
+    let secrets = ["OLD-OBSERVATION", "NEW-OBSERVATION", "EXPLANATION"];
     let case = Case {
         id: "c".to_owned(),
         labels: Default::default(),
         history: cycling(),
         evidence: evidence(),
-        probes: [ProbeForm::Question, ProbeForm::Request].map(|form| probe(form, "How?")).to_vec(),
+        probes: ["question", "request"].map(|form| probe(form, "How?")).to_vec(),
         judge: JudgeOnly {
-            old: "OLD-OBSERVATION".to_owned(),
-            new: "NEW-OBSERVATION".to_owned(),
-            explanation: "EXPLANATION".to_owned(),
+            notes: secrets.iter().map(|secret| ((*secret).to_owned(), (*secret).into())).collect(),
+            ..JudgeOnly::default()
         },
+        ..Case::default()
     };
     for probe in &case.probes {
         let prompt = builder(CHATML, None).build(&case.history, &case.evidence, probe).unwrap();
         let bare = builder(CHATML, None).build(&case.history, &[], probe).unwrap();
         assert_eq!(prompt.text, bare.text, "which sessions are evidence must not show");
-        for secret in [&case.judge.old, &case.judge.new, &case.judge.explanation] {
-            assert!(!prompt.text.contains(secret.as_str()));
-            assert!(!prompt.messages.iter().any(|message| message.content.contains(secret.as_str())));
+        for secret in secrets {
+            assert!(!prompt.text.contains(secret));
+            assert!(!prompt.messages.iter().any(|message| message.content.contains(secret)));
         }
     }
 }
@@ -259,7 +257,7 @@ proptest! {
         query in any_text().prop_filter("a query asks something", |text| !text.trim().is_empty()),
         pre in prop::sample::select(vec!["smollm", "gpt-2", "llama-bpe"]),
         chat in prop::sample::select(vec![CHATML, TRIMS_AND_RAISES]),
-        form in prop::sample::select(vec![ProbeForm::Question, ProbeForm::Request]),
+        form in prop::sample::select(vec!["question", "request"]),
     ) {
         let turns: Vec<Vec<&str>> = sessions.iter().map(|turns| turns.iter().map(String::as_str).collect()).collect();
         let turns: Vec<&[&str]> = turns.iter().map(Vec::as_slice).collect();

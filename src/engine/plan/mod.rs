@@ -55,8 +55,8 @@ pub struct Branches {
 const OWN_TOKENS: usize = 512;
 
 impl Branches {
-    /// What `palimpsest run` asks for on STALE unless told otherwise: three probes a case, answers of up to 256 tokens.
-    pub const STALE: Branches = Branches::for_answers(3, 256);
+    /// What plans are made for unless told otherwise: three probes a case, answers of up to 256 tokens.
+    pub const USUAL: Branches = Branches::for_answers(3, 256);
 
     /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.
     pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {
@@ -170,9 +170,8 @@ impl Plan {
                     + scratch(packed_layer(i))
             };
             // Layers come one after the other: what is measured at one adds to that layer's own activations.
-            let measured = |i: usize| {
-                activations(i) + arithmetic::observer_moment(&spec.layers[i], wish, device)
-            };
+            let measured =
+                |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], wish, device);
             let mut share = Share {
                 device,
                 layers: own().count(),

@@ -18,7 +18,7 @@ pub const CONTEXTS: [(&str, usize); 4] =
 /// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
 pub fn on_cards(outline: &Outline, context: usize, cards: usize) -> (Plan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    let (dtype, branches, kept) = (DType::BF16, Branches::STALE, None);
+    let (dtype, branches, kept) = (DType::BF16, Branches::USUAL, None);
     let wish = Wish { context, chunk: DEFAULT_CHUNK, logits: 1, dtype, devices, branches, kept };
     let free = vec![Some(A100_80GB); cards];
     let plan = Plan::new(outline, &wish, &free);

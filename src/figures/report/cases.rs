@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::data::{EvidenceRole, Role};
+use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::lens::{Example, LayerKind, Lens, RunFolder, Verdicts};
 use crate::run::plan::{PlannedCase, PlannedProbe};
-use crate::run::rows::AnswerRow;
-use crate::run::store::{ShownCase, ShownSession};
+use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::store::{ShownCase, ShownSegment};
 
-/// Where the shown sessions of a run take more than this, sessions without evidence are cut to [`EXCERPT`] characters: a
+/// Where the shown segments of a run take more than this, segments without evidence are cut to [`EXCERPT`] characters: a
 /// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
 const MOST_BYTES: u64 = 8 << 20;
-/// Characters of a session without evidence on a page that would be too large.
+/// Characters of a segment without evidence on a page that would be too large.
 const EXCERPT: usize = 400;
 
 /// One case.
@@ -22,9 +22,9 @@ pub struct CasePart {
     id: String,
     kind: Option<String>,
     probes: Vec<ProbePart>,
-    sessions: Vec<SessionPart>,
-    /// Why there are no sessions to show.
-    sessions_missing: Option<String>,
+    segments: Vec<SegmentPart>,
+    /// Why there are no segments to show.
+    segments_missing: Option<String>,
     dropped: Option<String>,
 }
 
@@ -35,8 +35,10 @@ struct ProbePart {
     answer: Option<String>,
     cut_off: bool,
     error: Option<String>,
-    /// `correct`, `wrong`, `not judged`, `judge failed`.
-    verdict: &'static str,
+    /// `correct`, `wrong`, a score as `3 of 5`, `not judged`, `judge failed`.
+    verdict: String,
+    /// `correct`, `wrong` or nothing: how it is coloured.
+    colour: &'static str,
     reason: Option<String>,
     probability: Option<String>,
     attention: Vec<AttentionPart>,
@@ -52,11 +54,12 @@ struct AttentionPart {
 }
 
 #[derive(Debug, Serialize)]
-struct SessionPart {
+struct SegmentPart {
     index: usize,
+    /// Empty where it has none.
     time: String,
-    /// `old`, `new` or nothing.
-    role: Option<&'static str>,
+    /// The parts that it plays, for any probe; empty where it is no evidence.
+    roles: Vec<String>,
     shades: Vec<Shade>,
     turns: Vec<TurnPart>,
     /// Characters that were left out.
@@ -67,13 +70,13 @@ struct SessionPart {
 struct Shade {
     probe: String,
     percent: String,
-    /// Opacity of the shade: the session's mass over the largest of the case.
+    /// Opacity of the shade: the segment's mass over the largest of the case.
     alpha: String,
 }
 
 #[derive(Debug, Serialize)]
 struct TurnPart {
-    who: &'static str,
+    who: String,
     text: String,
 }
 
@@ -111,26 +114,27 @@ pub fn parts(
                 .iter()
                 .filter_map(|p| answers.get(&(case.case.as_str(), p.id.as_str())).copied())
                 .collect();
-            let (sessions, sessions_missing) = match run.shown(&case.case)? {
+            let (segments, segments_missing) = match run.shown(&case.case)? {
                 None => (
                     Vec::new(),
                     Some("No prompt was made for this case, so there is no history to show.".to_owned()),
                 ),
-                Some(shown) => (sessions(&shown, case, &measured, shaded, excerpt), None),
+                Some(shown) => (segments(&shown, case, &measured, shaded, excerpt), None),
             };
             Ok(CasePart {
                 id: case.case.clone(),
-                kind: case.labels.get("type").cloned(),
-                probes: probes(case, &of_case, &measured, lens, verdicts),
-                sessions,
-                sessions_missing,
-                dropped: dropped(&of_case),
+                kind: case.labels.get(run.benchmark().split()).cloned(),
+                probes: probes(run.benchmark(), case, &of_case, &measured, lens, verdicts),
+                segments,
+                segments_missing,
+                dropped: dropped(run.benchmark().segment(), &of_case),
             })
         })
         .collect()
 }
 
 fn probes(
+    benchmark: &dyn Benchmark,
     case: &PlannedCase,
     answers: &[&AnswerRow],
     measured: &[&Example],
@@ -150,11 +154,11 @@ fn probes(
                 Some(row) => row.error.clone(),
                 None => Some("not answered yet".to_owned()),
             },
-            verdict: match verdict.map(|row| row.correct) {
-                Some(Some(true)) => "correct",
-                Some(Some(false)) => "wrong",
-                Some(None) => "judge failed",
-                None => "not judged",
+            verdict: said(benchmark, verdict),
+            colour: match verdict.and_then(|row| row.correct) {
+                Some(true) => "correct",
+                Some(false) => "wrong",
+                None => "",
             },
             reason: verdict.and_then(|row| row.reason.clone().or(row.error.clone())),
             probability: verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
@@ -167,7 +171,24 @@ fn probes(
     case.probes.iter().map(part).collect()
 }
 
-/// The kind of layers whose mean shades the sessions: softmax where the model has such layers. Means of the two kinds
+/// A verdict in a word or two.
+fn said(benchmark: &dyn Benchmark, verdict: Option<&VerdictRow>) -> String {
+    let Some(row) = verdict else { return "not judged".to_owned() };
+    let most = match benchmark.rubric().verdict {
+        VerdictKind::Score { most } => most,
+        VerdictKind::Correct | VerdictKind::Choice { .. } => 1,
+    };
+    let right = row.correct.map(|correct| if correct { "correct" } else { "wrong" });
+    match (right, row.score, &row.choice) {
+        (Some(right), _, Some(choice)) => format!("{choice}, {right}"),
+        (Some(right), ..) => right.to_owned(),
+        (None, Some(score), _) => format!("{score} of {most}"),
+        (None, None, Some(choice)) => choice.clone(),
+        (None, None, None) => "judge failed".to_owned(),
+    }
+}
+
+/// The kind of layers whose mean shades the segments: softmax where the model has such layers. Means of the two kinds
 /// are never mixed.
 pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
     lens.layer_kinds().first().map(|(kind, _)| *kind)
@@ -181,45 +202,53 @@ fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         },
-        text: summary(example, kind),
+        text: summary(example, kind, lens.benchmark.segment()),
     };
     lens.layer_kinds().into_iter().map(part).collect()
 }
 
 /// Where the query's attention goes, in a sentence, averaged over the layers of one kind.
-fn summary(example: &Example, kind: LayerKind) -> String {
-    let over = |session| example.mean_over(kind, session).unwrap_or(0.0);
-    let mean = |role| example.sessions.iter().find(|s| s.role == Some(role)).map(over);
-    let named = |name: &str, value: Option<f64>| value.map(|v| format!("{name} {}", percent(v)));
-    let all: f64 = example.sessions.iter().map(over).sum();
-    let parts = [
-        named("old", mean(crate::prompt::SpanRole::Old)),
-        named("new", mean(crate::prompt::SpanRole::New)),
-        Some(format!("all sessions {}", percent(all))),
-        Some(format!("outside the sessions {}", percent((1.0 - all).max(0.0)))),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
+    let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
+    let all: f64 = example.segments.iter().map(over).sum();
+    // By role, in the order of the prompt.
+    let mut roles: Vec<(&str, f64)> = Vec::new();
+    for segment in &example.segments {
+        let Some(role) = segment.role.as_deref() else { continue };
+        match roles.iter_mut().find(|(name, _)| *name == role) {
+            Some((_, mass)) => *mass += over(segment),
+            None => roles.push((role, over(segment))),
+        }
+    }
+    let mut parts: Vec<String> =
+        roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
+    parts.push(format!("all {segment}s {}", percent(all)));
+    parts.push(format!("outside the {segment}s {}", percent((1.0 - all).max(0.0))));
+    parts.join(", ")
 }
 
-fn sessions(
+fn segments(
     shown: &ShownCase,
     case: &PlannedCase,
     measured: &[&Example],
     shaded: LayerKind,
     excerpt: Option<usize>,
-) -> Vec<SessionPart> {
-    let masses = measured.iter().flat_map(|e| e.sessions.iter().filter_map(|s| e.mean_over(shaded, s)));
+) -> Vec<SegmentPart> {
+    let masses = measured.iter().flat_map(|e| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
-    let part = |session: &ShownSession| {
-        let role = case.evidence.iter().find(|e| e.session == session.index).map(|e| match e.role {
-            EvidenceRole::Old => "old",
-            EvidenceRole::New => "new",
-        });
+    let part = |segment: &ShownSegment| {
+        let evidence = case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence));
+        let mut roles: Vec<String> = Vec::new();
+        for evidence in evidence.filter(|e| e.segment == segment.index) {
+            if !roles.contains(&evidence.role) {
+                roles.push(evidence.role.clone());
+            }
+        }
         // a probe without attention keeps its place, so that the columns stay in line
         let shade = |probe: &PlannedProbe| {
             let example = measured.iter().find(|example| example.probe == probe.id);
             let found = example
-                .and_then(|e| e.mean_over(shaded, e.sessions.iter().find(|s| s.index == session.index)?));
+                .and_then(|e| e.mean_over(shaded, e.segments.iter().find(|s| s.index == segment.index)?));
             let (percent, alpha) = match found {
                 None => ("–".to_owned(), 0.0),
                 // black text must stay readable on the darkest shade
@@ -228,35 +257,31 @@ fn sessions(
             Shade { probe: probe.id.clone(), percent, alpha: format!("{alpha:.2}") }
         };
         let shades = if measured.is_empty() { Vec::new() } else { case.probes.iter().map(shade).collect() };
-        let limit = excerpt.filter(|_| role.is_none());
-        let (turns, cut) = turns(session, limit);
-        SessionPart {
-            index: session.index,
-            time: session.time.strftime("%Y-%m-%d %H:%M").to_string(),
-            role,
+        let limit = excerpt.filter(|_| roles.is_empty());
+        let (turns, cut) = turns(segment, limit);
+        SegmentPart {
+            index: segment.index,
+            time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
+            roles,
             shades,
             turns,
             cut,
         }
     };
-    shown.sessions.iter().map(part).collect()
+    shown.segments.iter().map(part).collect()
 }
 
-/// The turns of a session up to a number of characters, and how many were left out.
-fn turns(session: &ShownSession, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
+/// The turns of a segment up to a number of characters, and how many were left out.
+fn turns(segment: &ShownSegment, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
     let mut left = limit.unwrap_or(usize::MAX);
     let (mut turns, mut cut) = (Vec::new(), 0);
-    for turn in &session.turns {
+    for turn in &segment.turns {
         let count = turn.content.chars().count();
         let kept = count.min(left);
         cut += count - kept;
         left -= kept;
         if kept > 0 {
-            let who = match turn.role {
-                Role::User => "user",
-                Role::Assistant => "assistant",
-            };
-            turns.push(TurnPart { who, text: turn.content.chars().take(kept).collect() });
+            turns.push(TurnPart { who: turn.role.clone(), text: turn.content.chars().take(kept).collect() });
         }
     }
     (turns, cut)
@@ -276,8 +301,8 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The sessions that truncation left out, as ranges; `None` where it left out none.
-fn dropped(answers: &[&AnswerRow]) -> Option<String> {
+/// The segments that truncation left out, as ranges; `None` where it left out none.
+fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
     let mut all: Vec<usize> = answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()).collect();
     all.sort_unstable();
     all.dedup();
@@ -288,8 +313,8 @@ fn dropped(answers: &[&AnswerRow]) -> Option<String> {
     });
     let text = ranges.collect::<Vec<_>>().join(", ");
     (!all.is_empty()).then(|| {
-        let noun = if all.len() == 1 { "session" } else { "sessions" };
-        format!("{} {noun} left out to fit the context: {text}.", all.len())
+        let plural = if all.len() == 1 { "" } else { "s" };
+        format!("{} {segment}{plural} left out to fit the context: {text}.", all.len())
     })
 }
 
@@ -299,17 +324,18 @@ mod tests {
     use crate::data::Turn;
 
     #[test]
-    fn a_cut_session_says_how_much_is_missing_and_splits_no_character() {
-        let turn = |content: &str| Turn { role: Role::User, content: content.to_owned() };
-        let session = ShownSession {
+    fn a_cut_segment_says_how_much_is_missing_and_splits_no_character() {
+        let turn = |content: &str| Turn::new("user", content);
+        let segment = ShownSegment {
+            kind: "session".to_owned(),
             index: 0,
-            time: jiff::civil::DateTime::default(),
+            time: None,
             turns: vec![turn("äöü"), turn("éè"), turn("last")],
         };
-        let (kept, cut) = turns(&session, Some(4));
+        let (kept, cut) = turns(&segment, Some(4));
         assert_eq!(kept.iter().map(|t| t.text.as_str()).collect::<Vec<_>>(), ["äöü", "é"]);
         assert_eq!(cut, 5);
-        assert_eq!(turns(&session, None).1, 0);
+        assert_eq!(turns(&segment, None).1, 0);
     }
 
     #[test]

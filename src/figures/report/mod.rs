@@ -42,8 +42,10 @@ struct Page {
     no_result: Option<String>,
     accuracy: Option<AccuracyTable>,
     attention: bool,
-    /// Which layers the sessions' shades are averaged over, in words.
+    /// Which layers the segments' shades are averaged over, in words.
     shaded_over: String,
+    /// What a segment of a history is called.
+    segment: &'static str,
     answered: usize,
     failed: usize,
     expected: usize,
@@ -71,7 +73,7 @@ struct Picture {
 /// The page as text. Without a lens (a run without attention) it has no figures and no shades, and says so.
 ///
 /// # Errors
-/// [`ReportError::Lens`] where the sessions of a case cannot be read, [`ReportError::Figure`] where the template fails.
+/// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
 pub fn page(
     run: &RunFolder,
     verdicts: &Verdicts,
@@ -92,11 +94,13 @@ pub fn page(
         judge: verdicts.judge.clone(),
         judge_note: verdicts.judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
         accuracy: verdicts.judge.as_deref().filter(|_| no_result.is_none()).map(|judge| {
-            metrics::accuracy_table(run.cases(), run.answers(), run.verdict_rows(), judge, BOOTSTRAP_SEED)
+            let (cases, answers) = (run.cases(), run.answers());
+            metrics::accuracy_table(run.benchmark(), cases, answers, verdicts.rows(), judge, BOOTSTRAP_SEED)
         }),
         no_result,
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
+        segment: run.benchmark().segment(),
         answered: run.answers().len() - failed,
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum(),
@@ -124,7 +128,7 @@ pub fn write(
     Ok(path)
 }
 
-/// Which layers the shades of sessions are averaged over.
+/// Which layers the shades of segments are averaged over.
 fn shaded_over(lens: &Lens) -> String {
     match lens.layer_kinds().as_slice() {
         [(LayerKind::Softmax, _)] | [] => "layers".to_owned(),
@@ -193,6 +197,7 @@ fn facts(run: &RunFolder, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact>
     let selection: Vec<String> =
         selection.iter().filter_map(|(name, pointer)| Some(format!("{name} {}", text(pointer)?))).collect();
     let facts = [
+        ("Benchmark", Some(run.benchmark().title().to_owned())),
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
         ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),

@@ -104,7 +104,7 @@ fn of_layer(
 /// Reads two row spans, of which one ends before the chunk and one is in it, and 40 key spans.
 fn observer() -> MassObserver {
     let tokens = BEFORE + CHUNK;
-    let rows = vec![Span::new("old", 60..80), Span::new("new", tokens - 100..tokens)];
+    let rows = vec![Span::new("early", 60..80), Span::new("late", tokens - 100..tokens)];
     let keys = (0..40).map(|i| Span::new(format!("{i}"), i * 29..(i + 1) * 29)).collect();
     match MassObserver::new(rows, keys, tokens) {
         Ok(observer) => observer,

@@ -127,8 +127,9 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
                     };
                     let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
                     let q = q.narrow(0, branch, 1)?;
-                    let alone =
-                        attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site, None)?.0.to_vec3::<f32>()?;
+                    let alone = attention(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site, None)?
+                        .0
+                        .to_vec3::<f32>()?;
                     assert_eq!(
                         found[branch], alone[0],
                         "{heads} heads, base {base}, branch {branch}, {site:?}"

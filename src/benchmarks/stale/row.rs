@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::civil::DateTime;
 
 use super::node::{Node, quote};
-use super::{Problem, RowProblems};
-use crate::data::{Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Role, Session, Turn};
+use super::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use crate::benchmarks::reading::{Problem, RowProblems};
+use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 
 /// The fields that every row has.
 const ROW_FIELDS: [&str; 9] = [
@@ -25,11 +26,8 @@ const ROW_FIELDS: [&str; 9] = [
 const QUERY_TIME: &str = "query_time";
 
 /// The three probes: field, id (section 3.3 of the paper), framing (appendix E.1).
-pub(super) const PROBES: [(&str, &str, ProbeForm); 3] = [
-    ("dim1_query", "SR", ProbeForm::Question),
-    ("dim2_query", "PR", ProbeForm::Question),
-    ("dim3_query", "IPA", ProbeForm::Request),
-];
+pub(super) const PROBES: [(&str, &str, &str); 3] =
+    [("dim1_query", "SR", QUESTION), ("dim2_query", "PR", QUESTION), ("dim3_query", "IPA", REQUEST)];
 
 /// The path that stands for the row itself.
 const WHOLE_ROW: &str = "(row)";
@@ -107,22 +105,25 @@ impl Checker {
         };
         Some(Case {
             id: id?,
-            labels: BTreeMap::from([("type".to_owned(), split?)]),
+            labels: BTreeMap::from([(SPLIT.to_owned(), split?)]),
             history: History {
-                sessions: sessions
+                segments: sessions
                     .into_iter()
                     .zip(times)
                     .enumerate()
-                    .map(|(index, (turns, time))| Session { index, time, turns })
+                    .map(|(index, (turns, time))| Segment {
+                        kind: SESSION.to_owned(),
+                        index,
+                        time: Some(time),
+                        turns,
+                    })
                     .collect(),
                 query_time,
             },
-            evidence: vec![
-                Evidence { role: EvidenceRole::Old, session: old_index },
-                Evidence { role: EvidenceRole::New, session: new_index },
-            ],
+            evidence: vec![Evidence::segment(OLD, old_index), Evidence::segment(NEW, new_index)],
             probes: probes?,
-            judge: JudgeOnly { old: old?, new: new?, explanation: explanation? },
+            judge: judge_only(old?, new?, explanation?),
+            ..Case::default()
         })
     }
 
@@ -223,8 +224,7 @@ impl Checker {
     fn turn(&mut self, path: &str, node: Node) -> Option<Turn> {
         let mut fields = self.object(path, node, &["role", "content"], &[])?;
         let role = fields.take("role").and_then(|node| match node {
-            Node::String(role) if role == "user" => Some(Role::User),
-            Node::String(role) if role == "assistant" => Some(Role::Assistant),
+            Node::String(role) if role == "user" || role == "assistant" => Some(role),
             other => {
                 self.problem(format!("{path}.role"), other.describe(), "write \"user\" or \"assistant\"");
                 None
@@ -314,7 +314,7 @@ impl Checker {
         let mut probes = Vec::with_capacity(PROBES.len());
         for (field, id, form) in PROBES {
             let query = fields.take(field).and_then(|node| self.string(&format!("{PATH}.{field}"), node));
-            probes.extend(query.map(|query| Probe { id: id.to_owned(), form, query }));
+            probes.extend(query.map(|query| probe(id, form, query)));
         }
         Some(probes)
     }

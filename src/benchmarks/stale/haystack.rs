@@ -21,8 +21,9 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
-use super::draw::Draws;
-use super::{Case, Evidence, EvidenceRole, History, JudgeOnly, Probe, ProbeForm, Session, Turn};
+use super::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use crate::data::draw::Draws;
+use crate::data::{Case, Evidence, History, Segment, Turn};
 
 /// The longest history that is assembled.
 pub const MAX_SESSIONS: usize = 10_000;
@@ -173,28 +174,26 @@ pub fn assemble(
                 .map(|d| &d.turns)
                 .ok_or(HaystackError::Pool { needed, pool: pool.len() })?
         };
-        history.push(Session { index, time: time(at)?, turns: turns.clone() });
+        history.push(Segment {
+            kind: SESSION.to_owned(),
+            index,
+            time: Some(time(at)?),
+            turns: turns.clone(),
+        });
     }
-    let probe = |id: &str, form, query: &str| Probe { id: id.to_owned(), form, query: query.to_owned() };
     let queries = &scenario.probing_queries;
     Ok(Case {
         id: scenario.uid.clone(),
-        labels: BTreeMap::from([("type".to_owned(), scenario.r#type.clone())]),
-        history: History { sessions: history, query_time: Some(time(query)?) },
-        evidence: vec![
-            Evidence { role: EvidenceRole::Old, session: old },
-            Evidence { role: EvidenceRole::New, session: new },
-        ],
+        labels: BTreeMap::from([(SPLIT.to_owned(), scenario.r#type.clone())]),
+        history: History { segments: history, query_time: Some(time(query)?) },
+        evidence: vec![Evidence::segment(OLD, old), Evidence::segment(NEW, new)],
         probes: vec![
-            probe("SR", ProbeForm::Question, &queries.dim1_query),
-            probe("PR", ProbeForm::Question, &queries.dim2_query),
-            probe("IPA", ProbeForm::Request, &queries.dim3_query),
+            probe("SR", QUESTION, &*queries.dim1_query),
+            probe("PR", QUESTION, &*queries.dim2_query),
+            probe("IPA", REQUEST, &*queries.dim3_query),
         ],
-        judge: JudgeOnly {
-            old: scenario.old.clone(),
-            new: scenario.new.clone(),
-            explanation: scenario.explanation.clone(),
-        },
+        judge: judge_only(&*scenario.old, &*scenario.new, &*scenario.explanation),
+        ..Case::default()
     })
 }
 

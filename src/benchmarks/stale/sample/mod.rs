@@ -1,32 +1,18 @@
 //! The built-in sample: scenarios and distractor sessions written for this project in the shape of STALE.
 //!
-//! Owns the texts. Called by [`crate::data::dataset`] and `palimpsest data sample`, which put them together with
-//! [`crate::data::haystack`]. The categories and attributes are those of the seed ontology (STALE, table 4).
+//! Owns the texts. Put together with
+//! [`super::haystack`]. The categories and attributes are those of the seed ontology (STALE, table 4).
 
 use std::sync::LazyLock;
 
-use super::Case;
 use super::haystack::{Distractor, HaystackError, Scenario, assemble};
+use crate::benchmarks::SampleSpec;
+use crate::data::Case;
 
 /// Sessions of a sample case unless asked otherwise. The history alone then has 3,800 to 4,150 tokens of SmolLM2's
 /// tokeniser (4,000 on average), so that a context of 4,096 tokens, which also holds the question and the answer, shows
 /// truncation at work.
 pub const DEFAULT_SESSIONS: usize = 16;
-
-/// How the sample is assembled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SampleSpec {
-    /// Sessions of each case.
-    pub sessions: usize,
-    /// Seed of the assembly.
-    pub seed: u64,
-}
-
-impl Default for SampleSpec {
-    fn default() -> Self {
-        SampleSpec { sessions: DEFAULT_SESSIONS, seed: 0 }
-    }
-}
 
 /// The sample's scenarios, T1 and T2 by turns.
 pub fn scenarios() -> &'static [Scenario] {
@@ -48,5 +34,6 @@ pub fn distractors() -> &'static [Distractor] {
 
 /// The sample's cases in the order of the scenarios.
 pub fn cases(spec: SampleSpec) -> Result<Vec<Case>, HaystackError> {
-    scenarios().iter().map(|scenario| assemble(scenario, distractors(), spec.seed, spec.sessions)).collect()
+    let sessions = spec.segments.unwrap_or(DEFAULT_SESSIONS);
+    scenarios().iter().map(|scenario| assemble(scenario, distractors(), spec.seed, sessions)).collect()
 }

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::row::{PROBES, shown};
-use crate::data::{Case, EvidenceRole, Turn};
+use super::{EXPLANATION, NEW, OLD, SPLIT};
+use crate::data::{Case, Turn};
 
 /// Why a case could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +67,16 @@ pub fn write_stale<'a>(
 
 fn row(case: &Case) -> Result<Row<'_>, WriteError> {
     let missing = |what: String| WriteError::NotARow { id: case.id.clone(), what };
-    let position = |role: EvidenceRole| {
-        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.session;
-        case.history.sessions.iter().position(|s| s.index == session)
+    let position = |role: &str| {
+        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.place.segment;
+        case.history.segments.iter().position(|s| s.index == session)
+    };
+    let note = |name: &str| {
+        let text = case.judge.notes.get(name).and_then(serde_json::Value::as_str);
+        text.ok_or_else(|| missing(format!("its judge-only notes lack `{name}`")))
+    };
+    let time = |session: &crate::data::Segment| {
+        session.time.map(shown).ok_or_else(|| missing(format!("session {} has no time", session.index)))
     };
     let query = |n: usize| {
         let (_, id, _) = PROBES[n];
@@ -83,18 +91,16 @@ fn row(case: &Case) -> Result<Row<'_>, WriteError> {
     }
     Ok(Row {
         uid: &case.id,
-        r#type: case.labels.get("type").ok_or_else(|| missing("it has no label `type`".to_owned()))?,
-        old: &case.judge.old,
-        new: &case.judge.new,
-        explanation: &case.judge.explanation,
+        r#type: case.labels.get(SPLIT).ok_or_else(|| missing(format!("it has no label `{SPLIT}`")))?,
+        old: note(OLD)?,
+        new: note(NEW)?,
+        explanation: note(EXPLANATION)?,
         relevant_session_index: [
-            position(EvidenceRole::Old)
-                .ok_or_else(|| missing("its history lacks the old session".to_owned()))?,
-            position(EvidenceRole::New)
-                .ok_or_else(|| missing("its history lacks the new session".to_owned()))?,
+            position(OLD).ok_or_else(|| missing("its history lacks the old session".to_owned()))?,
+            position(NEW).ok_or_else(|| missing("its history lacks the new session".to_owned()))?,
         ],
-        haystack_session: case.history.sessions.iter().map(|session| session.turns.as_slice()).collect(),
-        timestamps: case.history.sessions.iter().map(|session| shown(session.time)).collect(),
+        haystack_session: case.history.segments.iter().map(|session| session.turns.as_slice()).collect(),
+        timestamps: case.history.segments.iter().map(time).collect::<Result<_, _>>()?,
         probing_queries: Queries { dim1_query: query(0)?, dim2_query: query(1)?, dim3_query: query(2)? },
         query_time: case.history.query_time.map(shown),
     })

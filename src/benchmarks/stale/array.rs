@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead};
 
-use super::StaleError;
+use crate::benchmarks::reading::ReadError;
 
 /// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
 const MAX_ROW_BYTES: usize = 64 << 20;
@@ -33,7 +33,7 @@ pub(super) struct RowStart {
 
 impl RowStart {
     /// A parser's complaint about this row's text, with its place moved from the row to the file.
-    pub(super) fn error(self, error: &serde_json::Error) -> StaleError {
+    pub(super) fn error(self, error: &serde_json::Error) -> ReadError {
         let (line, column) = match error.line() {
             0 | 1 => (self.line, self.column + error.column().saturating_sub(1)),
             line => (self.line + line - 1, error.column()),
@@ -41,7 +41,7 @@ impl RowStart {
         // serde_json repeats its own, row-relative, place at the end of the message.
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        StaleError::Json { row: self.row, line, column, what: format!("not valid JSON: {what}") }
+        ReadError::Syntax { row: self.row, line, column, what: format!("not valid JSON: {what}") }
     }
 }
 
@@ -60,13 +60,8 @@ impl<R: BufRead> RowSplitter<R> {
         RowSplitter { reader, place: Place::BeforeArray, rows: 0, line: 1, column: 1 }
     }
 
-    /// Rows begun so far.
-    pub(super) fn rows_read(&self) -> usize {
-        self.rows
-    }
-
     /// Puts the next element's text into `text`; `None` at the end of a sound array.
-    pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, StaleError> {
+    pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, ReadError> {
         text.clear();
         if self.place == Place::BeforeArray {
             match self.peek_after_space()? {
@@ -81,7 +76,7 @@ impl<R: BufRead> RowSplitter<R> {
         match (self.place, self.peek_after_space()?) {
             (Place::BeforeFirst, Some(b']')) => {
                 self.end_of_array()?;
-                return Err(StaleError::NoRows);
+                return Err(ReadError::NoCases { benchmark: super::TITLE });
             }
             (Place::BetweenRows, Some(b']')) => {
                 self.end_of_array()?;
@@ -107,7 +102,7 @@ impl<R: BufRead> RowSplitter<R> {
     }
 
     /// Consumes `]` and makes sure that nothing follows.
-    fn end_of_array(&mut self) -> Result<(), StaleError> {
+    fn end_of_array(&mut self) -> Result<(), ReadError> {
         self.bump();
         self.place = Place::AfterArray;
         match self.peek_after_space()? {
@@ -117,7 +112,7 @@ impl<R: BufRead> RowSplitter<R> {
     }
 
     /// Copies one element: up to its closing bracket or quote, or, for a bare word, up to what ends it.
-    fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), StaleError> {
+    fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), ReadError> {
         match self.peek()? {
             Some(b'}' | b']' | b',' | b':') | None => {
                 let found = self.peek()?;
@@ -129,13 +124,13 @@ impl<R: BufRead> RowSplitter<R> {
         loop {
             let chunk = match fill(&mut self.reader) {
                 Ok(chunk) => chunk,
-                Err(source) => return Err(StaleError::Read { row: self.rows, source }),
+                Err(source) => return Err(ReadError::Read { row: self.rows, source }),
             };
             if chunk.is_empty() {
                 if scan.bare() {
                     return Ok(());
                 }
-                return Err(StaleError::Json {
+                return Err(ReadError::Syntax {
                     row: start.row,
                     line: self.line,
                     column: self.column,
@@ -155,7 +150,7 @@ impl<R: BufRead> RowSplitter<R> {
                 return Ok(());
             }
             if text.len() > MAX_ROW_BYTES {
-                return Err(StaleError::Json {
+                return Err(ReadError::Syntax {
                     row: start.row,
                     line: start.line,
                     column: start.column,
@@ -169,7 +164,7 @@ impl<R: BufRead> RowSplitter<R> {
     }
 
     /// The next byte that is not white space, not consumed; `None` at the end of the file.
-    fn peek_after_space(&mut self) -> Result<Option<u8>, StaleError> {
+    fn peek_after_space(&mut self) -> Result<Option<u8>, ReadError> {
         loop {
             match self.peek()? {
                 Some(b' ' | b'\t' | b'\r' | b'\n') => self.bump(),
@@ -178,10 +173,10 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    fn peek(&mut self) -> Result<Option<u8>, StaleError> {
+    fn peek(&mut self) -> Result<Option<u8>, ReadError> {
         match fill(&mut self.reader) {
             Ok(chunk) => Ok(chunk.first().copied()),
-            Err(source) => Err(StaleError::Read { row: self.rows, source }),
+            Err(source) => Err(ReadError::Read { row: self.rows, source }),
         }
     }
 
@@ -193,13 +188,13 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    fn unexpected(&self, found: Option<u8>, remedy: &str) -> StaleError {
+    fn unexpected(&self, found: Option<u8>, remedy: &str) -> ReadError {
         let found = match found {
             None => "the end of the file".to_owned(),
             Some(byte) if byte.is_ascii_graphic() => format!("`{}`", char::from(byte)),
             Some(byte) => format!("byte 0x{byte:02X}"),
         };
-        StaleError::Json {
+        ReadError::Syntax {
             row: self.rows,
             line: self.line,
             column: self.column,

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::haystack::HaystackError;
-use super::sample::{self, SampleSpec};
-use super::stale::{self, Report, StaleReader, WriteError, write_stale};
+use super::reading::Report;
+use super::{ALL, Benchmark, Cases, SampleError, SampleSpec, recognise};
 use crate::ground::digest::{hex, sha256};
 
 /// The word that stands for the built-in sample wherever a file is expected.
@@ -24,7 +23,7 @@ const BUFFER: usize = 256 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// The file could not be opened or read.
-    #[error("cannot read {}; give a STALE file, or the word `{SAMPLE}` for the built-in sample", .path.display())]
+    #[error("cannot read {}; give a benchmark's file, or the word `{SAMPLE}` for the built-in sample", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -32,22 +31,17 @@ pub enum DatasetError {
         source: io::Error,
     },
     /// The path names something else than a file.
-    #[error("{} is not a regular file; give a STALE file, or the word `{SAMPLE}` for the built-in sample", .0.display())]
+    #[error("{} is not a regular file; give a benchmark's file, or the word `{SAMPLE}` for the built-in sample", .0.display())]
     NotAFile(PathBuf),
-    /// The sample could not be assembled as asked.
-    #[error("the built-in sample cannot be made")]
-    Sample(#[from] HaystackError),
-    /// The sample could not be put into rows.
-    #[error("the built-in sample cannot be made")]
-    Rows(#[from] WriteError),
+    /// The sample could not be made as asked.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
 }
-
-/// The cases of a data set: one in memory at a time.
-pub type Cases<'a> = StaleReader<BufReader<Box<dyn Read + 'a>>>;
 
 /// A benchmark file or the built-in sample.
 #[derive(Debug)]
 pub struct Dataset {
+    benchmark: &'static dyn Benchmark,
     name: String,
     digest: String,
     bytes: u64,
@@ -67,16 +61,31 @@ impl Dataset {
     pub fn open(
         which: impl AsRef<Path>,
         spec: SampleSpec,
+        on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        Self::open_among(&ALL, which, spec, on_bytes)
+    }
+
+    /// [`Dataset::open`] of one of these benchmarks; the sample is the first one's.
+    ///
+    /// # Panics
+    /// Where `among` is empty.
+    pub fn open_among(
+        among: &[&'static dyn Benchmark],
+        which: impl AsRef<Path>,
+        spec: SampleSpec,
         mut on_bytes: impl FnMut(&[u8]),
     ) -> Result<Self, DatasetError> {
         let path = which.as_ref();
         if path.as_os_str() == SAMPLE {
-            let mut text = Vec::new();
-            write_stale(&mut text, &sample::cases(spec)?)?;
+            let benchmark = among[0];
+            let text = benchmark.sample(spec)?;
             let digest = sha256(&text);
             let bytes = text.len() as u64;
-            return Ok(Dataset { name: SAMPLE.to_owned(), digest, bytes, source: Source::Sample(text) });
+            let name = SAMPLE.to_owned();
+            return Ok(Dataset { benchmark, name, digest, bytes, source: Source::Sample(text) });
         }
+        let benchmark = recognise(&beginning(path)?, among);
         let mut hash = Sha256::new();
         let mut bytes = 0;
         let mut reader = Tap::new(open(path)?, |piece: &[u8]| {
@@ -95,7 +104,18 @@ impl Dataset {
         }
         drop(reader);
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Dataset { name, digest: hex(&hash.finalize()), bytes, source: Source::File(path.to_owned()) })
+        Ok(Dataset {
+            benchmark,
+            name,
+            digest: hex(&hash.finalize()),
+            bytes,
+            source: Source::File(path.to_owned()),
+        })
+    }
+
+    /// Whose it is.
+    pub fn benchmark(&self) -> &'static dyn Benchmark {
+        self.benchmark
     }
 
     /// `sample`, or the file's name without its folder.
@@ -124,19 +144,40 @@ impl Dataset {
             Source::Sample(text) => Box::new(Tap::new(Cursor::new(text), on_bytes)),
             Source::File(path) => Box::new(Tap::new(open(path)?, on_bytes)),
         };
-        Ok(StaleReader::new(BufReader::with_capacity(BUFFER, reader)))
+        Ok(self.benchmark.read(Box::new(BufReader::with_capacity(BUFFER, reader))))
     }
 }
 
-/// Reads a file once: its digest, and what [`stale::check`] says. `on_bytes` hears of every piece read.
-pub fn check_file(path: &Path, mut on_bytes: impl FnMut(&[u8])) -> Result<(Report, String), DatasetError> {
+/// What a check of a file found.
+#[derive(Debug)]
+pub struct Checked {
+    /// Whose file it was taken for.
+    pub benchmark: &'static dyn Benchmark,
+    /// What is wrong with it.
+    pub report: Report,
+    /// Its SHA-256, lower-case hexadecimal.
+    pub digest: String,
+}
+
+/// Reads a file once: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read.
+pub fn check_file(path: &Path, mut on_bytes: impl FnMut(&[u8])) -> Result<Checked, DatasetError> {
+    let benchmark = recognise(&beginning(path)?, &ALL);
     let mut hash = Sha256::new();
     let reader = Tap::new(open(path)?, |piece: &[u8]| {
         hash.update(piece);
         on_bytes(piece);
     });
-    let report = stale::check(BufReader::with_capacity(BUFFER, reader));
-    Ok((report, hex(&hash.finalize())))
+    let report = benchmark.check(Box::new(BufReader::with_capacity(BUFFER, reader)));
+    Ok(Checked { benchmark, report, digest: hex(&hash.finalize()) })
+}
+
+/// The first bytes of a file, by which its benchmark is known.
+fn beginning(path: &Path) -> Result<String, DatasetError> {
+    const LOOKED_AT: u64 = 64 << 10;
+    let mut bytes = Vec::new();
+    let read = open(path)?.take(LOOKED_AT).read_to_end(&mut bytes);
+    read.map_err(|source| DatasetError::File { path: path.to_owned(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Opens a regular file. A folder would open, too, and fail at the first read with a message that helps nobody.

@@ -1,0 +1,135 @@
+//! What can be wrong with a benchmark's file, and the report of a check.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use crate::data::Case;
+
+/// How many problems a [`Report`] keeps; the rest are counted.
+pub const PROBLEMS_SHOWN: usize = 20;
+
+/// One thing wrong with one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Zero-based index of the row in the file.
+    pub row: usize,
+    /// The row's uid, where it has a readable one.
+    pub uid: Option<String>,
+    /// Where in the row, for example `haystack_session[3][1].role`; `(row)` for the row itself.
+    pub field: String,
+    /// What was found there, shortened.
+    pub found: String,
+    /// What would put it right.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { row, uid, field, found, remedy } = self;
+        match uid {
+            Some(uid) => write!(f, "row {row} (uid {uid:?}), {field}: found {found}; {remedy}"),
+            None => write!(f, "row {row} (no uid), {field}: found {found}; {remedy}"),
+        }
+    }
+}
+
+/// Everything wrong with one row; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowProblems(pub Vec<Problem>);
+
+impl fmt::Display for RowProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RowProblems {}
+
+/// Why a row, or the rest of the file, could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The row can be parsed but is not sound. Reading can go on behind it.
+    #[error(transparent)]
+    Row(#[from] RowProblems),
+    /// The text is not in the format. Nothing behind this place can be trusted.
+    #[error("row {row}, line {line}, column {column}: {what}")]
+    Syntax {
+        /// Zero-based index of the row that was being read.
+        row: usize,
+        /// One-based line.
+        line: usize,
+        /// One-based column, in bytes.
+        column: usize,
+        /// What is wrong there, with the remedy.
+        what: String,
+    },
+    /// A sound file without a single case.
+    #[error(
+        "the file holds no cases; a {benchmark} file has at least one, so this is probably the wrong file"
+    )]
+    NoCases {
+        /// The benchmark that the file was read as.
+        benchmark: &'static str,
+    },
+    /// The bytes could not be read.
+    #[error("reading failed in row {row}")]
+    Read {
+        /// Zero-based index of the row that was being read.
+        row: usize,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// What [`check`] found in a file.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Rows read, sound or not.
+    pub rows: usize,
+    /// Sound rows by the label that splits the benchmark.
+    pub splits: BTreeMap<String, usize>,
+    /// How many problems there are in all the rows read.
+    pub problem_count: usize,
+    /// The first [`PROBLEMS_SHOWN`] of them, in file order.
+    pub problems: Vec<Problem>,
+    /// What ended the reading early, if anything did.
+    pub broken: Option<ReadError>,
+}
+
+impl Report {
+    /// Whether every row is sound and the file was read to its end.
+    pub fn is_sound(&self) -> bool {
+        self.problem_count == 0 && self.broken.is_none()
+    }
+}
+
+/// Reads all of a file's rows, one at a time, and reports every problem in them. Sound rows are counted by the label `split`.
+pub fn check(rows: impl Iterator<Item = Result<Case, ReadError>>, split: &str) -> Report {
+    let mut report = Report::default();
+    for row in rows {
+        match row {
+            Ok(case) => {
+                let split = case.labels.get(split).cloned().unwrap_or_default();
+                *report.splits.entry(split).or_insert(0) += 1;
+            }
+            Err(ReadError::Row(RowProblems(problems))) => {
+                report.problem_count += problems.len();
+                let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
+                report.problems.extend(problems.into_iter().take(room));
+            }
+            Err(error) => {
+                report.broken = Some(error);
+                break;
+            }
+        }
+        report.rows += 1;
+    }
+    report
+}

@@ -1,0 +1,70 @@
+//! Answers in the exchange format of STALE's authors, so that their judge can score ours and ours theirs.
+//!
+//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`; the
+//! dimensions are SR, PR and IPA. Called by `palimpsest export` and `palimpsest import`.
+
+use serde::{Deserialize, Serialize};
+
+use super::row::PROBES;
+use crate::benchmarks::Exchanged;
+
+/// One element of the array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleAnswers {
+    /// The case.
+    pub uid: String,
+    /// Its three responses.
+    pub target_model_responses: StaleResponses,
+}
+
+/// The responses to a case's three queries. A missing one is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleResponses {
+    /// State Resolution.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub dim1_response: String,
+    /// Premise Resistance.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub dim2_response: String,
+    /// Implicit Policy Adaptation.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub dim3_response: String,
+}
+
+fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// The text is not in the exchange format.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the answers are not in the exchange format: {0}; expected an array of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
+)]
+pub struct NotAnswers(#[from] serde_json::Error);
+
+/// The answers of a file; an empty one counts as missing.
+///
+/// # Errors
+/// [`NotAnswers`] for a text in another format.
+pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
+    let entries: Vec<StaleAnswers> = serde_json::from_slice(text)?;
+    let exchanged = |entry: StaleAnswers| {
+        let StaleResponses { dim1_response, dim2_response, dim3_response } = entry.target_model_responses;
+        let responses = PROBES.iter().zip([dim1_response, dim2_response, dim3_response]);
+        let given = responses.filter(|(_, response)| !response.trim().is_empty());
+        let answers = given.map(|((_, id, _), response)| ((*id).to_owned(), response)).collect();
+        Exchanged { case: entry.uid, answers }
+    };
+    Ok(entries.into_iter().map(exchanged).collect())
+}
+
+/// The same, to be written; a missing answer is an empty string, which is what the authors' judge can read.
+pub fn format(answers: Vec<Exchanged>) -> Vec<StaleAnswers> {
+    let format = |Exchanged { case, mut answers }| {
+        let [dim1_response, dim2_response, dim3_response] =
+            PROBES.map(|(_, id, _)| answers.remove(id).unwrap_or_default());
+        let target_model_responses = StaleResponses { dim1_response, dim2_response, dim3_response };
+        StaleAnswers { uid: case, target_model_responses }
+    };
+    answers.into_iter().map(format).collect()
+}

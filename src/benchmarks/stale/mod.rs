@@ -1,0 +1,137 @@
+//! STALE: does a model notice that a later session has made an earlier one out of date, without saying so?
+//!
+//! A case is a history of dated sessions, two of which are evidence: `old`, and `new`, which overwrites it. Three probes ask
+//! about the state itself (SR), take the earlier one for granted (PR), or need it for something else (IPA; section 3.3 of the
+//! paper). Cases of type T1 change the same attribute, those of T2 an upstream one.
+
+mod array;
+pub mod exchange;
+pub mod haystack;
+mod node;
+mod reader;
+mod row;
+pub mod sample;
+mod write;
+
+use std::io::BufRead;
+
+pub use reader::StaleReader;
+pub use write::{WriteError, write_stale};
+
+use super::{
+    Benchmark, Cases, Curve, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
+};
+use crate::data::{JudgeOnly, Notes, Probe};
+
+/// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
+pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
+
+/// As the paper writes it.
+const TITLE: &str = "STALE";
+/// The role of the session that is overwritten, and the judge's note of what it says.
+const OLD: &str = "old";
+/// The role of the session that overwrites it, and the judge's note of what it says.
+const NEW: &str = "new";
+/// The judge's note of why the new observation invalidates the old one.
+const EXPLANATION: &str = "explanation";
+/// The kind of every segment.
+const SESSION: &str = "session";
+/// The label that cases are split by.
+const SPLIT: &str = "type";
+/// The form of an explicit question about the history (appendix E.1).
+const QUESTION: &str = "question";
+/// The form of the user's latest request (appendix E.1).
+const REQUEST: &str = "request";
+
+/// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
+const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
+
+/// The benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct Stale;
+
+impl Benchmark for Stale {
+    fn name(&self) -> &'static str {
+        "stale"
+    }
+
+    fn title(&self) -> &'static str {
+        TITLE
+    }
+
+    fn recognises(&self, beginning: &str) -> bool {
+        beginning.contains("\"haystack_session\"") || beginning.contains("\"M_old\"")
+    }
+
+    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a> {
+        Box::new(StaleReader::new(text))
+    }
+
+    fn published(&self, sha256: &str) -> Option<&'static str> {
+        (sha256 == PUBLISHED_SHA256).then_some("T1_T2_400_FULL.json")
+    }
+
+    fn sample(&self, spec: SampleSpec) -> Result<Vec<u8>, SampleError> {
+        let failed =
+            |error: anyhow::Error| SampleError(format!("the built-in sample cannot be made: {error:#}"));
+        let cases = sample::cases(spec).map_err(|error| failed(error.into()))?;
+        let mut text = Vec::new();
+        write_stale(&mut text, &cases).map_err(|error| failed(error.into()))?;
+        Ok(text)
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("system.j2", include_str!("templates/system.j2")),
+            ("session.j2", include_str!("templates/session.j2")),
+            ("question.j2", include_str!("templates/question.j2")),
+            ("request.j2", include_str!("templates/request.j2")),
+        ]
+    }
+
+    /// Appendices E.1 and E.3: one call a case, a boolean with a reason for each probe.
+    fn rubric(&self) -> Rubric {
+        Rubric {
+            template: include_str!("templates/judge.j2"),
+            unit: JudgeUnit::Case,
+            verdict: VerdictKind::Correct,
+        }
+    }
+
+    fn split(&self) -> &'static str {
+        SPLIT
+    }
+
+    /// The mean of the six cells (table 2).
+    fn overall(&self) -> Overall {
+        Overall::Cells
+    }
+
+    fn segment(&self) -> &'static str {
+        SESSION
+    }
+
+    fn curves(&self) -> &'static [Curve] {
+        &CURVES
+    }
+
+    /// Query to new over query to old (figures 3 and 8).
+    fn ratio(&self) -> Option<(usize, usize)> {
+        Some((2, 1))
+    }
+
+    fn anchors(&self) -> &'static [&'static str] {
+        &[OLD, NEW]
+    }
+}
+
+/// What only the judge may see of a case.
+fn judge_only(old: impl Into<String>, new: impl Into<String>, explanation: impl Into<String>) -> JudgeOnly {
+    let notes = [(OLD, old.into()), (NEW, new.into()), (EXPLANATION, explanation.into())];
+    let notes: Notes = notes.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    JudgeOnly { notes, ..JudgeOnly::default() }
+}
+
+fn probe(id: &str, form: &str, query: impl Into<String>) -> Probe {
+    Probe { id: id.to_owned(), form: form.to_owned(), query: query.into(), ..Probe::default() }
+}

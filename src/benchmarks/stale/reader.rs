@@ -1,0 +1,85 @@
+//! The STALE file: a JSON array of rows, read one row at a time, checked in full, and written back.
+//!
+//! Owns the row shape of the benchmark (STALE, section 3 and appendix D) and every check that keeps a wrong
+//! file from becoming a wrong figure. Called by [`crate::benchmarks::dataset`]. Must not know how a
+//! history is shown to a model, nor hold more than one row: the published file is 306 MB.
+//!
+//! What is decided here where the format leaves room:
+//!
+//! - Neighbouring sessions may carry equal timestamps (files with minute resolution do), but never decreasing ones, and the
+//!   new session is strictly later than the old one.
+//! - `query_time`, where present, is not before the last session. Equal is legal: the benchmark's construction lets the
+//!   last session's time match the time of the query.
+//! - A text of nothing but white space is empty.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use super::array::RowSplitter;
+use super::node::Node;
+use super::row;
+use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
+use crate::data::Case;
+
+/// The rows of a STALE file as [`Case`]s, in file order, one in memory at a time.
+///
+/// After [`ReadError::Row`] the next call goes on with the next row; after any other error the iterator ends. Beyond
+/// the current row it keeps the uids seen, to find doubles.
+#[derive(Debug)]
+pub struct StaleReader<R> {
+    rows: RowSplitter<R>,
+    /// The raw text of the current row; reused.
+    text: Vec<u8>,
+    /// uid -> the row that had it first.
+    uids: HashMap<String, usize>,
+    ended: bool,
+}
+
+impl<R: BufRead> StaleReader<R> {
+    /// A reader over the text of a whole file.
+    pub fn new(reader: R) -> Self {
+        StaleReader { rows: RowSplitter::new(reader), text: Vec::new(), uids: HashMap::new(), ended: false }
+    }
+
+    fn read(&mut self) -> Result<Option<Case>, ReadError> {
+        let Some(start) = self.rows.next_row(&mut self.text)? else {
+            return Ok(None);
+        };
+        let node: Node = serde_json::from_slice(&self.text).map_err(|e| start.error(&e))?;
+        let (uid, outcome) = row::case_from_row(node, start.row);
+        let (case, mut problems) = match outcome {
+            Ok(case) => (Some(case), Vec::new()),
+            Err(RowProblems(problems)) => (None, problems),
+        };
+        if let Some(uid) = uid {
+            if let Some(first) = self.uids.get(&uid) {
+                problems.push(Problem {
+                    row: start.row,
+                    field: "uid".to_owned(),
+                    found: format!("the uid of row {first} again"),
+                    remedy: "give every row its own uid".to_owned(),
+                    uid: Some(uid),
+                });
+            } else {
+                self.uids.insert(uid, start.row);
+            }
+        }
+        match case {
+            Some(case) if problems.is_empty() => Ok(Some(case)),
+            _ => Err(ReadError::Row(RowProblems(problems))),
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for StaleReader<R> {
+    type Item = Result<Case, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let item = self.read().transpose();
+        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
+        item
+    }
+}

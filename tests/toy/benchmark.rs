@@ -1,0 +1,137 @@
+//! Logbook: dated events with fields, and questions on them, each with evidence of its own.
+//!
+//! A file is JSON lines, a logbook each:
+//! `{"id", "ship", "events": [{"time", "where", "what"}], "questions": [{"id", "about", "text", "answer", "facts": [[event, field]],
+//! "cause": event}]}`.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use palimpsest::benchmarks::reading::{Problem, ReadError, RowProblems};
+use palimpsest::benchmarks::{Benchmark, Cases, Curve, Dimension, JudgeUnit, QUERY, Rubric, VerdictKind};
+use palimpsest::data::{Case, Evidence, History, JudgeOnly, Place, Probe, Segment, Turn};
+use serde::Deserialize;
+
+/// The benchmark.
+#[derive(Debug)]
+pub struct Logbook;
+
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    ship: String,
+    events: Vec<Event>,
+    questions: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    time: String,
+    r#where: String,
+    what: String,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    id: String,
+    about: String,
+    text: String,
+    answer: String,
+    /// Which fields of which events say it: 0 is `where`, 1 is `what`.
+    facts: Vec<(usize, usize)>,
+    /// The event that brought it about.
+    cause: Option<usize>,
+}
+
+impl Benchmark for Logbook {
+    fn name(&self) -> &'static str {
+        "logbook"
+    }
+
+    fn title(&self) -> &'static str {
+        "Logbook"
+    }
+
+    fn recognises(&self, beginning: &str) -> bool {
+        beginning.contains("\"ship\"")
+    }
+
+    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a> {
+        Box::new(text.lines().enumerate().map(|(row, line)| {
+            let line = line.map_err(|source| ReadError::Read { row, source })?;
+            case(&line).map_err(|found| {
+                let (field, remedy) = ("(row)".to_owned(), "write a logbook".to_owned());
+                RowProblems(vec![Problem { row, uid: None, field, found, remedy }]).into()
+            })
+        }))
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("system.j2", "You keep a ship's logbook."),
+            (
+                "event.j2",
+                "Event {{ number }}, {{ date }}\n{% for turn in turns %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}",
+            ),
+            ("question.j2", "The logbook:\n\n{{ history }}\nQuestion: {{ query }}\nAnswer in a few words.\n"),
+        ]
+    }
+
+    fn rubric(&self) -> Rubric {
+        Rubric {
+            template: "On the ship {{ labels.ship }}:{% for probe in probes %}\n{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
+                       Given: {{ probe.answer }}{% endfor %}\nReply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Score { most: 2 },
+        }
+    }
+
+    fn split(&self) -> &'static str {
+        "ship"
+    }
+
+    fn dimension(&self) -> Dimension {
+        Dimension::Facet("about")
+    }
+
+    fn segment(&self) -> &'static str {
+        "event"
+    }
+
+    fn curves(&self) -> &'static [Curve] {
+        const CURVES: [Curve; 3] =
+            [Curve::new(QUERY, "fact"), Curve::new("fact", "cause"), Curve::new("answer", "fact")];
+        &CURVES
+    }
+}
+
+/// A line's case, or what is wrong with it.
+fn case(line: &str) -> Result<Case, String> {
+    let row: Row = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    let segment = |(index, event): (usize, Event)| -> Result<Segment, String> {
+        let time = event.time.parse().map_err(|e| format!("time {}: {e}", event.time))?;
+        let turns = vec![Turn::new("where", event.r#where), Turn::new("what", event.what)];
+        Ok(Segment { kind: "event".to_owned(), index, time: Some(time), turns })
+    };
+    let (mut probes, mut judge) = (Vec::new(), JudgeOnly::default());
+    for Question { id, about, text, answer, facts, cause } in row.questions {
+        let fact = |(segment, turn): (usize, usize)| {
+            let place = Place { segment, turn: Some(turn), bytes: None };
+            Evidence { role: "fact".to_owned(), place }
+        };
+        let mut evidence: Vec<Evidence> = facts.into_iter().map(fact).collect();
+        evidence.extend(cause.map(|event| Evidence::segment("cause", event)));
+        judge.of_probes.insert(id.clone(), [("right".to_owned(), answer.into())].into_iter().collect());
+        let facets = BTreeMap::from([("about".to_owned(), about)]);
+        probes.push(Probe { id, form: "question".to_owned(), query: text, evidence, facets });
+    }
+    let segments = row.events.into_iter().enumerate().map(segment).collect::<Result<_, _>>()?;
+    Ok(Case {
+        id: row.id,
+        labels: BTreeMap::from([("ship".to_owned(), row.ship)]),
+        history: History { segments, query_time: None },
+        probes,
+        judge,
+        ..Case::default()
+    })
+}

@@ -1,0 +1,331 @@
+//! What must hold for: a benchmark in a file of its own, from its file to the report, and probes with evidence of their own.
+
+mod benchmark;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use palimpsest::attention::AttentionStore;
+use palimpsest::benchmarks::dataset::Dataset;
+use palimpsest::benchmarks::{Benchmark, SampleSpec, row_roles};
+use palimpsest::chat::{
+    ChatError, ChatModel, ContextLength, LocalModel, LocalOptions, Message, Reply, Sampling, StopReason,
+};
+use palimpsest::data::{Case, Place};
+use palimpsest::engine::plan::Branches;
+use palimpsest::figures::{self, Origin, report};
+use palimpsest::judge::{self, Judge};
+use palimpsest::lens::{Curve, Group, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+use palimpsest::progress::Status;
+use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::plan::Selection;
+use palimpsest::run::runner::{self, Subject};
+use palimpsest::run::store::RunStore;
+use palimpsest::stats::Recorder;
+use serde_json::{Value, json};
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::parity::fixture;
+use crate::parity::subject::plain;
+use benchmark::Logbook;
+
+static LOGBOOK: Logbook = Logbook;
+
+fn logbook(id: &str, ship: &str, events: usize, questions: Vec<Value>) -> Value {
+    let event = |i: usize| {
+        json!({
+            "time": format!("1851-{:02}-{:02}T12:00", 1 + i / 28, 1 + i % 28),
+            "where": format!("{} north of the line", ["Nantucket", "the Azores", "Java Head", "Formosa"][i % 4]),
+            "what": format!("Lowered for whales, {} barrels; the mate {}.", 3 * i, ["sings", "sleeps", "swears"][i % 3]),
+        })
+    };
+    json!({"id": id, "ship": ship, "events": (0..events).map(event).collect::<Vec<_>>(), "questions": questions})
+}
+
+/// Two ships, two questions each, whose evidence differs.
+fn two_logbooks() -> String {
+    let questions = || {
+        vec![
+            json!({"id": "q1", "about": "place", "text": "Where was the ship second?", "answer": "the Azores", "facts": [[1, 0]], "cause": 0}),
+            json!({"id": "q2", "about": "oil", "text": "How many barrels in the last two events?", "answer": "21", "facts": [[3, 1], [4, 1]], "cause": null}),
+        ]
+    };
+    let books = [logbook("a", "Pequod", 6, questions()), logbook("b", "Rachel", 5, questions())];
+    books.map(|book| book.to_string() + "\n").concat()
+}
+
+fn model(name: &str, branches: Branches) -> LocalModel {
+    let (context, path) = (ContextLength::Exactly(8192), fixture(name));
+    let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
+    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+}
+
+const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
+
+fn options() -> SubjectOptions {
+    SubjectOptions { sampling: SAMPLING, seed: 0, attention: true, answer_rows: true, share_prefix: true }
+}
+
+fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> LocalSubject<'a> {
+    let templates = Templates::load(&LOGBOOK, None).unwrap();
+    let builder = PromptBuilder::new(templates, model.template().clone());
+    LocalSubject::new(model, builder, row_roles(&LOGBOOK), options(), stop)
+}
+
+/// Scores by the answer's length, in JSON with prose around it.
+struct Scorer(Vec<String>);
+
+impl ChatModel for Scorer {
+    fn name(&self) -> String {
+        "http://host/v1#able-70b".to_owned()
+    }
+
+    fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
+        self.0.push(messages[0].content.clone());
+        let text = format!("Well: {{\"score\": {}, \"reason\": \"so it is\"}}", self.0.len() % 3);
+        Ok(Reply { text, stop: StopReason::EndOfTurn, prompt_tokens: None, completion_tokens: None })
+    }
+}
+
+#[test]
+fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("ships.jsonl");
+    std::fs::write(&file, two_logbooks()).unwrap();
+    let among: [&'static dyn Benchmark; 2] = [palimpsest::benchmarks::ALL[0], &LOGBOOK];
+    let dataset = Dataset::open_among(&among, &file, SampleSpec::default(), |_| {}).unwrap();
+    assert_eq!(dataset.benchmark().name(), "logbook");
+    let cases: Vec<Case> = dataset.cases().unwrap().map(Result::unwrap).collect();
+
+    let dir = root.path().join("run");
+    let mut model = model("llama-tiny", Branches::for_answers(2, 6));
+    let named = |name: &str| Named { name: name.to_owned(), digest: "d".to_owned() };
+    let identity = Identity {
+        benchmark: LOGBOOK.name().to_owned(),
+        dataset: named(dataset.name()),
+        model: named("tiny"),
+        dtype: None,
+        prompts: None,
+        sampling: Some(SAMPLING),
+        context: ContextPolicy { tokens: Some(8192), policy: "full".to_owned() },
+        seed: 0,
+        only: None,
+        limit: None,
+        attention: true,
+        version: "0.2.0".to_owned(),
+        conditions: Vec::new(),
+    };
+    let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
+    let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();
+    let mut store = RunStore::open_or_create(&dir, &header, plan).unwrap();
+    let stop = AtomicBool::new(false);
+    let all = cases.iter().cloned().map(Ok);
+    let done = runner::run(&mut store, all, &mut subject(&mut model, &stop), &stop, false).unwrap();
+    assert_eq!((done.planned, done.done, done.errors), (4, 4, 0));
+
+    // One call a probe; the references are shown to the judge.
+    let mut scorer = Scorer(Vec::new());
+    let mut by_reply = Judge::Reply { model: &mut scorer, sampling: SAMPLING };
+    let judged = judge::run(&mut store, &mut by_reply, &LOGBOOK.rubric(), &stop, false).unwrap();
+    assert_eq!((judged.done, judged.errors), (4, 0));
+    assert!(
+        scorer.0[0].contains("On the ship Pequod:\nq1: Where was")
+            && scorer.0[0].contains("Right: the Azores")
+    );
+    drop(store);
+    let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap();
+    assert_eq!(replies.lines().count(), 4);
+    assert!(replies.contains(r#""replies":["Well: {\"score\": 1"#), "{replies}");
+
+    let unknown = RunFolder::open(&dir).unwrap_err().to_string();
+    assert!(unknown.contains("`logbook`"), "{unknown}");
+    let run = RunFolder::open_among(&among, &dir, "").unwrap();
+    let verdicts = run.verdicts(None).unwrap();
+    assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
+    let lens = Lens::of(&run, &Options::default()).unwrap();
+    assert_eq!(
+        (lens.kinds.join(" "), lens.probes.join(" ")),
+        ("Pequod Rachel".to_owned(), "place oil".to_owned())
+    );
+    assert_eq!(lens.label(&Group::all()), "all ships all abouts");
+
+    // Two facts add up, and what is paid to them is what the file says.
+    let file = dir.join("attention/a-q2.safetensors");
+    let stored = AttentionStore::load(&file).unwrap();
+    let key = |label: &str| stored.keys.iter().position(|span| span.label == label).unwrap();
+    let facts = [key("event[3].turn[1]"), key("event[4].turn[1]")];
+    assert!(facts.iter().all(|&k| stored.keys[k].overlay && stored.keys[k].is("fact")));
+    let query = stored.rows.iter().position(|row| row.label == "query").unwrap();
+    let example = lens.examples.iter().find(|e| (&*e.case, &*e.probe) == ("a", "q2")).unwrap();
+    let (curve, layer) = (Curve::new("query", "fact"), 1);
+    let by_head = stored.mass.index_axis(ndarray::Axis(0), layer);
+    let heads = by_head.outer_iter();
+    let paid: f64 =
+        heads.map(|head| facts.map(|k| f64::from(head[[query, k]])).iter().sum::<f64>()).sum::<f64>()
+            / by_head.dim().0 as f64;
+    assert!((example.curve(curve, Part::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
+    // Overlays are left out of sums over the prompt.
+    let tiles: f32 =
+        (0..stored.keys.len()).filter(|&k| !stored.keys[k].overlay).map(|k| by_head[[0, query, k]]).sum();
+    assert!((tiles - 1.0).abs() < 1e-4, "{tiles}");
+    // Event 5 is beside the facts and no evidence; the facts stand in events 3 and 4.
+    assert!(example.curve(curve, Part::Noise, Scale::Density).is_some());
+    // Of a fact, to its cause: q1 alone has one.
+    let series =
+        lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Part::Signal), Scale::Mass);
+    assert_eq!(series.n, 2);
+
+    let tables = table::write(&lens, &dir.join("lens")).unwrap();
+    assert_eq!(tables.len(), 3);
+    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
+    let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "curves-by-split-mass",
+            "curves-by-type-mass",
+            "strip-case-mass",
+            "curves-by-split-density",
+            "curves-by-type-density",
+            "strip-case-density"
+        ]
+    );
+    let page = report::page(&run, &verdicts, Some(&lens), &figures).unwrap();
+    for part in ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "Event 3", "place"]
+    {
+        assert!(page.contains(part), "{part} is not on the page");
+    }
+    if let Ok(kept) = std::env::var("PALIMPSEST_KEEP_TOY") {
+        figures::write(&figures, Path::new(&kept)).unwrap();
+        std::fs::write(Path::new(&kept).join("report.html"), &page).unwrap();
+    }
+    for word in ["session", "STALE", "overwritten"] {
+        let told = page.split("<main>").nth(1).unwrap();
+        let lines: Vec<&str> =
+            told.lines().filter(|line| line.contains(word) && !line.contains("class=\"session")).collect();
+        assert!(lines.is_empty(), "the page of a logbook says `{word}`: {lines:?}");
+    }
+}
+
+/// A logbook with 150 questions, whose evidence differs: a field of one or two events, and sometimes a cause.
+fn many_questions() -> Case {
+    let question = |i: usize| {
+        let facts: Vec<[usize; 2]> = (0..1 + i % 2).map(|k| [(i * 7 + 5 * k) % 12, (i + k) % 2]).collect();
+        let cause = i.is_multiple_of(3).then_some((i * 5 + 1) % 12);
+        let cause = cause.filter(|cause| facts.iter().all(|[event, _]| event != cause));
+        json!({"id": format!("q{i}"), "about": "all", "text": format!("What of barrel {i}?"), "answer": "x", "facts": facts, "cause": cause})
+    };
+    let book = logbook("many", "Pequod", 12, (0..150).map(question).collect()).to_string();
+    let cases = LOGBOOK.read(Box::new(std::io::Cursor::new(book)));
+    cases.map(Result::unwrap).next().unwrap()
+}
+
+/// Answers a case's probes, and says how many tokens were read for that.
+fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
+    let stop = AtomicBool::new(false);
+    let recorder = Recorder::new();
+    let subscriber = tracing_subscriber::registry().with(recorder.layer());
+    let mut stores = Vec::new();
+    tracing::subscriber::with_default(subscriber, || {
+        let probes: Vec<_> = case.probes.iter().collect();
+        let mut subject = subject(model, &stop);
+        let mut keep = |_: palimpsest::run::condition::Question<'_>,
+                        outcome: Result<runner::ProbeOutcome, String>| {
+            stores.push(outcome.unwrap().attention.unwrap());
+            Ok(())
+        };
+        subject.answer_case(case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
+    });
+    let read = recorder.report().json()["tokens"].as_f64().unwrap();
+    (stores, read)
+}
+
+#[test]
+fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_alone() {
+    let case = many_questions();
+    // A union of rows and spans over softmax layers, windows and linear layers.
+    for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let mut model = model(name, Branches::for_answers(8, 6));
+        let (together, read) = answered(&mut model, &case);
+        assert_eq!(together.len(), 150);
+        let history =
+            together[0].keys.iter().filter(|span| span.label.starts_with("event[")).map(|s| s.end).max();
+        let own: usize = together.iter().map(|store| store.tokens.len() - history.unwrap()).sum();
+        // The history once, and what follows it a probe; a few tokens before the query are the same in all.
+        let most = (history.unwrap() + own) as f64;
+        assert!(read <= most, "{name}: {read} tokens were read, at most {most} are needed");
+        let (mut apart, mut evidence) = (0f32, 0);
+        for (probe, ours) in case.probes.iter().zip(&together) {
+            let mut alone = case.clone();
+            alone.probes = vec![probe.clone()];
+            // Every tenth alone: enough to see all kinds of evidence, in the time that a test may take.
+            if !probe.id.ends_with('0') && probe.id != "q3" {
+                continue;
+            }
+            let (theirs, _) = answered(&mut model, &alone);
+            assert_eq!((&ours.rows, &ours.keys), (&theirs[0].rows, &theirs[0].keys), "{name} {}", probe.id);
+            assert_eq!(ours.generated, theirs[0].generated);
+            let labels: Vec<&str> =
+                ours.keys.iter().filter(|k| k.overlay).map(|k| k.label.as_str()).collect();
+            let expected: Vec<String> = (probe.evidence.iter().filter(|e| !e.place.is_segment()))
+                .map(|e| format!("event[{}]{}", e.place.segment, e.place))
+                .collect();
+            assert_eq!(labels, expected, "its own evidence and no other's");
+            evidence += labels.len();
+            let both = ours.mass.iter().zip(&theirs[0].mass);
+            apart = both.map(|(a, b)| (a - b).abs()).fold(apart, f32::max);
+            if let (Some(a), Some(b)) = (&ours.delta, &theirs[0].delta) {
+                apart = a.share.iter().zip(&b.share).map(|(a, b)| (a - b).abs()).fold(apart, f32::max);
+            }
+        }
+        assert!(evidence > 15);
+        assert!(apart < 1e-6, "{name}: {apart}");
+    }
+}
+
+#[test]
+fn evidence_that_is_not_there_is_refused_by_name() {
+    let mut case = many_questions();
+    let model = model("llama-tiny", Branches::default());
+    let builder = PromptBuilder::new(Templates::load(&LOGBOOK, None).unwrap(), model.template().clone());
+    let place = |segment, turn, bytes| Place { segment, turn, bytes };
+    for (place, said) in [
+        (place(40, None, None), "holds no segment with that index"),
+        (place(2, Some(7), None), "turn 7 of segment 2, which has 2"),
+        (place(2, Some(0), Some(4..4)), "event[2].turn[0][4..4] is no text"),
+    ] {
+        case.probes[0].evidence[0].place = place;
+        let error = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    // Bytes of a field are a span of their own.
+    case.probes[0].evidence[0].place = place(3, Some(1), Some(0..7));
+    let prompt = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap();
+    let overlay = &prompt.overlays[0];
+    assert_eq!(
+        (overlay.label.as_str(), &prompt.text[overlay.start..overlay.end]),
+        ("event[3].turn[1][0..7]", "Lowered")
+    );
+    // A stretch lies over what truncation left of it.
+    case.probes.truncate(1);
+    case.stretches = vec![palimpsest::data::Stretch { label: "voyage".to_owned(), first: 2, last: 9 }];
+    let mut cut = case.history.clone();
+    cut.segments.retain(|segment| ![2, 8, 9].contains(&segment.index));
+    let prompt = &builder.build_all(&case, &cut).unwrap()[0];
+    let stretch = prompt.overlays.iter().find(|span| span.label == "voyage").unwrap();
+    let span = |label: &str| prompt.spans.iter().find(|span| span.label == label).unwrap();
+    assert_eq!((stretch.start, stretch.end), (span("event[3]").start, span("event[7]").end));
+}
+
+#[test]
+fn the_guide_shows_the_smallest_benchmark_as_it_is_tested() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+    let code = std::fs::read_to_string(root.join("tests/toy/benchmark.rs")).unwrap();
+    assert!(
+        guide.contains(code.trim()),
+        "CONTRIBUTING.md shows another benchmark than tests/toy/benchmark.rs"
+    );
+}
