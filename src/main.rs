@@ -10,8 +10,14 @@ fn main() -> ExitCode {
         unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
     }
     keep_memory();
-    palimpsest::cli::main()
+    // On a thread of the pool that computes: entering the pool from outside takes as long as a small product, and a generated
+    // token has hundreds. With a main thread's stack. Failing, the pool is as rayon makes it.
+    let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
+    rayon::scope(|_| palimpsest::cli::main())
 }
+
+/// Bytes of stack of a thread that runs a command.
+const STACK: usize = 8 << 20;
 
 /// Has the allocator keep what is freed. A forward pass allocates and frees the same megabytes for every intermediate result;
 /// taken from the system anew each time, their pages cost a quarter of a prefill.

@@ -114,6 +114,7 @@ pub fn site(offset: usize, d: usize) -> Site {
         window: None,
         softcap: None,
         sinks: None,
+        holes: Default::default(),
     }
 }
 

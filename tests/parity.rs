@@ -6,6 +6,7 @@ mod each;
 mod gguf;
 pub mod reference;
 pub mod subject;
+mod thread;
 mod together;
 mod trace;
 

@@ -193,6 +193,7 @@ impl Inputs {
                 window,
                 softcap: None,
                 sinks: None,
+                holes: Default::default(),
             },
         })
     }

@@ -3,6 +3,7 @@
 //! Decoders call [`run`] and nothing else. Which backend does the work is decided here by pure capability functions
 //! and logged once. Nothing behind this door ever holds a matrix of all queries by all keys.
 
+use std::ops::Range;
 use std::sync::{Arc, Once};
 
 use candle_core::{Device, Result, Tensor};
@@ -45,6 +46,42 @@ pub struct Site {
     pub softcap: Option<f32>,
     /// Attention sinks, where a layer has them.
     pub sinks: Option<Sinks>,
+    /// What rows are kept from seeing although causality and window would show it.
+    pub holes: Holes,
+}
+
+/// Keys hidden from rows: none, unless an intervention asks for some. A clone shares them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holes(Arc<[Hole]>);
+
+/// Keys hidden from some rows, both as positions in the sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hole {
+    /// From whom.
+    pub rows: Range<usize>,
+    /// Which.
+    pub keys: Range<usize>,
+}
+
+impl Holes {
+    /// These.
+    pub fn new(holes: Vec<Hole>) -> Self {
+        Holes(holes.into())
+    }
+
+    /// Refuses any, for `layer`: what has no way to leave keys out must not be asked to, rather than show them.
+    pub(crate) fn refuse(&self, layer: usize, why: &str) -> Result<()> {
+        match &*self.0 {
+            [] => Ok(()),
+            [Hole { rows, keys }, ..] => candle_core::bail!(
+                "attention: keys {}..{} cannot be hidden from rows {}..{} at layer {layer}: {why}",
+                keys.start,
+                keys.end,
+                rows.start,
+                rows.end
+            ),
+        }
+    }
 }
 
 /// Attention sinks: one logit a head that joins the softmax's denominator and has no value. Held on the host and on the layer's
@@ -79,7 +116,7 @@ impl Sinks {
 
 impl Site {
     /// The half-open range of key positions that the query at `position` sees.
-    pub fn visible(&self, position: usize) -> std::ops::Range<usize> {
+    pub fn visible(&self, position: usize) -> Range<usize> {
         let end = position + 1;
         self.window.map_or(0, |window| end.saturating_sub(window))..end
     }
@@ -252,6 +289,7 @@ fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Re
             site.first_key
         );
     }
+    site.holes.refuse(site.layer, "no kernel of this version leaves keys out; ask for none")?;
     if site.window == Some(0) {
         candle_core::bail!("attention: a window of 0 sees nothing; the smallest is 1, a token itself");
     }

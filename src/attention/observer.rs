@@ -8,7 +8,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::Site;
+use super::{Holes, Site};
 
 /// Something that reads attention.
 pub trait Observer: Send {
@@ -53,12 +53,14 @@ pub trait Observer: Send {
 }
 
 /// Where a chunk of a linear-attention layer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeltaSite {
     /// Decoder layer, from 0.
     pub layer: usize,
     /// Position of the chunk's first token.
     pub offset: usize,
+    /// What rows were to be kept from seeing. The layer has no keys to hide, and refuses any.
+    pub holes: Holes,
 }
 
 /// Wants nothing.

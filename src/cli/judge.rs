@@ -9,7 +9,7 @@ use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::engine;
 use crate::judge::{Judge, run as judge_run};
-use crate::run::runner::{Summary, stop_on_interrupt};
+use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
@@ -111,7 +111,7 @@ pub(super) fn judge_folder(
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let rubric = super::benchmark_of(dir, store.header())?.rubric();
-    let stop = stop_on_interrupt()?;
+    let stop = super::interrupt::flag("call")?;
     Ok(match named {
         Named::Local(name) => {
             let options = LocalOptions {

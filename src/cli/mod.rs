@@ -11,10 +11,11 @@ use crate::data::Case;
 use crate::model::Kept;
 use crate::progress::note;
 use crate::run::header::RunHeader;
-use crate::run::runner::{INTERRUPTED, Summary};
+use crate::run::runner::Summary;
 use crate::stats::Recorder;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use interrupt::INTERRUPTED;
 use serde_json::json;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
@@ -25,6 +26,7 @@ mod driver;
 mod export;
 mod figures;
 mod import;
+mod interrupt;
 mod judge;
 mod lens;
 mod merge;
@@ -90,17 +92,7 @@ impl Command {
 /// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
 /// stopped by Ctrl-C.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    // On a thread of the pool that computes: entering the pool from outside takes as long as a small product, and a generated
-    // token has hundreds. With a main thread's stack. Failing, the pool is as rayon makes it.
-    let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
-    rayon::scope(|_| command(cli.command))
-}
-
-/// Bytes of stack of a thread that runs a command.
-const STACK: usize = 8 << 20;
-
-fn command(command: Command) -> ExitCode {
+    let command = Cli::parse().command;
     let stats = command.wants_stats().then(Recorder::new);
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {

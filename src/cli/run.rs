@@ -23,7 +23,7 @@ use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{PlannedCase, Selection, Shard};
-use crate::run::runner::{self, Subject, Summary, stop_on_interrupt};
+use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::RunStore;
 use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
@@ -326,7 +326,7 @@ impl Job {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             conditions: self.conditions(),
         };
-        let stop = stop_on_interrupt()?;
+        let stop = super::interrupt::flag("answer")?;
         let builder = PromptBuilder::new(templates, model.template().clone());
         check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
@@ -411,7 +411,7 @@ impl Job {
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
-        let stop = stop_on_interrupt()?;
+        let stop = super::interrupt::flag("answer")?;
         let show = !(self.stream && std::io::stdout().is_terminal());
         let cases = dataset.cases()?.map(|case| {
             // It was read before, so the file has changed since.

@@ -1,14 +1,14 @@
 //! `palimpsest selftest`: whether this build computes rightly on a device, and how fast.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 
+use super::interrupt::{self, INTERRUPTED};
 use crate::engine;
 use crate::progress::note;
-use crate::run::runner::INTERRUPTED;
 use crate::selftest::{self, Options, SelfTestError};
 
 const EXAMPLES: &str = "\
@@ -48,7 +48,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
     let devices = engine::parse_devices(&args.device)?;
-    let stop = stop_on_interrupt()?;
+    let stop = interrupt::flag("step")?;
     let options = Options { devices, quick: args.quick, time: selftest::TIME };
     let report = match selftest::run(&options, &|| !stop.load(Ordering::Relaxed)) {
         Err(SelfTestError::Interrupted) => {
@@ -71,18 +71,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::process::exit(1);
     }
     Ok(())
-}
-
-/// A flag that Ctrl-C sets. The second one ends the process at once.
-pub(super) fn stop_on_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&flag);
-    ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED);
-        }
-        note("stopping after the step under way; press Ctrl-C again to stop at once");
-    })
-    .context("cannot watch for Ctrl-C")?;
-    Ok(flag)
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 
+use super::interrupt::{self, INTERRUPTED};
 use crate::engine::{self, plan::gigabytes};
 use crate::ground::table::columns;
 use crate::model::Fill;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
-use crate::run::runner::INTERRUPTED;
 use crate::selftest::SelfTestError;
 use crate::selftest::arithmetic::Recording;
 use crate::selftest::trial::{Setting, Subject, Trial};
@@ -77,7 +77,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
             grouped(limit as u64)
         ));
     }
-    let stop = super::selftest::stop_on_interrupt()?;
+    let stop = interrupt::flag("step")?;
     let fill = if args.zeros { Fill::Zeros } else { Fill::Random { seed: 9 } };
     let tokens = args.context - args.generate;
     let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };

@@ -16,6 +16,7 @@ mod measure;
 pub mod plan;
 mod sampler;
 mod sampling;
+pub mod thread;
 mod together;
 
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};

@@ -123,7 +123,7 @@ impl Past<'_> {
         ) -> Result<(Tensor, DeltaState)>,
     ) -> Result<Tensor> {
         let mut over = |rows, cache: &mut Cache, observer: &mut dyn Observer| {
-            let site = DeltaSite { layer, offset: cache.len() };
+            let site = DeltaSite { layer, offset: cache.len(), ..DeltaSite::default() };
             let (out, state) = read(rows, &site, &cache.delta(layer)?, observer)?;
             cache.set_delta(layer, state)?;
             Ok(out)

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use super::condition::{Condition, Question};
 use super::error::RunError;
@@ -16,7 +15,7 @@ use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::Case;
-use crate::progress::{Status, Steps, note};
+use crate::progress::{Status, Steps};
 
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -273,26 +272,3 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let segments = segments.collect();
     store.write_shown(&ShownCase { case: case.id.clone(), query_time: case.history.query_time, segments })
 }
-
-/// A flag that Ctrl-C (or a polite kill) sets. The first one lets the current write finish; the second ends the process
-/// at once, which loses nothing but the answer under way.
-pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, RunError> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    if let Some(flag) = FLAG.get() {
-        return Ok(Arc::clone(flag));
-    }
-    let flag = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&flag);
-    ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) {
-            note("stopped; the same command goes on from here");
-            std::process::exit(INTERRUPTED);
-        }
-        note("stopping after the answer under way; press Ctrl-C again to stop at once");
-    })
-    .map_err(|e| RunError::GaveUp(format!("cannot watch for Ctrl-C: {e}")))?;
-    Ok(Arc::clone(FLAG.get_or_init(|| flag)))
-}
-
-/// The exit code of a run that was stopped by Ctrl-C.
-pub const INTERRUPTED: i32 = 130;

@@ -79,7 +79,7 @@ impl Layer {
     fn show(&self, layer: usize, chunk: usize, observer: &mut MassObserver, tokens: Range<usize>) {
         for start in tokens.clone().step_by(chunk) {
             let part = |x: &Tensor| x.narrow(0, start, chunk.min(tokens.end - start)).unwrap();
-            let site = DeltaSite { layer, offset: start };
+            let site = DeltaSite { layer, offset: start, ..DeltaSite::default() };
             if observer.wants_delta(&site) {
                 let (q, k, g, beta) = (part(&self.q), part(&self.k), part(&self.g), part(&self.beta));
                 observer.observe_delta(&site, &q, &k, &g, &beta).unwrap();
@@ -338,7 +338,7 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
     // An observer that begins in the middle of a prompt says so.
     let mut late = after;
     let part = |x: &Tensor| x.narrow(0, 64, 64).unwrap();
-    let site = DeltaSite { layer: 3, offset: 64 };
+    let site = DeltaSite { layer: 3, offset: 64, ..DeltaSite::default() };
     let error = late
         .observe_delta(&site, &part(&layer.q), &part(&layer.k), &part(&layer.g), &part(&layer.beta))
         .unwrap_err();
@@ -348,7 +348,9 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
 #[test]
 fn nothing_is_wanted_after_the_last_row_and_what_is_wanted_ends_there() {
     let observer = MassObserver::new(spans(&[("r", 3..10)]), vec![], 300).unwrap();
-    let wants = |observer: &MassObserver, offset| observer.wants_delta(&DeltaSite { layer: 0, offset });
+    let wants = |observer: &MassObserver, offset| {
+        observer.wants_delta(&DeltaSite { layer: 0, offset, ..DeltaSite::default() })
+    };
     assert!(wants(&observer, 0) && wants(&observer, 9) && !wants(&observer, 10));
     assert!(wants(&observer.keeping(20), 19));
     assert!(!wants(&MassObserver::new(vec![], vec![], 300).unwrap(), 0));

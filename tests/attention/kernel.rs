@@ -1,7 +1,7 @@
 //! The kernels behind the door against the definition.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{MassObserver, Masses, NoObserver, Site, run};
+use palimpsest::attention::{Hole, Holes, MassObserver, Masses, NoObserver, Site, run};
 use palimpsest::prompt::Span;
 use proptest::prelude::*;
 
@@ -204,6 +204,9 @@ fn tensors_and_settings_that_do_not_fit_together_are_refused_with_their_numbers(
     assert!(message.contains("10") && message.contains("11"), "{message}");
     let message = refusal(&q, &k, &v, &|site| site.sinks = sinks_of(vec![0.0; 5]));
     assert!(message.contains("5 sinks") && message.contains('6'), "{message}");
+    let hole = Hole { rows: 6..8, keys: 2..3 };
+    let message = refusal(&q, &k, &v, &|site| site.holes = Holes::new(vec![hole.clone()]));
+    assert!(message.contains("keys 2..3") && message.contains("rows 6..8"), "{message}");
     let message = refusal(&q, &k, &v, &|site| site.window = Some(0));
     assert!(message.contains("window"), "{message}");
     let narrow = k.narrow(2, 0, 4).unwrap().contiguous().unwrap();

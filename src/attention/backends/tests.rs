@@ -48,6 +48,7 @@ fn calls() -> Result<Vec<Call>> {
                         window,
                         softcap,
                         sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
+                        holes: Default::default(),
                     },
                 });
             }
@@ -105,7 +106,16 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
                 let scale = 1.0 / (d as f32).sqrt();
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
-                let site = Site { layer: 0, offset: base, first_key: 0, scale, window, softcap, sinks };
+                let site = Site {
+                    layer: 0,
+                    offset: base,
+                    first_key: 0,
+                    scale,
+                    window,
+                    softcap,
+                    sinks,
+                    holes: Default::default(),
+                };
                 // Each branch has segments of its own, and one has none.
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
@@ -212,8 +222,16 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
         let q = Tensor::ones((10, 2, 8), DType::F32, device)?;
         let k = Tensor::from_vec(keys, (1, 50, 8), device)?;
         let v = Tensor::ones((1, 50, 8), DType::F32, device)?;
-        let site =
-            Site { layer: 0, offset: 40, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
+        let site = Site {
+            layer: 0,
+            offset: 40,
+            first_key: 0,
+            scale: 1.0,
+            window: None,
+            softcap: None,
+            sinks: None,
+            holes: Default::default(),
+        };
         for size in SIZES {
             let out = chunked::attention(&q, &k, &v, &site, size)?;
             assert!(numbers(&out.narrow(0, 9, 1)?)?.all(f64::is_nan), "key {at}, {size:?}");
@@ -224,8 +242,16 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
 
 #[test]
 fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wider_heads_than_it_has() {
-    let plain =
-        Site { layer: 0, offset: 0, first_key: 0, scale: 1.0, window: None, softcap: None, sinks: None };
+    let plain = Site {
+        layer: 0,
+        offset: 0,
+        first_key: 0,
+        scale: 1.0,
+        window: None,
+        softcap: None,
+        sinks: None,
+        holes: Default::default(),
+    };
     let windowed = Site { window: Some(128), ..plain.clone() };
     let capped = Site { softcap: Some(50.0), ..plain.clone() };
     let sinks = Site { sinks: Some(sinks_of(vec![0.0])), ..plain.clone() };

@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::linears::{Linears, Outputs};
 use super::{Linear, Phase, RmsNorm, Rope};
-use crate::attention::{Sinks, Site};
+use crate::attention::{Holes, Sinks, Site};
 use crate::model::past::Past;
 use crate::model::{AttentionSpec, QkNorm};
 
@@ -78,6 +78,7 @@ impl Attention {
             // No architecture of the table caps its scores; the kernels and the observer can.
             softcap: None,
             sinks: self.sinks.clone(),
+            holes: Holes::default(),
         };
         let mut out = past.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 

@@ -21,7 +21,16 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
 }
 
 fn site(window: Option<usize>) -> Site {
-    Site { layer: 0, offset: 0, first_key: 0, scale: 0.3, window, softcap: None, sinks: None }
+    Site {
+        layer: 0,
+        offset: 0,
+        first_key: 0,
+        scale: 0.3,
+        window,
+        softcap: None,
+        sinks: None,
+        holes: Default::default(),
+    }
 }
 
 /// One walk of `rows` rows, two a position, over some of 300 keys.

@@ -4,8 +4,8 @@ use candle_core::Device;
 
 use super::super::delta_rule::tests::{apart, defined, flat, numbers};
 use super::*;
-use crate::attention::NoObserver;
 use crate::attention::delta::norm_factor;
+use crate::attention::{Hole, Holes, NoObserver};
 
 const SPEC: DeltaNetSpec = DeltaNetSpec { key_heads: 2, value_heads: 4, key_dim: 6, value_dim: 5, conv: 4 };
 const HIDDEN: usize = 9;
@@ -140,7 +140,7 @@ fn run(block: &DeltaNet, x: &Tensor, cut: usize, generated: usize) -> Tensor {
         } else {
             (Phase::Decode, 1)
         };
-        let site = DeltaSite { layer: 0, offset: at };
+        let site = DeltaSite { layer: 0, offset: at, ..DeltaSite::default() };
         let (out, next) = advance(block, &site, &x.narrow(0, at, n).unwrap(), &state, phase);
         outputs.push(out);
         state = next;
@@ -158,6 +158,17 @@ fn the_block_equals_its_definition_at_any_cut_read_or_generated() {
         let apart = apart(&found, &expected);
         assert!(apart < 1e-5, "cut {cut}, {generated} generated: {apart:e}");
     }
+}
+
+#[test]
+fn keys_hidden_from_rows_are_refused_by_name() {
+    let block = block(DType::F32);
+    let (projected, _) = block.project(&x(4), Phase::Prefill).unwrap();
+    let holes = Holes::new(vec![Hole { rows: 2..4, keys: 0..1 }]);
+    let site = DeltaSite { layer: 5, offset: 0, holes };
+    let refused = block.read(&site, &projected, &start(DType::F32), Phase::Prefill, &mut NoObserver);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("layer 5: a linear-attention layer") && said.contains("rows 2..4"), "{said}");
 }
 
 #[test]

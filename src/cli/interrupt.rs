@@ -1,0 +1,31 @@
+//! Ctrl-C: the first one asks for an end, the second one makes it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context;
+
+use crate::progress::note;
+
+/// The exit code of a command that was stopped by Ctrl-C.
+pub(super) const INTERRUPTED: i32 = 130;
+
+/// A flag that Ctrl-C (or a polite kill) sets: the `step` under way is finished. The second one ends the process at once, which
+/// loses nothing but that step.
+pub(super) fn flag(step: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        return Ok(Arc::clone(flag));
+    }
+    let flag = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&flag);
+    ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            note("stopped; the same command goes on from here");
+            std::process::exit(INTERRUPTED);
+        }
+        note(format_args!("stopping after the {step} under way; press Ctrl-C again to stop at once"));
+    })
+    .context("cannot watch for Ctrl-C")?;
+    Ok(Arc::clone(FLAG.get_or_init(|| flag)))
+}
