@@ -79,23 +79,20 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
     for until in [Some(37), None] {
         let (told, heard) = mpsc::channel();
         let (mut read, mut said) = (0, 0);
-        model.submit(request.clone(), move |event| {
-            let go_on = match event {
-                Event::Read(tokens) => {
-                    read += tokens;
-                    until.is_none_or(|until| read < until)
-                }
-                Event::Token(_) => {
-                    said += 1;
-                    said < 3
-                }
-                Event::Done(_) => panic!("it was cancelled"),
-                Event::Failed(error) => {
-                    let _ = told.send((read, said, error));
-                    true
-                }
-            };
-            go_on
+        model.submit(request.clone(), move |event| match event {
+            Event::Read(tokens) => {
+                read += tokens;
+                until.is_none_or(|until| read < until)
+            }
+            Event::Token(_) => {
+                said += 1;
+                said < 3
+            }
+            Event::Done(_) => panic!("it was cancelled"),
+            Event::Failed(error) => {
+                let _ = told.send((read, said, error));
+                true
+            }
         });
         let (read, said, error) = heard.recv().unwrap();
         assert!(interrupted(&error), "{error}");
