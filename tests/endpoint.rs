@@ -1,4 +1,6 @@
 //! What must hold for: the endpoint, against a scripted HTTP server on this machine.
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,8 +12,6 @@ use palimpsest::run::plan::Selection;
 use palimpsest::run::runner::run;
 use palimpsest::run::store::RunStore;
 use palimpsest::run::subject::{ChatSubject, Shown};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 use crate::eval::{cases, header};
 
@@ -19,7 +19,6 @@ use crate::eval::{cases, header};
 struct Server {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
-    _runtime: tokio::runtime::Runtime,
 }
 
 enum Scripted {
@@ -45,20 +44,19 @@ fn status(line: &'static str, body: &str) -> Scripted {
 }
 
 fn serve(script: Vec<Scripted>) -> Server {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let requests = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&requests);
-    runtime.spawn(async move {
+    std::thread::spawn(move || {
         let mut open = Vec::new();
         for scripted in script {
-            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let Ok((mut stream, _)) = listener.accept() else { return };
             if matches!(scripted, Scripted::Hangup) {
                 seen.lock().unwrap().push(String::new());
                 continue;
             }
-            let request = read_request(&mut stream).await;
+            let request = read_request(&mut stream);
             seen.lock().unwrap().push(request);
             match scripted {
                 Scripted::Reply(line, headers, body) => {
@@ -66,17 +64,20 @@ fn serve(script: Vec<Scripted>) -> Server {
                     let text = format!(
                         "HTTP/1.1 {line}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
                     );
-                    let _ = stream.write_all(text.as_bytes()).await;
+                    let _ = stream.write_all(text.as_bytes());
                 }
                 _ => open.push(stream),
             }
         }
-        std::future::pending::<()>().await;
+        // Whoever is kept waiting is kept waiting.
+        loop {
+            std::thread::park();
+        }
     });
-    Server { port, requests, _runtime: runtime }
+    Server { port, requests }
 }
 
-async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+fn read_request(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -90,7 +91,7 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
                 return text;
             }
         }
-        match stream.read(&mut chunk).await {
+        match stream.read(&mut chunk) {
             Ok(n) if n > 0 => bytes.extend_from_slice(&chunk[..n]),
             _ => return text,
         }

@@ -1,29 +1,27 @@
 //! A [`ChatModel`] behind an OpenAI-compatible HTTP endpoint: vLLM, SGLang, llama.cpp, a hosted model.
 //!
-//! Owns the address, the key, the retries and the wording of what can go wrong on the wire. Requests use async-openai's
-//! wire types; replies are read with the few fields that are needed, because servers differ in the others. The HTTP
-//! client is used directly rather than async-openai's, which loses the status of an error whose body is not JSON (a
-//! proxy's 429 or 502 page) and has retries of its own. The key comes from the environment and is put into no error,
-//! log or file.
+//! Owns the address, the key, the retries and the wording of what can go wrong on the wire. Requests and replies have the few
+//! fields that are needed, because servers differ in the others. Calls block; nothing here needs an event loop. The key comes
+//! from the environment and is put into no error, log or file.
 
 use std::time::Duration;
 
-use async_openai::types::chat::{
-    ChatCompletionRequestAssistantMessage, ChatCompletionRequestMessage, ChatCompletionRequestSystemMessage,
-    ChatCompletionRequestUserMessage, CreateChatCompletionRequest,
-};
-use backon::{ExponentialBuilder, Retryable};
-use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
-use serde::Deserialize;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use serde::{Deserialize, Serialize};
+use ureq::Agent;
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use ureq::http::{HeaderValue, Uri};
 
-use super::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
+use super::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 /// How much of a server's own words an error repeats, in characters.
 const QUOTED: usize = 300;
+
+/// Most bytes of a reply: far more than any answer has.
+const LONGEST_REPLY: u64 = 64 << 20;
 
 /// How patient an [`Endpoint`] is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,15 +47,15 @@ impl Default for Patience {
     }
 }
 
-/// A model behind an endpoint. It brings its own event loop, so it is not for use within another one.
+/// A model behind an endpoint.
 pub struct Endpoint {
-    base: Url,
-    url: Url,
+    /// Without the model and a slash at the end.
+    base: String,
+    url: String,
     model: String,
     key: Option<Key>,
     patience: Patience,
-    client: reqwest::Client,
-    runtime: tokio::runtime::Runtime,
+    agent: Agent,
     /// Newer hosted models refuse `max_tokens` and name its successor; older servers know only `max_tokens`.
     completion_limit: CompletionLimit,
 }
@@ -76,7 +74,7 @@ enum CompletionLimit {
 /// What went wrong with one attempt.
 enum Failure {
     /// Connecting, sending or receiving.
-    Transport(reqwest::Error),
+    Transport(ureq::Error),
     /// The server answered with an error.
     Status { status: u16, body: String, retry_after: Option<Duration> },
     /// The server answered 200 with something that is no chat completion.
@@ -87,11 +85,26 @@ impl Failure {
     /// Whether the same request may well succeed later.
     fn is_passing(&self) -> bool {
         match self {
-            Failure::Transport(error) => !error.is_builder(),
+            Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
             Failure::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
             Failure::Unreadable { .. } => false,
         }
     }
+}
+
+/// What is sent. `max_tokens` is deprecated, and the only name that every server knows.
+#[derive(Serialize)]
+struct Request<'a> {
+    model: &'a str,
+    messages: &'a [Message],
+    temperature: f32,
+    top_p: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -135,74 +148,65 @@ impl Endpoint {
     }
 
     fn with_key(address: &str, key: Option<Key>, patience: Patience) -> Result<Self, ChatError> {
-        let (base, model) = parse_address(address)?;
-        let mut url = base.clone();
-        url.set_path(&format!("{}/chat/completions", base.path().trim_end_matches('/')));
-        let mut client = reqwest::Client::builder()
-            .timeout(patience.timeout)
-            .connect_timeout(patience.timeout.min(Duration::from_secs(30)))
+        let Address { base, host, model } = Address::parse(address)?;
+        let url = format!("{base}/chat/completions");
+        let mut config = Agent::config_builder()
+            .timeout_global(Some(patience.timeout))
+            .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
+            // An error's body says what is wrong.
+            .http_status_as_error(false)
             // A redirected POST would arrive as a GET, and perhaps with the key at a stranger's.
-            .redirect(reqwest::redirect::Policy::none());
-        if matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
-            client = client.no_proxy();
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        if matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]") {
+            config = config.proxy(None);
         }
-        let client = client.build().map_err(|e| ChatError(format!("no HTTP client: {e}")))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| ChatError(format!("no event loop for HTTP: {e}")))?;
         let completion_limit = CompletionLimit::MaxTokens;
-        Ok(Endpoint { base, url, model, key, patience, client, runtime, completion_limit })
+        Ok(Endpoint { base, url, model, key, patience, agent: config.build().new_agent(), completion_limit })
     }
 
     /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
     /// response will do, and so will a slow one; what it says comes out with the first request.
     pub fn check_reachable(&self) -> Result<(), ChatError> {
-        let mut request = self.client.get(self.base.clone()).timeout(Duration::from_secs(10));
+        let mut request = self.agent.get(&self.base);
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.header.clone());
         }
-        // Sent within the runtime: the timeout needs its clock.
-        match self.runtime.block_on(async { request.send().await }) {
-            Err(error) if error.is_connect() && !error.is_timeout() => {
-                Err(ChatError(self.explain(&Failure::Transport(error))))
-            }
+        match request.config().timeout_global(Some(Duration::from_secs(10))).build().call() {
+            Err(error) if is_connect(&error) => Err(ChatError(self.explain(&Failure::Transport(error)))),
             _ => Ok(()),
         }
     }
 
-    fn request(&self, messages: &[Message], sampling: &Sampling) -> CreateChatCompletionRequest {
-        let limit = u32::try_from(sampling.max_new_tokens).unwrap_or(u32::MAX);
+    fn request<'a>(&'a self, messages: &'a [Message], sampling: &Sampling) -> Request<'a> {
+        let limit = sampling.max_new_tokens;
         let (max_tokens, max_completion_tokens) = match self.completion_limit {
             CompletionLimit::MaxTokens => (Some(limit), None),
             CompletionLimit::MaxCompletionTokens => (None, Some(limit)),
         };
-        // `max_tokens` is marked as deprecated, and the only name that every server knows.
-        #[allow(deprecated)]
-        CreateChatCompletionRequest {
-            model: self.model.clone(),
-            messages: messages.iter().map(wire_message).collect(),
-            temperature: Some(sampling.temperature as f32),
-            top_p: Some(sampling.top_p as f32),
+        Request {
+            model: &self.model,
+            messages,
+            temperature: sampling.temperature as f32,
+            top_p: sampling.top_p as f32,
             seed: i64::try_from(sampling.seed).ok(),
             max_tokens,
             max_completion_tokens,
-            ..Default::default()
         }
     }
 
-    async fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
-        let mut request =
-            self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
+    fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
+        let mut request = self.agent.post(&self.url).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.header.clone());
         }
-        let response = request.send().await.map_err(Failure::Transport)?;
+        let mut response = request.send(body).map_err(Failure::Transport)?;
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let retry_after = header(RETRY_AFTER).and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
         let location = header(LOCATION);
-        let bytes = response.bytes().await.map_err(Failure::Transport)?;
+        let reader = response.body_mut().with_config().limit(LONGEST_REPLY);
+        let bytes = reader.read_to_vec().map_err(Failure::Transport)?;
         let text = String::from_utf8_lossy(&bytes);
         if !status.is_success() {
             let body = location.map_or_else(|| text.into_owned(), |to| format!("redirected to {to}"));
@@ -238,38 +242,37 @@ impl Endpoint {
             Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
         })?;
         let longest = self.patience.longest_delay;
-        let backoff = ExponentialBuilder::default()
+        let mut delays = ExponentialBuilder::default()
             .with_min_delay(self.patience.first_delay)
             .with_max_delay(longest)
             .with_max_times(self.patience.retries)
-            .with_jitter();
-        self.runtime.block_on(async {
-            (|| self.attempt(&body))
-                .retry(backoff)
-                .when(Failure::is_passing)
-                .adjust(|failure, delay| {
-                    let asked = match failure {
-                        Failure::Status { retry_after, .. } => *retry_after,
-                        _ => None,
-                    };
-                    // None means that the attempts are used up, which no header changes.
-                    delay.map(|delay| asked.unwrap_or(delay).min(longest))
-                })
-                .notify(|failure, delay| {
-                    tracing::warn!("{}; trying again in {:.1} s", self.explain(failure), delay.as_secs_f64());
-                })
-                .await
-        })
+            .with_jitter()
+            .build();
+        loop {
+            let failure = match self.attempt(&body) {
+                Err(failure) if failure.is_passing() => failure,
+                done => return done,
+            };
+            // No header makes more attempts than there are.
+            let Some(delay) = delays.next() else { return Err(failure) };
+            let asked = match &failure {
+                Failure::Status { retry_after, .. } => *retry_after,
+                _ => None,
+            };
+            let delay = asked.unwrap_or(delay).min(longest);
+            tracing::warn!("{}; trying again in {:.1} s", self.explain(&failure), delay.as_secs_f64());
+            std::thread::sleep(delay);
+        }
     }
 
     /// One line: the address, what happened, what to do.
     fn explain(&self, failure: &Failure) -> String {
         let (what, remedy) = match failure {
-            Failure::Transport(error) if error.is_timeout() => (
+            Failure::Transport(ureq::Error::Timeout(_)) => (
                 format!("no reply within {:.0} s", self.patience.timeout.as_secs_f64()),
                 "is the server overloaded, or the context too long for it?",
             ),
-            Failure::Transport(error) if error.is_connect() => (
+            Failure::Transport(error) if is_connect(error) => (
                 format!("no connection ({})", innermost(error)),
                 "is the server running, and the host and port right?",
             ),
@@ -317,7 +320,7 @@ impl Endpoint {
 
 impl ChatModel for Endpoint {
     fn name(&self) -> String {
-        format!("{}#{}", self.base.as_str().trim_end_matches('/'), self.model)
+        format!("{}#{}", self.base, self.model)
     }
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
@@ -336,10 +339,7 @@ impl ChatModel for Endpoint {
 impl std::fmt::Debug for Endpoint {
     /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("url", &self.url.as_str())
-            .field("model", &self.model)
-            .finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("url", &self.url).field("model", &self.model).finish_non_exhaustive()
     }
 }
 
@@ -355,41 +355,70 @@ impl Key {
     }
 }
 
-/// Splits `http://host[:port]/v1#model` into the base address and the model.
-fn parse_address(address: &str) -> Result<(Url, String), ChatError> {
-    const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
-    // The address is not repeated where it may hold a password.
-    let mut url = Url::parse(address)
-        .map_err(|e| ChatError(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        let keys = KEY_VARIABLES.join(" or ");
-        return Err(ChatError(format!(
-            "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
-        )));
-    }
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
-    }
-    let model = url.fragment().unwrap_or_default().to_owned();
-    if model.is_empty() {
-        return Err(ChatError(format!("endpoint `{address}` names no model; {FORM}")));
-    }
-    url.set_fragment(None);
-    Ok((url, model))
+/// `http://host[:port]/v1#model`, taken apart.
+struct Address {
+    /// Without the model and a slash at the end.
+    base: String,
+    host: String,
+    model: String,
 }
 
-fn wire_message(message: &Message) -> ChatCompletionRequestMessage {
-    let text = message.content.clone();
-    match message.role {
-        MessageRole::System => ChatCompletionRequestSystemMessage::from(text).into(),
-        MessageRole::User => ChatCompletionRequestUserMessage::from(text).into(),
-        MessageRole::Assistant => ChatCompletionRequestAssistantMessage::from(text).into(),
+impl Address {
+    fn parse(address: &str) -> Result<Self, ChatError> {
+        const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
+        let (base, model) = address.split_once('#').unwrap_or((address, ""));
+        let lower = base.to_lowercase();
+        // The address is not repeated where it may hold a password.
+        if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
+            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+        }
+        let uri: Uri = base
+            .parse()
+            .map_err(|e| ChatError(format!("the endpoint's address does not parse ({e}); {FORM}")))?;
+        let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        if authority.contains('@') || uri.query().is_some() {
+            let keys = KEY_VARIABLES.join(" or ");
+            return Err(ChatError(format!(
+                "the endpoint's address holds a user, a password or a query; put the key into {keys} and {FORM}"
+            )));
+        }
+        let host = uri.host().unwrap_or_default().to_lowercase();
+        let Some(scheme @ ("http" | "https")) = uri.scheme_str().filter(|_| !host.is_empty()) else {
+            return Err(ChatError(format!("endpoint `{address}` is no http or https address; {FORM}")));
+        };
+        if model.is_empty() {
+            return Err(ChatError(format!("endpoint `{address}` names no model; {FORM}")));
+        }
+        let usual = if scheme == "http" { 80 } else { 443 };
+        let port = uri.port_u16().filter(|port| *port != usual);
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let path = uri.path().trim_end_matches('/');
+        Ok(Address { base: format!("{scheme}://{host}{port}{path}"), host, model: model.to_owned() })
     }
 }
 
-/// The last error of the chain: `Connection refused`, not `error sending request for url`.
-fn innermost(error: &reqwest::Error) -> String {
-    let mut inner: &dyn std::error::Error = error;
+/// Whether nobody could be reached at all.
+fn is_connect(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Tls(_) => true,
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::AddrNotAvailable
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+        ),
+        _ => false,
+    }
+}
+
+/// The last error of the chain: `Connection refused`, not `io: Connection refused`.
+fn innermost(error: &ureq::Error) -> String {
+    let mut inner: &dyn std::error::Error = match error {
+        ureq::Error::Io(error) => error,
+        error => error,
+    };
     while let Some(source) = inner.source() {
         inner = source;
     }
