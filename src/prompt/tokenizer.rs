@@ -63,12 +63,14 @@ impl Tokenizer {
     /// Token ids of `text`, without added special tokens. Text that looks like a special token becomes that token, as it
     /// does in a model's usual chat stack.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+        check_runs(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// Token ids of `text` with the bytes each covers.
     pub fn encode_with_offsets(&self, text: &str) -> Result<Encoded, PromptError> {
+        check_runs(text)?;
         let encoding = self.inner.encode(text, false).map_err(|error| encode_error(&*error))?;
         let mut reached = 0;
         // A normaliser that moves or inserts characters can report a start that steps back; a token never begins
@@ -82,6 +84,7 @@ impl Tokenizer {
 
     /// Number of tokens of `text`.
     pub fn count(&self, text: &str) -> Result<usize, PromptError> {
+        check_runs(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoding.len())
     }
@@ -110,6 +113,31 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
+}
+
+/// Characters of one kind in a row that a text may hold. The regular expressions of pre-tokenisers go back at most a million times
+/// within a match, and where they give up the rest of the text is silently left in one piece.
+const LONGEST_RUN: usize = 500_000;
+
+/// Refuses a text that would be cut into other tokens than the model was trained with.
+fn check_runs(text: &str) -> Result<(), PromptError> {
+    if text.len() <= LONGEST_RUN {
+        return Ok(());
+    }
+    let kind = |c: char| (c.is_whitespace(), c.is_alphabetic(), c.is_numeric());
+    let (mut last, mut run) = (None, 0);
+    for c in text.chars() {
+        run = if last == Some(kind(c)) { run + 1 } else { 1 };
+        last = Some(kind(c));
+        if run > LONGEST_RUN {
+            let reason = format!(
+                "the text holds more than {LONGEST_RUN} letters, digits, spaces or signs in a row, which cannot be cut into \
+                 tokens reliably; is it text? Break it up or leave it out"
+            );
+            return Err(PromptError::Tokenizer { name: "in use".to_owned(), reason });
+        }
+    }
+    Ok(())
 }
 
 fn encode_error(error: &dyn std::error::Error) -> PromptError {

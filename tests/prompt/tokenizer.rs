@@ -23,6 +23,28 @@ fn byte_level_tokens_decode_to_the_text_for_every_known_pre_tokenizer() {
     }
 }
 
+/// The expressions of pre-tokenisers go back character by character over such runs.
+#[test]
+fn many_characters_of_one_kind_are_cut_as_a_few_are_and_too_many_are_refused() {
+    let tail = "\n\nIt's 12,345 o'clock, isn't it?";
+    for pre in KNOWN_PRE_TOKENIZERS {
+        let tokenizer = tokenizer(pre);
+        for unit in [" ", "\n", "A", "a", "\u{4e2d}", "7", "!"] {
+            let ends = |count: usize| {
+                let ids = tokenizer.encode(&(unit.repeat(count) + tail)).unwrap();
+                let last = tokenizer.encode(tail).unwrap().len() / 2;
+                (ids[ids.len() - last..].to_vec(), tokenizer.decode(&ids, false).unwrap().len())
+            };
+            let ((few, _), (many, length)) = (ends(12), ends(120_000));
+            assert_eq!(few, many, "{pre}: {unit:?}");
+            assert_eq!(length, 120_000 * unit.len() + tail.len(), "{pre}: {unit:?}");
+        }
+        let error = tokenizer.count(&" ".repeat(500_001)).unwrap_err().to_string();
+        assert!(error.contains("500000") && error.contains("in a row"), "{error}");
+        assert!(tokenizer.count(&" ab".repeat(200_000)).is_ok());
+    }
+}
+
 #[test]
 fn pre_tokenizers_differ_where_they_must() {
     // The vocabulary merges 1 and 2: a digit-by-digit pre-tokeniser must not let it.
