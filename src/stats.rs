@@ -32,7 +32,7 @@ const PHASES: [&str; 2] = ["prefill", "decode"];
 const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
 const OTHER: usize = WITHIN.len() - 1;
 
-/// Begins reading `tokens` of a prompt; ends where the guard is dropped, as do all below.
+/// Begins a prefill of `tokens` tokens; ends where the guard is dropped, as do all below.
 pub(crate) fn prefill(tokens: usize) -> EnteredSpan {
     trace_span!(target: TARGET, "prefill", tokens).entered()
 }

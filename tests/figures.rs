@@ -4,7 +4,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use palimpsest::figures::{self, Figure, Origin, report};
-use palimpsest::lens::{Correctness, Lens, Options, RunFolder};
+use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options};
 use resvg::usvg::roxmltree::Document;
 
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
@@ -13,7 +13,7 @@ mod committed;
 
 struct Made {
     dir: tempfile::TempDir,
-    run: RunFolder,
+    run: AnalysedRun,
     lens: Lens,
     figures: Vec<Figure>,
 }
@@ -21,7 +21,7 @@ struct Made {
 fn make(plan: &Plan) -> Made {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     Made { dir, run, lens, figures }
@@ -104,7 +104,7 @@ fn long_and_hostile_names_fit_and_stay_valid() {
     let dir = tempfile::tempdir().unwrap();
     let model = "/models/a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name<&\u{1}>\"'";
     synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         assert_within(&figure);
@@ -263,7 +263,7 @@ fn a_judge_that_cannot_judge_gives_no_percentages_and_splits_no_figure() {
     let path = dir.path().join("verdicts.jsonl");
     let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic::JUDGE, "local:smollm2-135m");
     std::fs::write(&path, rows).unwrap();
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let lens = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!(lens.judge, None);
     assert!(lens.groups().iter().all(|group| group.correctness == Correctness::All));

@@ -8,7 +8,7 @@ use palimpsest::attention::{AttentionStore, Uniform};
 use palimpsest::benchmarks::Curve;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::lens::{
-    Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, RunFolder, Scale, Statistic,
+    AnalysedRun, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, Scale, Statistic,
     table,
 };
 use palimpsest::prompt::Span;
@@ -22,7 +22,7 @@ const QUERY_TO_NEW: Curve = Curve::new("query", "new");
 fn lens_of(plan: &Plan) -> (tempfile::TempDir, Lens) {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    let lens = Lens::of(&RunFolder::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &Options::default()).unwrap();
     (dir, lens)
 }
 
@@ -237,7 +237,7 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
         changed.mass[[1, head, QUERY_ROW, key]] = 0.0;
     }
     changed.save(&path).unwrap();
-    let lens = Lens::of(&RunFolder::open(dir.path()).unwrap(), &Options::default()).unwrap();
+    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &Options::default()).unwrap();
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
     let ratios = lens.series(&group, Statistic::MeanOfRatios, Scale::Mass);
     assert_eq!((ratios.points[1].n, ratios.points[1].undefined), (plan.cases - 1, 1));
@@ -255,7 +255,7 @@ fn bands_are_the_percentiles_of_resampled_means_and_the_seed_fixes_them() {
     let series = lens.series(&group, statistic, Scale::Mass);
     assert_eq!(series, lens.series(&group, statistic, Scale::Mass));
     let other = Options { seed: 1, ..Options::default() };
-    let other = Lens::of(&RunFolder::open(dir.path()).unwrap(), &other).unwrap();
+    let other = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &other).unwrap();
     assert_ne!(series.points, other.series(&group, statistic, Scale::Mass).points);
     // the spread of a mean of n: the band is about twice 1.96 standard errors wide
     let values: Vec<f64> = lens
@@ -292,7 +292,7 @@ fn the_last_judge_splits_unless_another_is_named() {
         );
     }
     std::fs::write(&path, rows).unwrap();
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
     let last = Lens::of(&run, &Options::default()).unwrap();
     assert_eq!((last.judge.as_deref(), last.cases(&wrong)), (Some("second"), plan.cases - 1));
@@ -474,7 +474,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
 fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::hybrid());
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let path = dir.path().join("attention/case-003-SR.safetensors");
     let good = AttentionStore::load(&path).unwrap();
     let refusal = |change: &dyn Fn(&mut AttentionStore)| {
@@ -499,9 +499,9 @@ fn stores_whose_linear_layers_are_damaged_or_differ_are_refused_by_name() {
 #[test]
 fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let error = RunFolder::open(dir.path()).unwrap_err().to_string();
+    let error = AnalysedRun::open(dir.path()).unwrap_err().to_string();
     assert!(error.contains("no run folder") && error.contains("run.json"), "{error}");
-    let error = RunFolder::open(&dir.path().join("absent")).unwrap_err().to_string();
+    let error = AnalysedRun::open(&dir.path().join("absent")).unwrap_err().to_string();
     assert!(error.contains("no run folder"), "{error}");
 
     synthetic::write(dir.path(), &Plan::small());
@@ -509,7 +509,7 @@ fn a_folder_that_is_no_run_and_a_broken_store_are_refused_by_name() {
     let mut store = AttentionStore::load(&path).unwrap();
     store.mass[[0, 0, 0, 0]] = f32::NAN;
     store.save(&path).unwrap();
-    let run = RunFolder::open(dir.path()).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
     let error = Lens::of(&run, &Options::default()).unwrap_err().to_string();
     assert!(error.contains("case-003-SR") && error.contains("NaN"), "{error}");
     std::fs::remove_file(&path).unwrap();

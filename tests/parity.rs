@@ -1,13 +1,13 @@
 //! What must hold for: parity.
 
 mod bad_models;
+mod batch;
 mod checkpoint;
 mod each;
 mod gguf;
 pub mod reference;
 pub mod subject;
 mod thread;
-mod together;
 mod trace;
 
 use std::path::{Path, PathBuf};

@@ -12,11 +12,12 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::benchmarks::{Benchmark, VerdictKind, row_roles};
-use palimpsest::chat::{ContextLength, LocalModel, LocalOptions, Message, MessageRole, Parts, Sampling};
+use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::{Case, Probe};
+use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Parts};
 use palimpsest::judge::{Exchange, Said, judge_by_scoring, judge_prompt};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
-use palimpsest::run::fit::fit;
+use palimpsest::run::context_budget::cut_to_budget;
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
@@ -160,7 +161,7 @@ fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
     let mut truncated = 0;
     for case in &sample() {
         for budget in [2200, 3000] {
-            let fitted = fit(&builder, model.tokenizer(), case, budget, 0).unwrap();
+            let fitted = cut_to_budget(&builder, model.tokenizer(), case, budget, 0).unwrap();
             let protected = |index: usize| case.evidence.iter().any(|e| e.place.segment.abs_diff(index) <= 1);
             assert!(!fitted.dropped.iter().any(|&index| protected(index)), "{}", case.id);
             truncated += usize::from(!fitted.dropped.is_empty());

@@ -12,7 +12,7 @@ use candle_core::{Device, Result, Tensor};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use palimpsest::attention::{self, MassObserver, NoObserver, Observer, Site};
 use palimpsest::model::weights::BlockType;
-use palimpsest::model::{Linear, PackedWeight, Phase};
+use palimpsest::model::{PackedWeight, Phase, Projection};
 use palimpsest::prompt::Span;
 
 use flops::Flops;
@@ -71,7 +71,7 @@ fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
 }
 
 /// A linear map as the decoder holds it, of Q4_1 weights: prefill multiplies their values, decoding reads them packed.
-struct LinearMap(Linear);
+struct LinearMap(Projection);
 
 impl LinearMap {
     fn new(inputs: usize, outputs: usize) -> Result<Self> {
@@ -84,7 +84,7 @@ impl LinearMap {
         let bytes: Vec<u8> = (0..inputs * outputs / dtype.columns()).flat_map(block).collect();
         let packed = PackedWeight::from_blocks(dtype, &bytes, outputs, inputs)
             .ok_or_else(|| candle_core::Error::msg(format!("{inputs} columns are no whole blocks")))?;
-        Ok(LinearMap(Linear::quantised(packed, None, true)?))
+        Ok(LinearMap(Projection::quantised(packed, None, true)?))
     }
 
     /// (l, in) -> (l, out)

@@ -11,7 +11,7 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 
 mod block;
-mod chunked;
+mod blocks;
 mod cpu;
 mod gather;
 #[cfg(test)]
@@ -158,13 +158,13 @@ fn parts(
     for start in (0..rows).step_by(ROWS) {
         let r = ROWS.min(rows - start);
         let q = q.narrow(1, start, r)?.contiguous()?;
-        let walk = if transfer::cpu_kernels(q.device()) { walk_on_cpu } else { chunked::walk };
+        let walk = if transfer::cpu_kernels(q.device()) { walk_on_cpu } else { blocks::walk };
         parts.push(walk(&q, first_row + start, history, bounds, value_heads, by_row)?);
     }
     Ok(parts)
 }
 
-/// [`chunked::walk`] on f32 slices.
+/// [`blocks::walk`] on f32 slices.
 fn walk_on_cpu(
     q: &Tensor,
     first_row: usize,

@@ -25,9 +25,10 @@ pub use observer::{DeltaSite, NoObserver, Observer};
 pub use share::{Uniform, uniform_share};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 
-/// Where the keys of few queries are cut into parts that are summed by themselves and then joined: at the multiples of this
-/// many, counted from the first key. What is copied out of a sequence at such a border is summed as in the sequence.
-pub const KEY_PART: usize = 256;
+/// Keys of a split-K block in decoding: the keys of few queries are cut into blocks at multiples of this many, counted from the
+/// first key, each block is summed by itself, and the blocks are joined. What is copied out of a sequence at such a border is
+/// summed as in the sequence.
+pub const SPLIT_K: usize = 256;
 
 /// Everything about one call to attention, other than its tensors.
 #[derive(Debug, Clone)]
@@ -185,7 +186,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
 /// `q`: (branches, heads, head_dim), rotated; `k`, `v`: (kv_heads, base, head_dim), what all see, from position
 /// `site.first_key` on, where `base` may be 0; `tails`: each branch's own keys and values, both (kv_heads, tail, head_dim),
 /// from position `site.offset` on, which is `site.first_key + base`, the last of them the new token's. So the query of a
-/// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`KEY_PART`]: then branches get the same
+/// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`SPLIT_K`]: then branches get the same
 /// bits as sequences of their own. Returns (branches, heads, head_dim) in `q`'s dtype. `observers` are none, or one a branch,
 /// which are only asked for [`Observer::segments`]. Tensors and settings that do not fit together are an error.
 pub fn run_branches(

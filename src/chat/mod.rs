@@ -4,13 +4,7 @@
 
 pub mod endpoint;
 
-mod error;
 mod local;
-mod text_side;
-
-pub use error::LocalError;
-pub use local::{ContextLength, LocalModel, LocalOptions, Parts, resolve_to_run};
-pub use text_side::TextSide;
 
 pub use crate::engine::{Sampling, StopReason};
 pub use crate::prompt::{Message, MessageRole};

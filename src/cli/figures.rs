@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::lens::Analysis;
 use crate::figures::{self, Origin};
-use crate::lens::{Lens, RunFolder};
+use crate::lens::{AnalysedRun, Lens};
 
 /// The figures of a run, as SVG and PNG.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
+    let folder = AnalysedRun::open_condition(&args.dir, &args.analysis.condition)?;
     let lens = Lens::of(&folder, &args.analysis.options())?;
     let figures = figures::draw_all(&lens, &Origin::of(&folder, lens.judge.as_deref()))?;
     let out = args.out.unwrap_or_else(|| args.dir.join("figures"));

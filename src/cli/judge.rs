@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{ContextLength, LocalModel, LocalOptions, Sampling};
 use crate::engine;
+use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{Judge, run as judge_run};
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;

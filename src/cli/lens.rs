@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use crate::lens::{Curve, Group, LayerKind, Lens, Options, Part, RunFolder, Scale, Series, Statistic, table};
+use crate::lens::{
+    AnalysedRun, Curve, Group, LayerKind, Lens, Options, Part, Scale, Series, Statistic, table,
+};
 
 /// Curves and ratios of a run, as CSV.
 #[derive(Debug, clap::Args)]
@@ -51,7 +53,7 @@ impl Analysis {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
+    let folder = AnalysedRun::open_condition(&args.dir, &args.analysis.condition)?;
     let lens = Lens::of(&folder, &args.analysis.options())?;
     let written = table::write(&lens, &args.dir.join("lens"))?;
     let mut text = summary(&lens);

@@ -29,9 +29,9 @@ mod import;
 mod interrupt;
 mod judge;
 mod lens;
+mod memory_plan;
 mod merge;
 mod model;
-mod plan;
 mod quickstart;
 mod report;
 mod run;
@@ -171,7 +171,7 @@ pub enum Weights {
     /// `dense` where memory allows, else `quantised`
     #[default]
     Auto,
-    /// The quantised bits and their values in f32: the fastest
+    /// The quantised weights and the dequantised ones in f32: the fastest
     Dense,
     /// The quantised bits alone: the least memory
     Quantised,
@@ -225,7 +225,7 @@ fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyho
 
 /// The model files behind a name or path.
 fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
-    Ok(crate::chat::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
+    Ok(crate::engine::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
 }
 
 /// The cases of a data set, one in memory at a time, with what helps where one is not sound.

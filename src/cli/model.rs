@@ -44,7 +44,7 @@ enum Command {
         #[arg(default_value = DEFAULT_MODEL)]
         model: String,
     },
-    Plan(super::plan::Args),
+    Plan(super::memory_plan::Args),
     #[command(name = "try")]
     Trial(super::trial::Args),
 }
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let described = info::describe(&files)?;
             info_text(&files, &described)
         }
-        Command::Plan(args) => super::plan::text(&args)?,
+        Command::Plan(args) => super::memory_plan::text(&args)?,
         Command::Trial(args) => super::trial::text(&args)?,
     };
     super::write_out(text.as_bytes())

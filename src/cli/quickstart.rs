@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{figures, judge, lens, report, run};
-use crate::chat::resolve_to_run;
+use crate::engine::resolve_to_run;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::lens::Analysis;
 use crate::figures::{self, Origin, report};
-use crate::lens::{Lens, LensError, RunFolder};
+use crate::lens::{AnalysedRun, Lens, LensError};
 
 /// The one-page report of a run.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = RunFolder::open_condition(&args.dir, &args.analysis.condition)?;
+    let folder = AnalysedRun::open_condition(&args.dir, &args.analysis.condition)?;
     let options = args.analysis.options();
     let verdicts = folder.verdicts(options.judge.as_deref())?;
     // a run without attention still has answers and verdicts to report

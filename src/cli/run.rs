@@ -10,10 +10,11 @@ use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{SampleSpec, row_roles};
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::chat::{ChatModel, ContextLength, LocalModel, LocalOptions, Sampling};
+use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
 use crate::engine;
-use crate::engine::plan::Branches;
+use crate::engine::memory_plan::Branches;
+use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
@@ -68,7 +69,7 @@ pub struct Args {
     #[arg(long, default_value_t = DEFAULT_TOGETHER, value_name = "N", value_parser = super::positive)]
     together: usize,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
-    /// linear maps, attention, its observer and all else of the model when reading (prefill) and generating (decode),
+    /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
@@ -173,7 +174,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 pub struct Job {
     /// A benchmark file, or `sample`.
     pub data: PathBuf,
-    /// Who answers.
+    /// The model under test.
     pub model: String,
     /// The run folder.
     pub out: PathBuf,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::attention::{EachMasses, Masses, Values, write_tensors};
 use crate::chat::Sampling;
-use crate::engine::plan::{self, Branches, Wish};
+use crate::engine::memory_plan::{self, Branches, MemoryRequest};
 use crate::engine::{self, DeviceName, Engine, Measurement, Rows};
 use crate::model::OpenModel;
 use crate::prompt::Span;
@@ -116,7 +116,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
     let names = devices.iter().map(DeviceName::of).collect();
-    let wish = Wish {
+    let request = MemoryRequest {
         context: room,
         chunk: args.chunk,
         logits: file.logits,
@@ -125,7 +125,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         branches: Branches::default(),
         kept: args.weights.into(),
     };
-    let placed = plan::place(&args.model, &model.outline(), &wish, &devices)?;
+    let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
     let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
     let mut cache = engine.decoder().cache(room)?;
     drop(loading);

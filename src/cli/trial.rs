@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::interrupt::{self, INTERRUPTED};
-use crate::engine::{self, plan::gigabytes};
+use crate::engine::{self, memory_plan::gigabytes};
 use crate::ground::table::columns;
 use crate::model::Fill;
 use crate::model::manifest::DEFAULT_MODEL;
@@ -62,14 +62,14 @@ pub struct Args {
 pub fn text(args: &Args) -> anyhow::Result<String> {
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
-    let (name, outline, _) = super::plan::outline(&args.model)?;
+    let (name, description, _) = super::memory_plan::description(&args.model)?;
     anyhow::ensure!(
         args.generate < args.context,
         "--generate {} leaves no token of --context {} for the prompt; give a longer context",
         args.generate,
         args.context
     );
-    let limit = outline.spec.max_positions;
+    let limit = description.spec.max_positions;
     if args.context > limit {
         note(format_args!(
             "note: {} tokens are more than the {} that {name} was made for",
@@ -83,7 +83,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
-        let mut subject = Subject::load(&name, outline.spec.clone(), setting)?;
+        let mut subject = Subject::load(&name, description.spec.clone(), setting)?;
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
         subject.warm_up(args.chunk.min(64), &going)?;

@@ -3,7 +3,7 @@
 //! Called by `trace`, by the runner's local subject and by the local chat model, which wants no rows. [`Measurement::read`]
 //! reads a prompt, [`Measurement::answer`] continues it, [`Measurement::finish`] gives the masses. Prompts that share their
 //! beginning share its measurement ([`Measurement::shared`], [`Measurement::after`]), and their answers may be generated together
-//! ([`Engine::decode_together`] takes the measurements as observers). Answers are the same, to the last bit on the CPU,
+//! ([`Engine::decode_batch`] takes the measurements as observers). Answers are the same, to the last bit on the CPU,
 //! whatever rows are asked for.
 //!
 //! Rows are spans of the prompt; its last position, `last`, which decides the first word; each token that is generated, `each`;

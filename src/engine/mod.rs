@@ -10,20 +10,26 @@ use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
 use crate::transfer;
 
+mod batch;
 mod cuda;
 mod device;
+mod local;
+mod local_error;
 mod measure;
-pub mod plan;
+pub mod memory_plan;
 mod sampler;
 mod sampling;
+mod text_side;
 pub mod thread;
-mod together;
 
+pub use batch::{BatchSequence, OnToken};
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
+pub use local::{ContextLength, LocalModel, LocalOptions, Parts, resolve_to_run};
+pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, last};
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
-pub use together::{Begun, OnToken};
+pub use text_side::TextSide;
 
 /// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use candle_core::{Device, Tensor};
+use ndarray::Array2;
 
 use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Measurement, Rows, StopReason};
 use crate::attention::{Masses, SpanError};
 use crate::model::Cache;
 use crate::prompt::Span;
+use crate::transfer;
 
 /// A prompt to be read, measured and continued.
 #[derive(Debug, Clone)]
@@ -50,8 +51,8 @@ pub enum Event {
 /// What was asked for.
 #[derive(Debug)]
 pub struct Measured {
-    /// f32 (keep, vocab), on the host.
-    pub logits: Tensor,
+    /// f32 (keep, vocab).
+    pub logits: Array2<f32>,
     /// The answer.
     pub generated: Generated,
     /// What the rows pay.
@@ -230,6 +231,8 @@ impl Owner {
             }
         };
         let masses = measurement.finish(generated.tokens.len())?;
-        Ok(Measured { logits: logits.to_device(&Device::Cpu)?, generated, masses })
+        let shape = logits.dims2()?;
+        let logits = Array2::from_shape_vec(shape, transfer::fetch(&logits)?);
+        Ok(Measured { logits: logits.map_err(candle_core::Error::wrap)?, generated, masses })
     }
 }

@@ -1,6 +1,6 @@
 //! Tables become pictures and the one-page report.
 //!
-//! Owns the look of every figure: [`sheet`] draws panels of curves, [`strip`] heat maps, [`raster`] turns the very same
+//! Owns the look of every figure: [`sheet`] draws panels of curves, [`heat_map`] heat maps, [`raster`] turns the very same
 //! SVG into PNG, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
 //! a figure shows comes from [`crate::lens`] and lies beside it as CSV.
 //!
@@ -8,14 +8,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{Correctness, Group, LayerKind, Lens, RunFolder, Scale};
+use crate::lens::{AnalysedRun, Correctness, Group, LayerKind, Lens, Scale};
 
 pub mod curves;
+pub mod heat_map;
 pub mod raster;
 pub mod ratios;
 pub mod report;
 pub mod sheet;
-pub mod strip;
 pub mod style;
 
 /// A picture with what belongs to it.
@@ -76,7 +76,7 @@ pub struct Origin {
 
 impl Origin {
     /// From a run's header and the judge whose verdicts split the examples.
-    pub fn of(run: &RunFolder, judge: Option<&str>) -> Self {
+    pub fn of(run: &AnalysedRun, judge: Option<&str>) -> Self {
         let named = |pointer: &str, fallback: &str| -> String {
             let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
             let name = text.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(&text);
@@ -112,9 +112,9 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError
             figures.push(ratios::mean_of(lens, origin, scale)?);
         }
         if !lens.benchmark.anchors().is_empty() {
-            figures.push(strip::mean(lens, origin, scale)?);
+            figures.push(heat_map::mean(lens, origin, scale)?);
         }
-        figures.push(strip::first_case(lens, origin, scale)?);
+        figures.push(heat_map::first_case(lens, origin, scale)?);
     }
     Ok(figures)
 }

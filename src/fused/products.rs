@@ -9,7 +9,7 @@ use candle_core::{DType, Result, Tensor};
 use crate::transfer;
 
 #[cfg(feature = "cuda")]
-use super::cuda::products as cuda;
+use super::cuda::cublas as cuda;
 
 /// `scale` times the products of `a` (batch, m, k) and `b` (batch, k, n), either of which may be a transposed view:
 /// (batch, m, n), f32 whatever the dtype of the two.

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use ndarray::Array2;
 
 use super::band::{Estimate, Point, Resampling};
-use super::{Curve, Example, Layer, LayerKind, LensError, Part, RunFolder, Scale};
+use super::{AnalysedRun, Curve, Example, Layer, LayerKind, LensError, Part, Scale};
 use crate::attention::AttentionStore;
 use crate::benchmarks::{Benchmark, QUERY};
 
@@ -195,8 +195,8 @@ impl Lens {
     ///
     /// # Errors
     /// [`LensError::NoAttention`] where there is no such probe, [`LensError::Store`] for a store that is missing or
-    /// broken, [`LensError::Layers`] where stores disagree, and those of [`RunFolder::verdicts`].
-    pub fn of(run: &RunFolder, options: &Options) -> Result<Self, LensError> {
+    /// broken, [`LensError::Layers`] where stores disagree, and those of [`AnalysedRun::verdicts`].
+    pub fn of(run: &AnalysedRun, options: &Options) -> Result<Self, LensError> {
         let verdicts = run.verdicts(options.judge.as_deref())?;
         let no_result = verdicts.no_result();
         let benchmark = run.benchmark();

@@ -1,6 +1,6 @@
 //! Attention stores become curves, ratios and confidence bands.
 //!
-//! Owns the reading of a run folder for analysis ([`RunFolder`]), the masses, noise baselines and densities of each
+//! Owns the reading of a run folder for analysis ([`AnalysedRun`]), the masses, noise baselines and densities of each
 //! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]). Called by the commands `lens`,
 //! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
 //!
@@ -16,18 +16,18 @@ use crate::run::error::RunError;
 
 pub mod band;
 pub mod example;
-pub mod folder;
 pub mod group;
 pub mod layers;
+pub mod run;
 pub mod strip;
 pub mod table;
 
 pub use crate::benchmarks::Curve;
 pub use band::{Point, Resampling};
 pub use example::{Example, Part, Scale, SegmentMass};
-pub use folder::{RunFolder, Verdicts};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
+pub use run::{AnalysedRun, Verdicts};
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::layers::{Attention, DeltaNet, Experts, Linears, Mlp, RmsNorm};
+use super::layers::{Attention, DeltaNet, Experts, Mlp, Projections, RmsNorm};
 use super::{
     AttentionBias, AttentionSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, Loader, MixerSpec,
     ModelError, NormSpec, QkNorm, Routing,
@@ -106,7 +106,7 @@ fn attention(loader: &mut Loader, name: &str, a: &AttentionSpec) -> Result<Atten
         loader.linear(&format!("{name}.v_proj"), kv, hidden, qkv_bias)?,
     ];
     Ok(Attention {
-        qkv: Linears::new(qkv)?,
+        qkv: Projections::new(qkv)?,
         o: loader.linear(&format!("{name}.o_proj"), hidden, q, o_bias)?,
         qk_norm,
         sinks,
@@ -125,7 +125,7 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
     ];
     Ok(DeltaNet {
         spec: *d,
-        inputs: Linears::new(inputs)?,
+        inputs: Projections::new(inputs)?,
         conv: loader.taps(&format!("{name}.conv1d.weight"), d.channels(), d.conv)?.t()?.contiguous()?,
         norms: [
             norm_factor(d.key_dim, (d.key_dim as f64).powf(-0.5), rate.device())?,

@@ -6,8 +6,8 @@ use half::{bf16, f16};
 mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer};
-use super::layers::{Linear, Phase, RmsNorm};
-use super::past::Past;
+use super::kv_view::KvView;
+use super::layers::{Phase, Projection, RmsNorm};
 use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
 use crate::attention::Observer;
 use crate::fused::products::Own;
@@ -26,7 +26,7 @@ pub struct Decoder {
     ropes: Ropes,
     /// On the last layer's device, as is the head.
     norm: RmsNorm,
-    head: Linear,
+    head: Projection,
     dtype: DType,
 }
 
@@ -92,14 +92,14 @@ impl Decoder {
         phase: Phase,
         observer: &mut dyn Observer,
     ) -> Result<Tensor> {
-        let x = self.pass(tokens, Past::Sequence { cache, observer }, phase)?;
+        let x = self.pass(tokens, KvView::Sequence { cache, observer }, phase)?;
         let keep = keep.clamp(1, tokens.len());
         self.norm.forward(&x.narrow(0, tokens.len() - keep, keep)?)
     }
 
     /// [`Decoder::forward`] of a part of a prompt after which nothing is asked for.
     pub fn read(&self, tokens: &[u32], cache: &mut Cache, observer: &mut dyn Observer) -> Result<()> {
-        self.pass(tokens, Past::Sequence { cache, observer }, Phase::Prefill).map(drop)
+        self.pass(tokens, KvView::Sequence { cache, observer }, Phase::Prefill).map(drop)
     }
 
     /// Reads the next token of each branch of `trunk` and returns their final hidden states, (branches, hidden), normed.
@@ -111,11 +111,15 @@ impl Decoder {
         branches: Vec<&'a mut Branch>,
         observers: Vec<&'a mut dyn Observer>,
     ) -> Result<Tensor> {
-        self.norm.forward(&self.pass(tokens, Past::Branches { trunk, branches, observers }, Phase::Decode)?)
+        self.norm.forward(&self.pass(
+            tokens,
+            KvView::Branches { trunk, branches, observers },
+            Phase::Decode,
+        )?)
     }
 
     /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).
-    fn pass(&self, tokens: &[u32], mut past: Past<'_>, phase: Phase) -> Result<Tensor> {
+    fn pass(&self, tokens: &[u32], mut kv: KvView<'_>, phase: Phase) -> Result<Tensor> {
         let l = tokens.len();
         if l == 0 {
             candle_core::bail!("This is a bug: a forward of no tokens");
@@ -124,13 +128,13 @@ impl Decoder {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
         }
 
-        past.begin(l)?;
+        kv.begin(l)?;
 
         // 1. Embed: (l, hidden).
         let mut x = self.embed(tokens)?;
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
-        let positions = past.positions(l);
+        let positions = kv.positions(l);
         let mut ropes = self.ropes.of(&positions, self.dtype);
         for (i, layer) in self.layers.iter().enumerate() {
             let device = &self.devices[i];
@@ -147,9 +151,9 @@ impl Decoder {
                         Some(spec) => ropes.get(&spec.rope, device)?,
                         None => candle_core::bail!("This is a bug: layer {i} has no attention spec"),
                     };
-                    (attention.forward(i, &h, rope, &mut past, phase)?, &attention.o)
+                    (attention.forward(i, &h, rope, &mut kv, phase)?, &attention.o)
                 }
-                Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut past, phase)?, &delta_net.out),
+                Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
             };
             x = match after(|(mixer, _)| mixer) {
                 None => out.add_to(x, &mixed, phase)?,
@@ -166,7 +170,7 @@ impl Decoder {
                 }
             };
         }
-        past.advance(l);
+        kv.advance(l);
         Ok(x.into_tensor())
     }
 

@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::Dtype;
 
 use super::arch::Names;
-use super::layers::{Linear, Mlp, PackedWeight};
+use super::layers::{Mlp, PackedWeight, Projection};
 use super::weightless::Weightless;
 use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, MlpSpec, ModelError};
@@ -37,10 +37,10 @@ pub enum Checkpoint {
 /// What is kept of quantised weights on the CPU in f32, beside the packed bits that decoding reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
-    /// Their values, made once: the faster way.
+    /// The dequantised weights, made once: the faster way.
     #[default]
     Dense,
-    /// Nothing: a prefill makes the values of one map at a time, for every chunk anew. The same numbers in less memory.
+    /// Nothing: a prefill dequantises one projection at a time, for every chunk anew. The same numbers in less memory.
     Quantised,
 }
 
@@ -211,11 +211,11 @@ impl Loader {
         outputs: usize,
         inputs: usize,
         bias: bool,
-    ) -> Result<Linear, ModelError> {
+    ) -> Result<Projection, ModelError> {
         self.linear_with(name, outputs, inputs, bias, None)
     }
 
-    /// [`Loader::linear`] with the values of the weight already at hand (the tied output head).
+    /// [`Loader::linear`] with the dequantised weight already at hand (the tied output head).
     pub(super) fn linear_with(
         &mut self,
         name: &str,
@@ -223,7 +223,7 @@ impl Loader {
         inputs: usize,
         bias: bool,
         shared: Option<Tensor>,
-    ) -> Result<Linear, ModelError> {
+    ) -> Result<Projection, ModelError> {
         let bias = match bias {
             false => None,
             true => Some(self.tensor(&format!("{name}.bias"), &[outputs])?),
@@ -233,10 +233,13 @@ impl Loader {
         self.expect_shape(&stored, &[outputs, inputs])?;
         let linear = match &self.checkpoint {
             Checkpoint::Weightless(made) => match &shared {
-                Some(shared) => Linear::shared(shared, bias)?,
+                Some(shared) => Projection::shared(shared, bias)?,
                 None => {
                     let shape = [outputs, inputs];
-                    Linear::dense(&made.tensor(&weight, &shape, self.dtype, &self.device, &self.spec)?, bias)?
+                    Projection::dense(
+                        &made.tensor(&weight, &shape, self.dtype, &self.device, &self.spec)?,
+                        bias,
+                    )?
                 }
             },
             Checkpoint::Safetensors { folder, fp8_block } => {
@@ -249,8 +252,8 @@ impl Loader {
                     _ => folder.tensor(&stored, &self.device, self.dtype)?,
                 };
                 match &shared {
-                    Some(shared) => Linear::shared(shared, bias)?,
-                    None => Linear::dense(&tensor, bias)?,
+                    Some(shared) => Projection::shared(shared, bias)?,
+                    None => Projection::dense(&tensor, bias)?,
                 }
             }
             Checkpoint::Gguf(file) => {
@@ -308,7 +311,7 @@ impl Loader {
         hidden: usize,
         spec: &MlpSpec,
     ) -> Result<Mlp, ModelError> {
-        let mut part = |part: &str, outputs: usize, inputs: usize| -> Result<Linear, ModelError> {
+        let mut part = |part: &str, outputs: usize, inputs: usize| -> Result<Projection, ModelError> {
             let weight = self.stored_name(&format!("{name}.{part}.weight"));
             self.expect_shape(&weight, &[count, outputs, inputs])?;
             let bias_name = self.stored_name(&format!("{name}.{part}.bias"));
@@ -408,8 +411,8 @@ impl Loader {
             let (gate, up) = split(&bias(gate_up, 2 * width)?)?;
             (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
         }
-        let (gate, up) = (Linear::dense(&gate, gate_bias)?, Linear::dense(&up, up_bias)?);
-        Ok(Mlp::new(gate, up, Linear::dense(&down_weight, down_bias)?, spec.activation)?)
+        let (gate, up) = (Projection::dense(&gate, gate_bias)?, Projection::dense(&up, up_bias)?);
+        Ok(Mlp::new(gate, up, Projection::dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
     /// A map from GGUF blocks: packed where that pays, on the CPU in f32, else dense on the device. `order` gives for every
@@ -422,7 +425,7 @@ impl Loader {
         order: (Option<Vec<usize>>, Option<Vec<usize>>),
         shared: Option<&Tensor>,
         bias: Option<Tensor>,
-    ) -> Result<Linear, ModelError> {
+    ) -> Result<Projection, ModelError> {
         let (rows, columns) = order;
         let bytes = match rows {
             None => Cow::Borrowed(bytes),
@@ -441,9 +444,9 @@ impl Loader {
             false => None,
         };
         Ok(match (packed, shared, columns) {
-            (Some(packed), Some(shared), _) => Linear::shared(shared, bias)?.decoding_with(packed),
-            (Some(packed), None, _) => Linear::quantised(packed, bias, self.kept == Kept::Dense)?,
-            (None, Some(shared), None) => Linear::shared(shared, bias)?,
+            (Some(packed), Some(shared), _) => Projection::shared(shared, bias)?.decoding_with(packed),
+            (Some(packed), None, _) => Projection::quantised(packed, bias, self.kept == Kept::Dense)?,
+            (None, Some(shared), None) => Projection::shared(shared, bias)?,
             (None, _, columns) => {
                 // Columns are moved on the CPU, before a card is given the values.
                 let (device, to) = match columns {
@@ -456,7 +459,7 @@ impl Loader {
                     let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
                     matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
                 }
-                Linear::dense(&matrix.to_dtype(self.dtype)?.to_device(&self.device)?, bias)?
+                Projection::dense(&matrix.to_dtype(self.dtype)?.to_device(&self.device)?, bias)?
             }
         })
     }

@@ -10,26 +10,26 @@ pub mod arch;
 mod build;
 mod cache;
 mod decoder;
+mod description;
 mod error;
 pub mod fetch;
 pub mod info;
+mod kv_view;
 mod layers;
 mod loader;
 pub mod manifest;
 mod open;
-mod outline;
-mod past;
 mod spec;
 mod weightless;
 pub mod weights;
 
 pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
+pub use description::{ModelDescription, Packed, PackedBytes};
 pub use error::ModelError;
-pub use layers::{Linear, PackedWeight, Phase};
+pub use layers::{PackedWeight, Phase, Projection};
 pub use loader::{Checkpoint, Kept, Loader};
 pub use open::OpenModel;
-pub use outline::{Outline, Packed, PackedBytes};
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
     LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,

@@ -7,7 +7,7 @@ use candle_core::{DType, Device};
 use super::arch::{self, Names};
 use super::weightless::{Fill, Weightless};
 use super::weights::{GgufFile, SafetensorsFolder};
-use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelError, Outline};
+use super::{Checkpoint, Decoder, DecoderSpec, Kept, Loader, ModelDescription, ModelError};
 
 /// A checkpoint whose config has been read and whose weights have been mapped, but not loaded; or a description whose weights
 /// will be made up.
@@ -70,13 +70,14 @@ impl OpenModel {
     }
 
     /// What a plan of its memory needs to know.
-    pub fn outline(&self) -> Outline {
+    pub fn description(&self) -> ModelDescription {
         match &self.checkpoint {
-            Checkpoint::Gguf(file) => Outline::from_gguf(file, self.names, self.spec.clone()),
-            Checkpoint::Safetensors { folder, .. } => {
-                Outline { file_bytes: folder.file_bytes(), ..Outline::of(self.spec.clone()) }
-            }
-            Checkpoint::Weightless(_) => Outline::of(self.spec.clone()),
+            Checkpoint::Gguf(file) => ModelDescription::from_gguf(file, self.names, self.spec.clone()),
+            Checkpoint::Safetensors { folder, .. } => ModelDescription {
+                file_bytes: folder.file_bytes(),
+                ..ModelDescription::of(self.spec.clone())
+            },
+            Checkpoint::Weightless(_) => ModelDescription::of(self.spec.clone()),
         }
     }
 

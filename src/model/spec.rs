@@ -248,7 +248,7 @@ pub enum RopeScaling {
     /// Not at all.
     None,
     /// All divided by a factor (transformers, `_compute_linear_scaling_rope_parameters`).
-    Linear {
+    Projection {
         /// The divisor.
         factor: f64,
     },
@@ -301,7 +301,7 @@ impl RopeSpec {
         let plain = (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64));
         match &self.scaling {
             RopeScaling::None => plain.map(|f| f as f32).collect(),
-            RopeScaling::Linear { factor } => plain.map(|f| (f / factor) as f32).collect(),
+            RopeScaling::Projection { factor } => plain.map(|f| (f / factor) as f32).collect(),
             RopeScaling::Divisors(divisors) => {
                 plain.zip(divisors.iter()).map(|(f, &by)| (f / f64::from(by)) as f32).collect()
             }

@@ -148,7 +148,7 @@ fn place(name: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{OpenModel, Outline, Phase};
+    use super::super::{ModelDescription, OpenModel, Phase};
     use super::*;
     use crate::attention::NoObserver;
 
@@ -165,9 +165,9 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-    fn outline(name: &str) -> std::result::Result<Outline, super::super::ModelError> {
+    fn description(name: &str) -> std::result::Result<ModelDescription, super::super::ModelError> {
         let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        Outline::from_config_file(&fixtures.join(name).join("config.json"))
+        ModelDescription::from_config_file(&fixtures.join(name).join("config.json"))
     }
 
     fn logits(
@@ -175,7 +175,7 @@ mod tests {
         fill: Fill,
         dtype: DType,
     ) -> std::result::Result<Vec<f32>, Box<dyn std::error::Error>> {
-        let decoder = OpenModel::weightless(outline(name)?.spec, fill).load(&Device::Cpu, dtype)?;
+        let decoder = OpenModel::weightless(description(name)?.spec, fill).load(&Device::Cpu, dtype)?;
         let tokens: Vec<u32> = (0..70).map(|i| i * 37 % 250).collect();
         let mut cache = decoder.cache(tokens.len())?;
         let hidden = decoder.forward(&tokens, 3, &mut cache, Phase::Prefill, &mut NoObserver)?;
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn weights_are_the_same_numbers_in_every_dtype_and_fill_tensors_of_any_size() -> Outcome {
-        let spec = outline("qwen35-text-tiny")?.spec;
+        let spec = description("qwen35-text-tiny")?.spec;
         let names = ["norm.weight", "embed_tokens.weight", "layers.0.linear_attn.A_log", "lm_head.weight"];
         for name in names.into_iter().chain(["layers.0.linear_attn.norm.weight", "some.bias"]) {
             for shape in [&[5][..], &[3, 700], &[1700, 1300]] {

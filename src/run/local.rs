@@ -13,16 +13,17 @@ use std::thread::{self, JoinHandle};
 use candle_core::Tensor;
 use sha2::{Digest, Sha256};
 
+use super::answer_streams::AnswerStreams;
 use super::condition::Question;
+use super::context_budget::{BudgetError, BudgetedCase, cut_to_budget};
 use super::error::RunError;
-use super::fit::{FitError, Fitted, fit};
 use super::runner::{ProbeOutcome, Sink, Subject};
-use super::texts::Texts;
 use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
 use crate::benchmarks::QUERY;
-use crate::chat::{LocalError, LocalModel, Parts, Sampling};
+use crate::chat::Sampling;
 use crate::data::Case;
-use crate::engine::{self, Begun, EngineError, Generated, Measurement, Rows};
+use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows};
+use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
 use crate::progress::Status;
 use crate::prompt::{PromptBuilder, PromptError, Span, TokenizedPrompt};
@@ -39,7 +40,7 @@ pub struct LocalSubject<'a> {
     /// Shown every piece of an answer as it is generated.
     on_text: OnText<'a>,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
-    coming: Vec<(String, JoinHandle<Result<Fitted, FitError>>)>,
+    coming: Vec<(String, JoinHandle<Result<BudgetedCase, BudgetError>>)>,
 }
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
@@ -78,7 +79,7 @@ struct Read<'p> {
 #[derive(Default)]
 struct Batch<'p> {
     questions: Vec<(Question<'p>, Result<Read<'p>, ProbeError>)>,
-    begun: Vec<Begun>,
+    sequences: Vec<BatchSequence>,
 }
 
 impl<'a> LocalSubject<'a> {
@@ -114,12 +115,12 @@ impl<'a> LocalSubject<'a> {
         self.model.context().saturating_sub(self.options.sampling.max_new_tokens)
     }
 
-    /// The case as it will be shown, from whoever has prepared it.
-    fn fitted(&mut self, case: &Case) -> Result<Fitted, FitError> {
+    /// The case as it will be shown, from the thread that has prepared it.
+    fn fitted(&mut self, case: &Case) -> Result<BudgetedCase, BudgetError> {
         let at = self.coming.iter().position(|(id, _)| *id == case.id);
         let prepared = at.and_then(|at| self.coming.remove(at).1.join().ok());
         prepared.unwrap_or_else(|| {
-            fit(&self.builder, self.model.tokenizer(), case, self.budget(), self.options.seed)
+            cut_to_budget(&self.builder, self.model.tokenizer(), case, self.budget(), self.options.seed)
         })
     }
 
@@ -160,14 +161,18 @@ impl<'a> LocalSubject<'a> {
             }
             let branched = read.and_then(|read| {
                 let branch = self.model.parts(usize::MAX)?.cache.branch(shared, new)?;
-                batch.begun.push(Begun { branch, logits: read.logits.clone(), sampling: read.sampling });
+                batch.sequences.push(BatchSequence {
+                    branch,
+                    logits: read.logits.clone(),
+                    sampling: read.sampling,
+                });
                 Ok(read)
             });
             if let Err(ProbeError::Engine(EngineError::Interrupted)) = &branched {
                 return Err(CaseError::Run(RunError::Stopped));
             }
             batch.questions.push((question, branched));
-            if batch.begun.len() == most {
+            if batch.sequences.len() == most {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
             }
         }
@@ -249,7 +254,7 @@ impl<'a> LocalSubject<'a> {
     ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
         let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
-        let mut texts = self.on_text.as_mut().map(|show| Texts::new(1, tokenizer, show));
+        let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, show));
         let mut answered = 0;
         let how = (&read.sampling, stop);
         let generated = read.measurement.answer(engine, cache, &read.logits, how, &mut |token| {
@@ -270,7 +275,7 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut ProbeSink<'_>,
     ) -> Result<(), RunError> {
-        let Batch { mut questions, begun } = batch;
+        let Batch { mut questions, sequences } = batch;
         if questions.is_empty() {
             return Ok(());
         }
@@ -282,12 +287,13 @@ impl<'a> LocalSubject<'a> {
         }
         let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
             let Parts { engine, cache, tokenizer, stop } = parts;
-            let mut texts = self.on_text.as_mut().map(|show| Texts::new(begun.len(), tokenizer, show));
+            let mut texts =
+                self.on_text.as_mut().map(|show| AnswerStreams::new(sequences.len(), tokenizer, show));
             let mut answered = 0;
             let read = questions.iter_mut().filter_map(|(_, read)| read.as_mut().ok());
             let observers: Vec<&mut dyn Observer> =
                 read.map(|read| &mut read.measurement as &mut dyn Observer).collect();
-            Ok(engine.decode_together(cache, begun, observers, stop, &mut |nth, token| {
+            Ok(engine.decode_batch(cache, sequences, observers, stop, &mut |nth, token| {
                 texts.iter_mut().for_each(|texts| texts.take(nth, token));
                 answered += usize::from(token.is_some());
                 status.answering(answered);
@@ -411,7 +417,7 @@ impl Subject for LocalSubject<'_> {
         let (case, budget, seed) = (next.clone(), self.budget(), self.options.seed);
         let worker = thread::Builder::new().name("prepare".to_owned());
         // Where there is no thread to be had, the case is prepared when it is its turn.
-        if let Ok(worker) = worker.spawn(move || fit(&builder, &tokenizer, &case, budget, seed)) {
+        if let Ok(worker) = worker.spawn(move || cut_to_budget(&builder, &tokenizer, &case, budget, seed)) {
             self.coming.truncate(1);
             self.coming.push((next.id.clone(), worker));
         }
@@ -453,7 +459,7 @@ impl LocalSubject<'_> {
 
     /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
     /// probes, asked for or not, so that answers do not depend on the selection.
-    fn shared_tokens(&self, fitted: &Fitted) -> usize {
+    fn shared_tokens(&self, fitted: &BudgetedCase) -> usize {
         let Some((first, others)) = fitted.prompts.split_first() else { return 0 };
         let mut shared = first.tokens.len();
         for other in others {
@@ -469,7 +475,7 @@ impl LocalSubject<'_> {
         shared
     }
 
-    fn union(&self, fitted: &Fitted, tokens: usize) -> Union {
+    fn union(&self, fitted: &BudgetedCase, tokens: usize) -> Union {
         let mut union = Union { tokens, rows: Vec::new(), keys: Vec::new() };
         let mut seen: (BTreeSet<_>, BTreeSet<_>) = Default::default();
         for prompt in &fitted.prompts {

@@ -4,10 +4,11 @@
 //! [`store`]), under which conditions ([`condition`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
 //! answers comes in as a [`runner::Subject`].
 
+mod answer_streams;
 pub mod condition;
+pub mod context_budget;
 pub mod error;
 pub mod exchange;
-pub mod fit;
 pub mod header;
 mod jsonl;
 pub mod local;
@@ -17,4 +18,3 @@ pub mod rows;
 pub mod runner;
 pub mod store;
 pub mod subject;
-mod texts;

@@ -1,4 +1,4 @@
-//! The runner: puts the planned probes to whoever answers and stores each answer before the next is begun.
+//! The runner: puts the planned probes to the subject and stores each answer before the next is begun.
 //!
 //! Called by `palimpsest run`. It knows neither models nor HTTP: the local engine, which shares a prefix over the probes
 //! of a case, and endpoints stand behind [`Subject`]. Errors of single probes become rows; only what makes going on
@@ -37,7 +37,7 @@ pub struct ProbeOutcome {
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
 pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Result<(), RunError> + 'a;
 
-/// Whoever answers.
+/// The model under test.
 pub trait Subject {
     /// Told, before a case is answered, which one comes after it, so that what needs no model can be done meanwhile.
     fn prepare(&mut self, _next: &Case) {}

@@ -243,11 +243,11 @@ fn visible_pairs(tokens: usize, window: Option<usize>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Outline;
+    use crate::model::ModelDescription;
 
     fn spec(name: &str) -> DecoderSpec {
-        match Outline::released(name) {
-            Some(Ok(outline)) => outline.spec,
+        match ModelDescription::released(name) {
+            Some(Ok(description)) => description.spec,
             other => panic!("{name}: {other:?}"),
         }
     }

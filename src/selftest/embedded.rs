@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::SelfTestError;
 use super::rule::{NAMES, Numbers};
 use crate::attention::MassObserver;
-use crate::model::Outline;
+use crate::model::ModelDescription;
 use crate::prompt::Span;
 
 /// A checkpoint, as bytes.
@@ -110,7 +110,7 @@ impl Reference {
 impl Embedded {
     /// The name of its architecture.
     pub fn architecture(&self) -> Result<&'static str, SelfTestError> {
-        Ok(Outline::from_config_text(self.config, self.name)?.spec.architecture)
+        Ok(ModelDescription::from_config_text(self.config, self.name)?.spec.architecture)
     }
 
     /// Its prompt.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::cuda;
 use crate::engine::DeviceName;
-use crate::engine::plan::{available_bytes, gigabytes};
+use crate::engine::memory_plan::{available_bytes, gigabytes};
 
 /// The program and the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use super::trial::{Setting, Subject, Trial, made_up_tokens, observer};
 use crate::engine::{self, Engine};
 use crate::model::{
     AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, MlpSpec,
-    ModelError, Outline,
+    ModelDescription, ModelError,
 };
 
 /// Tokens of the comparison with the CPU, read so many at a time, and how many of the last positions are compared.
@@ -77,7 +77,7 @@ impl Kind {
 /// One of each kind of layer; in a quick test at reduced widths.
 pub fn kinds(quick: bool) -> Result<Vec<Kind>, ModelError> {
     let released = |name: &str| {
-        Outline::released(name).unwrap_or_else(|| {
+        ModelDescription::released(name).unwrap_or_else(|| {
             Err(ModelError::UnknownArchitecture {
                 found: name.to_owned(),
                 known: "its own config".to_owned(),

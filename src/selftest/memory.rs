@@ -4,7 +4,7 @@ use candle_core::Device;
 use serde::Serialize;
 
 use super::cuda;
-use crate::engine::plan::available_bytes;
+use crate::engine::memory_plan::available_bytes;
 use crate::engine::{self, DeviceName};
 
 /// How memory was measured.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 
-use crate::engine::plan::DoesNotFit;
+use crate::engine::memory_plan::DoesNotFit;
 use crate::engine::{DeviceName, EngineError};
 use crate::model::ModelError;
 use crate::progress::{Status, Steps};

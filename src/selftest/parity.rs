@@ -9,7 +9,7 @@ use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
 use super::{SelfTestError, dtype_name};
 use crate::attention::MassObserver;
-use crate::engine::plan::{self, Branches, Wish};
+use crate::engine::memory_plan::{self, Branches, MemoryRequest};
 use crate::engine::{DeviceName, Engine, EngineError, Sampling};
 use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
 
@@ -142,7 +142,7 @@ impl Ran {
     ) -> Result<Self, SelfTestError> {
         let model = OpenModel::open(&[folder.to_owned()])?;
         let context = prompt.tokens.len() + generate;
-        let wish = Wish {
+        let request = MemoryRequest {
             context,
             chunk,
             logits: prompt.logits,
@@ -151,7 +151,7 @@ impl Ran {
             branches: Branches::default(),
             kept: None,
         };
-        let placed = plan::place("a tiny checkpoint", &model.outline(), &wish, devices)?;
+        let placed = memory_plan::place("a tiny checkpoint", &model.description(), &request, devices)?;
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, chunk);
         let mut observer = prompt.observer()?;
         let mut cache = engine.decoder().cache(context)?;

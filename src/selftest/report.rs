@@ -15,7 +15,7 @@ use super::parity::Parity;
 use super::rule::{Compared, Measure};
 use super::trial::Trial;
 use super::yardsticks::Yardsticks;
-use crate::engine::plan::gigabytes;
+use crate::engine::memory_plan::gigabytes;
 use crate::ground::table::columns;
 use crate::progress::grouped;
 

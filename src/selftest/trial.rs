@@ -15,9 +15,9 @@ use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
 use crate::attention::{DeltaSite, MassObserver, Masses, Observer, Site};
-use crate::engine::plan::{self, Branches, Plan, Wish, available_bytes};
+use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, available_bytes};
 use crate::engine::{DeviceName, Engine, Sampling};
-use crate::model::{DecoderSpec, Fill, LayerSpec, OpenModel, Outline};
+use crate::model::{DecoderSpec, Fill, LayerSpec, ModelDescription, OpenModel};
 use crate::prompt::Span;
 
 /// How a decoder is tried.
@@ -38,8 +38,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    fn wish(&self) -> Wish {
-        Wish {
+    fn request(&self) -> MemoryRequest {
+        MemoryRequest {
             context: self.tokens + self.generate,
             chunk: self.chunk,
             logits: 1,
@@ -88,13 +88,13 @@ pub struct Trial {
     pub generated: usize,
     /// Seconds of making the weights.
     pub loading_seconds: f64,
-    /// Seconds of reading the prompt, without recording.
+    /// Seconds of the prefill, without recording.
     pub prefill_seconds: f64,
     /// Seconds of recording attention.
     pub recording_seconds: f64,
     /// Seconds of a generated token.
     pub token_seconds: f64,
-    /// What reading the prompt was counted to be.
+    /// What the prefill was counted to be.
     pub prefill: Work,
     /// What recording was counted to be.
     pub recording: Work,
@@ -120,13 +120,13 @@ pub struct Subject {
 impl Subject {
     /// Makes the decoder `spec`, called `name` in errors, unless the plan says that it does not fit.
     pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> Result<Self, SelfTestError> {
-        let (outline, wish) = (Outline::of(spec), setting.wish());
+        let (description, request) = (ModelDescription::of(spec), setting.request());
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
-        let plan = plan::check(name, &outline, &wish, &free)?;
+        let plan = memory_plan::check(name, &description, &request, &free)?;
         let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
         let mut gauge = Gauge::start(&setting.devices);
         let start = Instant::now();
-        let model = OpenModel::weightless(outline.spec, setting.fill);
+        let model = OpenModel::weightless(description.spec, setting.fill);
         let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
         synchronize(&setting.devices)?;
         gauge.forget();
@@ -239,8 +239,8 @@ impl Subject {
 
     /// The plan for `context` tokens beside what was measured.
     fn memory(&self, context: usize) -> Vec<Memory> {
-        let wish = Wish { context, ..self.setting.wish() };
-        let plan = Plan::new(&Outline::of(self.spec().clone()), &wish, &self.free);
+        let request = MemoryRequest { context, ..self.setting.request() };
+        let plan = MemoryPlan::new(&ModelDescription::of(self.spec().clone()), &request, &self.free);
         let peaks = self.gauge.peaks();
         let mut memory: Vec<Memory> = Vec::new();
         for share in &plan.shares {

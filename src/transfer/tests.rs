@@ -27,8 +27,8 @@ const ALLOWED: [(&str, &str); 8] = [
     ("src/attention/delta.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", ".to_vec1"),
-    ("src/model/layers/linear.rs", "Tensor::from_vec"),
-    ("src/model/layers/product.rs", "Tensor::from_vec"),
+    ("src/model/layers/projection.rs", "Tensor::from_vec"),
+    ("src/model/layers/packed_matmul.rs", "Tensor::from_vec"),
     // Candle's sampler, once a token: the index of the largest logit, or all logits.
     ("src/engine/sampler.rs", "LogitsProcessor"),
 ];

@@ -1,7 +1,7 @@
 //! The door for branches: what it refuses, and that branches do not touch each other.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{KEY_PART, NoObserver, Site, run, run_branches};
+use palimpsest::attention::{NoObserver, SPLIT_K, Site, run, run_branches};
 
 use super::{numbers, sinks_of, site};
 
@@ -34,7 +34,7 @@ fn call(base: usize, tails: &[usize]) -> (Tensor, Tensor, Tensor, Vec<(Tensor, T
 
 #[test]
 fn a_branch_sees_the_shared_keys_and_its_own_as_one_sequence() {
-    for (base, tails) in [(0, vec![3, 1]), (KEY_PART, vec![1, 40, 300]), (3 * KEY_PART, vec![257])] {
+    for (base, tails) in [(0, vec![3, 1]), (SPLIT_K, vec![1, 40, 300]), (3 * SPLIT_K, vec![257])] {
         for (first_key, window) in [(0, None), (0, Some(30)), (11, Some(base + 400))] {
             let (q, k, v, own) = call(base, &tails);
             let site = Site { first_key, window, ..site(first_key + base, D) };
@@ -59,8 +59,8 @@ fn a_branch_sees_the_shared_keys_and_its_own_as_one_sequence() {
 
 #[test]
 fn a_branch_alone_and_in_company_differs_by_no_more_than_rounding_and_nan_stays_in_its_branch() {
-    let (q, k, v, mut own) = call(KEY_PART, &[20, 30]);
-    let site = site(KEY_PART, D);
+    let (q, k, v, mut own) = call(SPLIT_K, &[20, 30]);
+    let site = site(SPLIT_K, D);
     let together = run_branches(&q, &k, &v, &own, &site, &mut []).unwrap();
     let alone = run_branches(&q.narrow(0, 1, 1).unwrap(), &k, &v, &own[1..], &site, &mut []).unwrap();
     let second = numbers(&together.get(1).unwrap());
@@ -75,14 +75,14 @@ fn a_branch_alone_and_in_company_differs_by_no_more_than_rounding_and_nan_stays_
 
 #[test]
 fn branches_that_do_not_fit_together_are_refused_with_their_numbers() {
-    let (q, k, v, own) = call(KEY_PART, &[2, 3]);
+    let (q, k, v, own) = call(SPLIT_K, &[2, 3]);
     let refused = |q: &Tensor, k: &Tensor, own: &[(Tensor, Tensor)], site: &Site| {
         run_branches(q, k, &v, own, site, &mut []).unwrap_err().to_string()
     };
-    let fits = site(KEY_PART, D);
+    let fits = site(SPLIT_K, D);
     assert!(run_branches(&q, &k, &v, &own, &fits, &mut []).is_ok());
     assert!(refused(&q, &k, &own[..1], &fits).contains("queries of 2 branches, but 1 tails"));
-    assert!(refused(&q, &k, &own, &site(KEY_PART - 1, D)).contains("tails that begin at position 255"));
+    assert!(refused(&q, &k, &own, &site(SPLIT_K - 1, D)).contains("tails that begin at position 255"));
     let short = k.narrow(1, 0, 9).unwrap();
     assert!(refused(&q, &short, &own, &fits).contains("[2, 9, 16]"));
     let narrow: Vec<_> = own.iter().map(|(k, v)| (k.narrow(2, 0, 8).unwrap(), v.clone())).collect();

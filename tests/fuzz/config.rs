@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use candle_core::DType;
 use palimpsest::engine::DeviceName;
-use palimpsest::engine::plan::{Branches, Plan, Wish};
-use palimpsest::model::{Outline, arch};
+use palimpsest::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest};
+use palimpsest::model::{ModelDescription, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
@@ -34,12 +34,19 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
         Err(error) => prop_assert!(!error.to_string().is_empty()),
         // What is accepted can be planned for, whatever its sizes.
         Ok((_, spec)) => {
-            let outline = Outline::of(spec);
+            let description = ModelDescription::of(spec);
             let devices = vec![DeviceName::Cpu; 2];
             let (branches, kept) = (Branches::USUAL, None);
-            let wish =
-                Wish { context: 1 << 20, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept };
-            prop_assert!(Plan::new(&outline, &wish, &[None, None]).total() > 0);
+            let request = MemoryRequest {
+                context: 1 << 20,
+                chunk: 1024,
+                logits: 1,
+                dtype: DType::F32,
+                devices,
+                branches,
+                kept,
+            };
+            prop_assert!(MemoryPlan::new(&description, &request, &[None, None]).total() > 0);
         }
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use palimpsest::engine::plan::table;
-use palimpsest::model::{DecoderSpec, Outline};
+use palimpsest::engine::memory_plan::table;
+use palimpsest::model::{DecoderSpec, ModelDescription};
 use palimpsest::selftest::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest::selftest::cards::A100_80GB;
 
@@ -56,8 +56,8 @@ fn expectations(readme: &str) -> String {
     .map(|(what, formula)| (what, formula.to_owned(), Vec::new()))
     .collect();
     for (name, _) in MODELS {
-        let outline = Outline::released(name).unwrap().unwrap();
-        let spec = &outline.spec;
+        let description = ModelDescription::released(name).unwrap().unwrap();
+        let spec = &description.spec;
         let linear = work(spec, |layer| layer.linear(TOKENS));
         let products = work(spec, |layer| layer.attention(TOKENS, Kernel::Blocks));
         let traffic = work(spec, |layer| layer.score_blocks(TOKENS, Kernel::Blocks));
@@ -77,9 +77,10 @@ fn expectations(readme: &str) -> String {
         let launches = launches(readme, "gated attention") * full_layers
             + launches(readme, "gated delta rule") * linear_layers;
 
-        let cards = table::CARDS.into_iter().map(|cards| (cards, table::on_cards(&outline, TOKENS, cards)));
+        let cards =
+            table::CARDS.into_iter().map(|cards| (cards, table::on_cards(&description, TOKENS, cards)));
         let (cards, (plan, _)) = cards.into_iter().find(|(_, (_, fits))| *fits).expect("four cards hold it");
-        let without = table::on_cards(&outline, TOKENS, 1).0;
+        let without = table::on_cards(&description, TOKENS, 1).0;
         let cards = if cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };
         let gb = |bytes: u64| format!("{:.0} GB", bytes as f64 / 1e9);
         let seconds = |work: Work| A100_80GB.seconds(&work, true);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use assert_cmd::Command;
-use palimpsest::engine::plan::table;
-use palimpsest::model::Outline;
+use palimpsest::engine::memory_plan::table;
+use palimpsest::model::ModelDescription;
 use palimpsest::model::manifest::built_in;
 use serde_json::{Value as Json, json};
 
@@ -55,10 +55,10 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("glm-4.5-air", 106.0, 0.03),
         ("minimax-m2.5", 229.0, 0.01),
     ];
-    let names: Vec<&str> = Outline::released_names().collect();
+    let names: Vec<&str> = ModelDescription::released_names().collect();
     assert_eq!(names, published.map(|(name, _, _)| name));
     for (name, billions, tolerance) in published {
-        let spec = Outline::released(name).unwrap().unwrap().spec;
+        let spec = ModelDescription::released(name).unwrap().unwrap().spec;
         let found = spec.parameters() as f64 / 1e9;
         assert!((found / billions - 1.0).abs() <= tolerance, "{name}: {found} for {billions}");
     }
@@ -67,7 +67,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
 #[test]
 fn every_manifest_has_a_config_of_its_architecture_and_context() {
     for manifest in built_in().unwrap() {
-        let spec = Outline::released(&manifest.name).unwrap().unwrap().spec;
+        let spec = ModelDescription::released(&manifest.name).unwrap().unwrap().spec;
         assert_eq!(spec.max_positions, manifest.context_length, "{}", manifest.name);
         // Manifests of GGUF files have llama.cpp's name, those of nested checkpoints the outer one.
         let same = |name: &str| name.split(['_', '3']).next().unwrap().to_owned();
@@ -98,9 +98,9 @@ fn the_table_of_what_fits_in_the_docs_is_what_the_code_says() {
 
 #[test]
 fn a_model_that_fits_some_cards_fits_more_of_them_and_shorter_contexts() {
-    for name in Outline::released_names() {
-        let outline = Outline::released(name).unwrap().unwrap();
-        let fits = |context, cards| table::on_cards(&outline, context, cards).1;
+    for name in ModelDescription::released_names() {
+        let description = ModelDescription::released(name).unwrap().unwrap();
+        let fits = |context, cards| table::on_cards(&description, context, cards).1;
         for (_, context) in table::CONTEXTS {
             assert!(fits(context, 2) || !fits(context, 1), "{name} at {context}");
             assert!(fits(context, 4) || !fits(context, 2), "{name} at {context}");

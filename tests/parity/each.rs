@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 use palimpsest::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
-use palimpsest::engine::{Begun, Engine, Measurement, Rows};
+use palimpsest::engine::{BatchSequence, Engine, Measurement, Rows};
 use palimpsest::model::Cache;
 use palimpsest::prompt::Span;
 use palimpsest::selftest::rule::Numbers;
@@ -182,16 +182,16 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
         assert_eq!(alone[0].0, greedy_tokens, "{name}");
         assert_f32(&format!("{name}, each after a shared prefix"), &each(&alone[0].1), &expected);
         // 2. Together. One of them ends early.
-        let (mut begun, mut measurements) = (Vec::new(), Vec::new());
+        let (mut sequences, mut measurements) = (Vec::new(), Vec::new());
         for (nth, tokens) in others.iter().enumerate() {
             let (logits, measurement) = read(&mut cache, tokens);
             let sampling = greedy(if nth == 1 { 4 } else { n });
-            begun.push(Begun { branch: cache.branch(shared, n).unwrap(), logits, sampling });
+            sequences.push(BatchSequence { branch: cache.branch(shared, n).unwrap(), logits, sampling });
             measurements.push(measurement);
         }
         cache.truncate(shared).unwrap();
         let observers = measurements.iter_mut().map(|m| m as &mut dyn Observer).collect();
-        let said = engine.decode_together(&cache, begun, observers, &[], &mut |_, _| true).unwrap();
+        let said = engine.decode_batch(&cache, sequences, observers, &[], &mut |_, _| true).unwrap();
         for (nth, (said, measurement)) in said.into_iter().zip(&measurements).enumerate() {
             let said = said.unwrap().tokens;
             let masses = measurement.finish(said.len()).unwrap();

@@ -8,14 +8,13 @@ use std::sync::atomic::AtomicBool;
 use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::dataset::Dataset;
 use palimpsest::benchmarks::{Benchmark, SampleSpec, row_roles};
-use palimpsest::chat::{
-    ChatError, ChatModel, ContextLength, LocalModel, LocalOptions, Message, Reply, Sampling, StopReason,
-};
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::{Case, Place};
-use palimpsest::engine::plan::Branches;
+use palimpsest::engine::memory_plan::Branches;
+use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
-use palimpsest::lens::{Curve, Group, Lens, Options, Part, RunFolder, Scale, Statistic, table};
+use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -139,9 +138,9 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     assert_eq!(replies.lines().count(), 4);
     assert!(replies.contains(r#""replies":["Well: {\"score\": 1"#), "{replies}");
 
-    let unknown = RunFolder::open(&dir).unwrap_err().to_string();
+    let unknown = AnalysedRun::open(&dir).unwrap_err().to_string();
     assert!(unknown.contains("`logbook`"), "{unknown}");
-    let run = RunFolder::open_among(&among, &dir, "").unwrap();
+    let run = AnalysedRun::open_among(&among, &dir, "").unwrap();
     let verdicts = run.verdicts(None).unwrap();
     assert_eq!(verdicts.get("a", "q1").unwrap().score, Some(1));
     let lens = Lens::of(&run, &Options::default()).unwrap();
@@ -282,6 +281,82 @@ fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_al
         }
         assert!(evidence > 15);
         assert!(apart < 1e-6, "{name}: {apart}");
+    }
+}
+
+/// The logbook with the question before it.
+#[derive(Debug)]
+struct AskedFirst;
+
+const ASKED_FIRST: &str = "Question: {{ query }}\nThe logbook:\n\n{{ history }}\nAnswer in a few words.\n";
+
+impl Benchmark for AskedFirst {
+    fn name(&self) -> &'static str {
+        "asked-first"
+    }
+    fn title(&self) -> &'static str {
+        "Asked first"
+    }
+    fn recognises(&self, _: &str) -> bool {
+        false
+    }
+    fn read<'a>(&self, text: Box<dyn std::io::BufRead + 'a>) -> palimpsest::benchmarks::Cases<'a> {
+        LOGBOOK.read(text)
+    }
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("system.j2", ""),
+            ("event.j2", "Event {{ number }}\n{% for turn in turns %}{{ turn.content }}\n{% endfor %}"),
+            ("question.j2", ASKED_FIRST),
+        ]
+    }
+    fn question_first(&self) -> bool {
+        true
+    }
+    fn rubric(&self) -> palimpsest::benchmarks::Rubric {
+        LOGBOOK.rubric()
+    }
+    fn split(&self) -> &'static str {
+        "ship"
+    }
+    fn segment(&self) -> &'static str {
+        "event"
+    }
+    fn curves(&self) -> &'static [Curve] {
+        const CURVES: [Curve; 2] = [Curve::new("last", "fact"), Curve::new("answer", "fact")];
+        &CURVES
+    }
+}
+
+#[test]
+fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("question.j2"), ASKED_FIRST).unwrap();
+    let mut case = many_questions();
+    case.probes.truncate(2);
+    let mut model = model("llama-tiny", Branches::for_answers(2, 6));
+    let builder = |templates| PromptBuilder::new(templates, model.template().clone());
+    let refused = builder(Templates::load(&LOGBOOK, Some(dir.path())).unwrap());
+    let error = refused.build(&case.history, &case.evidence, &case.probes[0]).unwrap_err().to_string();
+    assert!(error.contains("puts the query before the history"), "{error}");
+    let allowed = builder(Templates::load(&AskedFirst, None).unwrap());
+    let stop = AtomicBool::new(false);
+    let mut subject = LocalSubject::new(&mut model, allowed, row_roles(&AskedFirst), options(), &stop);
+    let probes: Vec<_> = case.probes.iter().collect();
+    let mut stores = Vec::new();
+    let mut keep = |_: palimpsest::run::condition::Question<'_>,
+                    outcome: Result<runner::ProbeOutcome, String>| {
+        stores.push(outcome.unwrap().attention.unwrap());
+        Ok(())
+    };
+    subject.answer_case(&case, &plain(&probes), &Status::silent(), &mut keep).unwrap();
+    for store in &stores {
+        let span = |label: &str| store.keys.iter().find(|span| span.label == label).unwrap();
+        assert!(span("query").end <= span("event[0]").start);
+        let path = Path::new("a.safetensors");
+        let example = palimpsest::lens::Example::measure(path, store, &AskedFirst).unwrap();
+        let last = example.curve(Curve::new("last", "fact"), Part::Signal, Scale::Mass).unwrap();
+        assert!(last.iter().all(|mass| *mass > 0.0));
     }
 }
 

@@ -6,7 +6,7 @@
 //! keys in blocks that stay in the second-level cache ([`walk`]): scores, a running maximum and sum a row, then whatever a
 //! [`Fold`](fold::Fold) makes of the weights: the output adds weighted values, an observer adds up segments. Keys and values are read
 //! where they lie in the cache ([`tile`]); blocks that no row may see are never touched. Decoding has a kernel of its own
-//! ([`few`]). How work is cut depends on shapes
+//! ([`decode`]). How work is cut depends on shapes
 //! alone, never on the number of threads, so one thread and many give the same bits.
 
 use std::ops::Range;
@@ -14,26 +14,26 @@ use std::ops::Range;
 use candle_core::{CpuStorage, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::super::{KEY_PART, Site};
+use super::super::{SPLIT_K, Site};
 use super::SegmentSums;
 
-mod few;
+mod decode;
 mod fold;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod walk;
 
-use few::{FewRows, SegmentsOfRows, Weighed};
+use decode::{DecodeRows, SegmentsOfRows, Weighed};
 use fold::{Segments, WeightedValues};
 use walk::{Walk, Walked};
 
 /// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache
 /// for all panels of rows but the first.
 const ROW_BLOCK: usize = 192;
-/// Up to this many query positions count as few (decoding): their keys are split into parts of [`KEY_PART`].
-const FEW_POSITIONS: usize = 4;
-/// With fewer tasks than this the keys are split too, into parts of at least [`KEY_PART`].
+/// Up to this many query positions count as decoding: their keys are cut into split-K blocks of [`SPLIT_K`].
+const DECODE_POSITIONS: usize = 4;
+/// With fewer tasks than this the keys are split too, into parts of at least [`SPLIT_K`].
 const ENOUGH_TASKS: usize = 16;
 
 /// See [`super::super::run`]. If there are `borders` of segments, `q` is one query, and the sums of its weights over them and over
@@ -53,9 +53,9 @@ pub fn attention(
             Queries { q: slices[0], positions, shape, site, borders: borders.into_iter().collect() };
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let tasks = queries.tasks(0..l);
-        let few = l <= FEW_POSITIONS;
+        let decoding = l <= DECODE_POSITIONS;
         let parts: Vec<Part> =
-            tasks.into_par_iter().map(|task| queries.weigh(task, &sequence, few)).collect();
+            tasks.into_par_iter().map(|task| queries.weigh(task, &sequence, decoding)).collect();
         let mut out = vec![0f32; l * shape.heads * shape.d];
         // Parts of the same rows follow each other.
         let blocks: Vec<&[Part]> = parts.chunk_by(|a, b| a.task.queries == b.task.queries).collect();
@@ -74,7 +74,7 @@ pub fn attention(
 }
 
 /// See [`super::super::run_branches`]. Where the
-/// shared keys are a multiple of [`KEY_PART`], sums are made in the order in which [`attention`] makes them for each branch alone.
+/// shared keys are a multiple of [`SPLIT_K`], sums are made in the order in which [`attention`] makes them for each branch alone.
 /// `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`attention`].
 pub fn branches(
     q: &Tensor,
@@ -110,12 +110,12 @@ pub fn branches(
         for first in (0..b).step_by(shape.positions()) {
             let block = first..(first + shape.positions()).min(b);
             let keys = queries.visible(&block).start.min(base)..base;
-            tasks.extend(shape.split(&block, &keys, KEY_PART).map(|task| (&queries, &prefix, task)));
+            tasks.extend(shape.split(&block, &keys, SPLIT_K).map(|task| (&queries, &prefix, task)));
         }
         for (branch, tail) in tails.iter().enumerate() {
             let branch = branch..branch + 1;
             let keys = own.visible(&branch);
-            tasks.extend(shape.split(&branch, &keys, KEY_PART).map(|task| (&own, tail, task)));
+            tasks.extend(shape.split(&branch, &keys, SPLIT_K).map(|task| (&own, tail, task)));
         }
         let parts: Vec<Part> = tasks
             .into_par_iter()
@@ -283,10 +283,10 @@ impl Queries<'_> {
         for start in rows.clone().step_by(positions) {
             let block = start..(start + positions).min(rows.end);
             let keys = self.visible(&block);
-            let step = if rows.len() <= FEW_POSITIONS {
-                KEY_PART
+            let step = if rows.len() <= DECODE_POSITIONS {
+                SPLIT_K
             } else if pieces > 1 {
-                keys.len().div_ceil(pieces).next_multiple_of(KEY_PART)
+                keys.len().div_ceil(pieces).next_multiple_of(SPLIT_K)
             } else {
                 keys.end.max(1)
             };
@@ -313,12 +313,12 @@ impl Queries<'_> {
     }
 
     /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
-    fn weigh(&self, task: Task, sequence: &Sequence<'_>, few: bool) -> Part {
-        if few {
+    fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> Part {
+        if decoding {
             let (queries, positions) = self.rows(&task);
             let of_task = self.borders.get(task.queries.clone()).unwrap_or(&[]);
             let borders = of_task.iter().flat_map(|borders| std::iter::repeat_n(*borders, self.shape.group));
-            let Weighed { max, sum, out, segments } = pulp::Arch::new().dispatch(FewRows {
+            let Weighed { max, sum, out, segments } = pulp::Arch::new().dispatch(DecodeRows {
                 queries,
                 positions,
                 keys: sequence.keys(task.kv_head),

@@ -11,7 +11,7 @@ pub(super) mod chunked;
 pub(super) mod cpu;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
-pub(super) mod product;
+pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::BLOCK;
 use super::gather::HeadSums;
-use crate::attention::backends::product::{Matrix, product};
+use crate::attention::backends::small_matmul::{Matrix, product};
 use crate::simd::exp_nonpositive_all;
 
 /// What one value head's block is made of; see [`super::Blocks`].

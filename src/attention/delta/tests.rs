@@ -18,7 +18,7 @@ fn the_walk_in_candle_operations_equals_the_one_on_slices_at_any_place_of_rows()
     for rows in [0..1, 0..70, 63..65, 64..128, 100..101, 130..700, 1000..1200] {
         let q = normalised(&q.narrow(0, rows.start, rows.len())?, 0.3)?.transpose(0, 1)?.contiguous()?;
         assert_eq!(q.dtype(), DType::F32);
-        let [slices, candle] = [walk_on_cpu, chunked::walk].map(|walk| -> Result<Vec<f64>> {
+        let [slices, candle] = [walk_on_cpu, blocks::walk].map(|walk| -> Result<Vec<f64>> {
             let sums = walk(&q, rows.start, &history, &bounds, value_heads, false)?;
             assert_eq!(sums.dims(), [2, value_heads, bounds.len() - 1]);
             sums.to_dtype(DType::F64)?.flatten_all()?.to_vec1()

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::benchmarks::{Benchmark, VerdictKind};
-use crate::lens::{Example, LayerKind, Lens, RunFolder, Verdicts};
+use crate::lens::{AnalysedRun, Example, LayerKind, Lens, Verdicts};
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ShownCase, ShownSegment};
@@ -85,7 +85,7 @@ struct TurnPart {
 /// # Errors
 /// Those of reading the files of `cases/`.
 pub fn parts(
-    run: &RunFolder,
+    run: &AnalysedRun,
     verdicts: &Verdicts,
     lens: Option<&Lens>,
 ) -> Result<Vec<CasePart>, crate::lens::LensError> {

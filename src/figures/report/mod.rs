@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::{Figure, FigureError};
-use crate::lens::{LayerKind, Lens, LensError, RunFolder, Verdicts};
+use crate::lens::{AnalysedRun, LayerKind, Lens, LensError, Verdicts};
 use crate::statistics::metrics::{self, AccuracyTable};
 
 pub mod cases;
@@ -75,7 +75,7 @@ struct Picture {
 /// # Errors
 /// [`ReportError::Lens`] where the segments of a case cannot be read, [`ReportError::Figure`] where the template fails.
 pub fn page(
-    run: &RunFolder,
+    run: &AnalysedRun,
     verdicts: &Verdicts,
     lens: Option<&Lens>,
     figures: &[Figure],
@@ -115,7 +115,7 @@ pub fn page(
 /// # Errors
 /// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
 pub fn write(
-    run: &RunFolder,
+    run: &AnalysedRun,
     verdicts: &Verdicts,
     lens: Option<&Lens>,
     figures: &[Figure],
@@ -164,7 +164,7 @@ fn picture(figure: &Figure) -> Picture {
 }
 
 /// The header as a reader wants it; what is absent is left out.
-fn facts(run: &RunFolder, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact> {
+fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact> {
     let text = |pointer: &str| run.header_text(pointer);
     let short = |pointer: &str| {
         text(pointer).map(|digest| match digest.char_indices().nth(12) {

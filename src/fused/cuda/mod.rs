@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::Gate;
 use super::ends::Ends;
 
-pub(super) mod products;
+pub(super) mod cublas;
 
 const PTX: &str = include_str!("fused.ptx");
 

@@ -53,7 +53,7 @@ pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, M
     let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
     let scaling = match kind {
         "default" | "mrope" => RopeScaling::None,
-        "linear" => RopeScaling::Linear { factor: p.positive("factor")? },
+        "linear" => RopeScaling::Projection { factor: p.positive("factor")? },
         "llama3" => RopeScaling::Llama3 {
             factor: p.positive("factor")?,
             low: p.positive("low_freq_factor")?,
@@ -154,7 +154,7 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
     let unsaid = if factor.is_some() { "linear" } else { "none" };
     let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or(unsaid) {
         "none" => RopeScaling::None,
-        "linear" => RopeScaling::Linear { factor: needed("rope.scaling.factor", factor)? },
+        "linear" => RopeScaling::Projection { factor: needed("rope.scaling.factor", factor)? },
         "yarn" => {
             let factor = needed("rope.scaling.factor", factor)?;
             RopeScaling::Yarn(Yarn {

@@ -6,12 +6,12 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, copied, window_rows};
-use crate::attention::KEY_PART;
+use crate::attention::SPLIT_K;
 use crate::model::MixerSpec;
 
 /// What every layer remembers of one continuation, beside its trunk.
 ///
-/// Layers that see the whole context keep the keys and values after the last multiple of [`KEY_PART`] in the trunk, so that
+/// Layers that see the whole context keep the keys and values after the last multiple of [`SPLIT_K`] in the trunk, so that
 /// attention sums them up as it would in one sequence; layers with a window or a state keep one of their own.
 #[derive(Debug)]
 pub struct Branch(Cache);
@@ -35,7 +35,7 @@ impl Branch {
 
 /// Tokens whose keys a branch holds that has `own` tokens of its own after a trunk of `trunk`.
 pub fn branch_rows(trunk: usize, own: usize) -> usize {
-    trunk % KEY_PART + own
+    trunk % SPLIT_K + own
 }
 
 impl Cache {
@@ -49,7 +49,7 @@ impl Cache {
                 self.length
             );
         }
-        let start = shared - shared % KEY_PART;
+        let start = shared - shared % SPLIT_K;
         let capacity = self.capacity.min(self.length + room);
         let own = self.length - start;
         let layers = self.layers.iter().map(|layer| match layer {

@@ -2,10 +2,10 @@
 
 use candle_core::{Result, Tensor};
 
-use super::linears::{Linears, Outputs};
-use super::{Linear, Phase, RmsNorm, Rope};
+use super::projections::{Outputs, Projections};
+use super::{Phase, Projection, RmsNorm, Rope};
 use crate::attention::{Holes, Sinks, Site};
-use crate::model::past::Past;
+use crate::model::kv_view::KvView;
 use crate::model::{AttentionSpec, QkNorm};
 
 /// Grouped-query attention (transformers, `LlamaAttention`, and with what the spec asks for `Qwen3Attention`,
@@ -14,9 +14,9 @@ use crate::model::{AttentionSpec, QkNorm};
 pub(in crate::model) struct Attention {
     pub spec: AttentionSpec,
     /// To queries (for gated attention a query and a gate a head, one after the other), keys and values.
-    pub qkv: Linears<3>,
+    pub qkv: Projections<3>,
     /// Back from what the heads read. The decoder applies it.
-    pub o: Linear,
+    pub o: Projection,
     /// Norms of queries and keys, if any.
     pub qk_norm: Option<(RmsNorm, RmsNorm)>,
     /// One logit a head.
@@ -30,7 +30,7 @@ impl Attention {
         layer: usize,
         x: &Tensor,
         rope: &Rope,
-        past: &mut Past<'_>,
+        kv: &mut KvView<'_>,
         phase: Phase,
     ) -> Result<Tensor> {
         let AttentionSpec { heads, kv_heads, head_dim, gated, .. } = self.spec;
@@ -80,7 +80,7 @@ impl Attention {
             sinks: self.sinks.clone(),
             holes: Holes::default(),
         };
-        let mut out = past.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
+        let mut out = kv.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
         // 5. Gate.
         if let Some(gate) = gate {

@@ -5,13 +5,13 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor};
 
 use super::delta_rule::{self, Inputs};
-use super::{Linear, Linears, Phase};
+use super::{Phase, Projection, Projections};
 use crate::attention::delta::normalised_by;
 use crate::attention::{DeltaSite, Observer};
 use crate::fused;
 use crate::model::DeltaNetSpec;
 use crate::model::cache::DeltaState;
-use crate::model::past::Past;
+use crate::model::kv_view::KvView;
 use crate::transfer;
 
 /// Linear attention with a gated delta rule (transformers, `Qwen3_5GatedDeltaNet`). Projections are in the model's dtype,
@@ -21,7 +21,7 @@ pub(in crate::model) struct DeltaNet {
     pub spec: DeltaNetSpec,
     /// From hidden: queries, keys and values (channels); the gate of the output (values); how strongly a token is written and
     /// how much is forgotten before (value_heads each).
-    pub inputs: Linears<4>,
+    pub inputs: Projections<4>,
     /// (taps, channels), f32; the last tap is the token itself.
     pub conv: Tensor,
     /// (value_heads), f32: -e^`A_log`.
@@ -34,7 +34,7 @@ pub(in crate::model) struct DeltaNet {
     pub norm: Tensor,
     pub eps: f64,
     /// values -> hidden. The decoder applies it.
-    pub out: Linear,
+    pub out: Projection,
 }
 
 /// What a block's projections make of its tokens for the part that remembers.
@@ -56,9 +56,9 @@ impl Projected {
 
 impl DeltaNet {
     /// (l, hidden) -> what was read, normed and gated, (l, values), for the tokens after `past`.
-    pub fn forward(&self, layer: usize, x: &Tensor, past: &mut Past<'_>, phase: Phase) -> Result<Tensor> {
+    pub fn forward(&self, layer: usize, x: &Tensor, kv: &mut KvView<'_>, phase: Phase) -> Result<Tensor> {
         let (projected, z) = self.project(x, phase)?;
-        let out = past.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
+        let out = kv.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
             self.read(site, &projected.narrow(&rows)?, state, phase, observer)
         })?;
         self.close(&z, &out)

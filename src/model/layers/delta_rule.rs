@@ -1,4 +1,4 @@
-//! The gated delta rule: in blocks for reading, token by token for generating, and on slices on the CPU.
+//! The gated delta rule: in blocks for prefill, token by token for decode, and on slices on the CPU.
 //!
 //! Per value head, with a state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q
 //! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). Everything is f32. A state is

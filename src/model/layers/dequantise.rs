@@ -6,7 +6,7 @@ use super::lanes::{FactorsOf, Quants};
 use super::packed::{PANEL, PackedWeight};
 
 impl PackedWeight {
-    /// The values of the output rows `rows` (of which the first begins a panel), transposed: (in, rows).
+    /// The dequantised output rows `rows` (of which the first begins a panel), transposed: (in, rows).
     pub(super) fn dequantise(&self, rows: std::ops::Range<usize>) -> Vec<f32> {
         let arch = pulp::Arch::new();
         let width = self.groups.columns;
@@ -17,7 +17,7 @@ impl PackedWeight {
         out
     }
 }
-/// The values of a group of columns.
+/// The dequantised weights of a group of columns.
 struct Values<'a> {
     weight: &'a PackedWeight,
     group: usize,

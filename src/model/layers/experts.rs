@@ -8,7 +8,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::linear::dense_product;
+use super::projection::dense_product;
 use super::{Mlp, Phase};
 use crate::model::{ExpertsSpec, Routing};
 use crate::stats;

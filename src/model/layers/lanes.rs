@@ -1,6 +1,6 @@
 //! From the bits of packed weights to registers of f32, one lane an output row.
 //!
-//! Shared by [`product`](super::product), which multiplies them, and by [`PackedWeight::dequantise`], so that both see the same
+//! Shared by [`packed_matmul`](super::packed_matmul), which multiplies them, and by [`PackedWeight::dequantise`], so that both see the same
 //! numbers. All of it is always inlined, so that it is compiled with the instructions that the caller was dispatched for.
 
 use pulp::Simd;

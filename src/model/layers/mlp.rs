@@ -2,22 +2,22 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Linear, Linears, Phase};
+use super::{Phase, Projection, Projections};
 use crate::model::Activation;
 use crate::transfer;
 
 /// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, and one expert of `GptOssExperts`).
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
-    gate_up: Linears<2>,
-    pub down: Linear,
+    gate_up: Projections<2>,
+    pub down: Projection,
     activation: Activation,
 }
 
 impl Mlp {
     /// Takes the three maps over.
-    pub fn new(gate: Linear, up: Linear, down: Linear, activation: Activation) -> Result<Self> {
-        Ok(Mlp { gate_up: Linears::new([gate, up])?, down, activation })
+    pub fn new(gate: Projection, up: Projection, down: Projection, activation: Activation) -> Result<Self> {
+        Ok(Mlp { gate_up: Projections::new([gate, up])?, down, activation })
     }
 
     /// What is projected back by `down`: (l, hidden) -> (l, intermediate).

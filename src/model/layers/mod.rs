@@ -12,20 +12,20 @@ mod delta_rule;
 mod dequantise;
 mod experts;
 mod lanes;
-mod linear;
-mod linears;
 mod mlp;
 mod packed;
-mod product;
+mod packed_matmul;
+mod projection;
+mod projections;
 mod rope;
 
 pub(super) use attention::Attention;
 pub(super) use delta_net::DeltaNet;
 pub(super) use experts::Experts;
-pub use linear::Linear;
-pub(super) use linears::Linears;
 pub(super) use mlp::Mlp;
 pub use packed::PackedWeight;
+pub use projection::Projection;
+pub(super) use projections::Projections;
 pub(super) use rope::Rope;
 
 /// What a forward pass is for, which decides how quantised weights are multiplied.

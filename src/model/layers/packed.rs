@@ -1,11 +1,11 @@
 //! Quantised weights in the form that decoding reads: 4 bits a weight where that holds them and 8 elsewhere, laid out for
-//! [`product`].
+//! [`packed_matmul`].
 //!
 //! A weight is `scale * quant + min` with one scale and minimum for each group of 16 or 32 columns, which is what every
 //! quantised type of GGUF means; packing changes no weight, and [`PackedWeight::dequantise`] gives the very numbers that the
-//! file's reader gives. Made by the loader, held by [`super::Linear`].
+//! file's reader gives. Made by the loader, held by [`super::Projection`].
 //!
-//! [`product`]: super::product
+//! [`packed_matmul`]: super::packed_matmul
 
 use half::{bf16, f16};
 use rayon::prelude::*;

@@ -354,9 +354,9 @@ impl GgufFile {
     }
 }
 
-/// The values of blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
+/// Dequantised blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
 ///
-/// What is quantised goes to a card as it is, a fraction of the bytes, and the card makes the values, so many at a time that
+/// What is quantised goes to a card as it is, a fraction of the bytes, and the card dequantises it, so many at a time that
 /// those in f32 stay small beside the tensor. What is dense, and MXFP4, which Candle does not know, is converted before it goes.
 ///
 /// # Errors
@@ -380,10 +380,10 @@ pub fn values_on(
         .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device)))
 }
 
-/// Weights whose values a card makes at a time.
+/// Weights that a card dequantises at a time.
 const AT_ONCE: usize = 1 << 24;
 
-/// The values of rows of `cols` quantised weights, made on `device`: (rows, cols).
+/// Rows of `cols` quantised weights, dequantised on `device`: (rows, cols).
 fn values_made_on(
     device: &Device,
     stored: GgmlDType,

@@ -32,9 +32,9 @@ fn weights() -> [Tensor; 9] {
 
 fn block(dtype: DType) -> DeltaNet {
     let [qkv, z, b, a, conv, decay, dt_bias, norm, out] = weights();
-    let linear = |w: Tensor| Linear::dense(&w.to_dtype(dtype).unwrap(), None).unwrap();
+    let linear = |w: Tensor| Projection::dense(&w.to_dtype(dtype).unwrap(), None).unwrap();
     let conv = conv.t().unwrap().contiguous().unwrap();
-    let inputs = Linears::new([linear(qkv), linear(z), linear(b), linear(a)]).unwrap();
+    let inputs = Projections::new([linear(qkv), linear(z), linear(b), linear(a)]).unwrap();
     let factor = |scale| norm_factor(SPEC.key_dim, scale, &Device::Cpu).unwrap();
     let norms = [factor((SPEC.key_dim as f64).powf(-0.5)), factor(1.0)];
     let rate = decay.neg().unwrap();

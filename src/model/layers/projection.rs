@@ -1,10 +1,10 @@
-//! Linear maps, dense or quantised.
+//! Projections, dense or quantised.
 
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 
 use super::packed::{PANEL, PackedWeight};
-use super::{Phase, product};
+use super::{Phase, packed_matmul};
 use crate::fused::products::Own;
 use crate::stats;
 use crate::transfer::cpu_kernels;
@@ -18,7 +18,7 @@ const SLICE: usize = 1 << 24;
 /// dequantised for prefill, where multiplying is; or it is dequantised for every prefill chunk, where memory is short. Both
 /// give the same numbers.
 #[derive(Debug)]
-pub struct Linear {
+pub struct Projection {
     weight: Weight,
     /// (out)
     bias: Option<Tensor>,
@@ -36,14 +36,14 @@ enum Weight {
     },
 }
 
-impl Linear {
-    /// A dense map by `weight` (out, in), with `bias` (out).
+impl Projection {
+    /// A dense projection by `weight` (out, in), with `bias` (out).
     ///
     /// # Errors
     /// Those of Candle: a weight that is no matrix, or no memory.
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
-        Ok(Linear { weight: Weight::Dense(weight), bias })
+        Ok(Projection { weight: Weight::Dense(weight), bias })
     }
 
     /// A map by a dense `weight` (out, in) that is used as it lies there: the embedding, for a tied head.
@@ -51,10 +51,10 @@ impl Linear {
     /// # Errors
     /// Those of Candle: a weight that is no matrix.
     pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
-        Ok(Linear { weight: Weight::Dense(weight.t()?), bias })
+        Ok(Projection { weight: Weight::Dense(weight.t()?), bias })
     }
 
-    /// A map by a quantised weight, whose values are kept beside it if `keep` says so.
+    /// A projection by a quantised weight, which is kept dequantised too if `keep` says so.
     ///
     /// # Errors
     /// Those of Candle: no memory.
@@ -63,17 +63,17 @@ impl Linear {
             true => Some(values(&packed, 0..packed.rows())?),
             false => None,
         };
-        Ok(Linear { weight: Weight::Quantised { packed, dense }, bias })
+        Ok(Projection { weight: Weight::Quantised { packed, dense }, bias })
     }
 
-    /// The same map with `packed`, of the same values as its dense weight, for decoding.
+    /// The same projection with `packed`, the packed form of its dense weight, for decoding.
     pub fn decoding_with(self, packed: PackedWeight) -> Self {
-        let Linear { weight: Weight::Dense(dense) | Weight::Quantised { dense: Some(dense), .. }, bias } =
+        let Projection { weight: Weight::Dense(dense) | Weight::Quantised { dense: Some(dense), .. }, bias } =
             self
         else {
             return self;
         };
-        Linear { weight: Weight::Quantised { packed, dense: Some(dense) }, bias }
+        Projection { weight: Weight::Quantised { packed, dense: Some(dense) }, bias }
     }
 
     /// (l, in) -> (l, out)
@@ -81,19 +81,19 @@ impl Linear {
     /// # Errors
     /// Those of Candle: shapes that do not agree, or no memory.
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        let [y] = Self::together([self], x, phase)?;
+        let [y] = Self::forward_all([self], x, phase)?;
         Ok(y)
     }
 
-    /// [`Linear::forward`] of several maps of the same input, which decoding does in one pass.
+    /// [`Projection::forward`] of several maps of the same input, which decoding does in one pass.
     ///
     /// # Errors
-    /// Those of [`Linear::forward`].
-    pub fn together<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
+    /// Those of [`Projection::forward`].
+    pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
         let _span = stats::linear();
         let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
         let products = match phase {
-            Phase::Decode if !packed.is_empty() => product::products(&packed, x)?,
+            Phase::Decode if !packed.is_empty() => packed_matmul::products(&packed, x)?,
             _ => Vec::new(),
         };
         let mut products = products.into_iter();
@@ -114,7 +114,7 @@ impl Linear {
     /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
     ///
     /// # Errors
-    /// Those of [`Linear::forward`].
+    /// Those of [`Projection::forward`].
     pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
         match (&self.weight, &self.bias) {
             (Weight::Dense(weight), None) if !cpu_kernels(x.device()) => {
@@ -150,11 +150,11 @@ impl Linear {
         for (map, rows) in maps.iter().zip(&rows) {
             let part = all.narrow(0, start, rows.dim(0)?)?;
             start += rows.dim(0)?;
-            parts.push(Linear { weight: Weight::Dense(part.t()?), bias: map.bias.clone() });
+            parts.push(Projection { weight: Weight::Dense(part.t()?), bias: map.bias.clone() });
         }
         let parts =
             parts.try_into().map_err(|_| candle_core::Error::msg("This is a bug: a map is missing"))?;
-        Ok(Some((Linear { weight: Weight::Dense(all.t()?), bias }, parts)))
+        Ok(Some((Projection { weight: Weight::Dense(all.t()?), bias }, parts)))
     }
 
     /// Output features.
@@ -217,7 +217,7 @@ pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result
     Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// The values of output rows of a packed weight: (in, rows).
+/// Dequantised output rows of a packed weight: (in, rows).
 fn values(packed: &PackedWeight, rows: std::ops::Range<usize>) -> Result<Tensor> {
     let shape = (packed.cols(), rows.len());
     Tensor::from_vec(packed.dequantise(rows), shape, &Device::Cpu)
@@ -264,8 +264,8 @@ mod tests {
         for dtype in TYPES {
             let (rows, cols) = (200, 512);
             let (bytes, values) = blocks(dtype, rows, cols);
-            let kept = Linear::quantised(packed(dtype, &bytes, rows, cols), None, true)?;
-            let made = Linear::quantised(packed(dtype, &bytes, rows, cols), None, false)?;
+            let kept = Projection::quantised(packed(dtype, &bytes, rows, cols), None, true)?;
+            let made = Projection::quantised(packed(dtype, &bytes, rows, cols), None, false)?;
             for l in [1, 7, 300] {
                 let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
                 let y = kept.forward(&x, Phase::Prefill)?;
@@ -288,17 +288,17 @@ mod tests {
         let bias = Tensor::randn(0f32, 1.0, 70, &Device::Cpu)?;
         let weight = Tensor::randn(0f32, 1.0, (33, cols), &Device::Cpu)?;
         let made = |dtype, rows: usize, bias| {
-            Linear::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true)
+            Projection::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true)
         };
         let maps = [
             &made(TYPES[1], 70, Some(bias))?,
-            &Linear::dense(&weight, None)?,
+            &Projection::dense(&weight, None)?,
             &made(TYPES[9], 128, None)?,
-            &Linear::shared(&weight, None)?,
+            &Projection::shared(&weight, None)?,
         ];
         let x = Tensor::randn(0f32, 1.0, (2, cols), &Device::Cpu)?;
         for phase in [Phase::Prefill, Phase::Decode] {
-            let together = Linear::together(maps, &x, phase)?;
+            let together = Projection::forward_all(maps, &x, phase)?;
             for (map, y) in maps.iter().zip(&together) {
                 assert_eq!(bits(y)?, bits(&map.forward(&x, phase)?)?);
             }

@@ -1,5 +1,5 @@
 //! Heat maps of the query's attention: layers by segments, with the evidence marked. Beside the rows of a model with linear
-//! layers stands what each layer is: a dark mark at softmax layers, an open one at linear layers.
+//! or windowed layers stands what each layer is: a dark mark at softmax layers, an open one at linear layers, a narrow one at windowed layers.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -9,7 +9,7 @@ use super::sheet::{Area, LINEAR_LEGEND, Refusal, fitting, svg, text_width, write
 use super::style::{GREY, INK, UNIT};
 use super::{Figure, FigureError, Origin};
 use crate::lens::strip::Place;
-use crate::lens::{Correctness, Group, Layer, Lens, Scale, table};
+use crate::lens::{Correctness, Group, Layer, LayerKind, Lens, Scale, table};
 
 /// A map: columns of segments or places, each with a value a layer.
 struct Map {
@@ -261,10 +261,10 @@ fn draw(
     scale: Scale,
 ) -> Result<String, FigureError> {
     let layers = &lens.layers;
-    let linear = layers.iter().any(|layer| layer.is_linear());
+    let marked = lens.has_kinds();
     let shades = Shades::of(maps);
     let width = (2 * MARGIN + LEFT + maps.len() as i32 * (MAP_WIDTH + 18) + BAR).max(620);
-    let height = HEAD + MAP_HEAD + MAP_HEIGHT + FOOT + if linear { LEGEND } else { 0 };
+    let height = HEAD + MAP_HEAD + MAP_HEIGHT + FOOT + if marked { LEGEND } else { 0 };
     svg(name, title, (width, height), |area| {
         write(area, title, (MARGIN, 10), 16, INK, HPos::Left)?;
         write(area, &fitting(&origin.line, width), (MARGIN, 32), 11, GREY, HPos::Left)?;
@@ -276,7 +276,7 @@ fn draw(
                 layer_axis(area, (left, top), layers)?;
             }
         }
-        if linear {
+        if marked {
             legend(area, (MARGIN + LEFT, top + MAP_HEIGHT + FOOT - 8), layers)?;
         }
         let left = MARGIN + LEFT + maps.len() as i32 * (MAP_WIDTH + 18);
@@ -323,13 +323,13 @@ fn draw_map(
         }
     }
     let bottom = top + MAP_HEIGHT;
-    if layers.iter().any(|layer| layer.is_linear()) {
+    if lens.has_kinds() {
         let mut from = 0;
         for run in layers.chunk_by(|a, b| a.kind == b.kind) {
             let to = from + run.len();
             let (y0, y1) = (edge(to, layers.len(), MAP_HEIGHT), edge(from, layers.len(), MAP_HEIGHT));
-            let linear = run.iter().any(|layer| layer.is_linear());
-            mark(area, (left - MARK - 4, bottom - y0), (left - 4, bottom - y1), linear)?;
+            let kind = run.first().map_or(LayerKind::Softmax, |layer| layer.kind);
+            mark(area, (left - MARK - 4, bottom - y0), (left - 4, bottom - y1), kind)?;
             from = to;
         }
     }
@@ -353,10 +353,11 @@ fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<
     area.draw(&PathElement::new(corners, super::style::VERMILLION.stroke_width(UNIT as u32 * 2)))
 }
 
-/// What a layer is: an open box for linear layers, a dark one for softmax layers.
-fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), linear: bool) -> Result<(), Refusal> {
+/// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
+fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: LayerKind) -> Result<(), Refusal> {
+    let x0 = if kind == LayerKind::Windowed { x1 - MARK / 3 } else { x0 };
     let corners = [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)];
-    if !linear {
+    if kind != LayerKind::Linear {
         return area.draw(&Rectangle::new(corners, GREY.filled()));
     }
     area.draw(&Rectangle::new(corners, super::style::LINEAR.filled()))?;
@@ -366,9 +367,14 @@ fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), linear: boo
 /// What the marks mean: the kinds that the model has.
 fn legend(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
     let mut at = left;
-    for (linear, text) in [(true, LINEAR_LEGEND), (false, "softmax layer: share of attention")] {
-        if layers.iter().any(|layer| layer.is_linear() == linear) {
-            mark(area, (at, top + 1), (at + MARK, top + 13), linear)?;
+    let kinds = [
+        (LayerKind::Linear, LINEAR_LEGEND),
+        (LayerKind::Softmax, "softmax layer: share of attention"),
+        (LayerKind::Windowed, "windowed layer: the same, within its window"),
+    ];
+    for (kind, text) in kinds {
+        if layers.iter().any(|layer| layer.kind == kind) {
+            mark(area, (at, top + 1), (at + MARK, top + 13), kind)?;
             write(area, text, (at + MARK + 6, top), 12, INK, HPos::Left)?;
             at += MARK + 6 + text_width(text, 12) + 22;
         }
@@ -380,7 +386,8 @@ fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Res
     use plotters::style::text_anchor::{Pos, VPos};
     // rows are labelled by the layers they show: a model's measured layers may skip some
     let every = layers.len().div_ceil(8).max(1);
-    let left = if layers.iter().any(|layer| layer.is_linear()) { left - MARK - 3 } else { left };
+    let marked = layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
+    let left = if marked { left - MARK - 3 } else { left };
     for (at, layer) in layers.iter().enumerate().step_by(every) {
         let y0 = edge(at, layers.len(), MAP_HEIGHT);
         let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);

@@ -15,7 +15,7 @@ use crate::simd::exp_nonpositive;
 const TILE: usize = 4;
 
 /// Query rows that share a key/value head, about to walk over a part of its keys.
-pub struct FewRows<'a> {
+pub struct DecodeRows<'a> {
     /// Row r's query, d elements.
     pub queries: Vec<&'a [f32]>,
     /// Row r's position among the keys.
@@ -70,7 +70,7 @@ fn touched(borders: &[usize], keys: &Range<usize>) -> Range<usize> {
     borders.partition_point(|&border| border <= keys.start).saturating_sub(1).min(end)..end
 }
 
-impl pulp::WithSimd for FewRows<'_> {
+impl pulp::WithSimd for DecodeRows<'_> {
     type Output = Weighed;
 
     // Always inlined, as is what it calls, so that the loops are compiled with the features that pulp found.

@@ -6,12 +6,12 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::Weights;
-use crate::engine::plan::{Branches, Plan, Wish, available_bytes, gigabytes, in_words};
+use crate::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, available_bytes, gigabytes, in_words};
 use crate::engine::{self, DeviceName};
 use crate::ground::table::columns;
 use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
-use crate::model::{Kept, Outline};
+use crate::model::{Kept, ModelDescription};
 use crate::progress::{grouped, note};
 
 const EXAMPLES: &str = "\
@@ -66,8 +66,8 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         Some(dtype) => engine::parse_dtype(dtype)?,
         None => names.first().map_or(DType::F32, |name| name.default_dtype()),
     };
-    let (name, outline, source) = outline(&args.model)?;
-    let limit = outline.spec.max_positions;
+    let (name, description, source) = description(&args.model)?;
+    let limit = description.spec.max_positions;
     let context = args.context.unwrap_or(limit);
     // Far beyond any model; beyond it the sums themselves would not fit into a number.
     const MOST: usize = 1 << 36;
@@ -85,27 +85,31 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
     let branches = Branches::for_answers(args.together, super::run::DEFAULT_NEW_TOKENS);
     let kept = args.weights.into();
-    let wish = Wish { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches, kept };
-    let plan = Plan::new(&outline, &wish, &free);
-    let shown = Shown { name: &name, source, outline: &outline, wish: &wish, plan: &plan, free: &free };
+    let request =
+        MemoryRequest { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches, kept };
+    let plan = MemoryPlan::new(&description, &request, &free);
+    let shown =
+        Shown { name: &name, source, description: &description, request: &request, plan: &plan, free: &free };
     if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }
 }
 
-/// The outline of what was named, a name for it, and where the outline is from.
-pub(super) fn outline(model: &str) -> anyhow::Result<(String, Outline, &'static str)> {
+/// The description of what was named, a name for it, and where the description is from.
+pub(super) fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
     let path = Path::new(model);
     if path.extension().is_some_and(|extension| extension == "json") {
-        return Ok((model.to_owned(), Outline::from_config_file(path)?, "the config alone"));
+        return Ok((model.to_owned(), ModelDescription::from_config_file(path)?, "the config alone"));
     }
     let store = ModelStore::open()?;
     if let Some(files) = store.locate(model)? {
         let source = if files.path().is_dir() { "its config.json" } else { "its file" };
-        return Ok((files.name.clone(), Outline::from_files(&files)?, source));
+        return Ok((files.name.clone(), ModelDescription::from_files(&files)?, source));
     }
-    match Outline::released(model) {
-        Some(outline) => {
-            Ok((model.to_owned(), outline?, "the released config (dense weights; the file is not here yet)"))
-        }
+    match ModelDescription::released(model) {
+        Some(description) => Ok((
+            model.to_owned(),
+            description?,
+            "the released config (dense weights; the file is not here yet)",
+        )),
         None => anyhow::bail!(
             "{model} is known but not here, and its config is not built in; fetch it with `palimpsest model pull {model}`, or give the path of its config.json"
         ),
@@ -128,15 +132,15 @@ fn memory(text: &str) -> Result<u64, String> {
 struct Shown<'a> {
     name: &'a str,
     source: &'static str,
-    outline: &'a Outline,
-    wish: &'a Wish,
-    plan: &'a Plan,
+    description: &'a ModelDescription,
+    request: &'a MemoryRequest,
+    plan: &'a MemoryPlan,
     free: &'a [Option<u64>],
 }
 
 impl Shown<'_> {
     fn json(&self) -> serde_json::Value {
-        let Shown { name, outline, wish, plan, free, .. } = self;
+        let Shown { name, description, request, plan, free, .. } = self;
         let devices: Vec<_> = (plan.shares.iter().zip(*free))
             .map(|(share, free)| {
                 json!({
@@ -154,12 +158,12 @@ impl Shown<'_> {
             .collect();
         json!({
             "model": name,
-            "architecture": outline.spec.architecture,
-            "parameters": outline.spec.parameters(),
-            "model_context": outline.spec.max_positions,
-            "context": wish.context,
-            "chunk": wish.chunk,
-            "dtype": format!("{:?}", wish.dtype).to_lowercase(),
+            "architecture": description.spec.architecture,
+            "parameters": description.spec.parameters(),
+            "model_context": description.spec.max_positions,
+            "context": request.context,
+            "chunk": request.chunk,
+            "dtype": format!("{:?}", request.dtype).to_lowercase(),
             "kept": plan.kept.map(|kept| match kept {
                 Kept::Dense => "dense",
                 Kept::Quantised => "quantised",
@@ -177,8 +181,8 @@ impl Shown<'_> {
     }
 
     fn table(&self) -> String {
-        let Shown { name, source, outline, wish, plan, free } = self;
-        let spec = &outline.spec;
+        let Shown { name, source, description, request, plan, free } = self;
+        let spec = &description.spec;
         let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
         let windowed =
             spec.layers.iter().filter(|l| l.attention().is_some_and(|a| a.window.is_some())).count();
@@ -193,9 +197,9 @@ impl Shown<'_> {
             "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, read {} at a time\n\n",
             spec.architecture,
             spec.parameters() as f64 / 1e9,
-            grouped(wish.context as u64),
-            format!("{:?}", wish.dtype).to_lowercase(),
-            grouped(wish.chunk as u64),
+            grouped(request.context as u64),
+            format!("{:?}", request.dtype).to_lowercase(),
+            grouped(request.chunk as u64),
         );
         let header =
             ["DEVICE", "LAYERS", "WEIGHTS", "CACHE", "ACTIVATIONS", "OBSERVER", "PROCESS", "TOTAL", "FREE"];

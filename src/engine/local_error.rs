@@ -1,6 +1,6 @@
 //! Why a local model could not be opened or used.
 
-use crate::engine::{EngineError, plan};
+use super::{EngineError, memory_plan};
 use crate::model::ModelError;
 use crate::prompt::PromptError;
 
@@ -33,7 +33,7 @@ pub enum LocalError {
     },
     /// There is not enough memory.
     #[error(transparent)]
-    Memory(#[from] Box<plan::DoesNotFit>),
+    Memory(#[from] Box<memory_plan::DoesNotFit>),
     /// A conversation does not fit.
     #[error(
         "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"

@@ -1,4 +1,4 @@
-//! Shows the texts of answers that are generated together as if they came one after the other.
+//! Streams the answers of a decoded batch as if they were generated one after the other.
 //!
 //! Used by the local subject: the first answer that has not ended is shown as it grows, what later ones say meanwhile is
 //! held back until it is their turn.
@@ -6,7 +6,7 @@
 use crate::prompt::{StreamDecoder, Tokenizer};
 
 /// The answers of one batch, in the order in which they are shown.
-pub(super) struct Texts<'a> {
+pub(super) struct AnswerStreams<'a> {
     answers: Vec<Answer<'a>>,
     /// The one that is shown.
     turn: usize,
@@ -20,10 +20,10 @@ struct Answer<'a> {
     held: String,
 }
 
-impl<'a> Texts<'a> {
+impl<'a> AnswerStreams<'a> {
     pub fn new(count: usize, tokenizer: &'a Tokenizer, show: &'a mut dyn FnMut(&str)) -> Self {
         let answer = || Answer { pieces: Some(StreamDecoder::new(tokenizer, true)), held: String::new() };
-        Texts { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
+        AnswerStreams { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
     }
 
     /// Answer `nth` goes on with `token`, or has ended. Text that cannot be decoded is not shown; the answer itself, which is
@@ -68,7 +68,7 @@ mod tests {
         assert!(words[0].len() > words[2].len() && words[2].len() > words[1].len() && !words[1].is_empty());
         let mut shown = Vec::new();
         let mut show = |piece: &str| shown.push(piece.to_owned());
-        let mut texts = Texts::new(3, &tokenizer, &mut show);
+        let mut texts = AnswerStreams::new(3, &tokenizer, &mut show);
         for step in 0..=words[0].len() {
             for (nth, tokens) in words.iter().enumerate().filter(|(_, tokens)| step <= tokens.len()) {
                 texts.take(nth, tokens.get(step).copied());

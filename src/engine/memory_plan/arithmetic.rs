@@ -2,7 +2,7 @@
 
 use candle_core::DType;
 
-use super::{DeviceName, Wish};
+use super::{DeviceName, MemoryRequest};
 use crate::model::{
     Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
     Routing,
@@ -51,8 +51,8 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
 }
 
 /// Whether attention is the CPU's own kernel, which holds next to nothing but its outputs.
-fn streams(wish: &Wish, device: DeviceName) -> bool {
-    device == DeviceName::Cpu && wish.dtype == DType::F32
+fn streams(request: &MemoryRequest, device: DeviceName) -> bool {
+    device == DeviceName::Cpu && request.dtype == DType::F32
 }
 
 /// Whether a device has kernels of our own for what takes others several operations ([`crate::fused`]).
@@ -64,16 +64,16 @@ fn fuses(device: DeviceName) -> bool {
 pub fn layer_activations(
     spec: &DecoderSpec,
     layer: &LayerSpec,
-    wish: &Wish,
+    request: &MemoryRequest,
     l: u64,
     device: DeviceName,
 ) -> u64 {
-    let size = wish.dtype.size_in_bytes() as u64;
+    let size = request.dtype.size_in_bytes() as u64;
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
         MixerSpec::Attention(a) => {
             let rows = BLOCK_ROWS.min(l);
-            let scores = if streams(wish, device) { 0 } else { score_block(a, wish, rows, device) };
+            let scores = if streams(request, device) { 0 } else { score_block(a, request, rows, device) };
             l * attention_width(a, size) + scores
         }
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
@@ -130,15 +130,15 @@ fn score_bytes(size: u64, device: DeviceName) -> u64 {
 }
 
 /// Keys that `rows` rows see together.
-fn seen(a: &AttentionSpec, wish: &Wish, rows: u64) -> u64 {
-    a.window.map_or(n(wish.context), |window| (n(window) + rows).min(n(wish.context)))
+fn seen(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
+    a.window.map_or(n(request.context), |window| (n(window) + rows).min(n(request.context)))
 }
 
 /// Bytes of a block of scores of `rows` rows. Keys and values are read where they lie.
-fn score_block(a: &AttentionSpec, wish: &Wish, rows: u64, device: DeviceName) -> u64 {
+fn score_block(a: &AttentionSpec, request: &MemoryRequest, rows: u64, device: DeviceName) -> u64 {
     let heads = n(a.heads);
-    let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen(a, wish, rows).max(1));
-    heads * rows * keys * score_bytes(wish.dtype.size_in_bytes() as u64, device)
+    let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen(a, request, rows).max(1));
+    heads * rows * keys * score_bytes(request.dtype.size_in_bytes() as u64, device)
 }
 
 /// Sums that the observer holds for a layer until the end.
@@ -151,30 +151,30 @@ pub fn observer_sums(layer: &LayerSpec) -> u64 {
 
 /// What the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
 /// model's dtype, their decays and strengths in f32, and the queries that wait.
-pub fn observer_history(layer: &LayerSpec, wish: &Wish) -> u64 {
+pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let Some(d) = layer.delta_net() else { return 0 };
-    let size = wish.dtype.size_in_bytes() as u64;
-    let (context, keys) = (n(wish.context), n(d.keys()));
+    let size = request.dtype.size_in_bytes() as u64;
+    let (context, keys) = (n(request.context), n(d.keys()));
     context * (keys * size + n(d.value_heads) * 8) + WAITING.min(context) * keys * size
 }
 
 /// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.
-pub fn observer_moment(layer: &LayerSpec, wish: &Wish, device: DeviceName) -> u64 {
+pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     match &layer.mixer {
         // Each thread's share is within its cache.
-        MixerSpec::Attention(_) if streams(wish, device) => 0,
+        MixerSpec::Attention(_) if streams(request, device) => 0,
         MixerSpec::Attention(a) => {
             // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
-            let rows = BLOCK_ROWS.min(n(wish.context));
-            let keys = BLOCK_KEYS.min(seen(a, wish, rows));
+            let rows = BLOCK_ROWS.min(n(request.context));
+            let keys = BLOCK_KEYS.min(seen(a, request, rows));
             let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
             let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + SPANS * 8);
             let sums = scores + of_keys;
-            sums.saturating_sub(score_block(a, wish, rows, device))
+            sums.saturating_sub(score_block(a, request, rows, device))
         }
         MixerSpec::DeltaNet(d) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
-            let panel = KEYS_TOGETHER.min(n(wish.context));
+            let panel = KEYS_TOGETHER.min(n(request.context));
             match device {
                 // What earlier keys see of every row, and each row's sums by span.
                 DeviceName::Cpu => {

@@ -1,5 +1,5 @@
-//! Decoding several branches of one sequence together: every weight, and every key of what they share, is read once a step
-//! for all of them.
+//! Batched decoding of branches of one sequence: each step reads every weight, and every key of the shared prefix, once for all
+//! branches.
 //!
 //! Called by the runner's local subject for the probes of a case. What each branch generates is what [`Engine::decode`]
 //! would have generated in its place.
@@ -12,21 +12,21 @@ use crate::attention::Observer;
 use crate::model::{Branch, Cache, Phase};
 use crate::stats;
 
-/// A branch that is to be continued.
+/// A branch to decode in a batch.
 #[derive(Debug)]
-pub struct Begun {
-    /// What it has read.
+pub struct BatchSequence {
+    /// Its KV cache beyond the shared prefix.
     pub branch: Branch,
-    /// What its last token gave, f32 (vocab).
+    /// The logits of its last token, f32 (vocab).
     pub logits: Tensor,
-    /// How it goes on.
+    /// How its tokens are chosen.
     pub sampling: Sampling,
 }
 
 /// Told of every token that branch `usize` generates, and of its end, also by an error, as `None`; returns whether to go on.
 pub type OnToken<'a> = &'a mut dyn FnMut(usize, Option<u32>) -> bool;
 
-/// A branch under way.
+/// A branch that has not ended.
 struct Live<'o> {
     /// Which of the branches it is.
     nth: usize,
@@ -43,26 +43,27 @@ impl Engine {
     /// ended leave the batch. `observers` are none, or one a branch, which is shown the attention of every token that the branch
     /// reads. A branch whose output is not finite fails alone; what fails for all of them is the error of
     /// the whole.
-    pub fn decode_together(
+    pub fn decode_batch(
         &self,
         trunk: &Cache,
-        begun: Vec<Begun>,
+        sequences: Vec<BatchSequence>,
         observers: Vec<&mut dyn Observer>,
         stop: &[u32],
         on_token: OnToken<'_>,
     ) -> Result<Vec<Result<Generated, EngineError>>, EngineError> {
-        if !observers.is_empty() && observers.len() != begun.len() {
-            let (observers, begun) = (observers.len(), begun.len());
+        if !observers.is_empty() && observers.len() != sequences.len() {
+            let (observers, sequences) = (observers.len(), sequences.len());
             return Err(candle_core::Error::msg(format!(
-                "This is a bug: {observers} observers of {begun} branches"
+                "This is a bug: {observers} observers of {sequences} branches"
             ))
             .into());
         }
         let mut done = Vec::new();
-        done.resize_with(begun.len(), || None);
+        done.resize_with(sequences.len(), || None);
         let mut observers = observers.into_iter();
-        let begun = begun.into_iter().enumerate();
-        let mut live: Vec<Live> = begun.map(|(nth, begun)| Live::new(nth, begun, observers.next())).collect();
+        let sequences = sequences.into_iter().enumerate();
+        let mut live: Vec<Live> =
+            sequences.map(|(nth, sequences)| Live::new(nth, sequences, observers.next())).collect();
         while !live.is_empty() {
             // 1. A token each, or the end.
             let mut go_on = true;
@@ -118,8 +119,8 @@ impl Engine {
 }
 
 impl<'o> Live<'o> {
-    fn new(nth: usize, begun: Begun, observer: Option<&'o mut dyn Observer>) -> Self {
-        let Begun { branch, logits, sampling } = begun;
+    fn new(nth: usize, sequences: BatchSequence, observer: Option<&'o mut dyn Observer>) -> Self {
+        let BatchSequence { branch, logits, sampling } = sequences;
         let sampler = Sampler::new(&sampling);
         let (most, tokens) = (sampling.max_new_tokens, Vec::new());
         Live { nth, branch, logits, sampler, most, tokens, observer }

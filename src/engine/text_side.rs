@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::error::LocalError;
+use super::local_error::LocalError;
 use crate::model::ModelError;
 use crate::model::fetch::{ModelFiles, ModelKind};
 use crate::model::weights::GgufFile;

@@ -1,4 +1,4 @@
-//! Fits a case's prompts into a token budget by evidence-preserving truncation (STALE, section 4.1).
+//! Cuts a case's prompts to a context budget by evidence-preserving truncation (STALE, section 4.1).
 //!
 //! Truncation weighs segments by estimated costs; what counts is the true length of every prompt, so the prompts are
 //! built and measured, and the estimate is raised until the longest fits.
@@ -10,8 +10,8 @@ use crate::data::{Case, History};
 use crate::prompt::{PromptBuilder, PromptError, TokenizedPrompt, Tokenizer};
 use crate::stats;
 
-/// A case as it will be shown.
-pub struct Fitted {
+/// A case cut to a context budget, as it will be shown.
+pub struct BudgetedCase {
     /// What is left of the history.
     pub history: History,
     /// Original indices of the segments that were dropped, ascending.
@@ -20,9 +20,9 @@ pub struct Fitted {
     pub prompts: Vec<TokenizedPrompt>,
 }
 
-/// Why a case could not be fitted.
+/// Why a case could not be cut to its budget.
 #[derive(Debug, thiserror::Error)]
-pub enum FitError {
+pub enum BudgetError {
     /// The evidence alone is too long, or its segments are not there.
     #[error(transparent)]
     Truncate(#[from] TruncateError),
@@ -33,13 +33,13 @@ pub enum FitError {
 
 /// Fits `case` so that the longest of its prompts has at most `budget` tokens. The same segments are dropped for all
 /// probes, so that they share their history; `seed` breaks ties.
-pub fn fit(
+pub fn cut_to_budget(
     builder: &PromptBuilder,
     tokenizer: &Tokenizer,
     case: &Case,
     budget: usize,
     seed: u64,
-) -> Result<Fitted, FitError> {
+) -> Result<BudgetedCase, BudgetError> {
     let _span = stats::tokenise();
     let costs = builder.segment_costs(&case.history, tokenizer)?;
     let mut fixed = builder.fixed_cost(&case.history, &case.probes, tokenizer)?;
@@ -53,7 +53,7 @@ pub fn fit(
             prompts.iter().map(|prompt| prompt.encode(tokenizer)).collect::<Result<_, _>>()?;
         let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
         if longest <= budget {
-            return Ok(Fitted { history: cut.history, dropped: cut.dropped, prompts });
+            return Ok(BudgetedCase { history: cut.history, dropped: cut.dropped, prompts });
         }
         // The estimate was short by this much. It grows at every turn, and truncation errs when nothing is left to drop.
         fixed += longest - budget;

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 use palimpsest::attention::NoObserver;
 use palimpsest::chat::StopReason;
-use palimpsest::engine::{Begun, Engine, EngineError};
+use palimpsest::engine::{BatchSequence, Engine, EngineError};
 use palimpsest::model::{Branch, Cache, Phase};
 
 use super::checkpoint::Llama;
@@ -41,14 +41,14 @@ fn read(engine: &Engine, cache: &mut Cache, shared: usize, nth: usize) -> Tensor
     engine.prefill(cache, &own, 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
 }
 
-fn begin(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<Begun> {
-    let begun = (0..count).map(|nth| {
+fn begin(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<BatchSequence> {
+    let sequences = (0..count).map(|nth| {
         let logits = read(engine, cache, shared, nth);
-        Begun { branch: cache.branch(shared, NEW).unwrap(), logits, sampling: greedy(NEW) }
+        BatchSequence { branch: cache.branch(shared, NEW).unwrap(), logits, sampling: greedy(NEW) }
     });
-    let begun = begun.collect();
+    let sequences = sequences.collect();
     assert_eq!(cache.truncate(shared).unwrap(), shared);
-    begun
+    sequences
 }
 
 #[test]
@@ -70,14 +70,16 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
                 .collect();
             for count in 1..=OWN.len() {
                 // 1. The answers.
-                let begun = begin(&engine, &mut cache, shared, count);
-                let said = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| true).unwrap();
+                let sequences = begin(&engine, &mut cache, shared, count);
+                let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
                 for (said, (alone, _)) in said.into_iter().zip(&alone) {
                     assert_eq!(&said.unwrap().tokens, alone, "{name}, {shared} shared, {count} together");
                 }
                 // 2. The logits, step by step.
-                let mut branches: Vec<Branch> =
-                    begin(&engine, &mut cache, shared, count).into_iter().map(|begun| begun.branch).collect();
+                let mut branches: Vec<Branch> = begin(&engine, &mut cache, shared, count)
+                    .into_iter()
+                    .map(|sequences| sequences.branch)
+                    .collect();
                 let vocab = alone[0].1.len() / NEW;
                 for step in 0..NEW {
                     let last: Vec<u32> = alone[..count].iter().map(|(said, _)| said[step]).collect();
@@ -104,18 +106,18 @@ fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
         let engine = model(name);
         let mut cache = trunk(&engine, 300);
         let whole = begin(&engine, &mut cache, 300, 3);
-        let whole = engine.decode_together(&cache, whole, vec![], &[], &mut |_, _| true).unwrap();
+        let whole = engine.decode_batch(&cache, whole, vec![], &[], &mut |_, _| true).unwrap();
         let whole: Vec<Vec<u32>> = whole.into_iter().map(|said| said.unwrap().tokens).collect();
 
-        let mut begun = begin(&engine, &mut cache, 300, 3);
-        begun[0].sampling = greedy(3);
-        begun[2].sampling = greedy(0);
+        let mut sequences = begin(&engine, &mut cache, 300, 3);
+        sequences[0].sampling = greedy(3);
+        sequences[2].sampling = greedy(0);
         let stop = whole[1][5];
         let first = whole[1].iter().position(|&token| token == stop).unwrap();
         let shortest = whole[0][..3].iter().position(|&token| token == stop).unwrap_or(3);
         let (mut shown, mut ended) = (vec![Vec::new(); 3], Vec::new());
         let said = engine
-            .decode_together(&cache, begun, vec![], &[stop], &mut |nth, token| {
+            .decode_batch(&cache, sequences, vec![], &[stop], &mut |nth, token| {
                 match token {
                     Some(token) => shown[nth].push(token),
                     None => ended.push(nth),
@@ -142,7 +144,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     let sound = engine(&fixture(TINY[0]), 64);
     let mut cache = trunk(&sound, 300);
     let said = begin(&sound, &mut cache, 300, 3);
-    let said = sound.decode_together(&cache, said, vec![], &[], &mut |_, _| true).unwrap();
+    let said = sound.decode_batch(&cache, said, vec![], &[], &mut |_, _| true).unwrap();
     let said: Vec<Vec<u32>> = said.into_iter().map(|said| said.unwrap().tokens).collect();
     let broken = (100..200).find(|token| said.iter().all(|said| !said.contains(token))).unwrap();
 
@@ -155,11 +157,11 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     model.tensors.insert(name.into(), Tensor::new(rows, &Device::Cpu).unwrap());
     let engine = engine(&model.write_folder(dir.path()), 64);
     let mut cache = trunk(&engine, 300);
-    let mut begun = begin(&engine, &mut cache, 300, 3);
-    let mut logits = vec![0f32; begun[1].logits.elem_count()];
+    let mut sequences = begin(&engine, &mut cache, 300, 3);
+    let mut logits = vec![0f32; sequences[1].logits.elem_count()];
     logits[broken as usize] = 1.0;
-    begun[1].logits = Tensor::new(logits, &Device::Cpu).unwrap();
-    let found = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| true).unwrap();
+    sequences[1].logits = Tensor::new(logits, &Device::Cpu).unwrap();
+    let found = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
     match &found[1] {
         Err(EngineError::NotFinite { position: 307, .. }) => {}
         other => panic!("{other:?}"),
@@ -168,9 +170,9 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
         assert_eq!(found[nth].as_ref().unwrap().tokens, said[nth]);
     }
 
-    let begun = begin(&engine, &mut cache, 300, 3);
+    let sequences = begin(&engine, &mut cache, 300, 3);
     let mut left = 4;
-    let stopped = engine.decode_together(&cache, begun, vec![], &[], &mut |_, _| {
+    let stopped = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| {
         left -= 1;
         left > 0
     });

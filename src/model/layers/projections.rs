@@ -1,16 +1,16 @@
-//! Linear maps of one input.
+//! Projections of one input.
 
 use candle_core::{Result, Tensor};
 
-use super::{Linear, Phase};
+use super::{Phase, Projection};
 
 /// Maps of the same input, which are computed together where that pays: on the CPU by kernels that read the input once, on
 /// other devices as one product for a single token, whose launch takes longer than its arithmetic.
 #[derive(Debug)]
-pub(in crate::model) struct Linears<const N: usize> {
-    maps: [Linear; N],
+pub(in crate::model) struct Projections<const N: usize> {
+    maps: [Projection; N],
     /// All of them as one map; their weights are parts of its weight. Not on the CPU.
-    whole: Option<Linear>,
+    whole: Option<Projection>,
 }
 
 /// What the maps make of an input.
@@ -21,25 +21,28 @@ pub(in crate::model) struct Outputs<const N: usize> {
     pub whole: Option<Tensor>,
 }
 
-impl<const N: usize> Linears<N> {
+impl<const N: usize> Projections<N> {
     /// Takes the maps over.
     ///
     /// # Errors
     /// Those of Candle: no memory.
-    pub fn new(maps: [Linear; N]) -> Result<Self> {
-        match Linear::joined(&maps)? {
-            Some((whole, maps)) => Ok(Linears { maps, whole: Some(whole) }),
-            None => Ok(Linears { maps, whole: None }),
+    pub fn new(maps: [Projection; N]) -> Result<Self> {
+        match Projection::joined(&maps)? {
+            Some((whole, maps)) => Ok(Projections { maps, whole: Some(whole) }),
+            None => Ok(Projections { maps, whole: None }),
         }
     }
 
     /// (l, in) -> (l, out) each.
     ///
     /// # Errors
-    /// Those of [`Linear::forward`].
+    /// Those of [`Projection::forward`].
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Outputs<N>> {
         let Some(whole) = self.whole.as_ref().filter(|_| x.dims().first() == Some(&1)) else {
-            return Ok(Outputs { parts: Linear::together(self.maps.each_ref(), x, phase)?, whole: None });
+            return Ok(Outputs {
+                parts: Projection::forward_all(self.maps.each_ref(), x, phase)?,
+                whole: None,
+            });
         };
         let all = whole.forward(x, phase)?;
         let mut start = 0;

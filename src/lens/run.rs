@@ -11,7 +11,7 @@ use crate::run::store::{self, ShownCase};
 
 /// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
 #[derive(Debug, Clone)]
-pub struct RunFolder {
+pub struct AnalysedRun {
     benchmark: &'static dyn Benchmark,
     store: store::RunFolder,
     header: serde_json::Value,
@@ -87,13 +87,13 @@ fn parameters_by_name(name: &str) -> Option<f64> {
     })
 }
 
-impl RunFolder {
+impl AnalysedRun {
     /// Reads a run folder, of its answers and verdicts those of the plain condition.
     ///
     /// # Errors
-    /// Those of [`RunFolder::open_condition`].
+    /// Those of [`AnalysedRun::open_condition`].
     pub fn open(path: &Path) -> Result<Self, LensError> {
-        RunFolder::open_condition(path, "")
+        AnalysedRun::open_condition(path, "")
     }
 
     /// Reads a run folder, of its answers and verdicts those of the condition `name`.
@@ -102,10 +102,10 @@ impl RunFolder {
     /// [`LensError::Run`] where it is none, is damaged or has no such condition; [`LensError::UnknownBenchmark`] where it is of
     /// none that this version knows.
     pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
-        RunFolder::open_among(&ALL, path, name)
+        AnalysedRun::open_among(&ALL, path, name)
     }
 
-    /// [`RunFolder::open_condition`] of a run of one of these benchmarks.
+    /// [`AnalysedRun::open_condition`] of a run of one of these benchmarks.
     ///
     /// # Errors
     /// The same.
@@ -123,7 +123,7 @@ impl RunFolder {
         };
         // a header that was read from JSON can be written as JSON
         let header = serde_json::to_value(&store.header).unwrap_or_default();
-        Ok(RunFolder { benchmark, store, header })
+        Ok(AnalysedRun { benchmark, store, header })
     }
 
     /// What it is a run of.

@@ -1,40 +1,40 @@
 use super::*;
 use crate::model::weights::BlockType;
-use crate::model::{Kept, Outline, Packed, PackedBytes, PackedWeight};
+use crate::model::{Kept, ModelDescription, Packed, PackedBytes, PackedWeight};
 
-fn outline(name: &str) -> Outline {
-    match Outline::released(name) {
-        Some(Ok(outline)) => outline,
+fn description(name: &str) -> ModelDescription {
+    match ModelDescription::released(name) {
+        Some(Ok(description)) => description,
         other => panic!("{name}: {other:?}"),
     }
 }
 
-fn wish(context: usize) -> Wish {
+fn request(context: usize) -> MemoryRequest {
     let devices = vec![DeviceName::Cpu];
     let branches = Branches::default();
-    Wish { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept: None }
+    MemoryRequest { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept: None }
 }
 
-fn bf16(context: usize, cards: usize) -> Wish {
+fn bf16(context: usize, cards: usize) -> MemoryRequest {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
-    Wish { devices, dtype: DType::BF16, ..wish(context) }
+    MemoryRequest { devices, dtype: DType::BF16, ..request(context) }
 }
 
 #[test]
 fn weights_and_cache_are_those_that_the_published_sizes_imply() {
-    let model = outline("smollm2-135m");
-    let plan = Plan::new(&model, &wish(8192), &[None]);
+    let model = description("smollm2-135m");
+    let plan = MemoryPlan::new(&model, &request(8192), &[None]);
     assert_eq!(plan.cache(), 2 * 30 * 3 * 64 * 8192 * 4);
     assert_eq!(plan.weights(), 134_515_008 * 4);
     // Half precision: half of both, since nothing here is kept in f32.
-    let plan = Plan::new(&model, &bf16(8192, 1), &[None]);
+    let plan = MemoryPlan::new(&model, &bf16(8192, 1), &[None]);
     assert_eq!(plan.cache(), 30 * 3 * 64 * 8192 * 2 * 2);
     assert_eq!(plan.weights(), 134_515_008 * 2);
 }
 
 #[test]
 fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
-    let cache = |name: &str, context| Plan::new(&outline(name), &bf16(context, 1), &[None]).cache();
+    let cache = |name: &str, context| MemoryPlan::new(&description(name), &bf16(context, 1), &[None]).cache();
     // gpt-oss-20b: 12 layers see everything, 12 the last 128 tokens: 127 of them beside a chunk.
     assert_eq!(cache("gpt-oss-20b", 100_000), 12 * (100_000 + 127 + 1024) * 8 * 64 * 2 * 2);
     // Gemma 3 270M: 3 layers see everything, 15 the last 512.
@@ -47,8 +47,8 @@ fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
 #[test]
 fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
     let added = |name: &str| {
-        let with = Wish { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };
-        let plan = |wish: &Wish| Plan::new(&outline(name), wish, &[None]).cache();
+        let with = MemoryRequest { branches: Branches::for_answers(3, 100), ..bf16(32_768, 1) };
+        let plan = |request: &MemoryRequest| MemoryPlan::new(&description(name), request, &[None]).cache();
         plan(&with) - plan(&bf16(32_768, 1))
     };
     // Keys from the last border before the shared part's end on, the question, and the answer.
@@ -63,7 +63,8 @@ fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
 
 #[test]
 fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
-    let observer = |context| Plan::new(&outline("qwen3.5-9b"), &bf16(context, 1), &[None]).observer();
+    let observer =
+        |context| MemoryPlan::new(&description("qwen3.5-9b"), &bf16(context, 1), &[None]).observer();
     // From one long context to another only this grows, in 24 layers: 16 keys of 128 in bf16 and two f32 a value head. What
     // softmax layers take for the moment is for a block of keys, of the same size at any length.
     let history = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 131_072u64;
@@ -72,18 +73,18 @@ fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
 
 #[test]
 fn routers_and_other_weights_that_stay_f32_are_counted_so() {
-    let plan = Plan::new(&outline("qwen3-235b-a22b"), &bf16(4096, 1), &[None]);
-    let parameters = outline("qwen3-235b-a22b").spec.parameters() as u64;
+    let plan = MemoryPlan::new(&description("qwen3-235b-a22b"), &bf16(4096, 1), &[None]);
+    let parameters = description("qwen3-235b-a22b").spec.parameters() as u64;
     assert_eq!(plan.weights(), parameters * 2 + 94 * 128 * 4096 * 2);
 }
 
 #[test]
 fn shares_of_several_devices_add_up_to_the_whole_and_a_tied_head_is_copied_to_the_last() {
-    for name in Outline::released_names() {
-        let model = outline(name);
-        let one = Plan::new(&model, &bf16(32_768, 1), &[Some(1)]);
+    for name in ModelDescription::released_names() {
+        let model = description(name);
+        let one = MemoryPlan::new(&model, &bf16(32_768, 1), &[Some(1)]);
         for cards in [2, 4] {
-            let many = Plan::new(&model, &bf16(32_768, cards), &vec![Some(1_000_000_000); cards]);
+            let many = MemoryPlan::new(&model, &bf16(32_768, cards), &vec![Some(1_000_000_000); cards]);
             let copy = if model.spec.tied { (model.spec.vocab * model.spec.hidden * 2) as u64 } else { 0 };
             assert_eq!(many.weights(), one.weights() + copy, "{name} on {cards}");
             assert_eq!(many.cache(), one.cache(), "{name} on {cards}");
@@ -93,9 +94,10 @@ fn shares_of_several_devices_add_up_to_the_whole_and_a_tied_head_is_copied_to_th
         }
     }
     // One device named twice has one embedding, one memory and one process.
-    let twice = Wish { devices: vec![DeviceName::Cpu; 2], ..wish(4096) };
-    let model = outline("smollm2-135m");
-    let (twice, once) = (Plan::new(&model, &twice, &[None; 2]), Plan::new(&model, &wish(4096), &[None]));
+    let twice = MemoryRequest { devices: vec![DeviceName::Cpu; 2], ..request(4096) };
+    let model = description("smollm2-135m");
+    let (twice, once) =
+        (MemoryPlan::new(&model, &twice, &[None; 2]), MemoryPlan::new(&model, &request(4096), &[None]));
     assert_eq!(twice.weights(), once.weights());
     let processes: u64 = twice.shares.iter().map(|s| s.process).sum();
     assert_eq!(processes, once.shares[0].process);
@@ -106,21 +108,21 @@ fn shares_of_several_devices_add_up_to_the_whole_and_a_tied_head_is_copied_to_th
 
 #[test]
 fn a_plan_fits_when_every_device_has_what_is_asked_of_it() {
-    let model = outline("llama-3.3-70b-instruct");
+    let model = description("llama-3.3-70b-instruct");
     let free = [Some(90_000_000_000), Some(90_000_000_000)];
-    let plan = Plan::new(&model, &bf16(8192, 2), &free);
+    let plan = MemoryPlan::new(&model, &bf16(8192, 2), &free);
     assert_eq!(plan.fits(&free), Some(true));
     assert_eq!(plan.fits(&[free[0], None]), None);
     // Together they would be enough, but the second one is not.
     let small = [Some(170_000_000_000), Some(10_000_000_000)];
     assert_eq!(plan.fits(&small), Some(false));
     // Split by those sizes it fits again.
-    assert_eq!(Plan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
+    assert_eq!(MemoryPlan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
 }
 
 /// SmolLM2 with all its matrices in Q4_1.
-fn quantised() -> Outline {
-    let model = outline("smollm2-135m");
+fn quantised() -> ModelDescription {
+    let model = description("smollm2-135m");
     let of = |sizes: &[(u64, u64)]| {
         let mut sum = PackedBytes::default();
         for &(rows, cols) in sizes {
@@ -132,13 +134,13 @@ fn quantised() -> Outline {
     };
     let layer = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)];
     let packed = Packed { layers: vec![of(&layer); model.spec.layers.len()], head: of(&[(49_152, 576)]) };
-    Outline { packed: Some(packed), ..model }
+    ModelDescription { packed: Some(packed), ..model }
 }
 
 #[test]
 fn quantised_weights_are_kept_alone_only_where_their_values_do_not_fit_beside_them() {
     let model = quantised();
-    let planned = |kept, free| Plan::new(&model, &Wish { kept, ..wish(4096) }, &[free]);
+    let planned = |kept, free| MemoryPlan::new(&model, &MemoryRequest { kept, ..request(4096) }, &[free]);
     let (dense, least) = (planned(Some(Kept::Dense), None), planned(Some(Kept::Quantised), None));
     // 20 bytes for 32 weights; norms and the embedding, which is the values of the head, in f32 either way.
     let (all, matrices, embedding) = (134_515_008, 30 * 3_538_944, 49_152 * 576);
@@ -153,29 +155,29 @@ fn quantised_weights_are_kept_alone_only_where_their_values_do_not_fit_beside_th
     assert_eq!(planned(None, Some(least.total())).fits(&[Some(least.total())]), Some(true));
     assert_eq!(planned(None, Some(least.total() - 1)).fits(&[Some(least.total() - 1)]), Some(false));
     // Where there is nothing packed there is nothing to decide.
-    assert_eq!(Plan::new(&model, &bf16(4096, 1), &[Some(1)]).kept, None);
-    assert_eq!(Plan::new(&outline("smollm2-135m"), &wish(4096), &[Some(1)]).kept, None);
+    assert_eq!(MemoryPlan::new(&model, &bf16(4096, 1), &[Some(1)]).kept, None);
+    assert_eq!(MemoryPlan::new(&description("smollm2-135m"), &request(4096), &[Some(1)]).kept, None);
 }
 
 #[test]
 fn a_refusal_of_dense_weights_names_the_quantised_ones_that_fit() {
     let model = quantised();
-    let forced = Wish { kept: Some(Kept::Dense), ..wish(4096) };
-    let free = Plan::new(&model, &forced, &[None]).total() - 1;
-    let Err(refusal) = check("m", &model, &forced, &[Some(free)]) else { panic!("it was granted") };
+    let forced = MemoryRequest { kept: Some(Kept::Dense), ..request(4096) };
+    let free = MemoryPlan::new(&model, &forced, &[None]).total() - 1;
+    let Err(refusal) = check("m", &model, &forced, &[Some(free)]) else { panic!("it was accepted") };
     assert!(refusal.to_string().contains("--weights quantised"), "{refusal}");
-    assert!(check("m", &model, &wish(4096), &[Some(free)]).is_ok());
+    assert!(check("m", &model, &request(4096), &[Some(free)]).is_ok());
 }
 
 #[test]
 fn a_refusal_names_only_changes_that_fit() {
-    let model = outline("smollm2-135m");
-    let plan = |context| Plan::new(&model, &wish(context), &[None]).total();
+    let model = description("smollm2-135m");
+    let plan = |context| MemoryPlan::new(&model, &request(context), &[None]).total();
     let needed = plan(100_000);
-    assert!(check("m", &model, &wish(100_000), &[Some(needed)]).is_ok());
+    assert!(check("m", &model, &request(100_000), &[Some(needed)]).is_ok());
     let available = needed / 2;
-    let Err(refusal) = check("m", &model, &wish(100_000), &[Some(available)]) else {
-        panic!("it was granted")
+    let Err(refusal) = check("m", &model, &request(100_000), &[Some(available)]) else {
+        panic!("it was accepted")
     };
     let text = refusal.to_string();
     let context = text.split("--context ").nth(1).and_then(|t| t.split(';').next());

@@ -12,7 +12,7 @@ use super::arch::Names;
 use super::fetch::{ModelFiles, ModelKind};
 use super::loader::GGUF_NAMES;
 use super::weights::GgufFile;
-use super::{DecoderSpec, Linear, ModelError, PackedWeight};
+use super::{DecoderSpec, ModelError, PackedWeight, Projection};
 
 /// The configs of released models: manifest name (also the file's) and text.
 const RELEASED: &[(&str, &str)] = &[
@@ -38,7 +38,7 @@ const RELEASED: &[(&str, &str)] = &[
 
 /// A model's description, and what its file adds to the memory that the description implies.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outline {
+pub struct ModelDescription {
     /// What the decoder will be made of.
     pub spec: DecoderSpec,
     /// Of a quantised GGUF file: its weights that are packed on the CPU in f32.
@@ -67,10 +67,10 @@ pub struct PackedBytes {
     pub scratch: u64,
 }
 
-impl Outline {
+impl ModelDescription {
     /// From a decoder's description alone: dense weights, no file.
     pub fn of(spec: DecoderSpec) -> Self {
-        Outline { spec, packed: None, file_bytes: 0 }
+        ModelDescription { spec, packed: None, file_bytes: 0 }
     }
 
     /// From the text of a config.json, called `place` in errors.
@@ -145,13 +145,13 @@ impl Outline {
             };
             sum.packed += count * bytes;
             sum.dense += info.elements() as u64 * 4;
-            sum.scratch = sum.scratch.max(Linear::scratch(rows as u64, cols as u64));
+            sum.scratch = sum.scratch.max(Projection::scratch(rows as u64, cols as u64));
         }
         let any = packed.head.packed > 0 || packed.layers.iter().any(|layer| layer.packed > 0);
-        Outline { spec, packed: any.then_some(packed), file_bytes: file.file_bytes() }
+        ModelDescription { spec, packed: any.then_some(packed), file_bytes: file.file_bytes() }
     }
 
-    /// The outline of a released model by its manifest's name, if its config is compiled in.
+    /// The description of a released model by its manifest's name, if its config is compiled in.
     pub fn released(name: &str) -> Option<Result<Self, ModelError>> {
         let (_, text) = RELEASED.iter().find(|(known, _)| *known == name)?;
         Some(Self::from_config_text(text.as_bytes(), &format!("models/configs/{name}.json")))

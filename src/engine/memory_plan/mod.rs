@@ -10,8 +10,8 @@ use candle_core::{DType, Device};
 
 use super::DEFAULT_CHUNK;
 use super::device::DeviceName;
-use crate::attention::KEY_PART;
-use crate::model::{Kept, Outline, PackedBytes, branch_bytes, cache_bytes};
+use crate::attention::SPLIT_K;
+use crate::model::{Kept, ModelDescription, PackedBytes, branch_bytes, cache_bytes};
 
 mod arithmetic;
 mod memory;
@@ -22,9 +22,9 @@ use arithmetic::n;
 pub use memory::available_bytes;
 pub use split::{Parts, split};
 
-/// What is to be run.
+/// What is to be run: the request that memory is planned for.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct MemoryRequest {
     /// Tokens of the cache.
     pub context: usize,
     /// Tokens that a prefill reads at a time.
@@ -37,7 +37,7 @@ pub struct Wish {
     pub devices: Vec<DeviceName>,
     /// Branches of what is in the cache, beside it.
     pub branches: Branches,
-    /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: their values too where they fit.
+    /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: dequantised weights too where they fit.
     pub kept: Option<Kept>,
 }
 
@@ -62,7 +62,7 @@ impl Branches {
     pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {
         match count {
             0 | 1 => Branches { count: 0, tokens: 0 },
-            _ => Branches { count, tokens: (KEY_PART + OWN_TOKENS).saturating_add(max_new_tokens) },
+            _ => Branches { count, tokens: (SPLIT_K + OWN_TOKENS).saturating_add(max_new_tokens) },
         }
     }
 }
@@ -93,10 +93,10 @@ impl Share {
     }
 }
 
-/// Bytes needed at once.
+/// Bytes needed at once, device by device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// Of each device that was wished for, in that order.
+pub struct MemoryPlan {
+    /// Of each device that was asked for, in that order.
     pub shares: Vec<Share>,
     /// For every layer the index of its device.
     pub places: Vec<usize>,
@@ -110,38 +110,43 @@ pub struct Plan {
 /// The process itself on the CPU: code, tables, the allocator's spare room, threads. Measured, rounded up.
 const PROCESS: u64 = 32 << 20;
 
-impl Plan {
-    /// The plan for a model and a wish, with layers split between devices of so many free bytes (`None`: not known).
+impl MemoryPlan {
+    /// The plan for a model and a request, with layers split between devices of so many free bytes (`None`: not known).
     ///
-    /// Where quantised weights may be kept in either way, it keeps their values too, for the faster prefill, unless only the plan
+    /// Where quantised weights may be kept in either way, it keeps them dequantised too, for the faster prefill, unless only the plan
     /// without them fits.
-    pub fn new(outline: &Outline, wish: &Wish, free: &[Option<u64>]) -> Self {
-        let dense = Self::keeping(outline, wish, free, wish.kept.unwrap_or_default());
-        if wish.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
+    pub fn new(description: &ModelDescription, request: &MemoryRequest, free: &[Option<u64>]) -> Self {
+        let dense = Self::keeping(description, request, free, request.kept.unwrap_or_default());
+        if request.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
             return dense;
         }
-        let quantised = Self::keeping(outline, wish, free, Kept::Quantised);
+        let quantised = Self::keeping(description, request, free, Kept::Quantised);
         if quantised.fits(free) == Some(false) { dense } else { quantised }
     }
 
-    fn keeping(outline: &Outline, wish: &Wish, free: &[Option<u64>], kept: Kept) -> Self {
-        let spec = &outline.spec;
-        let size = wish.dtype.size_in_bytes() as u64;
-        let chunk = wish.chunk.min(wish.context.max(1));
+    fn keeping(
+        description: &ModelDescription,
+        request: &MemoryRequest,
+        free: &[Option<u64>],
+        kept: Kept,
+    ) -> Self {
+        let spec = &description.spec;
+        let size = request.dtype.size_in_bytes() as u64;
+        let chunk = request.chunk.min(request.context.max(1));
         // What decoding reads of quantised weights is packed on the CPU in f32.
-        let on_cpu = wish.devices.iter().all(|d| *d == DeviceName::Cpu);
-        let packed = outline.packed.as_ref().filter(|_| on_cpu && wish.dtype == DType::F32);
+        let on_cpu = request.devices.iter().all(|d| *d == DeviceName::Cpu);
+        let packed = description.packed.as_ref().filter(|_| on_cpu && request.dtype == DType::F32);
         let cache = |i: usize| {
             let mixer = &spec.layers[i].mixer;
-            let bytes = cache_bytes(mixer, wish.context, chunk, wish.dtype).and_then(|trunk| {
-                let branch = branch_bytes(mixer, wish.context, wish.branches.tokens, wish.dtype)?;
-                trunk.checked_add(branch.checked_mul(wish.branches.count)?)
+            let bytes = cache_bytes(mixer, request.context, chunk, request.dtype).and_then(|trunk| {
+                let branch = branch_bytes(mixer, request.context, request.branches.tokens, request.dtype)?;
+                trunk.checked_add(branch.checked_mul(request.branches.count)?)
             });
             // More than any number holds: more than any machine has, and small enough to be added up.
             bytes.map_or(u64::MAX >> 16, n)
         };
         let packed_layer = |i: usize| packed.and_then(|p| p.layers.get(i)).copied().unwrap_or_default();
-        // The packed bits come on top of the values, or in their place.
+        // The packed bits come on top of the dequantised weights, or in their place.
         let with_packed = |dense: u64, of: PackedBytes| match kept {
             Kept::Dense => dense + of.packed,
             Kept::Quantised => dense.saturating_sub(of.dense) + of.packed,
@@ -151,7 +156,7 @@ impl Plan {
             |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
         let embedding = n(spec.vocab) * n(spec.hidden) * size;
         let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
-        // The values of a tied head are the embedding, which is there anyhow.
+        // The dequantised weights of a tied head are the embedding, which is there anyhow.
         let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
         let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
         let parts = Parts {
@@ -159,19 +164,19 @@ impl Plan {
             first: embedding,
             last: head,
         };
-        let places = split(&parts, &in_shares(&wish.devices, free));
+        let places = split(&parts, &in_shares(&request.devices, free));
         let (first, last) = (places.first().copied(), places.last().copied());
         let l = n(chunk);
-        let shares = wish.devices.iter().enumerate().map(|(d, &device)| {
+        let shares = request.devices.iter().enumerate().map(|(d, &device)| {
             let own = || (0..spec.layers.len()).filter(|&i| places[i] == d);
             let widest = |f: &dyn Fn(usize) -> u64| own().map(f).max().unwrap_or(0);
             let activations = |i: usize| {
-                arithmetic::layer_activations(spec, &spec.layers[i], wish, l, device)
+                arithmetic::layer_activations(spec, &spec.layers[i], request, l, device)
                     + scratch(packed_layer(i))
             };
             // Layers come one after the other: what is measured at one adds to that layer's own activations.
             let measured =
-                |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], wish, device);
+                |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], request, device);
             let mut share = Share {
                 device,
                 layers: own().count(),
@@ -179,7 +184,7 @@ impl Plan {
                 cache: own().map(cache).sum(),
                 activations: widest(&activations),
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i])).sum::<u64>()
-                    + own().map(|i| arithmetic::observer_history(&spec.layers[i], wish)).sum::<u64>()
+                    + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
                     + (widest(&measured) - widest(&activations)),
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS } else { 0 },
             };
@@ -189,12 +194,12 @@ impl Plan {
             if Some(d) == last {
                 share.weights += head;
                 // A tied head is the embedding itself where it lies on the same device, else a copy of it.
-                let same = first.is_some_and(|first| wish.devices[first] == device);
+                let same = first.is_some_and(|first| request.devices[first] == device);
                 if spec.tied && !same {
                     share.weights += embedding;
                 }
                 // The logits, their sizes and the sums' input, in f32.
-                share.activations += 3 * n(wish.logits.max(1)) * n(spec.vocab) * 4;
+                share.activations += 3 * n(request.logits.max(1)) * n(spec.vocab) * 4;
                 if !spec.tied {
                     share.activations += scratch(packed_head);
                 }
@@ -203,7 +208,7 @@ impl Plan {
         });
         let shares = shares.collect();
         let kept = packed.is_some().then_some(kept);
-        Plan { shares, places, mapped: if on_cpu { outline.file_bytes } else { 0 }, kept }
+        MemoryPlan { shares, places, mapped: if on_cpu { description.file_bytes } else { 0 }, kept }
     }
 
     fn sum(&self, of: impl Fn(&Share) -> u64) -> u64 {
@@ -236,7 +241,7 @@ impl Plan {
     }
 
     /// The most memory that the process will be seen to hold on the CPU: at the end of loading, with the files still mapped,
-    /// or at the end of reading.
+    /// or at the end of the prefill.
     pub fn peak_resident(&self) -> u64 {
         let loading = self.sum(|s| s.weights + s.process) + self.mapped;
         self.total().max(loading)
@@ -269,7 +274,7 @@ fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Why a wish cannot be granted, with what would help.
+/// Why a request cannot be granted, with what would help.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{model} at a context of {context} tokens in {dtype} needs {needed} (weights {weights}, cache {cache}, the rest {rest}), and {available} are free on {devices}. What would fit: {remedies}"
@@ -299,12 +304,12 @@ pub struct Placement {
 /// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit.
 pub fn place(
     model: &str,
-    outline: &Outline,
-    wish: &Wish,
+    description: &ModelDescription,
+    request: &MemoryRequest,
     devices: &[Device],
 ) -> Result<Placement, Box<DoesNotFit>> {
     let free: Vec<Option<u64>> = devices.iter().map(available_bytes).collect();
-    let plan = check(model, outline, wish, &free)?;
+    let plan = check(model, description, request, &free)?;
     if let Some(kept) = plan.kept {
         tracing::info!("{model}: {}", in_words(kept));
     }
@@ -326,58 +331,63 @@ pub fn in_words(kept: Kept) -> &'static str {
     }
 }
 
-/// Refuses a wish that does not fit the free bytes of its devices.
+/// Refuses a request that does not fit the free bytes of its devices.
 pub fn check(
     model: &str,
-    outline: &Outline,
-    wish: &Wish,
+    description: &ModelDescription,
+    request: &MemoryRequest,
     free: &[Option<u64>],
-) -> Result<Plan, Box<DoesNotFit>> {
-    let plan = Plan::new(outline, wish, free);
+) -> Result<MemoryPlan, Box<DoesNotFit>> {
+    let plan = MemoryPlan::new(description, request, free);
     if plan.fits(free) != Some(false) {
         return Ok(plan);
     }
     // Devices that are one and the same are counted once.
     let named: BTreeMap<DeviceName, Option<u64>> =
-        wish.devices.iter().copied().zip(free.iter().copied()).collect();
-    let names: Vec<String> = wish.devices.iter().map(ToString::to_string).collect();
+        request.devices.iter().copied().zip(free.iter().copied()).collect();
+    let names: Vec<String> = request.devices.iter().map(ToString::to_string).collect();
     Err(Box::new(DoesNotFit {
         model: model.to_owned(),
-        context: wish.context,
-        dtype: format!("{:?}", wish.dtype).to_lowercase(),
+        context: request.context,
+        dtype: format!("{:?}", request.dtype).to_lowercase(),
         needed: gigabytes(plan.total()),
         weights: gigabytes(plan.weights()),
         cache: gigabytes(plan.cache()),
         rest: gigabytes(plan.total() - plan.weights() - plan.cache()),
         available: gigabytes(named.values().flatten().sum()),
         devices: names.join(", "),
-        remedies: remedies(outline, wish, free, plan.total()),
+        remedies: remedies(description, request, free, plan.total()),
     }))
 }
 
 /// Up to three changes, the cheapest first, each of which fits.
-fn remedies(outline: &Outline, wish: &Wish, free: &[Option<u64>], needed: u64) -> String {
-    let fits = |wish: &Wish| Plan::new(outline, wish, free).fits(free) == Some(true);
-    let with = |change: &dyn Fn(&mut Wish)| {
-        let mut other = wish.clone();
+fn remedies(
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    free: &[Option<u64>],
+    needed: u64,
+) -> String {
+    let fits = |request: &MemoryRequest| MemoryPlan::new(description, request, free).fits(free) == Some(true);
+    let with = |change: &dyn Fn(&mut MemoryRequest)| {
+        let mut other = request.clone();
         change(&mut other);
         other
     };
     let mut found = Vec::new();
-    if wish.chunk > 128 && fits(&with(&|w| w.chunk = 128)) {
+    if request.chunk > 128 && fits(&with(&|w| w.chunk = 128)) {
         found.push("--chunk 128".to_owned());
     }
-    if wish.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
+    if request.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
         found.push("--together 1".to_owned());
     }
-    if wish.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
+    if request.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
         found.push("--weights quantised".to_owned());
     }
-    if wish.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
+    if request.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
         found.push("--dtype bf16".to_owned());
     }
     // The plan grows with the context: find the longest that fits.
-    let (mut low, mut high) = (0, wish.context);
+    let (mut low, mut high) = (0, request.context);
     while low + 1 < high {
         let middle = low.midpoint(high);
         if fits(&with(&|w| w.context = middle)) { low = middle } else { high = middle }

@@ -1,7 +1,7 @@
-//! What a forward's tokens come after: one sequence, or a branch for each of them.
+//! The view of the KV cache that a forward pass has: one sequence, or a branch for each row of a decoded batch.
 //!
-//! The decoder hands it down to the blocks that remember: attention appends keys and sees, linear attention advances a
-//! state. Everything else of a forward works on rows and need not know whose they are.
+//! The decoder hands it down to the token mixers: attention appends keys and values and attends, linear attention advances its
+//! state. All other layers work on rows and do not depend on the view.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use super::cache::DeltaState;
 use super::{Branch, Cache};
 use crate::attention::{self, DeltaSite, NoObserver, Observer, Site};
 
-/// Where the tokens of one forward go.
-pub(super) enum Past<'a> {
+/// Where the tokens of one forward pass are appended.
+pub(super) enum KvView<'a> {
     /// They follow each other, after those in the cache.
     Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
     /// Each is the next one of another branch of the trunk. Observers are none, or one a branch.
@@ -31,20 +31,20 @@ fn of_branch<'o>(
     }
 }
 
-impl Past<'_> {
+impl KvView<'_> {
     /// The positions of `l` new tokens.
     pub fn positions(&self, l: usize) -> Vec<usize> {
         match self {
-            Past::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
-            Past::Branches { branches, .. } => branches.iter().map(|branch| branch.tokens()).collect(),
+            KvView::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
+            KvView::Branches { branches, .. } => branches.iter().map(|branch| branch.tokens()).collect(),
         }
     }
 
-    /// Begins a forward of `l` tokens. Every layer then takes them once, and [`Past::advance`] ends it.
+    /// Begins a forward of `l` tokens. Every layer then takes them once, and [`KvView::advance`] ends it.
     pub fn begin(&mut self, l: usize) -> Result<()> {
         match self {
-            Past::Sequence { cache, .. } => cache.begin(),
-            Past::Branches { branches, trunk, .. } => {
+            KvView::Sequence { cache, .. } => cache.begin(),
+            KvView::Branches { branches, trunk, .. } => {
                 let start = branches.first().map_or(0, |branch| branch.start());
                 if branches.len() != l || trunk.len() < start || branches.iter().any(|b| b.start() != start) {
                     candle_core::bail!(
@@ -61,8 +61,8 @@ impl Past<'_> {
     /// Ends a forward of `l` tokens.
     pub fn advance(&mut self, l: usize) {
         match self {
-            Past::Sequence { cache, .. } => cache.advance(l),
-            Past::Branches { branches, .. } => {
+            KvView::Sequence { cache, .. } => cache.advance(l),
+            KvView::Branches { branches, .. } => {
                 branches.iter_mut().for_each(|branch| branch.own().advance(1));
             }
         }
@@ -74,13 +74,13 @@ impl Past<'_> {
         // The caches are laid out (kv_heads, position, head_dim).
         let (k, v) = (k.transpose(0, 1)?, v.transpose(0, 1)?);
         match self {
-            Past::Sequence { cache, observer } => {
+            KvView::Sequence { cache, observer } => {
                 let offset = cache.len();
                 let seen = cache.append(site.layer, &k, &v)?;
                 let site = Site { offset, first_key: seen.first, ..site };
                 attention::run(q, &seen.k, &seen.v, &site, *observer)
             }
-            Past::Branches { trunk, branches, observers } => {
+            KvView::Branches { trunk, branches, observers } => {
                 let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
                     branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
                 });
@@ -129,8 +129,8 @@ impl Past<'_> {
             Ok(out)
         };
         match self {
-            Past::Sequence { cache, observer } => over(0..l, cache, *observer),
-            Past::Branches { branches, observers, .. } => {
+            KvView::Sequence { cache, observer } => over(0..l, cache, *observer),
+            KvView::Branches { branches, observers, .. } => {
                 let rows = branches.iter_mut().enumerate();
                 let rows = rows.map(|(row, branch)| {
                     over(row..row + 1, branch.own(), of_branch(observers, row, &mut NoObserver))

@@ -2,9 +2,9 @@
 
 use candle_core::DType;
 
-use super::{Branches, Plan, Wish};
+use super::{Branches, MemoryPlan, MemoryRequest};
 use crate::engine::{DEFAULT_CHUNK, DeviceName};
-use crate::model::{ModelError, Outline};
+use crate::model::{ModelDescription, ModelError};
 
 /// Bytes of an A100-80GB that are reckoned with: the 80 GB of its name (its driver shows about 85) less 2 GB for the CUDA
 /// context, cuBLAS's workspaces and what the allocator cannot use.
@@ -16,12 +16,12 @@ pub const CONTEXTS: [(&str, usize); 4] =
     [("32K", 32_768), ("64K", 65_536), ("128K", 131_072), ("150K", 150_000)];
 
 /// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
-pub fn on_cards(outline: &Outline, context: usize, cards: usize) -> (Plan, bool) {
+pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
     let (dtype, branches, kept) = (DType::BF16, Branches::USUAL, None);
-    let wish = Wish { context, chunk: DEFAULT_CHUNK, logits: 1, dtype, devices, branches, kept };
+    let request = MemoryRequest { context, chunk: DEFAULT_CHUNK, logits: 1, dtype, devices, branches, kept };
     let free = vec![Some(A100_80GB); cards];
-    let plan = Plan::new(outline, &wish, &free);
+    let plan = MemoryPlan::new(description, &request, &free);
     let fits = plan.fits(&free) == Some(true);
     (plan, fits)
 }
@@ -36,10 +36,10 @@ pub fn what_fits() -> Result<String, ModelError> {
     text.push_str("\n| --- | --- | --- |");
     text.push_str(&" --- |".repeat(CONTEXTS.len()));
     text.push('\n');
-    for name in Outline::released_names() {
-        let Some(outline) = Outline::released(name) else { continue };
-        let outline = outline?;
-        let spec = &outline.spec;
+    for name in ModelDescription::released_names() {
+        let Some(description) = ModelDescription::released(name) else { continue };
+        let description = description?;
+        let spec = &description.spec;
         text.push_str(&format!(
             "| {name} | {} | {} |",
             in_billions(spec.parameters()),
@@ -47,7 +47,7 @@ pub fn what_fits() -> Result<String, ModelError> {
         ));
         for (_, context) in CONTEXTS {
             let beyond = if context > spec.max_positions { "*" } else { "" };
-            let plans = CARDS.map(|cards| (cards, on_cards(&outline, context, cards)));
+            let plans = CARDS.map(|cards| (cards, on_cards(&description, context, cards)));
             let cell = match plans.iter().find(|(_, (_, fits))| *fits) {
                 Some((cards, (plan, _))) => {
                     let cards = if *cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };

@@ -1,0 +1,234 @@
+//! An opened model: files, tokeniser, chat template, decoder and KV cache together.
+//!
+//! Opened by the commands; used by the runner's local subject and, as a chat model, by judges. The cache lives here and is
+//! reused: allocated once for the context length and rolled back between conversations.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+
+use super::local_error::LocalError;
+use super::memory_plan::{self, Branches, MemoryRequest};
+use super::text_side::TextSide;
+use super::{DeviceName, Engine, Measurement};
+use crate::model::fetch::{ModelFiles, ModelStore};
+use crate::model::{Cache, Kept, OpenModel, arch};
+use crate::prompt::{ChatTemplate, Tokenizer};
+
+/// How long a context a model is opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextLength {
+    /// The length that the model was made for.
+    Whole,
+    /// That length or this one, whichever is less: for jobs whose inputs are short.
+    AtMost(usize),
+    /// This one.
+    Exactly(usize),
+}
+
+/// How a local model is to be run.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Where: one device, or several of one kind that share the layers out between them.
+    pub devices: Vec<Device>,
+    /// In what; `None` is the devices' default.
+    pub dtype: Option<DType>,
+    /// Most tokens of prompt and answer together: what the cache is made for.
+    pub context: ContextLength,
+    /// Whether the context may exceed the model's.
+    pub allow_longer: bool,
+    /// Tokens that a prefill reads at a time.
+    pub chunk: usize,
+    /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
+    pub branches: Branches,
+    /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
+    pub kept: Option<Kept>,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions {
+            devices: vec![Device::Cpu],
+            dtype: None,
+            context: ContextLength::Whole,
+            allow_longer: false,
+            chunk: super::DEFAULT_CHUNK,
+            branches: Branches::default(),
+            kept: None,
+        }
+    }
+}
+
+/// The files behind a name or path, fetched if need be. A model by name that this build cannot run is refused before it is
+/// fetched.
+pub fn resolve_to_run(store: &ModelStore, name_or_path: &str) -> Result<ModelFiles, LocalError> {
+    if store.locate(name_or_path)?.is_none() {
+        arch::check_known(&store.manifest(name_or_path)?.architecture)?;
+    }
+    Ok(store.resolve(name_or_path)?)
+}
+
+/// What [`LocalModel::parts`] lends.
+pub struct Parts<'a> {
+    /// The engine.
+    pub engine: &'a Engine,
+    /// For [`LocalModel::context`] tokens.
+    pub cache: &'a mut Cache,
+    /// The tokeniser.
+    pub tokenizer: &'a Tokenizer,
+    /// Tokens that end a turn.
+    pub stop: &'a [u32],
+}
+
+/// A model on this machine.
+pub struct LocalModel {
+    name: String,
+    digest: String,
+    engine: Engine,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    /// Tokens that end a turn.
+    stop: Vec<u32>,
+    context: usize,
+    branches: Branches,
+    cache: Cache,
+    /// The text that a conversation's growing prefixes begin with, and the tokens that are at the start of the cache.
+    held: Option<(String, Vec<u32>)>,
+}
+
+impl LocalModel {
+    /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
+    pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
+        let _span = crate::stats::load();
+        let store = ModelStore::open()?;
+        let files = resolve_to_run(&store, name_or_path)?;
+        let digest = store.digest(&files)?;
+        Self::from_files(&files, digest, options)
+    }
+
+    /// Opens files that are at hand; `digest` identifies their weights.
+    pub fn from_files(
+        files: &ModelFiles,
+        digest: String,
+        options: &LocalOptions,
+    ) -> Result<Self, LocalError> {
+        let model = OpenModel::open(&files.paths())?;
+        let limit = model.spec().max_positions;
+        let context = match options.context {
+            ContextLength::Whole => limit,
+            ContextLength::AtMost(tokens) => limit.min(tokens),
+            ContextLength::Exactly(tokens) => tokens,
+        };
+        if context > limit && !options.allow_longer {
+            return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
+        }
+        let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
+        let dtype = options.dtype.unwrap_or_else(|| super::default_dtype(&options.devices));
+        let devices = options.devices.iter().map(DeviceName::of).collect();
+        let LocalOptions { chunk, branches, kept, .. } = *options;
+        let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, kept };
+        let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
+        let engine =
+            Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
+        let cache = engine.decoder().cache(context)?;
+        Ok(LocalModel {
+            name: files.name.clone(),
+            digest,
+            engine,
+            tokenizer: Arc::new(tokenizer),
+            template,
+            stop,
+            context,
+            branches,
+            cache,
+            held: None,
+        })
+    }
+
+    /// The manifest's name, or that of the file or folder.
+    pub fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// SHA-256 of the weights.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The tokeniser.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// Most tokens of prompt and answer together.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// What may decode together, as planned.
+    pub fn branches(&self) -> Branches {
+        self.branches
+    }
+
+    /// Tokens that end a turn.
+    pub fn stop_tokens(&self) -> &[u32] {
+        &self.stop
+    }
+
+    /// The model's parts, for a caller that manages prefixes itself, with up to the first `keep` tokens still in the cache:
+    /// all of them, or fewer where the model's layers cannot go back to there (see [`Cache::truncate`]).
+    pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
+        self.held = None;
+        self.cache.truncate(keep)?;
+        Ok(Parts {
+            engine: &self.engine,
+            cache: &mut self.cache,
+            tokenizer: &self.tokenizer,
+            stop: &self.stop,
+        })
+    }
+
+    /// Prefills `tokens`, reusing what the cache holds of the same `conversation`, and returns the logits f32 (1, vocab) after the
+    /// last one. `room` more tokens must fit.
+    ///
+    /// # Errors
+    /// [`LocalError::DoesNotFit`], and those of the engine.
+    pub fn prefill(&mut self, conversation: &str, tokens: &[u32], room: usize) -> Result<Tensor, LocalError> {
+        if tokens.len() + room > self.context {
+            return Err(LocalError::DoesNotFit { needed: tokens.len() + room, context: self.context });
+        }
+        // Only within one conversation, so that results do not depend on what was asked before it.
+        let shared = match &self.held {
+            Some((held, before)) if held == conversation => {
+                before.iter().zip(tokens).take_while(|(a, b)| a == b).count().min(tokens.len() - 1)
+            }
+            _ => 0,
+        };
+        self.held = None;
+        let shared = self.cache.truncate(shared)?;
+        let logits = Measurement::nothing(tokens.len()).read(
+            &self.engine,
+            &mut self.cache,
+            &tokens[shared..],
+            1,
+            &mut |_| true,
+        )?;
+        self.held = Some((conversation.to_owned(), tokens.to_vec()));
+        Ok(logits)
+    }
+
+    /// The parts, without a change to what the cache holds.
+    pub fn held_parts(&mut self) -> Parts<'_> {
+        Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
+    }
+}
