@@ -454,7 +454,9 @@ fn overlays(
             Some(bytes) => bytes.start.saturating_sub(cut)..bytes.end.saturating_sub(cut).min(shown.len()),
         };
         let border = |at: usize| text.text.is_char_boundary(shown.start + at);
-        if bytes.is_empty() || !border(bytes.start) || !border(bytes.end) {
+        // What reaches beyond the content would be measured as less than was meant.
+        let beyond = place.bytes.as_ref().is_some_and(|bytes| bytes.end > said.content.len());
+        if beyond || bytes.is_empty() || !border(bytes.start) || !border(bytes.end) {
             return Err(PromptError::NoSuchBytes { label: format!("{}{place}", span.label) });
         }
         let start = span.start + shown.start + bytes.start;

@@ -370,6 +370,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
         (place(40, None, None), "holds no segment with that index"),
         (place(2, Some(7), None), "turn 7 of segment 2, which has 2"),
         (place(2, Some(0), Some(4..4)), "event[2].turn[0][4..4] is no text"),
+        (place(2, Some(0), Some(4..4000)), "event[2].turn[0][4..4000] is no text"),
     ] {
         case.probes[0].evidence[0].place = place;
         let error = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap_err().to_string();

@@ -10,7 +10,8 @@ use crate::model::{
 
 /// Key spans that the observer's scratch is reckoned for: twice the longest published histories.
 pub const SPANS: u64 = 512;
-/// Row spans: the question and the new session.
+/// Row spans: the question and one piece of evidence. Cases whose probes have evidence of their own record more, which is not
+/// planned for.
 pub const ROW_SPANS: u64 = 2;
 /// Rows of those spans whose queries wait for their span to end, in linear-attention layers.
 pub const WAITING: u64 = 4096;
