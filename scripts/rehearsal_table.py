@@ -269,7 +269,7 @@ def shared(program, quick):
             raise Failure(f"{name} on the CPU: {last_line(err)}")
         expected, stores = answers(cpu), sorted((cpu / "attention").rglob("*.safetensors"))
         for where, device, settings in setups:
-            for together in (("--together", "1"), ()):
+            for together in (("--batch-size", "1"), ()):
                 same = results[where]
                 code, _, err = run_folder(program, model, device, card, *together, **settings)
                 if code != 0 or "rehearsal:" in err:
@@ -341,7 +341,7 @@ def memory(program, quick):
         for dtype in ("bf16", "f32"):
             for context in (8192, 32768, 131072):
                 args = ("--context", context, "--dtype", dtype, "--device", "cuda:0")
-                code, out, err = program.run("model", "plan", name, *args, "--together", 1, "--memory", 400, "--json", memory="400GB")
+                code, out, err = program.run("model", "plan", name, *args, "--batch-size", 1, "--memory", 400, "--json", memory="400GB")
                 if code != 0:
                     raise Failure(f"model plan {name}: {last_line(err)}")
                 planned = json.loads(out)["devices"][0]["total"]

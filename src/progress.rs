@@ -170,14 +170,14 @@ impl Status {
         self.tell(|| doing.to_owned());
     }
 
-    /// `done` of the prompt's `total` tokens are read.
-    pub fn reading(&self, done: usize, total: usize) {
-        self.tell(|| format!("reading {} of {} tokens", grouped(done as u64), grouped(total as u64)));
+    /// `done` of the prompt's `total` tokens are in the cache.
+    pub fn prefill(&self, done: usize, total: usize) {
+        self.tell(|| format!("prefill, {} of {} tokens", grouped(done as u64), grouped(total as u64)));
     }
 
-    /// `tokens` of the answer are there.
-    pub fn answering(&self, tokens: usize) {
-        self.tell(|| format!("answering, {tokens} token{}", if tokens == 1 { "" } else { "s" }));
+    /// `tokens` of the answer are generated.
+    pub fn decode(&self, tokens: usize) {
+        self.tell(|| format!("decode, {tokens} token{}", if tokens == 1 { "" } else { "s" }));
     }
 
     fn tell(&self, doing: impl FnOnce() -> String) {
@@ -210,9 +210,9 @@ mod tests {
         let status = Status::new(Out::Bar(bar.clone()));
         status.begin("case SR", "waiting");
         assert_eq!(bar.message(), "case SR: waiting");
-        status.reading(12_288, 150_000);
-        assert_eq!(bar.message(), "case SR: reading 12,288 of 150,000 tokens");
-        status.answering(1);
-        assert_eq!(bar.message(), "case SR: answering, 1 token");
+        status.prefill(12_288, 150_000);
+        assert_eq!(bar.message(), "case SR: prefill, 12,288 of 150,000 tokens");
+        status.decode(1);
+        assert_eq!(bar.message(), "case SR: decode, 1 token");
     }
 }

@@ -165,13 +165,13 @@ fn a_run_of_one_probe_after_the_other_writes_the_same_files_as_one_of_all_togeth
     let (together, alone) = (root.path().join("together"), root.path().join("alone"));
     let settings = ["--limit", "4", "--temperature", "0.9"];
     assert_eq!(run(&together, &settings).code, Some(0));
-    assert_eq!(run(&alone, &[&settings[..], &["--together", "1"]].concat()).code, Some(0));
+    assert_eq!(run(&alone, &[&settings[..], &["--batch-size", "1"]].concat()).code, Some(0));
     assert_same_files(&together, &alone);
     // Not what a run is: half of one goes on as the other.
     let row = std::fs::read_to_string(together.join("answers.jsonl")).unwrap();
     let rows: Vec<&str> = row.lines().collect();
     std::fs::write(together.join("answers.jsonl"), format!("{}\n", rows[..4].join("\n"))).unwrap();
-    let resumed = run(&together, &[&settings[..], &["--together", "2"]].concat());
+    let resumed = run(&together, &[&settings[..], &["--batch-size", "2"]].concat());
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
     assert!(resumed.out.contains("4 from before, 8 new"), "{}", resumed.out);
     assert_same_files(&together, &alone);

@@ -218,7 +218,7 @@ MEASUREMENTS = [
     # Two sides that differ by a few per cent need more runs on a machine that drifts by more.
     run("one probe 8192", "probes", SMOLLM2, 8192, 40, "T1/SR", 36, most=9),
     run("three probes 8192", "probes", SMOLLM2, 8192, 45, "T1", 36, most=9),
-    run("three probes apart 8192", "probes", SMOLLM2, 8192, 50, "T1", 36, more=("--together", 1)),
+    run("three probes apart 8192", "probes", SMOLLM2, 8192, 50, "T1", 36, more=("--batch-size", 1)),
     trace("ours 32768", "32768", SMOLLM2, 32768, 180),
     transformers("sdpa 32768", "32768", SMOLLM2, 32768, 290, "sdpa"),
     trace("gemma 8192", "gemma", GEMMA, 8192, 15),

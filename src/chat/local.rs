@@ -18,7 +18,7 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     let Parts { engine, cache, tokenizer, stop } = model.held_parts();
     let how = (sampling, stop);
     let mut measurement = Measurement::nothing(tokens.len());
-    let generated = measurement.answer(engine, cache, &logits, how, &mut |_| true)?;
+    let generated = measurement.decode(engine, cache, &logits, how, &mut |_| true)?;
     Ok(Reply {
         text: tokenizer.decode(&generated.tokens, true)?,
         stop: generated.stop,
@@ -64,7 +64,7 @@ fn score(
         {
             let keep = read.len();
             let mut measurement = Measurement::nothing(tokens.len());
-            logits.push(measurement.read(engine, cache, read, keep, &mut |_| true)?);
+            logits.push(measurement.prefill(engine, cache, read, keep, &mut |_| true)?);
         }
         let logits = Tensor::cat(&logits, 0)?;
         let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1)?.to_device(&Device::Cpu)?;
@@ -94,7 +94,7 @@ fn continue_from(
     let mut text = String::new();
     let mut failed = None;
     let (mut measurement, how) = (Measurement::nothing(tokens.len()), (&sampling, stop));
-    let done = measurement.answer(engine, cache, &logits, how, &mut |token| {
+    let done = measurement.decode(engine, cache, &logits, how, &mut |token| {
         match stream.push(token) {
             Ok(piece) => text.extend(piece),
             Err(error) => failed = Some(error),

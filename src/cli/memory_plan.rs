@@ -6,7 +6,9 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::Weights;
-use crate::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, available_bytes, gigabytes, in_words};
+use crate::engine::memory_plan::{
+    Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
+};
 use crate::engine::{self, DeviceName};
 use crate::ground::table::columns;
 use crate::model::fetch::ModelStore;
@@ -45,9 +47,9 @@ pub struct Args {
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
-    /// Probes of a case that are answered together, as of `run`
+    /// Probes of a case that are decoded as one batch, as of `run`
     #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = super::positive)]
-    together: usize,
+    batch_size: usize,
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
     weights: Weights,
@@ -83,10 +85,18 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let branches = Branches::for_answers(args.together, super::run::DEFAULT_NEW_TOKENS);
+    let branches = Branches::for_answers(args.batch_size, super::run::DEFAULT_NEW_TOKENS);
     let kept = args.weights.into();
-    let request =
-        MemoryRequest { context, chunk: args.chunk, logits: 1, dtype, devices: names, branches, kept };
+    let request = MemoryRequest {
+        context,
+        chunk: args.chunk,
+        logits: 1,
+        dtype,
+        devices: names,
+        branches,
+        observed: ObservedSpans::default(),
+        kept,
+    };
     let plan = MemoryPlan::new(&description, &request, &free);
     let shown =
         Shown { name: &name, source, description: &description, request: &request, plan: &plan, free: &free };

@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         settings,
         shard: None,
         stream: false,
-        together: run::DEFAULT_TOGETHER,
+        batch_size: run::DEFAULT_BATCH_SIZE,
     };
     super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 

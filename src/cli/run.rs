@@ -1,5 +1,6 @@
 //! `palimpsest run`: answers and attention of a benchmark file, in one pass.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
 use crate::engine;
-use crate::engine::memory_plan::Branches;
+use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
@@ -23,7 +24,7 @@ use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
-use crate::run::plan::{PlannedCase, Selection, Shard};
+use crate::run::plan::{PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::RunStore;
 use crate::run::subject::{ChatSubject, Shown};
@@ -31,8 +32,8 @@ use crate::stats::{self, Recorder};
 
 /// Most tokens of an answer, unless told otherwise.
 pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
-/// Most probes of a case that are answered together, unless told otherwise.
-pub(super) const DEFAULT_TOGETHER: usize = 8;
+/// Most probes of a case that are decoded as one batch, unless told otherwise.
+pub(super) const DEFAULT_BATCH_SIZE: usize = 8;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,9 +66,9 @@ pub struct Args {
     /// Print answers as they are generated
     #[arg(long)]
     stream: bool,
-    /// Most probes of a case to answer together; 1 is one after the other, slower and in less memory. Answers are the same
-    #[arg(long, default_value_t = DEFAULT_TOGETHER, value_name = "N", value_parser = super::positive)]
-    together: usize,
+    /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
+    #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = super::positive)]
+    batch_size: usize,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory
@@ -150,8 +151,8 @@ impl Default for Settings {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, together, stats } = args;
-    let job = Job { data, model, out: out.clone(), settings, shard, stream, together };
+    let Args { data, model, out, settings, shard, stream, batch_size, stats } = args;
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -170,6 +171,28 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
+/// of a batch its own rows, the query's, `last` and `answer`.
+fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize) -> ObservedSpans {
+    let usual = ObservedSpans::default();
+    let of_case = |case: &PlannedCase| {
+        let probes = case.probes.iter().flat_map(|probe| &probe.evidence);
+        let distinct: BTreeSet<_> = (case.evidence.iter().chain(probes))
+            .map(|e| (&e.role, e.segment, e.turn, e.bytes.as_ref().map(|b| (b.start, b.end))))
+            .collect();
+        let is_row = |role: &str| row_roles.contains(&role);
+        let rows = distinct.iter().filter(|(role, ..)| is_row(role)).count();
+        let own = |probe: &PlannedProbe| case.evidence_of(probe).filter(|e| is_row(&e.role)).count() + 3;
+        let widest = case.probes.iter().map(own).max().unwrap_or(0);
+        // Evidence of whole segments is among the segments.
+        let overlays = distinct.iter().filter(|(_, _, turn, _)| turn.is_some()).count();
+        (rows + widest * batch.max(1), overlays)
+    };
+    let (rows, overlays): (Vec<usize>, Vec<usize>) = all.iter().map(of_case).unzip();
+    let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
+    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays) }
+}
+
 /// A run to be done.
 pub struct Job {
     /// A benchmark file, or `sample`.
@@ -184,8 +207,8 @@ pub struct Job {
     pub shard: Option<Shard>,
     /// Whether answers are printed as they come.
     pub stream: bool,
-    /// Most probes of a case that are answered together.
-    pub together: usize,
+    /// Most probes of a case that are decoded as one batch.
+    pub batch_size: usize,
 }
 
 /// A data set that was read once.
@@ -241,7 +264,7 @@ impl Job {
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
                 ("--stream", self.stream),
-                ("--together", self.together != DEFAULT_TOGETHER),
+                ("--batch-size", self.batch_size != DEFAULT_BATCH_SIZE),
             ];
             if let Some((flag, _)) = local.iter().find(|(_, given)| *given) {
                 bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
@@ -286,7 +309,8 @@ impl Job {
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
-            branches: Branches::for_answers(self.together.min(most), s.max_new_tokens),
+            branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
+            observed: observed(&all, &row_roles(dataset.benchmark()), self.batch_size.min(most)),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),

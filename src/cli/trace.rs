@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::attention::{EachMasses, Masses, Values, write_tensors};
 use crate::chat::Sampling;
-use crate::engine::memory_plan::{self, Branches, MemoryRequest};
+use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use crate::engine::{self, DeviceName, Engine, Measurement, Rows};
 use crate::model::OpenModel;
 use crate::prompt::Span;
@@ -103,6 +103,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         );
     }
     ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
+    let each = if rows.answer.each { args.generate } else { 0 };
+    let observed = ObservedSpans { rows: file.rows.len().saturating_add(each), keys: keys.len() };
     let mut measurement = Measurement::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
@@ -123,6 +125,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         dtype,
         devices: names,
         branches: Branches::default(),
+        observed,
         kept: args.weights.into(),
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
@@ -130,10 +133,10 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let mut cache = engine.decoder().cache(room)?;
     drop(loading);
 
-    // 3. Read the tokens.
-    let bar = crate::progress::tokens(n as u64, "reading");
+    // 3. Prefill.
+    let bar = crate::progress::tokens(n as u64, "prefill");
     let start = Instant::now();
-    let logits = measurement.read(&engine, &mut cache, &file.tokens, file.logits, &mut |done| {
+    let logits = measurement.prefill(&engine, &mut cache, &file.tokens, file.logits, &mut |done| {
         bar.inc(done as u64);
         true
     })?;
@@ -148,7 +151,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: args.generate + 1 };
         let last = logits.get(logits.dim(0)? - 1)?;
         let how = (&sampling, &[][..]);
-        generated = measurement.answer(&engine, &mut cache, &last, how, &mut |_| true)?.tokens;
+        generated = measurement.decode(&engine, &mut cache, &last, how, &mut |_| true)?.tokens;
         generated.truncate(args.generate);
     }
 

@@ -87,7 +87,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
         subject.warm_up(args.chunk.min(64), &going)?;
-        let bar = crate::progress::tokens(tokens as u64, "reading");
+        let bar = crate::progress::tokens(tokens as u64, "prefill");
         let recording = Recording { rows: args.rows, spans: args.rows };
         let trial = subject.measure(tokens, recording, &mut |done| {
             bar.set_position(done as u64);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 
 use super::local_error::LocalError;
-use super::memory_plan::{self, Branches, MemoryRequest};
+use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use super::text_side::TextSide;
 use super::{DeviceName, Engine, Measurement};
 use crate::model::fetch::{ModelFiles, ModelStore};
@@ -41,6 +41,8 @@ pub struct LocalOptions {
     pub chunk: usize,
     /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
     pub branches: Branches,
+    /// What the attention observer sums over.
+    pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
     pub kept: Option<Kept>,
 }
@@ -54,6 +56,7 @@ impl Default for LocalOptions {
             allow_longer: false,
             chunk: super::DEFAULT_CHUNK,
             branches: Branches::default(),
+            observed: ObservedSpans::default(),
             kept: None,
         }
     }
@@ -125,8 +128,8 @@ impl LocalModel {
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
         let dtype = options.dtype.unwrap_or_else(|| super::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let LocalOptions { chunk, branches, kept, .. } = *options;
-        let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, kept };
+        let LocalOptions { chunk, branches, observed, kept, .. } = *options;
+        let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, observed, kept };
         let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
         let engine =
             Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
@@ -216,7 +219,7 @@ impl LocalModel {
         };
         self.held = None;
         let shared = self.cache.truncate(shared)?;
-        let logits = Measurement::nothing(tokens.len()).read(
+        let logits = Measurement::nothing(tokens.len()).prefill(
             &self.engine,
             &mut self.cache,
             &tokens[shared..],

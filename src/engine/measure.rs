@@ -103,12 +103,12 @@ impl Measurement {
         Some(Measurement { observer, tokens: self.tokens })
     }
 
-    /// Reads tokens after those in the cache, and returns the logits of the last `keep`, f32 (keep, vocab): see
+    /// Prefills tokens after those in the cache, and returns the logits of the last `keep`, f32 (keep, vocab): see
     /// [`Engine::prefill`].
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn read(
+    pub fn prefill(
         &mut self,
         engine: &Engine,
         cache: &mut Cache,
@@ -119,11 +119,11 @@ impl Measurement {
         engine.prefill(cache, tokens, keep, self, progress)
     }
 
-    /// Continues the prompt, which has been read and whose last token gave `logits` f32 (vocab): see [`Engine::decode`].
+    /// Decodes after the prompt, whose last token gave `logits` f32 (vocab): see [`Engine::decode`].
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn answer(
+    pub fn decode(
         &mut self,
         engine: &Engine,
         cache: &mut Cache,

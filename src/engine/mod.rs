@@ -31,10 +31,10 @@ pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use text_side::TextSide;
 
-/// Tokens that a prefill reads at a time: enough for full-speed matrix products, few enough that activations stay small.
+/// Tokens of a prefill chunk: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;
 
-/// Why a prompt could not be read or continued.
+/// Why a prefill or a decode failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The model's output is not a number.
@@ -51,7 +51,7 @@ pub enum EngineError {
         /// The dtype that the model ran in.
         dtype: candle_core::DType,
     },
-    /// Nothing to read.
+    /// No tokens.
     #[error("the prompt has no tokens; a model needs at least one to say anything")]
     EmptyPrompt,
     /// The caller asked to stop.
@@ -89,7 +89,7 @@ pub struct Generated {
 pub type Progress<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 impl Engine {
-    /// An engine that reads prompts `chunk` tokens at a time.
+    /// An engine whose prefill takes `chunk` tokens at a time.
     pub fn new(decoder: Decoder, chunk: usize) -> Self {
         Engine { decoder, chunk: chunk.max(1) }
     }
@@ -104,7 +104,7 @@ impl Engine {
         self.decoder.device()
     }
 
-    /// Reads `tokens` after those in the cache, in chunks that begin at the cache's length, and returns the logits of the
+    /// Prefills `tokens` after those in the cache, in chunks that begin at the cache's length, and returns the logits of the
     /// last `keep` positions (at least one), f32 (keep, vocab). Attention is shown to `observer`.
     pub fn prefill(
         &self,
@@ -118,14 +118,14 @@ impl Engine {
             return Err(EngineError::EmptyPrompt);
         }
         let _span = stats::prefill(tokens.len());
-        let kept = self.read_keeping(cache, tokens, keep.clamp(1, tokens.len()), observer, progress)?;
+        let kept = self.prefill_chunks(cache, tokens, keep.clamp(1, tokens.len()), observer, progress)?;
         let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
         self.check_finite(&logits, cache.len() - 1)?;
         Ok(logits)
     }
 
     /// [`Engine::prefill`] of tokens after which nothing is to be predicted yet.
-    pub fn read(
+    pub fn fill_cache(
         &self,
         cache: &mut Cache,
         tokens: &[u32],
@@ -133,11 +133,11 @@ impl Engine {
         progress: Progress<'_>,
     ) -> Result<(), EngineError> {
         let _span = stats::prefill(tokens.len());
-        self.read_keeping(cache, tokens, 0, observer, progress).map(drop)
+        self.prefill_chunks(cache, tokens, 0, observer, progress).map(drop)
     }
 
-    /// Reads tokens chunk by chunk and returns the last `keep` hidden states in parts, (n, hidden) each.
-    fn read_keeping(
+    /// Prefills chunk by chunk and returns the last `keep` hidden states in parts, (n, hidden) each.
+    fn prefill_chunks(
         &self,
         cache: &mut Cache,
         tokens: &[u32],
@@ -151,7 +151,7 @@ impl Engine {
         for chunk in tokens.chunks(self.chunk) {
             let end = done + chunk.len();
             match end.saturating_sub(first_kept.max(done)) {
-                0 => self.decoder.read(chunk, cache, observer)?,
+                0 => self.decoder.fill_cache(chunk, cache, observer)?,
                 keep => kept.push(self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?),
             }
             done = end;
@@ -175,7 +175,7 @@ impl Engine {
         self.decode_observed(cache, logits, sampling, stop, &mut NoObserver, on_token)
     }
 
-    /// [`Engine::decode`] that shows the attention of every token read to `observer`.
+    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`.
     pub fn decode_observed(
         &self,
         cache: &mut Cache,
@@ -204,7 +204,7 @@ impl Engine {
         Ok(Generated { tokens, stop: StopReason::MaxNewTokens })
     }
 
-    /// Reads one generated token and returns the next one's logits, f32 (vocab).
+    /// One decode step: appends a generated token and returns the next one's logits, f32 (vocab).
     fn step(
         &self,
         cache: &mut Cache,

@@ -18,7 +18,7 @@ use crate::model::Cache;
 use crate::prompt::Span;
 use crate::transfer;
 
-/// A prompt to be read, measured and continued.
+/// A prompt to prefill, measure and continue.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The prompt.
@@ -38,8 +38,8 @@ pub struct Request {
 /// What comes of a request, in order. The last one is [`Event::Done`] or [`Event::Failed`].
 #[derive(Debug)]
 pub enum Event {
-    /// So many more tokens of the prompt were read.
-    Read(usize),
+    /// So many more tokens of the prompt are in the cache.
+    Prefilled(usize),
     /// A token was generated.
     Token(u32),
     /// All of it.
@@ -174,7 +174,7 @@ impl Ticket {
     pub fn wait(self) -> Result<Measured, RequestError> {
         while let Some(event) = self.next_event() {
             match event {
-                Event::Read(_) | Event::Token(_) => {}
+                Event::Prefilled(_) | Event::Token(_) => {}
                 Event::Done(measured) => return Ok(*measured),
                 Event::Failed(error) => return Err(error),
             }
@@ -200,7 +200,7 @@ impl Owner {
     fn serve(mut self, jobs: &Receiver<Job>) {
         for Job { request, mut sink } in jobs {
             // One that was cancelled while it waited costs nothing.
-            let done = match sink(Event::Read(0)) {
+            let done = match sink(Event::Prefilled(0)) {
                 true => rayon::scope(|_| self.answer(&request, &mut sink)),
                 false => Err(EngineError::Interrupted.into()),
             };
@@ -221,13 +221,14 @@ impl Owner {
         // Nothing is left of the request before, so that answers do not depend on it.
         self.cache.truncate(0)?;
         let (engine, cache) = (&self.engine, &mut self.cache);
-        let logits = measurement.read(engine, cache, tokens, *keep, &mut |read| sink(Event::Read(read)))?;
+        let logits =
+            measurement.prefill(engine, cache, tokens, *keep, &mut |done| sink(Event::Prefilled(done)))?;
         let generated = match sampling.max_new_tokens {
             0 => Generated { tokens: Vec::new(), stop: StopReason::MaxNewTokens },
             _ => {
                 let last = logits.get(logits.dim(0)? - 1)?;
                 let how = (sampling, stop.as_slice());
-                measurement.answer(engine, cache, &last, how, &mut |token| sink(Event::Token(token)))?
+                measurement.decode(engine, cache, &last, how, &mut |token| sink(Event::Token(token)))?
             }
         };
         let masses = measurement.finish(generated.tokens.len())?;

@@ -98,7 +98,7 @@ impl Decoder {
     }
 
     /// [`Decoder::forward`] of a part of a prompt after which nothing is asked for.
-    pub fn read(&self, tokens: &[u32], cache: &mut Cache, observer: &mut dyn Observer) -> Result<()> {
+    pub fn fill_cache(&self, tokens: &[u32], cache: &mut Cache, observer: &mut dyn Observer) -> Result<()> {
         self.pass(tokens, KvView::Sequence { cache, observer }, Phase::Prefill).map(drop)
     }
 

@@ -1,5 +1,5 @@
 //! The local engine as a [`Subject`]: one prefill of the shared history a case, then each probe's suffix, with the attention
-//! of the query and of evidence recorded on the way, then the answers, together where the model was opened with room for it.
+//! of the query and of evidence recorded on the way, then the answers, as one batch where the model was opened with room for it.
 //! The next case is cut to size and tokenised meanwhile.
 //!
 //! Probes of a case may have different evidence. The shared history is measured once, for the union of their rows over the
@@ -28,7 +28,7 @@ use crate::model::branch_rows;
 use crate::progress::Status;
 use crate::prompt::{PromptBuilder, PromptError, Span, TokenizedPrompt};
 
-/// Answers a case's probes with a local model. Probes are answered together as far as the model's
+/// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
 pub struct LocalSubject<'a> {
     /// Roles whose spans are rows, beside the query.
@@ -66,8 +66,8 @@ pub struct SubjectOptions {
     pub share_prefix: bool,
 }
 
-/// A probe whose prompt is read.
-struct Read<'p> {
+/// A probe whose prompt is in the cache or in a branch of it.
+struct Prefilled<'p> {
     /// Of its last token, f32 (vocab).
     logits: Tensor,
     prompt: &'p TokenizedPrompt,
@@ -75,10 +75,10 @@ struct Read<'p> {
     measurement: Measurement,
 }
 
-/// Probes that are to be answered together, in order, with those that failed on the way there.
+/// Probes that are to be decoded as one batch, in order, with those that failed on the way there.
 #[derive(Default)]
 struct Batch<'p> {
-    questions: Vec<(Question<'p>, Result<Read<'p>, ProbeError>)>,
+    questions: Vec<(Question<'p>, Result<Prefilled<'p>, ProbeError>)>,
     sequences: Vec<BatchSequence>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> LocalSubject<'a> {
     }
 
     /// Shows every piece of an answer to `on_text` as it is generated; an empty piece ends an answer. Of answers that are
-    /// generated together the first is shown first.
+    /// decoded as one batch the first is shown first.
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
@@ -151,22 +151,25 @@ impl<'a> LocalSubject<'a> {
         for &question in wanted {
             let Some(at) = case.probes.iter().position(|p| p.id == question.probe.id) else { continue };
             let prompt = &fitted.prompts[at];
-            status.begin(&format!("{} {question}", case.id), "reading");
-            let read = self.read(case, question, prompt, &union, &mut before, status);
+            status.begin(&format!("{} {question}", case.id), "prefill");
+            let prefilled = self.prefill(case, question, prompt, &union, &mut before, status);
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
             if most < 2 || rows > branches.tokens {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-                sink(question, read.and_then(|read| self.answer_in_place(case, question, read, status)))?;
+                sink(
+                    question,
+                    prefilled.and_then(|prefilled| self.answer_in_place(case, question, prefilled, status)),
+                )?;
                 continue;
             }
-            let branched = read.and_then(|read| {
+            let branched = prefilled.and_then(|prefilled| {
                 let branch = self.model.parts(usize::MAX)?.cache.branch(shared, new)?;
                 batch.sequences.push(BatchSequence {
                     branch,
-                    logits: read.logits.clone(),
-                    sampling: read.sampling,
+                    logits: prefilled.logits.clone(),
+                    sampling: prefilled.sampling,
                 });
-                Ok(read)
+                Ok(prefilled)
             });
             if let Err(ProbeError::Engine(EngineError::Interrupted)) = &branched {
                 return Err(CaseError::Run(RunError::Stopped));
@@ -180,10 +183,10 @@ impl<'a> LocalSubject<'a> {
         Ok(())
     }
 
-    /// Reads the prompt of one probe. `before` is the measurement of the shared part, whose tokens are then at the start of the
+    /// Prefills the prompt of one probe. `before` is the measurement of the shared part, whose tokens are then at the start of the
     /// cache; it is made by the first probe. Chunks begin anew at the border of the shared part whether or not it is reused,
     /// so that the arithmetic, and with it every bit of the answer, is the same.
-    fn read<'p>(
+    fn prefill<'p>(
         &mut self,
         case: &Case,
         Question { probe, condition }: Question<'_>,
@@ -191,7 +194,7 @@ impl<'a> LocalSubject<'a> {
         union: &Union,
         before: &mut Option<Measurement>,
         status: &Status,
-    ) -> Result<Read<'p>, ProbeError> {
+    ) -> Result<Prefilled<'p>, ProbeError> {
         let attention = self.options.attention;
         let stop = self.stop;
         let shares = self.options.share_prefix;
@@ -214,10 +217,10 @@ impl<'a> LocalSubject<'a> {
         if reusable.is_none() {
             cache.truncate(0)?;
         }
-        let mut read = cache.len();
+        let mut cached = cache.len();
         let mut go_on = |tokens: usize| {
-            read += tokens;
-            status.reading(read, prompt.tokens.len());
+            cached += tokens;
+            status.prefill(cached, prompt.tokens.len());
             !stop.load(Ordering::Relaxed)
         };
         let first = match reusable {
@@ -226,7 +229,7 @@ impl<'a> LocalSubject<'a> {
                 let keep = if attention { shared } else { 0 };
                 let mut measurement = Measurement::shared(inside, union.keys.clone(), length, keep)?;
                 if shared > 0 {
-                    engine.read(cache, &prompt.tokens[..shared], &mut measurement, &mut go_on)?;
+                    engine.fill_cache(cache, &prompt.tokens[..shared], &mut measurement, &mut go_on)?;
                     cache.mark()?;
                 }
                 measurement
@@ -238,10 +241,10 @@ impl<'a> LocalSubject<'a> {
         let own = Measurement::new(rows, keys, length)?;
         let mut measurement = own.after(first, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
-        let logits = measurement.read(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
+        let logits = measurement.prefill(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
-        Ok(Read { logits, prompt, sampling, measurement })
+        Ok(Prefilled { logits, prompt, sampling, measurement })
     }
 
     /// Answers the probe whose prompt is in the cache.
@@ -249,25 +252,26 @@ impl<'a> LocalSubject<'a> {
         &mut self,
         case: &Case,
         question: Question<'_>,
-        mut read: Read<'_>,
+        mut prefilled: Prefilled<'_>,
         status: &Status,
     ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
         let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
         let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, show));
         let mut answered = 0;
-        let how = (&read.sampling, stop);
-        let generated = read.measurement.answer(engine, cache, &read.logits, how, &mut |token| {
-            texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
-            answered += 1;
-            status.answering(answered);
-            !stop_asked.load(Ordering::Relaxed)
-        })?;
+        let how = (&prefilled.sampling, stop);
+        let generated =
+            prefilled.measurement.decode(engine, cache, &prefilled.logits, how, &mut |token| {
+                texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
+                answered += 1;
+                status.decode(answered);
+                !stop_asked.load(Ordering::Relaxed)
+            })?;
         texts.iter_mut().for_each(|texts| texts.take(0, None));
-        self.outcome(case, question, &read, &generated)
+        self.outcome(case, question, &prefilled, &generated)
     }
 
-    /// Answers the probes of a batch together and hands their outcomes on in order.
+    /// Decodes the probes of a batch and hands their outcomes on in order.
     fn answer(
         &mut self,
         case: &Case,
@@ -281,22 +285,22 @@ impl<'a> LocalSubject<'a> {
         }
         let stop_asked = self.stop;
         let names: Vec<String> =
-            questions.iter().filter(|(_, read)| read.is_ok()).map(|(q, _)| q.to_string()).collect();
+            questions.iter().filter(|(_, prefilled)| prefilled.is_ok()).map(|(q, _)| q.to_string()).collect();
         if !names.is_empty() {
-            status.begin(&format!("{} {}", case.id, names.join(", ")), "answering");
+            status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
         }
         let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
             let Parts { engine, cache, tokenizer, stop } = parts;
             let mut texts =
                 self.on_text.as_mut().map(|show| AnswerStreams::new(sequences.len(), tokenizer, show));
             let mut answered = 0;
-            let read = questions.iter_mut().filter_map(|(_, read)| read.as_mut().ok());
+            let prefilled = questions.iter_mut().filter_map(|(_, prefilled)| prefilled.as_mut().ok());
             let observers: Vec<&mut dyn Observer> =
-                read.map(|read| &mut read.measurement as &mut dyn Observer).collect();
+                prefilled.map(|prefilled| &mut prefilled.measurement as &mut dyn Observer).collect();
             Ok(engine.decode_batch(cache, sequences, observers, stop, &mut |nth, token| {
                 texts.iter_mut().for_each(|texts| texts.take(nth, token));
                 answered += usize::from(token.is_some());
-                status.answering(answered);
+                status.decode(answered);
                 !stop_asked.load(Ordering::Relaxed)
             })?)
         });
@@ -306,10 +310,10 @@ impl<'a> LocalSubject<'a> {
             Err(ProbeError::Engine(EngineError::Interrupted)) => return Err(RunError::Stopped),
             Err(error) => (Vec::new().into_iter(), Some(said(error))),
         };
-        for (question, read) in questions {
-            let outcome = read.and_then(|read| match (generated.next(), &failed) {
-                (Some(generated), _) => self.outcome(case, question, &read, &generated?),
-                (None, failed) => Err(ProbeError::Together(failed.clone().unwrap_or_default())),
+        for (question, prefilled) in questions {
+            let outcome = prefilled.and_then(|prefilled| match (generated.next(), &failed) {
+                (Some(generated), _) => self.outcome(case, question, &prefilled, &generated?),
+                (None, failed) => Err(ProbeError::Batch(failed.clone().unwrap_or_default())),
             });
             sink(question, outcome)?;
         }
@@ -320,17 +324,17 @@ impl<'a> LocalSubject<'a> {
         &self,
         case: &Case,
         question: Question<'_>,
-        read: &Read<'_>,
+        prefilled: &Prefilled<'_>,
         generated: &Generated,
     ) -> Result<ProbeOutcome, ProbeError> {
         let attention = match self.options.attention {
-            true => Some(self.measured(case, question, read, generated)?),
+            true => Some(self.measured(case, question, prefilled, generated)?),
             false => None,
         };
         Ok(ProbeOutcome {
             answer: self.model.tokenizer().decode(&generated.tokens, true)?.trim().to_owned(),
             stop: generated.stop,
-            prompt_tokens: Some(read.prompt.tokens.len()),
+            prompt_tokens: Some(prefilled.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
             dropped: Vec::new(),
             attention,
@@ -342,11 +346,11 @@ impl<'a> LocalSubject<'a> {
         &self,
         case: &Case,
         question: Question<'_>,
-        read: &Read<'_>,
+        prefilled: &Prefilled<'_>,
         generated: &Generated,
     ) -> Result<AttentionStore, ProbeError> {
         let answer = if self.options.answer_rows { generated.tokens.as_slice() } else { &[] };
-        let masses = read.measurement.finish(answer.len())?;
+        let masses = prefilled.measurement.finish(answer.len())?;
         let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
         let dtype = self.model.engine().decoder().dtype();
         Ok(AttentionStore {
@@ -356,8 +360,8 @@ impl<'a> LocalSubject<'a> {
             delta,
             layers,
             rows,
-            keys: read.measurement.keys().to_vec(),
-            tokens: read.prompt.tokens.clone(),
+            keys: prefilled.measurement.keys().to_vec(),
+            tokens: prefilled.prompt.tokens.clone(),
             generated: answer.to_vec(),
             case: case.id.clone(),
             probe: question.probe.id.clone(),
@@ -386,9 +390,9 @@ enum ProbeError {
     Prompt(#[from] PromptError),
     #[error("This is a bug: probes share tokens but not spans")]
     Unshared,
-    /// What failed for all that were answered together.
+    /// What failed for the whole batch.
     #[error("{0}")]
-    Together(String),
+    Batch(String),
 }
 
 impl From<candle_core::Error> for ProbeError {

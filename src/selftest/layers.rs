@@ -243,7 +243,7 @@ pub enum Doing {
     /// Something of unknown length.
     Something(&'static str),
     /// So many of so many tokens are read.
-    Reading(usize, usize),
+    Prefill(usize, usize),
 }
 
 fn fill(
@@ -302,7 +302,7 @@ fn fill(
             continue;
         }
         let trial =
-            subject.measure(tokens, schedule.recording, &mut |done| told(Doing::Reading(done, tokens)))?;
+            subject.measure(tokens, schedule.recording, &mut |done| told(Doing::Prefill(done, tokens)))?;
         rate = trial.prefill.operations() / (trial.prefill_seconds + trial.recording_seconds);
         result.trials.push(trial);
     }

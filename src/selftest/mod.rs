@@ -175,7 +175,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
 fn tell(status: &Status, name: &str, doing: Doing) -> bool {
     match doing {
         Doing::Something(what) => status.begin(name, what),
-        Doing::Reading(done, total) => status.reading(done, total),
+        Doing::Prefill(done, total) => status.prefill(done, total),
     }
     true
 }

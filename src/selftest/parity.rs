@@ -9,7 +9,7 @@ use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
 use super::{SelfTestError, dtype_name};
 use crate::attention::MassObserver;
-use crate::engine::memory_plan::{self, Branches, MemoryRequest};
+use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use crate::engine::{DeviceName, Engine, EngineError, Sampling};
 use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
 
@@ -149,6 +149,7 @@ impl Ran {
             dtype,
             devices: devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
+            observed: ObservedSpans::default(),
             kept: None,
         };
         let placed = memory_plan::place("a tiny checkpoint", &model.description(), &request, devices)?;

@@ -15,7 +15,7 @@ use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
 use crate::attention::{DeltaSite, MassObserver, Masses, Observer, Site};
-use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, available_bytes};
+use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes};
 use crate::engine::{DeviceName, Engine, Sampling};
 use crate::model::{DecoderSpec, Fill, LayerSpec, ModelDescription, OpenModel};
 use crate::prompt::Span;
@@ -46,6 +46,7 @@ impl Setting {
             dtype: self.dtype,
             devices: self.devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
+            observed: ObservedSpans::default(),
             kept: None,
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::DType;
 use palimpsest::engine::DeviceName;
-use palimpsest::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest};
+use palimpsest::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
 use palimpsest::model::{ModelDescription, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -44,6 +44,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
                 dtype: DType::F32,
                 devices,
                 branches,
+                observed: ObservedSpans::default(),
                 kept,
             };
             prop_assert!(MemoryPlan::new(&description, &request, &[None, None]).total() > 0);

@@ -258,7 +258,7 @@ fn peak_is_planned(model: &str, length: usize, weights: &str) {
         model,
         "--context",
         &length,
-        "--together",
+        "--batch-size",
         "1",
         "--weights",
         weights,

@@ -29,7 +29,7 @@ fn model(name: &str) -> Engine {
 fn trunk(engine: &Engine, shared: usize) -> Cache {
     // So much that windowed layers keep less.
     let mut cache = engine.decoder().cache(shared + 400).unwrap();
-    engine.read(&mut cache, &tokens(0, shared), &mut NoObserver, &mut |_| true).unwrap();
+    engine.fill_cache(&mut cache, &tokens(0, shared), &mut NoObserver, &mut |_| true).unwrap();
     cache.mark().unwrap();
     cache
 }

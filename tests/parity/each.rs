@@ -46,8 +46,8 @@ fn each(masses: &Masses) -> Numbers {
 fn measured(engine: &Engine, cache: &mut Cache, tokens: &[u32], n: usize) -> (Vec<u32>, Masses) {
     cache.truncate(0).unwrap();
     let mut measurement = measurement(TokensFile::of(TINY[0]).keys(), tokens.len());
-    let logits = measurement.read(engine, cache, tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
-    let said = measurement.answer(engine, cache, &logits, (&greedy(n), &[]), &mut |_| true).unwrap().tokens;
+    let logits = measurement.prefill(engine, cache, tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
+    let said = measurement.decode(engine, cache, &logits, (&greedy(n), &[]), &mut |_| true).unwrap().tokens;
     let masses = measurement.finish(said.len()).unwrap();
     (said, masses)
 }
@@ -164,9 +164,9 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
             cache.truncate(0).unwrap();
             let mut measurement = measurement(spans(tokens.len()), tokens.len());
             let (before, own) = tokens.split_at(shared);
-            engine.read(cache, before, &mut measurement, &mut |_| true).unwrap();
+            engine.fill_cache(cache, before, &mut measurement, &mut |_| true).unwrap();
             cache.mark().unwrap();
-            let logits = measurement.read(&engine, cache, own, 1, &mut |_| true).unwrap();
+            let logits = measurement.prefill(&engine, cache, own, 1, &mut |_| true).unwrap();
             (logits.squeeze(0).unwrap(), measurement)
         };
         // 1. One after the other.
@@ -174,7 +174,7 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
             .map(|tokens| {
                 let (logits, mut measurement) = read(&mut cache, tokens);
                 let how = (&greedy(n), &[][..]);
-                let said = measurement.answer(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
+                let said = measurement.decode(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
                 let masses = measurement.finish(n).unwrap();
                 (said.tokens, masses)
             })
@@ -220,10 +220,10 @@ fn an_answer_that_ends_by_itself_has_no_row_for_its_end() {
     let stop = greedy_tokens[5];
     let n = greedy_tokens.iter().position(|&token| token == stop).unwrap();
     let mut measurement = measurement(file.keys(), file.tokens.len());
-    let logits = measurement.read(&engine, &mut cache, &file.tokens, 1, &mut |_| true).unwrap();
+    let logits = measurement.prefill(&engine, &mut cache, &file.tokens, 1, &mut |_| true).unwrap();
     let logits = logits.squeeze(0).unwrap();
     let how = (&greedy(12), &[stop][..]);
-    let said = measurement.answer(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
+    let said = measurement.decode(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
     assert_eq!(said.tokens, greedy_tokens[..n]);
     let masses = measurement.finish(n).unwrap();
     assert_eq!(masses.each.unwrap().mass, whole.each.unwrap().mass.slice(ndarray::s![.., .., ..n, ..]));

@@ -30,9 +30,9 @@ fn directly(name: &str) -> (Vec<f32>, Vec<u32>, palimpsest::attention::Masses) {
     let engine = engine(&fixture(name), 37);
     let mut cache = engine.decoder().cache(tokens.len() + NEW_TOKENS).unwrap();
     let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
-    let logits = measurement.read(&engine, &mut cache, &tokens, 2, &mut |_| true).unwrap();
+    let logits = measurement.prefill(&engine, &mut cache, &tokens, 2, &mut |_| true).unwrap();
     let last = logits.get(1).unwrap();
-    let said = measurement.answer(&engine, &mut cache, &last, (&sampling, &[]), &mut |_| true).unwrap();
+    let said = measurement.decode(&engine, &mut cache, &last, (&sampling, &[]), &mut |_| true).unwrap();
     let masses = measurement.finish(said.tokens.len()).unwrap();
     (logits.flatten_all().unwrap().to_vec1().unwrap(), said.tokens, masses)
 }
@@ -56,7 +56,7 @@ fn requests_from_several_threads_are_answered_in_turn_as_if_each_were_alone() {
                     let (mut read, mut said) = (0, Vec::new());
                     while let Some(event) = ticket.next_event() {
                         match event {
-                            Event::Read(tokens) => read += tokens,
+                            Event::Prefilled(tokens) => read += tokens,
                             Event::Token(token) => said.push(token),
                             Event::Done(measured) => same(&measured, expected),
                             Event::Failed(error) => panic!("{error}"),
@@ -80,7 +80,7 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
         let (told, heard) = mpsc::channel();
         let (mut read, mut said) = (0, 0);
         model.submit(request.clone(), move |event| match event {
-            Event::Read(tokens) => {
+            Event::Prefilled(tokens) => {
                 read += tokens;
                 until.is_none_or(|until| read < until)
             }

@@ -8,11 +8,6 @@ use crate::model::{
     Routing,
 };
 
-/// Key spans that the observer's scratch is reckoned for: twice the longest published histories.
-pub const SPANS: u64 = 512;
-/// Row spans: the question and one piece of evidence. Cases whose probes have evidence of their own record more, which is not
-/// planned for.
-pub const ROW_SPANS: u64 = 2;
 /// Rows of those spans whose queries wait for their span to end, in linear-attention layers.
 pub const WAITING: u64 = 4096;
 /// Rows that the observer of a linear-attention layer takes back through the keys together, and keys that it prepares together.
@@ -143,10 +138,11 @@ fn score_block(a: &AttentionSpec, request: &MemoryRequest, rows: u64, device: De
 }
 
 /// Sums that the observer holds for a layer until the end.
-pub fn observer_sums(layer: &LayerSpec) -> u64 {
+pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
+    let sums = n(request.observed.rows) * n(request.observed.keys) * 8;
     match &layer.mixer {
-        MixerSpec::Attention(a) => n(a.heads) * ROW_SPANS * SPANS * 8,
-        MixerSpec::DeltaNet(d) => 2 * n(d.value_heads) * ROW_SPANS * SPANS * 8,
+        MixerSpec::Attention(a) => n(a.heads) * sums,
+        MixerSpec::DeltaNet(d) => 2 * n(d.value_heads) * sums,
     }
 }
 
@@ -161,6 +157,7 @@ pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
 
 /// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.
 pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
+    let spans = n(request.observed.keys);
     match &layer.mixer {
         // Each thread's share is within its cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
@@ -169,7 +166,7 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             let rows = BLOCK_ROWS.min(n(request.context));
             let keys = BLOCK_KEYS.min(seen(a, request, rows));
             let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
-            let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + SPANS * 8);
+            let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + spans * 8);
             let sums = scores + of_keys;
             sums.saturating_sub(score_block(a, request, rows, device))
         }
@@ -179,11 +176,11 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             match device {
                 // What earlier keys see of every row, and each row's sums by span.
                 DeviceName::Cpu => {
-                    heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (SPANS + 1) * 8) + panel * 3 * keys * 4
+                    heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (spans + 1) * 8) + panel * 3 * keys * 4
                 }
                 // The rows again, their weights, and the blocks' matrices; each row's sums by span, and those beside each other.
                 _ => {
-                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK + 3 * SPANS) * 4;
+                    let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK + 3 * spans) * 4;
                     rows + panel * (heads * 6 * RULE_BLOCK + 3 * keys) * 4
                 }
             }

@@ -37,11 +37,29 @@ pub struct MemoryRequest {
     pub devices: Vec<DeviceName>,
     /// Branches of what is in the cache, beside it.
     pub branches: Branches,
+    /// What the attention observer sums over.
+    pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: dequantised weights too where they fit.
     pub kept: Option<Kept>,
 }
 
-/// Continuations of the same tokens that decode together.
+/// How many spans the attention observer sums over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObservedSpans {
+    /// Row spans.
+    pub rows: usize,
+    /// Key spans.
+    pub keys: usize,
+}
+
+impl Default for ObservedSpans {
+    /// The question and one piece of evidence, over twice the sessions of the longest published histories.
+    fn default() -> Self {
+        ObservedSpans { rows: 2, keys: 512 }
+    }
+}
+
+/// Continuations of the same tokens, decoded as one batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Branches {
     /// How many at most; none where nothing does.
@@ -80,7 +98,7 @@ pub struct Share {
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,
-    /// Scratch of the attention observer, for up to 512 spans and two row spans.
+    /// Scratch of the attention observer ([`ObservedSpans`]).
     pub observer: u64,
     /// The process itself: code, tokeniser, allocator.
     pub process: u64,
@@ -183,7 +201,7 @@ impl MemoryPlan {
                 weights: own().map(weights).sum(),
                 cache: own().map(cache).sum(),
                 activations: widest(&activations),
-                observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i])).sum::<u64>()
+                observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i], request)).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
                     + (widest(&measured) - widest(&activations)),
                 process: if device == DeviceName::Cpu && d == 0 { PROCESS } else { 0 },
@@ -378,7 +396,7 @@ fn remedies(
         found.push("--chunk 128".to_owned());
     }
     if request.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
-        found.push("--together 1".to_owned());
+        found.push("--batch-size 1".to_owned());
     }
     if request.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
         found.push("--weights quantised".to_owned());

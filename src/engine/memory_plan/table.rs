@@ -2,7 +2,7 @@
 
 use candle_core::DType;
 
-use super::{Branches, MemoryPlan, MemoryRequest};
+use super::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
 use crate::engine::{DEFAULT_CHUNK, DeviceName};
 use crate::model::{ModelDescription, ModelError};
 
@@ -19,7 +19,16 @@ pub const CONTEXTS: [(&str, usize); 4] =
 pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
     let (dtype, branches, kept) = (DType::BF16, Branches::USUAL, None);
-    let request = MemoryRequest { context, chunk: DEFAULT_CHUNK, logits: 1, dtype, devices, branches, kept };
+    let request = MemoryRequest {
+        context,
+        chunk: DEFAULT_CHUNK,
+        logits: 1,
+        dtype,
+        devices,
+        branches,
+        observed: ObservedSpans::default(),
+        kept,
+    };
     let free = vec![Some(A100_80GB); cards];
     let plan = MemoryPlan::new(description, &request, &free);
     let fits = plan.fits(&free) == Some(true);

@@ -12,7 +12,16 @@ fn description(name: &str) -> ModelDescription {
 fn request(context: usize) -> MemoryRequest {
     let devices = vec![DeviceName::Cpu];
     let branches = Branches::default();
-    MemoryRequest { context, chunk: 1024, logits: 1, dtype: DType::F32, devices, branches, kept: None }
+    MemoryRequest {
+        context,
+        chunk: 1024,
+        logits: 1,
+        dtype: DType::F32,
+        devices,
+        branches,
+        observed: ObservedSpans::default(),
+        kept: None,
+    }
 }
 
 fn bf16(context: usize, cards: usize) -> MemoryRequest {
