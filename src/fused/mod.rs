@@ -12,8 +12,11 @@ use crate::transfer;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod ends;
+mod gate;
 pub(crate) mod products;
 pub(crate) mod softmax;
+
+pub(crate) use gate::Gate;
 
 /// The root-mean-square norm of the last dimension: x / sqrt(mean(x^2) + eps) * `factor` (width), whose dtype is that of `x`
 /// (..., width) or f32; in the dtype of `x`.
@@ -58,17 +61,6 @@ fn softplus(x: &Tensor) -> Result<Tensor> {
     let lost_all = kept.eq(0f32)?;
     let log = lost_all.where_cond(&y, &((sum.log()? * &y)? / &kept)?)?;
     x.relu()? + log
-}
-
-/// An activation of gated feed-forward blocks.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Gate {
-    /// silu(gate) * up
-    Silu,
-    /// gelu(gate) * up, gelu by its approximation with tanh
-    GeluTanh,
-    /// g * sigmoid(alpha * g) * (u + 1), where g is the gate, at most `limit`, and u is up, between -`limit` and `limit`
-    Clamped { alpha: f32, limit: f32 },
 }
 
 /// The gate's activation times `up`, element by element, both of one shape and dtype.

@@ -5,64 +5,18 @@
 //! makes merges of scores.
 
 mod byte_level;
+mod fields;
 mod sentence_piece;
 
-use std::borrow::Cow;
-
-use tokenizers::models::bpe::Vocab;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::PromptError;
 
 pub use byte_level::KNOWN_PRE_TOKENIZERS;
-
-/// The value of `tokenizer.ggml.model` for SentencePiece vocabularies.
-const SENTENCE_PIECE: &str = "llama";
-
-// `tokenizer.ggml.token_type` values (llama.cpp's `llama_token_type`).
-const NORMAL: i32 = 1;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-
-/// The `tokenizer.*` metadata of a GGUF file.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct GgufTokenizer {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
-    pub model: String,
-    /// `tokenizer.ggml.pre`; absent means `default`.
-    pub pre: Option<String>,
-    /// `tokenizer.ggml.tokens`, by id.
-    pub tokens: Vec<String>,
-    /// `tokenizer.ggml.token_type`, by id; empty means that all are normal.
-    pub token_types: Vec<i32>,
-    /// `tokenizer.ggml.merges`, best first, each two tokens with a space between.
-    pub merges: Vec<String>,
-    /// `tokenizer.ggml.scores`, by id.
-    pub scores: Option<Vec<f32>>,
-    /// `tokenizer.ggml.bos_token_id`.
-    pub bos: Option<u32>,
-    /// `tokenizer.ggml.eos_token_id`.
-    pub eos: Option<u32>,
-    /// `tokenizer.ggml.eot_token_id`.
-    pub eot: Option<u32>,
-    /// `tokenizer.ggml.unknown_token_id`.
-    pub unk: Option<u32>,
-    /// `tokenizer.ggml.padding_token_id`.
-    pub pad: Option<u32>,
-    /// `tokenizer.ggml.add_bos_token`. Used for the plain layout of models without a chat template only.
-    pub add_bos: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`; SentencePiece files without it mean true.
-    pub add_space_prefix: Option<bool>,
-    /// `tokenizer.chat_template`.
-    pub chat_template: Option<String>,
-}
+pub use fields::GgufTokenizer;
+use fields::{CONTROL, SENTENCE_PIECE, USER_DEFINED, unusable};
 
 impl GgufTokenizer {
-    /// The text of a token id, for example of [`bos`](Self::bos).
-    pub fn token(&self, id: Option<u32>) -> Option<&str> {
-        self.tokens.get(usize::try_from(id?).ok()?).map(String::as_str)
-    }
-
     pub(super) fn to_inner(&self) -> Result<Tokenizer, PromptError> {
         self.check()?;
         let mut tokenizer = match self.model.as_str() {
@@ -103,28 +57,4 @@ impl GgufTokenizer {
             _ => Ok(()),
         }
     }
-
-    /// Token text to id; of duplicates (padding rows) the first.
-    fn vocab(&self) -> Result<Vocab, PromptError> {
-        let mut vocab = Vocab::default();
-        for (index, token) in self.tokens.iter().enumerate() {
-            let id = u32::try_from(index).map_err(|_| unusable("more than 2^32 tokens".to_owned()))?;
-            vocab.entry(self.text(index, token).into_owned()).or_insert(id);
-        }
-        Ok(vocab)
-    }
-
-    /// The text of a token as the vocabulary holds it.
-    fn text<'a>(&self, id: usize, token: &'a str) -> Cow<'a, str> {
-        if self.model == SENTENCE_PIECE { sentence_piece::text(token, self.kind(id)) } else { token.into() }
-    }
-
-    /// The type of a token; without a list of types all are normal.
-    fn kind(&self, id: usize) -> i32 {
-        self.token_types.get(id).copied().unwrap_or(NORMAL)
-    }
-}
-
-fn unusable(reason: String) -> PromptError {
-    PromptError::Tokenizer { name: "in the GGUF file".to_owned(), reason }
 }

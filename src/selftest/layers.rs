@@ -220,7 +220,7 @@ pub fn run(
         of: kind.of,
         parts: kind.spec.layers.first().map(describe).unwrap_or_default(),
         parameters: kind.spec.layers.iter().map(|layer| layer.parameters(kind.spec.hidden) as u64).sum(),
-        dtype: super::dtype_name(dtype),
+        dtype: dtype.as_str(),
         device: engine::DeviceName::of(device).to_string(),
         agreement: Vec::new(),
         trials: Vec::new(),

@@ -6,20 +6,18 @@
 //! the card and what [`yardsticks`] measure; [`memory`] watches what they take. [`report`] is all of it, as text, as JSON, and
 //! in a verdict. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 
-use crate::engine::memory_plan::DoesNotFit;
-use crate::engine::{DeviceName, EngineError};
-use crate::model::ModelError;
+use crate::engine::DeviceName;
 use crate::progress::{Status, Steps};
 
 pub mod arithmetic;
 pub mod cards;
 mod cuda;
 pub mod embedded;
+mod error;
 pub mod facts;
 pub mod layers;
 pub mod memory;
@@ -30,50 +28,12 @@ pub mod trial;
 pub mod yardsticks;
 
 use embedded::CHECKPOINTS;
+pub use error::SelfTestError;
 use facts::{DeviceFacts, Host};
 use layers::{Doing, LayerResult, Schedule};
 use parity::Parity;
 use report::Report;
 use yardsticks::Yardsticks;
-
-/// Why the self-test ended early, or one of its parts did.
-#[derive(Debug, thiserror::Error)]
-pub enum SelfTestError {
-    /// The caller asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-    /// The temporary folder could not be written to.
-    #[error(
-        "the embedded checkpoints cannot be written to {folder}; set TMPDIR to a folder with 10 MB free that can be written to"
-    )]
-    Temporary {
-        /// The folder.
-        folder: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// There is no device to test.
-    #[error("no device was named; name at least one, such as cpu or cuda:0")]
-    NoDevice,
-    /// A model could not be loaded.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// A model does not fit.
-    #[error(transparent)]
-    DoesNotFit(#[from] Box<DoesNotFit>),
-    /// A model could not be run.
-    #[error(transparent)]
-    Engine(EngineError),
-    /// Spans that cannot be observed.
-    #[error(transparent)]
-    Spans(#[from] crate::attention::SpanError),
-    /// What is embedded is damaged.
-    #[error("an embedded checkpoint is damaged: {0}; build or fetch the program again")]
-    Embedded(#[from] serde_json::Error),
-    /// A tensor operation failed.
-    #[error(transparent)]
-    Tensor(#[from] candle_core::Error),
-}
 
 /// What to test, and how.
 #[derive(Debug, Clone)]
@@ -88,11 +48,6 @@ pub struct Options {
 
 /// Time for everything unless told otherwise: less than five minutes.
 pub const TIME: Duration = Duration::from_secs(270);
-
-/// The name of a dtype on the command line.
-pub fn dtype_name(dtype: DType) -> &'static str {
-    dtype.as_str()
-}
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {

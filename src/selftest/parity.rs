@@ -5,9 +5,9 @@ use std::path::Path;
 use candle_core::{DType, Device};
 use serde::Serialize;
 
+use super::SelfTestError;
 use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
-use super::{SelfTestError, dtype_name};
 use crate::attention::MassObserver;
 use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use crate::engine::{DeviceName, Engine, EngineError, Sampling};
@@ -58,7 +58,7 @@ impl Parity {
             checkpoint: checkpoint.name,
             architecture: checkpoint.architecture()?,
             layout: checkpoint.layout,
-            dtype: dtype_name(dtype),
+            dtype: dtype.as_str(),
             compared: Vec::new(),
             greedy: 0,
             greedy_of: expected.len(),
@@ -101,7 +101,7 @@ impl Parity {
 
     /// Says whether it is sound.
     fn judge(&mut self) {
-        let greedy = self.dtype != dtype_name(DType::F32) || self.greedy == self.greedy_of;
+        let greedy = self.dtype != DType::F32.as_str() || self.greedy == self.greedy_of;
         let compared = !self.compared.is_empty() && self.compared.iter().all(Compared::holds);
         self.sound = self.error.is_none() && greedy && compared;
     }

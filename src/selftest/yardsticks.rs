@@ -6,8 +6,6 @@ use std::time::Instant;
 use candle_core::{DType, Device, Result, Tensor};
 use serde::Serialize;
 
-use super::dtype_name;
-
 /// What a device reached.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Yardsticks {
@@ -45,7 +43,7 @@ impl Yardsticks {
             Ok((rows * rows * dtype.size_in_bytes()) as f64 / seconds)
         };
         Ok(Yardsticks {
-            dtype: dtype_name(dtype),
+            dtype: dtype.as_str(),
             side,
             products: products(dtype)?,
             products_f32: products(DType::F32)?,

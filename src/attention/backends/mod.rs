@@ -11,9 +11,12 @@ pub(super) mod chunked;
 pub(super) mod cpu;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
+mod segment_sums;
 pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
+
+pub(super) use segment_sums::SegmentSums;
 
 /// A kernel family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,27 +67,6 @@ pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Sit
         && head_dim.is_multiple_of(8)
         && site.sinks.is_none()
         && site.softcap.is_none()
-}
-
-/// What the CPU's kernel sums for a set of rows.
-#[derive(Debug)]
-pub(super) struct SegmentSums {
-    /// `[heads][segments]`, row-major.
-    pub mass: Vec<f64>,
-    /// `[heads]`: what went to the sinks.
-    pub sink: Vec<f64>,
-}
-
-impl SegmentSums {
-    /// f64 (heads, 1 + segments), the sinks' first.
-    fn tensor(&self) -> Result<Tensor> {
-        let heads = self.sink.len();
-        let segments = self.mass.len() / heads.max(1);
-        let rows = self.sink.iter().enumerate().flat_map(|(head, &sink)| {
-            std::iter::once(sink).chain(self.mass[head * segments..][..segments].iter().copied())
-        });
-        Tensor::from_vec(rows.collect(), (heads, 1 + segments), &Device::Cpu)
-    }
 }
 
 /// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head

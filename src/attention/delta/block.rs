@@ -13,8 +13,8 @@ use crate::transfer;
 pub(crate) const BLOCK: usize = 64;
 /// Added to a head's squared norm before the root (transformers, `l2norm`).
 const NORM_EPS: f64 = 1e-6;
-/// e^x is 0 in f32 well above this log decay; sums of smaller ones would only lose the digits of others.
-const NO_MEMORY: f64 = -1000.0;
+/// Clamp of log decays: exp underflows to 0 well above it, and smaller ones would cost the prefix sums their digits.
+const MIN_LOG_DECAY: f64 = -1000.0;
 /// Up to this size a triangle is inverted under masks, which [`masked_inverse`] lists; larger ones are cut into quarters.
 const MASKED: usize = 16;
 
@@ -67,7 +67,7 @@ impl Blocks {
         let value_heads = g.dim(1)?;
         let (n, group) = (l.div_ceil(c), value_heads / key_heads);
         let k = blocked(k, c)?;
-        let g = blocked(&g.maximum(NO_MEMORY)?.unsqueeze(2)?, c)?; // (n * value_heads, c, 1)
+        let g = blocked(&g.maximum(MIN_LOG_DECAY)?.unsqueeze(2)?, c)?; // (n * value_heads, c, 1)
         let beta = blocked(&beta.unsqueeze(2)?, c)?;
 
         // 1. Decays. G_i - G_j is summed anew for each pair: a difference of two long sums would have lost its digits.

@@ -3,7 +3,7 @@
 use candle_core::{D, Result, Tensor};
 
 use super::gather::pieces;
-use super::{History, PANEL};
+use super::history::{History, PANEL};
 
 /// Walks from the last row of the normalised queries `q` (key_heads, r, key_dim) back to the first key; see
 /// [`super::segment_sums`], and [`super::segment_sums_by_row`] for `by_row`. Nothing comes back from the device.

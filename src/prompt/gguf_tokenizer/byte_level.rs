@@ -11,7 +11,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
 
-use super::{GgufTokenizer, unusable};
+use super::fields::{GgufTokenizer, unusable};
 use crate::prompt::PromptError;
 
 /// The names of `tokenizer.ggml.pre` that are understood.

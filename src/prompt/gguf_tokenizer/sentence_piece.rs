@@ -11,18 +11,8 @@ use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::normalizers::{Prepend, Replace, Sequence};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer, decoders};
 
-use super::{GgufTokenizer, NORMAL, USER_DEFINED, unusable};
+use super::fields::{GgufTokenizer, NORMAL, SPACE, USER_DEFINED, unusable};
 use crate::prompt::PromptError;
-
-/// SentencePiece's visible space.
-const SPACE: &str = "\u{2581}";
-
-/// The text of a token as the vocabulary holds it. Converters write user-defined runs of [`SPACE`] with plain spaces; merges
-/// need them as the model knows them. Other user-defined tokens are matched in the text as given and keep their spaces.
-pub(super) fn text(token: &str, kind: i32) -> Cow<'_, str> {
-    let spaces = kind == USER_DEFINED && token.bytes().all(|byte| byte == b' ');
-    if spaces { token.replace(' ', SPACE).into() } else { token.into() }
-}
 
 /// The tokeniser of SentencePiece `metadata`, without its added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, PromptError> {
@@ -63,7 +53,7 @@ fn merges(metadata: &GgufTokenizer) -> Result<Merges, PromptError> {
             // Adding 0 makes -0, which files hold, equal to 0.
             NORMAL => Some((score + 0.0, token.into())),
             // The model's own score is 0, the best there is; converters put another number there.
-            USER_DEFINED => Some((0.0, text(token, USER_DEFINED))),
+            USER_DEFINED => Some((0.0, metadata.text(id, token))),
             _ => None,
         })
         .collect();

@@ -1,0 +1,80 @@
+//! The keys, decays and strengths that the implicit attention of a layer is computed from.
+
+use std::ops::Range;
+
+use candle_core::{Result, Tensor};
+
+use super::block::{BLOCK, Blocks, normalised};
+
+/// Keys whose blocks are prepared at once.
+pub(super) const PANEL: usize = 16 * BLOCK;
+
+/// Keys, decays and strengths of one layer's tokens from the first on, in the chunks that they came in. A clone shares
+/// them.
+#[derive(Debug, Clone, Default)]
+pub(in crate::attention) struct History {
+    pub(super) pieces: Vec<Piece>,
+    length: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    start: usize,
+    /// (l, key_heads, key_dim) in the model's dtype, not normalised: as exact as normalised f32, and smaller.
+    k: Tensor,
+    /// (l, value_heads), f32.
+    pub(super) g: Tensor,
+    beta: Tensor,
+}
+
+impl History {
+    /// Tokens kept.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Appends a copy of the first `l` tokens of a chunk.
+    pub fn push(&mut self, k: &Tensor, g: &Tensor, beta: &Tensor, l: usize) -> Result<()> {
+        // Copies, because a view would keep the whole chunk's activations in memory.
+        let copy = |x: &Tensor| x.narrow(0, 0, l)?.force_contiguous();
+        self.pieces.push(Piece { start: self.length, k: copy(k)?, g: copy(g)?, beta: copy(beta)? });
+        self.length += l;
+        Ok(())
+    }
+
+    /// The first `length` tokens.
+    pub fn up_to(&self, length: usize) -> Result<History> {
+        let mut kept = History::default();
+        for piece in self.pieces.iter().filter(|p| p.start < length) {
+            let l = piece.k.dim(0)?;
+            if piece.start + l <= length {
+                kept.pieces.push(piece.clone());
+                kept.length += l;
+            } else {
+                kept.push(&piece.k, &piece.g, &piece.beta, length - piece.start)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
+    pub(super) fn part(&self, range: Range<usize>) -> Result<[Tensor; 3]> {
+        let first = self.pieces.partition_point(|p| p.start <= range.start).saturating_sub(1);
+        let (mut k, mut g, mut beta) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in self.pieces[first..].iter().take_while(|p| p.start < range.end) {
+            let from = range.start.saturating_sub(piece.start);
+            let l = piece.k.dim(0)?.min(range.end - piece.start) - from;
+            k.push(piece.k.narrow(0, from, l)?);
+            g.push(piece.g.narrow(0, from, l)?);
+            beta.push(piece.beta.narrow(0, from, l)?);
+        }
+        let k = normalised(&Tensor::cat(&k, 0)?, 1.0)?;
+        Ok([k, Tensor::cat(&g, 0)?.contiguous()?, Tensor::cat(&beta, 0)?.contiguous()?])
+    }
+
+    /// Their blocks: always of the full length, so that the arithmetic does not depend on the chunks.
+    pub(super) fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
+        let [k, g, beta] = self.part(range)?;
+        Blocks::new(&k, &g, &beta, BLOCK)
+    }
+}

@@ -1,0 +1,70 @@
+//! What memory is planned for.
+
+use candle_core::DType;
+
+use crate::attention::SPLIT_K;
+use crate::engine::device::DeviceName;
+use crate::model::Kept;
+
+/// A run to plan memory for.
+#[derive(Debug, Clone)]
+pub struct MemoryRequest {
+    /// Tokens of the cache.
+    pub context: usize,
+    /// Tokens that a prefill reads at a time.
+    pub chunk: usize,
+    /// Positions whose logits are asked for at once, at least one.
+    pub logits: usize,
+    /// Dtype of activations, cache and dense weights.
+    pub dtype: DType,
+    /// Where: one device, or several that share the layers out between them.
+    pub devices: Vec<DeviceName>,
+    /// Branches of what is in the cache, beside it.
+    pub branches: Branches,
+    /// What the attention observer sums over.
+    pub observed: ObservedSpans,
+    /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: dequantised weights too where they fit.
+    pub kept: Option<Kept>,
+}
+
+/// How many spans the attention observer sums over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObservedSpans {
+    /// Row spans.
+    pub rows: usize,
+    /// Key spans.
+    pub keys: usize,
+}
+
+impl Default for ObservedSpans {
+    /// The question and one piece of evidence, over twice the sessions of the longest published histories.
+    fn default() -> Self {
+        ObservedSpans { rows: 2, keys: 512 }
+    }
+}
+
+/// Continuations of the same tokens, decoded as one batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Branches {
+    /// How many at most; none where nothing does.
+    pub count: usize,
+    /// Tokens whose keys each may hold for itself (see [`crate::model::branch_rows`]).
+    pub tokens: usize,
+}
+
+/// Tokens of a probe's own part of the prompt, the question and what follows it, that are planned for. A longer one is
+/// answered by itself, in the cache.
+const OWN_TOKENS: usize = 512;
+
+impl Branches {
+    /// What plans are made for unless told otherwise: three probes a case, answers of up to 256 tokens.
+    pub const USUAL: Branches = Branches::for_answers(3, 256);
+
+    /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.
+    pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {
+        match count {
+            0 | 1 => Branches { count: 0, tokens: 0 },
+            _ => Branches { count, tokens: (SPLIT_K + OWN_TOKENS).saturating_add(max_new_tokens) },
+        }
+    }
+}
