@@ -62,8 +62,7 @@ pub(super) struct Settings {
     /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first for an
     /// endpoint, last for a local judge].
     ///
-    /// A reason first helps a model that can reason and misleads one that cannot. Verdicts with reasons in another place
-    /// count as those of another rubric.
+    /// Verdicts with reasons in another place count as those of another rubric.
     #[arg(long, value_enum)]
     reasons: Option<ReasonsFlag>,
     /// Endpoint: most seconds to wait for one reply.

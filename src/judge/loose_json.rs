@@ -192,7 +192,10 @@ fn scalar(word: &str) -> Node {
         "true" => Node::Bool(true),
         "false" => Node::Bool(false),
         "null" | "none" => Node::Null,
-        _ => serde_json::from_str(word).map_or_else(|_| Node::Text(word.to_owned()), Node::Number),
+        _ => match word.parse::<f64>() {
+            Ok(number) if number.is_finite() => Node::Number(number),
+            _ => Node::Text(word.to_owned()),
+        },
     }
 }
 

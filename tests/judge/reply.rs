@@ -219,7 +219,7 @@ fn what_is_not_said_is_missing_and_never_guessed() {
     none(&"{\"a\":".repeat(100_000));
     none(&"[".repeat(1_000_000));
     let found =
-        read(r#"{"SR": {"correct": true}, "PR": "unsure"}"#, &["SR", "PR", "IPA"], VerdictKind::Correct);
+        whole(r#"{"SR": {"correct": true}, "PR": "unsure"}"#, &["SR", "PR", "IPA"], VerdictKind::Correct);
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
     assert_eq!(found[0].as_ref().unwrap().reason, None);
 }
