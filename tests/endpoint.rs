@@ -16,21 +16,23 @@ use palimpsest::run::subject::{ChatSubject, Shown};
 use crate::eval::{cases, header};
 
 /// A server that gives each connection the next of its scripted replies and keeps the requests.
-struct Server {
+pub struct Server {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-enum Scripted {
+pub enum Scripted {
     /// Status line, further headers, body.
     Reply(&'static str, &'static str, String),
+    /// Half of this body, by its length in the head or by none, and then the connection breaks.
+    Half(String, bool),
     /// Takes the request and never answers.
     Silence,
     /// Closes at once.
     Hangup,
 }
 
-fn ok(content: &str, finish: &str) -> Scripted {
+pub fn ok(content: &str, finish: &str) -> Scripted {
     let body = serde_json::json!({
         "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14},
@@ -39,11 +41,11 @@ fn ok(content: &str, finish: &str) -> Scripted {
     Scripted::Reply("200 OK", "", body.to_string())
 }
 
-fn status(line: &'static str, body: &str) -> Scripted {
+pub fn status(line: &'static str, body: &str) -> Scripted {
     Scripted::Reply(line, "", body.to_owned())
 }
 
-fn serve(script: Vec<Scripted>) -> Server {
+pub fn serve(script: Vec<Scripted>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let requests = Arc::new(Mutex::new(Vec::new()));
@@ -64,6 +66,15 @@ fn serve(script: Vec<Scripted>) -> Server {
                     let text = format!(
                         "HTTP/1.1 {line}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
                     );
+                    let _ = stream.write_all(text.as_bytes());
+                }
+                Scripted::Half(body, with_length) => {
+                    let length = match with_length {
+                        true => format!("Content-Length: {}\r\n", body.len()),
+                        false => String::new(),
+                    };
+                    let half = &body[..body.len() / 2];
+                    let text = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{length}\r\n{half}");
                     let _ = stream.write_all(text.as_bytes());
                 }
                 _ => open.push(stream),
@@ -99,7 +110,7 @@ fn read_request(stream: &mut TcpStream) -> String {
 }
 
 impl Server {
-    fn endpoint(&self, retries: usize) -> Endpoint {
+    pub fn endpoint(&self, retries: usize) -> Endpoint {
         Endpoint::with_given_key(&self.address(), KEY, patience(retries)).unwrap()
     }
 
@@ -107,7 +118,7 @@ impl Server {
         format!("http://127.0.0.1:{}/v1#some/model", self.port)
     }
 
-    fn seen(&self) -> Vec<String> {
+    pub fn seen(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -180,6 +191,28 @@ fn rate_limits_server_errors_and_broken_connections_are_tried_again() {
     ]);
     assert_eq!(server.endpoint(4).reply(&hello(), &SAMPLING).unwrap().text, "at last");
     assert_eq!(server.seen().len(), 5);
+}
+
+#[test]
+fn a_reply_that_breaks_in_the_middle_is_asked_for_again() {
+    let Scripted::Reply(_, _, body) = ok("whole", "stop") else { unreachable!() };
+    let halves = || [Scripted::Half(body.clone(), true), Scripted::Half(body.clone(), false)];
+    let server = serve(halves().into_iter().chain([ok("whole", "stop")]).collect());
+    assert_eq!(server.endpoint(2).reply(&hello(), &SAMPLING).unwrap().text, "whole");
+    assert_eq!(server.seen().len(), 3);
+    for half in halves() {
+        let error = refusal(&serve(vec![half]), 0);
+        assert!(error.contains("the connection broke"), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_is_the_reply_and_marked_as_one() {
+    let message =
+        serde_json::json!({"role": "assistant", "content": null, "refusal": "I cannot help with that."});
+    let body = serde_json::json!({"choices": [{"message": message, "finish_reason": "stop"}]}).to_string();
+    let reply = serve(vec![status("200 OK", &body)]).endpoint(0).reply(&hello(), &SAMPLING).unwrap();
+    assert_eq!((reply.text.as_str(), reply.stop), ("I cannot help with that.", StopReason::Refused));
 }
 
 #[test]

@@ -4,17 +4,24 @@ use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::{Benchmark, JudgeUnit, Rubric, VerdictKind};
-use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
-use palimpsest::judge::reply::parse_verdicts;
+use palimpsest::chat::{
+    ChatError, ChatModel, Message, MessageRole, Reply, Sampling, ScoringModel, StopReason,
+};
+use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::judge::{
-    Exchange, Judge, Said, Verdict, judge_by_reply, judge_by_scoring, judge_prompt, rubric_digest, run,
+    Exchange, Instructions, Judge, Reasons, Said, Verdict, judge_by_reply, judge_by_scoring, rubric_digest,
+    run,
 };
 use palimpsest::run::error::RunError;
-use palimpsest::run::plan::{PlannedProbe, Selection};
+use palimpsest::run::plan::{PlannedCase, PlannedProbe, Selection};
 use palimpsest::run::runner::Summary;
 use palimpsest::run::store::{RunFolder, RunStore};
 
 use crate::eval::{cases, finished, header};
+
+mod instructions;
+mod reply;
+mod served;
 
 const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
 
@@ -32,6 +39,8 @@ fn exchanges() -> Vec<Exchange> {
 #[derive(Default)]
 struct Scripted {
     replies: VecDeque<Result<String, String>>,
+    /// Why each reply ended; the turn, where there are no more.
+    stops: VecDeque<StopReason>,
     scores: VecDeque<Vec<f64>>,
     reasons: VecDeque<String>,
     asked: Vec<Vec<Message>>,
@@ -46,7 +55,8 @@ impl ChatModel for Scripted {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.asked.push(messages.to_vec());
         let text = self.replies.pop_front().expect("no more calls were expected").map_err(ChatError)?;
-        Ok(Reply { text, stop: StopReason::EndOfTurn, prompt_tokens: None, completion_tokens: None })
+        let stop = self.stops.pop_front().unwrap_or(StopReason::EndOfTurn);
+        Ok(Reply { text, stop, prompt_tokens: None, completion_tokens: None })
     }
 }
 
@@ -80,24 +90,13 @@ fn agreeable(calls: usize) -> Scripted {
     }
 }
 
-#[test]
-fn the_prompt_holds_all_that_the_judge_may_see_and_no_history() {
-    let plan = Selection::of_all(&Stale).plan(&cases(1)).unwrap();
-    let mut exchanges = exchanges();
-    exchanges[1].answer = None;
-    let prompt = judge_prompt(&Stale.rubric(), &plan[0], &exchanges).unwrap();
-    for part in [
-        "old 0",
-        "new 0",
-        "because 0",
-        "SR?",
-        "IPA?",
-        "(no response was given)",
-        "Its keys are \"SR\", \"PR\", \"IPA\"; each holds an object with \"correct\" (true or false)",
-    ] {
-        assert!(prompt.contains(part), "{part} in {prompt}");
-    }
-    assert!(!prompt.contains("message 1"), "{prompt}");
+/// The benchmark's own instructions.
+fn stale() -> Instructions {
+    Instructions::from(&Stale.rubric())
+}
+
+fn with(reasons: Reasons) -> Instructions {
+    Instructions { reasons, ..stale() }
 }
 
 #[test]
@@ -107,7 +106,7 @@ fn scoring_reads_softmax_probabilities_at_each_decision_and_builds_valid_json() 
         reasons: vec!["it \\says\\ so\n".to_owned(), "  ".to_owned(), "tie\u{7}".to_owned()].into(),
         ..Scripted::default()
     };
-    let judged = judge_by_scoring(&mut model, &[], &exchanges(), VerdictKind::Correct).unwrap();
+    let judged = judge_by_scoring(&mut model, &[], &exchanges(), &stale()).unwrap();
     let verdicts: Vec<Verdict> = judged.verdicts.into_iter().map(Result::unwrap).collect();
     let expected = [1.0 / (1.0 + (-2.0_f64).exp()), 1.0 / (1.0 + 3.0_f64.exp()), 0.5];
     for (verdict, expected) in verdicts.iter().zip(expected) {
@@ -120,18 +119,86 @@ fn scoring_reads_softmax_probabilities_at_each_decision_and_builds_valid_json() 
     );
     assert_eq!(verdicts[0].reason.as_deref(), Some("it says so"));
     assert_eq!((verdicts[1].reason.as_deref(), verdicts[2].reason.as_deref()), (None, Some("tie")));
-    assert_eq!(model.prefixes[0], "{\"SR\": {\"correct\":");
-    assert_eq!(model.prefixes[1], "{\"SR\": {\"correct\": true, \"reason\": \"");
-    let last = model.prefixes.last().unwrap();
-    let whole: serde_json::Value = serde_json::from_str(&format!("{last}tie\"}}}}")).unwrap();
-    assert_eq!(whole["PR"]["correct"], false);
+    let said = judged.replies.iter().map(|reply| serde_json::from_str(reply).unwrap());
+    let said: Vec<serde_json::Value> = said.collect();
+    assert_eq!(said[0], serde_json::json!({"SR": {"correct": true, "reason": "it says so"}}));
+    assert_eq!(said[1], serde_json::json!({"PR": {"correct": false, "reason": ""}}));
+    assert_eq!(said[2], serde_json::json!({"IPA": {"correct": false, "reason": "tie"}}));
+}
+
+#[test]
+fn no_verdict_by_scoring_is_conditioned_on_another_and_a_reason_stands_where_it_was_asked_for() {
+    let prefixes = |reasons, first: Vec<f64>| {
+        let mut model = Scripted {
+            scores: vec![first, vec![-4.0, -1.0], vec![-1.0, -2.0]].into(),
+            reasons: vec!["one".to_owned(), "two".to_owned(), "three".to_owned()].into(),
+            ..Scripted::default()
+        };
+        judge_by_scoring(&mut model, &[], &exchanges(), &with(reasons)).unwrap();
+        model.prefixes
+    };
+    let last = prefixes(Reasons::Last, vec![-1.0, -3.0]);
+    assert_eq!(
+        last,
+        [
+            r#"{"SR": {"correct":"#,
+            r#"{"SR": {"correct": true, "reason": ""#,
+            r#"{"PR": {"correct":"#,
+            r#"{"PR": {"correct": false, "reason": ""#,
+            r#"{"IPA": {"correct":"#,
+            r#"{"IPA": {"correct": true, "reason": ""#,
+        ]
+    );
+    // Another verdict on the first probe changes nothing that the others are conditioned on.
+    assert_eq!(prefixes(Reasons::Last, vec![-3.0, -1.0])[2..], last[2..]);
+    assert_eq!(
+        prefixes(Reasons::First, vec![-1.0, -3.0]),
+        [
+            r#"{"SR": {"reason": ""#,
+            r#"{"SR": {"reason": "one", "correct":"#,
+            r#"{"PR": {"reason": ""#,
+            r#"{"PR": {"reason": "two", "correct":"#,
+            r#"{"IPA": {"reason": ""#,
+            r#"{"IPA": {"reason": "three", "correct":"#,
+        ]
+    );
+    let none = prefixes(Reasons::None, vec![-1.0, -3.0]);
+    assert_eq!(none, [r#"{"SR": {"correct":"#, r#"{"PR": {"correct":"#, r#"{"IPA": {"correct":"#]);
+}
+
+#[test]
+fn a_local_judge_says_the_same_of_a_probe_whatever_it_was_asked_before() {
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny");
+    let fixture = fixture.to_str().unwrap();
+    let options = LocalOptions { context: ContextLength::AtMost(2048), ..LocalOptions::default() };
+    let message = "Is every exchange correct?".to_owned();
+    let messages = [Message { role: MessageRole::User, content: message }];
+    for reasons in [Reasons::First, Reasons::Last, Reasons::None] {
+        let judged = |order: &[usize]| {
+            let mut model = LocalModel::open(fixture, &options).unwrap();
+            let all = exchanges();
+            let asked: Vec<Exchange> = order.iter().map(|&at| all[at].clone()).collect();
+            let judged = judge_by_scoring(&mut model, &messages, &asked, &with(reasons)).unwrap();
+            judged.verdicts.into_iter().map(Result::unwrap).collect::<Vec<Verdict>>()
+        };
+        let together = judged(&[0, 1, 2]);
+        let backwards = judged(&[2, 1, 0]);
+        for at in 0..3 {
+            for other in [&backwards[2 - at], &judged(&[at])[0]] {
+                let (p, q) = (together[at].probability.unwrap(), other.probability.unwrap());
+                assert!(p > 0.0 && p < 1.0 && (p - q).abs() < 1e-5, "{p} and {q}");
+                assert_eq!((&together[at].said, &together[at].reason), (&other.said, &other.reason));
+            }
+            assert_eq!(together[at].reason.is_none(), reasons == Reasons::None);
+        }
+    }
 }
 
 #[test]
 fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
     for scores in [vec![f64::NAN, 0.0], vec![f64::NEG_INFINITY; 2], vec![0.0]] {
         let mut model = Scripted { scores: vec![scores].into(), ..Scripted::default() };
-        assert!(judge_by_scoring(&mut model, &[], &exchanges(), VerdictKind::Correct).is_err());
+        assert!(judge_by_scoring(&mut model, &[], &exchanges(), &stale()).is_err());
     }
     // One impossible word leaves no doubt.
     let mut model = Scripted {
@@ -139,87 +206,9 @@ fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
         reasons: vec![String::new()].into(),
         ..Scripted::default()
     };
-    let judged = judge_by_scoring(&mut model, &[], &exchanges()[..1], VerdictKind::Correct).unwrap();
+    let judged = judge_by_scoring(&mut model, &[], &exchanges()[..1], &stale()).unwrap();
     let verdict = judged.verdicts[0].as_ref().unwrap();
     assert_eq!((&verdict.said, verdict.probability), (&Said::Correct(false), Some(0.0)));
-}
-
-#[test]
-fn replies_are_read_in_every_way_that_models_write_them() {
-    let ids = ["SR", "PR", "IPA"];
-    let spellings = [
-        r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c"}}"#,
-        "Sure! Here it is:\n```json\n{\"SR\": {\"correct\": true, \"reason\": \"a\"},\n \"PR\": {\"correct\": false, \"reason\": \"b\"},\n \"IPA\": {\"correct\": true, \"reason\": \"c\"},\n}\n```\nHope that helps {smile}.",
-        "{'SR': {'correct': True, 'reason': 'a'}, 'PR': {'correct': False, 'reason': 'b'}, 'IPA': {'correct': True, 'reason': 'c'}}",
-        r#"{"sr": {"correct": "yes", "reason": "a"}, "pr": {"correct": "No", "reason": "b"}, "ipa": {"correct": 1, "reason": "c"}}"#,
-        r#"{"SR_correct": true, "SR_reason": "a", "PR_correct": false, "PR_reason": "b", "IPA_correct": true, "IPA_reason": "c"}"#,
-        r#"{"SR": true, "SR_reason": "a", "PR": false, "PR_reason": "b", "IPA": "correct", "IPA_reason": "c"}"#,
-        r#"{"verdicts": {"SR": {"verdict": true, "explanation": "a"}, "PR": {"verdict": false, "explanation": "b"}, "IPA": {"verdict": true, "explanation": "c"}}}"#,
-        r#"[{"id": "SR", "correct": true, "reason": "a"}, {"id": "PR", "correct": false, "reason": "b"}, {"id": "IPA", "correct": true, "reason": "c"}]"#,
-        r#"<think>Perhaps {"SR": {"correct": false}, "PR": {"correct": true}, "IPA": {"correct": false}}? No.</think>{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c"}}"#,
-        "{SR: {correct: true, reason: a}, PR: {correct: false, reason: b}, IPA: {correct: true, reason: c}}",
-        r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c""#,
-    ];
-    for text in spellings {
-        let found = parse_verdicts(text, &ids, VerdictKind::Correct);
-        let seen: Vec<_> =
-            found.iter().flatten().map(|v| (v.said == Said::Correct(true), v.reason.as_deref())).collect();
-        assert_eq!(seen, [(true, Some("a")), (false, Some("b")), (true, Some("c"))], "{text}");
-    }
-}
-
-#[test]
-fn quotes_within_reasons_are_kept() {
-    let text = r#"{'SR': {'correct': true, 'reason': 'it doesn't cite the "old" job'}}"#;
-    let found = parse_verdicts(text, &["SR"], VerdictKind::Correct);
-    assert_eq!(found[0].as_ref().unwrap().reason.as_deref(), Some("it doesn't cite the \"old\" job"));
-}
-
-#[test]
-fn what_is_not_said_is_missing_and_never_guessed() {
-    let none = |text: &str| {
-        assert!(parse_verdicts(text, &["SR"], VerdictKind::Correct).iter().all(Option::is_none), "{text}");
-    };
-    none("");
-    none("All three are correct.");
-    none("{");
-    none("{}[]{]}");
-    none(r#"{"SR": {"correct": true or false, "reason": "..."}}"#);
-    none(r#"{"SR": {"correct": "partly", "reason": "..."}}"#);
-    none(r#"{"SR": {"correct": null}}"#);
-    none(r#"{"SR": {"reason": "true"}}"#);
-    none(&"{\"a\":".repeat(100_000));
-    none(&"[".repeat(1_000_000));
-    let found = parse_verdicts(
-        r#"{"SR": {"correct": true}, "PR": "unsure"}"#,
-        &["SR", "PR", "IPA"],
-        VerdictKind::Correct,
-    );
-    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
-    assert_eq!(found[0].as_ref().unwrap().reason, None);
-}
-
-#[test]
-fn scores_and_choices_are_read_and_what_is_off_the_scale_is_missing() {
-    let read = |text: &str, kind| parse_verdicts(text, &["q"], kind)[0].as_ref().map(|v| v.said.clone());
-    let score = VerdictKind::Score { most: 5 };
-    for text in [
-        r#"{"q": {"score": 4, "reason": "nearly"}}"#,
-        r#"I think: {"score": "4/5", "reason": "nearly"}"#,
-        r#"{"q": 4.0}"#,
-        r#"{"verdicts": [{"id": "q", "rating": 4}]}"#,
-    ] {
-        assert_eq!(read(text, score), Some(Said::Score(4)), "{text}");
-    }
-    for text in [r#"{"q": 6}"#, r#"{"q": -1}"#, r#"{"q": 3.5}"#, r#"{"q": "good"}"#, r#"{"q": true}"#] {
-        assert_eq!(read(text, score), None, "{text}");
-    }
-    let choice = VerdictKind::Choice { of: &["first", "second"] };
-    assert_eq!(read(r#"{"choice": "Second."}"#, choice), Some(Said::Choice("second".to_owned())));
-    assert_eq!(read(r#"{"q": {"verdict": "first"}}"#, choice), Some(Said::Choice("first".to_owned())));
-    assert_eq!(read(r#"{"q": "third"}"#, choice), None);
-    // Of several probes, each must be named.
-    assert!(parse_verdicts(r#"{"score": 4}"#, &["q", "r"], score).iter().all(Option::is_none));
 }
 
 #[test]
@@ -242,7 +231,8 @@ fn a_judge_by_scoring_weighs_every_word_that_it_may_say() {
         }
     }
     let first = |kind| {
-        let judged = judge_by_scoring(&mut Weigher, &[], &exchanges()[..1], kind).unwrap();
+        let instructions = Instructions { verdict: kind, ..stale() };
+        let judged = judge_by_scoring(&mut Weigher, &[], &exchanges()[..1], &instructions).unwrap();
         (judged.verdicts[0].clone().unwrap(), judged.replies)
     };
     let (verdict, replies) = first(VerdictKind::Score { most: 3 });
@@ -279,6 +269,9 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     for rubric in [other, by_probe, scored] {
         assert_ne!(rubric_digest(&rubric), digest);
     }
+    for reasons in [Reasons::First, Reasons::None] {
+        assert_ne!(with(reasons).digest(), digest);
+    }
     let folder = RunFolder::read(&dir).unwrap();
     assert_eq!(folder.judges(), [("local:scripted", None), ("local:scripted", Some(digest.as_str()))]);
     let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap();
@@ -292,8 +285,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
         replies: vec![Ok("I would say so.".to_owned()), Ok(good.to_owned())].into(),
         ..Scripted::default()
     };
-    let verdicts =
-        judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), VerdictKind::Correct).unwrap().verdicts;
+    let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), &stale()).unwrap().verdicts;
     assert_eq!(
         verdicts.iter().map(|v| v.as_ref().unwrap().said.clone()).collect::<Vec<_>>(),
         [true, true, false].map(Said::Correct)
@@ -306,8 +298,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
         replies: vec![Ok(r#"{"SR": true}"#.to_owned()), Ok("What?".to_owned())].into(),
         ..Scripted::default()
     };
-    let verdicts =
-        judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), VerdictKind::Correct).unwrap().verdicts;
+    let verdicts = judge_by_reply(&mut model, &GREEDY, &[], &exchanges(), &stale()).unwrap().verdicts;
     assert!(verdicts[0].is_ok());
     assert!(verdicts[1].as_ref().unwrap_err().contains("What?"));
 }

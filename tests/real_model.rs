@@ -11,11 +11,11 @@ use palimpsest::attention::{AttentionStore, MassObserver, Masses};
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::sample::cases;
-use palimpsest::benchmarks::{Benchmark, VerdictKind, row_roles};
+use palimpsest::benchmarks::{Benchmark, row_roles};
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Parts};
-use palimpsest::judge::{Exchange, Said, judge_by_scoring, judge_prompt};
+use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring, judge_prompt};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
 use palimpsest::run::context_budget::cut_to_budget;
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
@@ -310,8 +310,8 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
         .collect();
     let content = judge_prompt(&Stale.rubric(), &planned, &exchanges).unwrap();
     let messages = [Message { role: MessageRole::User, content }];
-    let kind = VerdictKind::Correct;
-    let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, kind).unwrap().verdicts;
+    let instructions = Instructions::from(&Stale.rubric());
+    let mut judge = || judge_by_scoring(&mut *model, &messages, &exchanges, &instructions).unwrap().verdicts;
     let (first, second) = (judge(), judge());
     assert_eq!(first.len(), 3);
     for (a, b) in first.iter().zip(&second) {

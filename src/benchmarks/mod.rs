@@ -131,7 +131,8 @@ pub struct SampleError(pub String);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rubric {
     /// What the judge reads: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
-    /// `answer`, `facets` and its own notes), and `labels`.
+    /// `answer`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
+    /// verdict, `last` after it, `none` where there is to be none.
     pub template: &'static str,
     /// What one call covers.
     pub unit: JudgeUnit,

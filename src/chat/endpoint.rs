@@ -79,6 +79,8 @@ enum Failure {
     Status { status: u16, body: String, retry_after: Option<Duration> },
     /// The server answered 200 with something that is no chat completion.
     Unreadable { reason: String, body: String },
+    /// The server answered 200, and its JSON ends in the middle.
+    Cut { body: String },
 }
 
 impl Failure {
@@ -88,6 +90,7 @@ impl Failure {
             Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
             Failure::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
             Failure::Unreadable { .. } => false,
+            Failure::Cut { .. } => true,
         }
     }
 }
@@ -122,6 +125,8 @@ struct Choice {
 #[derive(Deserialize)]
 struct ReplyMessage {
     content: Option<String>,
+    /// In the place of the content, where a hosted model declines.
+    refusal: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -213,21 +218,28 @@ impl Endpoint {
             return Err(Failure::Status { status: status.as_u16(), body, retry_after });
         }
         let unreadable = |reason: String| Failure::Unreadable { reason, body: text.to_string() };
-        let completion: Completion = serde_json::from_slice(&bytes)
-            .map_err(|e| unreadable(format!("it is no chat completion: {e}")))?;
+        let completion: Completion = serde_json::from_slice(&bytes).map_err(|e| match e.is_eof() {
+            // A body that ends with the connection has no length to fall short of.
+            true if bytes.starts_with(b"{") => Failure::Cut { body: text.to_string() },
+            _ => unreadable(format!("it is no chat completion: {e}")),
+        })?;
         let choice = completion
             .choices
             .into_iter()
             .next()
             .ok_or_else(|| unreadable("it has no choices".to_owned()))?;
-        let content = choice.message.content.filter(|content| !content.trim().is_empty());
-        let text = content.ok_or_else(|| {
+        let said = |text: &String| !text.trim().is_empty();
+        let content = choice.message.content.filter(said);
+        let refusal = choice.message.refusal.filter(said).filter(|_| content.is_none());
+        let refused = refusal.is_some();
+        let text = content.or(refusal).ok_or_else(|| {
             let why = choice.finish_reason.as_deref().unwrap_or("none");
             unreadable(format!(
                 "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
             ))
         })?;
         let stop = match choice.finish_reason.as_deref() {
+            _ if refused => StopReason::Refused,
             Some("length" | "max_tokens") => StopReason::MaxNewTokens,
             _ => StopReason::EndOfTurn,
         };
@@ -295,6 +307,10 @@ impl Endpoint {
                     300..=399 => "give the address that it redirects to",
                     _ => "look at the server's log",
                 },
+            ),
+            Failure::Cut { body } => (
+                format!("the connection broke in the middle of the reply: {}", self.quote(body)),
+                "look at the server's log",
             ),
             Failure::Unreadable { reason, body } => (
                 format!("the reply cannot be used: {reason}: {}", self.quote(body)),

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::benchmarks::Rubric;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
-use crate::judge::{Judge, run as judge_run};
+use crate::judge::{Instructions, Judge, Reasons, run as judge_run};
+use crate::prompt::JUDGE_FILE;
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 
@@ -23,7 +25,8 @@ const REPLY_TOKENS: usize = 2048;
 const EXAMPLES: &str = "\
 Examples:
   palimpsest judge runs/first --judge local:smollm2-135m
-  palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b";
+  palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
+  palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts";
 
 /// Judge the answers of a run.
 #[derive(Debug, clap::Args)]
@@ -37,31 +40,72 @@ pub struct Args {
     /// OPENAI_API_KEY. Verdicts of several judges can stand in one run.
     #[arg(long)]
     judge: String,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// How it is judged.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Settings {
     /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
     #[arg(long)]
     dtype: Option<String>,
+    /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
+    ///
+    /// Verdicts carry its digest; those by another wording stay beside them. Other templates in the folder are for
+    /// `palimpsest run --prompts`.
+    #[arg(long, value_name = "DIR")]
+    prompts: Option<PathBuf>,
+    /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first for an
+    /// endpoint, last for a local judge].
+    ///
+    /// Verdicts with reasons in another place count as those of another rubric.
+    #[arg(long, value_enum)]
+    reasons: Option<ReasonsFlag>,
     /// Endpoint: most seconds to wait for one reply.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
     /// Endpoint: attempts after a failed first one.
     #[arg(long, default_value_t = 5)]
     retries: usize,
+    /// Endpoint: most tokens of one reply.
+    #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
+    max_new_tokens: usize,
 }
 
-/// Where a local judge runs, and in what.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    device: String,
-    dtype: Option<String>,
-}
-
-impl Default for Place {
+impl Default for Settings {
     /// What an empty command line means.
     fn default() -> Self {
-        Place { device: "cpu".to_owned(), dtype: None }
+        Settings {
+            device: "cpu".to_owned(),
+            dtype: None,
+            prompts: None,
+            reasons: None,
+            timeout: 600,
+            retries: 5,
+            max_new_tokens: REPLY_TOKENS,
+        }
+    }
+}
+
+/// [`Reasons`], as typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ReasonsFlag {
+    First,
+    Last,
+    None,
+}
+
+impl From<ReasonsFlag> for Reasons {
+    fn from(flag: ReasonsFlag) -> Self {
+        match flag {
+            ReasonsFlag::First => Reasons::First,
+            ReasonsFlag::Last => Reasons::Last,
+            ReasonsFlag::None => Reasons::None,
+        }
     }
 }
 
@@ -86,9 +130,8 @@ impl<'a> Named<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, judge, device, dtype, timeout, retries } = args;
-    let place = Place { device, dtype };
-    let summary = judge_folder(&dir, &judge, &place, timeout, retries)?;
+    let Args { dir, judge, settings } = args;
+    let summary = judge_folder(&dir, &judge, &settings)?;
     super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
@@ -97,40 +140,74 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Judges what is not judged yet.
-pub(super) fn judge_folder(
-    dir: &Path,
-    judge: &str,
-    place: &Place,
-    timeout: u64,
-    retries: usize,
-) -> anyhow::Result<Summary> {
+pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyhow::Result<Summary> {
     let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
-    if let (Named::Endpoint(_), true) = (&named, *place != Place::default()) {
+    let is_endpoint = matches!(named, Named::Endpoint(_));
+    if is_endpoint && (settings.device != "cpu" || settings.dtype.is_some()) {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
+        return Err(super::WrongUsage(why).into());
+    }
+    if !is_endpoint && settings.max_new_tokens != REPLY_TOKENS {
+        let why = format!("--max-new-tokens is for endpoints, and {judge} is read by scoring; drop it");
         return Err(super::WrongUsage(why).into());
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let rubric = super::benchmark_of(dir, store.header())?.rubric();
+    let instructions = instructions(&rubric, settings, is_endpoint)?;
     let stop = super::interrupt::flag("call")?;
     Ok(match named {
         Named::Local(name) => {
             let options = LocalOptions {
-                devices: engine::parse_devices(&place.device)?,
-                dtype: place.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+                devices: engine::parse_devices(&settings.device)?,
+                dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(JUDGE_CONTEXT),
                 ..LocalOptions::default()
             };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-            judge_run(&mut store, &mut Judge::Scoring(&mut model), &rubric, &stop, true)?
+            judge_run(&mut store, &mut Judge::Scoring(&mut model), instructions, &stop, true)?
         }
         Named::Endpoint(address) => {
-            let patience =
-                Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
+            let timeout = Duration::from_secs(settings.timeout.max(1));
+            let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
             let mut model = Endpoint::from_address(address, patience)?;
             model.check_reachable()?;
-            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
-            judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &rubric, &stop, true)?
+            let max_new_tokens = settings.max_new_tokens;
+            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
+            judge_run(
+                &mut store,
+                &mut Judge::Reply { model: &mut model, sampling },
+                instructions,
+                &stop,
+                true,
+            )?
         }
     })
+}
+
+/// The benchmark's rubric, with what the command line changes of it.
+fn instructions(rubric: &Rubric, settings: &Settings, is_endpoint: bool) -> anyhow::Result<Instructions> {
+    let mut instructions = Instructions::from(rubric);
+    if let Some(folder) = &settings.prompts {
+        let path = folder.join(JUDGE_FILE);
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("cannot read {}; --prompts names a folder that holds {JUDGE_FILE}", path.display())
+        })?;
+        instructions.template = text.into();
+    }
+    // A local judge's reply is written for it; an endpoint's order of keys is what the template asks for.
+    let by_template = is_endpoint && !instructions.says_where_reasons_stand()?;
+    instructions.reasons = match settings.reasons {
+        Some(_) if by_template => {
+            let why = format!(
+                "--reasons has no effect: the judge's template does not use the variable `reasons`; use it in {JUDGE_FILE} \
+                 (see docs/prompts.md), or drop the flag"
+            );
+            return Err(super::WrongUsage(why).into());
+        }
+        Some(reasons) => reasons.into(),
+        None if is_endpoint && !by_template => Reasons::First,
+        None => Reasons::Last,
+    };
+    Ok(instructions)
 }

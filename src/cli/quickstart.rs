@@ -63,7 +63,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 
     step(3, "judging the answers with the same model, read by scoring");
-    let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Place::default(), 600, 5)?;
+    let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Settings::default())?;
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");

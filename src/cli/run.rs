@@ -19,7 +19,7 @@ use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+use crate::prompt::{ChatTemplate, JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -106,7 +106,8 @@ pub struct Settings {
     /// Sessions of each history of the built-in sample [default: 16]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub sessions: Option<usize>,
-    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md) [default: the built-in ones]
+    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md); its judge.j2 is for `palimpsest judge
+    /// --prompts` and decides no answer [default: the built-in ones]
     #[arg(long, value_name = "DIR")]
     pub prompts: Option<PathBuf>,
     /// Record no attention
@@ -225,6 +226,12 @@ impl Job {
     /// Does what is not done yet. `recorder` times it, if there is one.
     pub fn run(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         self.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
+        if let Some(folder) = self.settings.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
+            let folder = folder.display();
+            note(format_args!(
+                "note: {folder} holds {JUDGE_FILE}, which answers do not depend on; judge with `palimpsest judge --prompts {folder}`"
+            ));
+        }
         if self.is_endpoint() { self.run_endpoint() } else { self.run_local(recorder) }
     }
 

@@ -23,4 +23,6 @@ pub enum StopReason {
     EndOfTurn,
     /// The limit of new tokens was reached.
     MaxNewTokens,
+    /// A hosted model declined to answer, and its text is the refusal. Of endpoints alone.
+    Refused,
 }

@@ -22,3 +22,13 @@ pub enum Said {
     /// One of the rubric's words.
     Choice(String),
 }
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Said::Correct(correct) => write!(f, "{correct}"),
+            Said::Score(score) => write!(f, "{score}"),
+            Said::Choice(choice) => write!(f, "{choice}"),
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! One bounded way to render a template, for chat templates (which come with a model, from anywhere) and prompt
-//! templates (which a user may override) alike.
+//! One bounded way to render a template, for chat templates (which come with a model, from anywhere), prompt templates and the
+//! judge's template (which a user may override) alike.
 //!
 //! Fuel bounds the steps and the output is cut off at a limit, so that a hostile template ends in an error. What a
 //! template accumulates in its own variables is bounded by the fuel only.
@@ -19,7 +19,7 @@ const FUEL: u64 = 2_000_000;
 const OUTPUT_ALLOWANCE: usize = 1 << 20;
 
 /// An environment with the whitespace rules that transformers sets, no escaping, and a limit on steps.
-pub(super) fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>, PromptError> {
+pub(crate) fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>, PromptError> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     env.set_syntax(syntax.map_err(|error| template_error("(syntax)", &error))?);
@@ -30,7 +30,7 @@ pub(super) fn environment(undefined: UndefinedBehavior) -> Result<Environment<'s
 }
 
 /// Compiles `source` under `name`.
-pub(super) fn add_template(
+pub(crate) fn add_template(
     env: &mut Environment<'static>,
     name: &str,
     source: String,
@@ -39,7 +39,7 @@ pub(super) fn add_template(
 }
 
 /// Renders the template called `name`, whose variables hold `input_bytes` bytes of text.
-pub(super) fn render(
+pub(crate) fn render(
     env: &Environment<'static>,
     name: &str,
     context: Value,

@@ -17,8 +17,8 @@ use crate::ground::digest::hex;
 /// The system message.
 const SYSTEM: &str = "system.j2";
 
-/// The judge's template may lie in the same folder; it is read by the judge, not here.
-const JUDGE_FILE: &str = "judge.j2";
+/// The judge's template. It may lie in the same folder; it is read by the judge, not here.
+pub const JUDGE_FILE: &str = "judge.j2";
 
 /// The prompt templates of a run.
 #[derive(Debug, Clone)]

@@ -109,7 +109,7 @@ pub struct ReplyRow {
     pub judge: String,
     /// SHA-256 of the rubric.
     pub rubric: String,
-    /// Its replies in order: a second one where the first could not be read. Of a judge by scoring, the JSON that was written for
-    /// it with its decisions.
+    /// Its replies in order: a second one where the first lacked a verdict. Of a judge by scoring, the JSON that was written for it
+    /// with its decision, one a probe that has an answer.
     pub replies: Vec<String>,
 }

@@ -84,3 +84,62 @@ fn a_port_that_refuses_is_said_at_once_and_leaves_no_folder() {
     assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
     assert!(!dir.exists());
 }
+
+/// A run of one case that a server answered.
+fn answered(dir: &Path) {
+    let mut answering = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1"]);
+    answering.arg("--model").arg(server("fine")).arg("--out").arg(dir);
+    assert_eq!(ended(answering).code, Some(0));
+}
+
+#[test]
+fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_verdicts() {
+    let root = tempfile::tempdir().unwrap();
+    let (dir, prompts) = (root.path().join("run"), root.path().join("prompts"));
+    answered(&dir);
+    std::fs::create_dir(&prompts).unwrap();
+    let judge = server(r#"{"SR": true, "PR": false, "IPA": true}"#);
+    let judged = |flags: &[&OsStr]| {
+        let mut judging = command(["judge", "--judge", &judge]);
+        judging.arg(&dir).args(flags);
+        ended(judging)
+    };
+    let digests = || -> Vec<String> {
+        let rows = RunFolder::read(&dir).unwrap().verdicts;
+        let mut digests: Vec<String> = rows.into_iter().map(|row| row.rubric.unwrap()).collect();
+        digests.dedup();
+        digests
+    };
+    let with_prompts = [OsStr::new("--prompts"), prompts.as_os_str()];
+    let missing = judged(&with_prompts);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.err.contains("judge.j2"), "{}", missing.err);
+    std::fs::write(prompts.join("judge.j2"), "Judge {{ odl }}.").unwrap();
+    let unknown = judged(&with_prompts);
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.err.contains("odl") && unknown.err.contains("explanation"), "{}", unknown.err);
+    assert!(digests().is_empty());
+    std::fs::write(prompts.join("judge.j2"), "Judge {{ old }}.").unwrap();
+    // The order of keys is the template's, and this one does not say it.
+    let without_effect =
+        judged(&[&with_prompts[..], &[OsStr::new("--reasons"), OsStr::new("none")]].concat());
+    assert_eq!(without_effect.code, Some(2));
+    assert!(without_effect.err.contains("--reasons has no effect"), "{}", without_effect.err);
+    for flags in [&with_prompts[..], &[], &[OsStr::new("--reasons"), OsStr::new("last")]] {
+        let done = judged(flags);
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        assert!(done.out.contains("3 of 3 verdicts (0 from before, 3 new, 0 errors)"), "{}", done.out);
+    }
+    let three = digests();
+    assert_eq!(three.len(), 3, "{three:?}");
+    assert!(judged(&[OsStr::new("--reasons"), OsStr::new("first")]).out.contains("(3 from before"));
+
+    // A run only says where the file is used.
+    let mut running = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1", "--prompts"]);
+    running.arg(&prompts).arg("--model").arg(server("fine")).arg("--out").arg(root.path().join("again"));
+    let again = ended(running);
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert!(again.err.contains("judge.j2, which answers do not depend on"), "{}", again.err);
+    let identity = |dir: &Path| RunFolder::read(dir).unwrap().header.identity.prompts;
+    assert_eq!(identity(&dir), identity(&root.path().join("again")));
+}

@@ -79,8 +79,8 @@ impl Benchmark for Logbook {
 
     fn rubric(&self) -> Rubric {
         Rubric {
-            template: "On the ship {{ labels.ship }}:{% for probe in probes %}\n{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
-                       Given: {{ probe.answer }}{% endfor %}\nReply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
+            template: "On the ship {{ labels.ship }}:\n{% for probe in probes %}{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
+                       Given: {{ probe.answer }}\n{% endfor %}Reply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
             unit: JudgeUnit::Probe,
             verdict: VerdictKind::Score { most: 2 },
         }

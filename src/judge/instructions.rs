@@ -1,0 +1,142 @@
+//! What a judge is told: a benchmark's rubric, with a template and a place for reasons of the caller's choice.
+//!
+//! Owns the rendering of the judge's prompt and the digest that verdicts carry. A verdict counts for the instructions that it was
+//! given by, and for no others.
+
+use std::borrow::Cow;
+
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, context};
+
+use super::{Exchange, JudgeError};
+use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
+use crate::ground::digest::sha256;
+use crate::prompt::{JUDGE_FILE, sandbox};
+use crate::run::plan::PlannedCase;
+
+/// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
+/// rests on the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reasons {
+    /// Before the verdict, which is then conditioned on it.
+    First,
+    /// After the verdict, which is then free of it.
+    #[default]
+    Last,
+    /// Nowhere.
+    None,
+}
+
+impl Reasons {
+    /// The word for it on the command line and in templates.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reasons::First => "first",
+            Reasons::Last => "last",
+            Reasons::None => "none",
+        }
+    }
+}
+
+/// How verdicts are asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instructions {
+    /// What the judge reads: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
+    pub template: Cow<'static, str>,
+    /// What one call covers.
+    pub unit: JudgeUnit,
+    /// What it returns.
+    pub verdict: VerdictKind,
+    /// Where its reasons stand.
+    pub reasons: Reasons,
+}
+
+impl From<&Rubric> for Instructions {
+    /// The benchmark's own, with reasons after the verdicts.
+    fn from(rubric: &Rubric) -> Self {
+        let Rubric { template, unit, verdict } = *rubric;
+        Instructions { template: Cow::Borrowed(template), unit, verdict, reasons: Reasons::default() }
+    }
+}
+
+impl Instructions {
+    /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
+    /// which this code has judged.
+    pub fn digest(&self) -> String {
+        let Instructions { template, unit, verdict, reasons } = self;
+        sha256(format!("palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{template}"))
+    }
+
+    /// Whether the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
+        let environment = self.compiled()?;
+        let template = environment.get_template(JUDGE_FILE);
+        Ok(template.is_ok_and(|template| template.undeclared_variables(false).contains("reasons")))
+    }
+
+    fn compiled(&self) -> Result<Environment<'static>, JudgeError> {
+        let failed = |error| JudgeError::Template(format!("{error}"));
+        let mut environment = sandbox::environment(UndefinedBehavior::Strict).map_err(failed)?;
+        let template = self.template.clone().into_owned();
+        sandbox::add_template(&mut environment, JUDGE_FILE, template).map_err(failed)?;
+        Ok(environment)
+    }
+
+    /// The judge's prompt for one call, with everything that it may see.
+    ///
+    /// # Errors
+    /// If the template fails, with the name of a variable that does not exist.
+    pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
+        let probe = |Exchange { probe, answer }: &Exchange| {
+            context! {
+                id => probe.id.as_str(),
+                query => probe.query.as_str(),
+                answer => answer.as_deref().unwrap_or(""),
+                facets => &probe.facets,
+                ..minijinja::Value::from(Serde(&probe.judge))
+            }
+        };
+        let probes: Vec<minijinja::Value> = exchanges.iter().map(probe).collect();
+        let context = context! {
+            probes => probes,
+            labels => &case.labels,
+            reasons => self.reasons.name(),
+            ..minijinja::Value::from(Serde(&case.judge))
+        };
+        let notes: usize = case.judge.values().map(|note| note.to_string().len()).sum();
+        let of_exchange = |Exchange { probe, answer }: &Exchange| {
+            let notes: usize = probe.judge.values().map(|note| note.to_string().len()).sum();
+            probe.query.len() + answer.as_deref().map_or(0, str::len) + notes
+        };
+        let bytes = notes + exchanges.iter().map(of_exchange).sum::<usize>();
+        sandbox::render(&self.compiled()?, JUDGE_FILE, context, bytes).map_err(|error| {
+            let notes = case.judge.keys().map(String::as_str);
+            let known: Vec<&str> = ["probes", "labels", "reasons"].into_iter().chain(notes).collect();
+            JudgeError::Template(format!(
+                "{error} (case {}); the variables of {JUDGE_FILE} are {}",
+                case.case,
+                known.join(", ")
+            ))
+        })
+    }
+}
+
+/// SHA-256 of a benchmark's own instructions.
+pub fn rubric_digest(rubric: &Rubric) -> String {
+    Instructions::from(rubric).digest()
+}
+
+/// The judge's prompt for one call by a benchmark's own instructions.
+///
+/// # Errors
+/// As [`Instructions::prompt`].
+pub fn judge_prompt(
+    rubric: &Rubric,
+    case: &PlannedCase,
+    exchanges: &[Exchange],
+) -> Result<String, JudgeError> {
+    Instructions::from(rubric).prompt(case, exchanges)
+}

@@ -1,0 +1,281 @@
+//! A reader of almost-JSON, as models write it: either quote, quotes inside strings, bare words and keys, trailing commas, raw
+//! newlines, and an end that was cut off.
+//!
+//! Called by `reply`, which decides what a value means. Keys that occur twice are kept twice: two verdicts under one key are a
+//! contradiction, which a map would hide.
+
+/// Deeper nesting than any verdict has; more is refused rather than recursed into.
+const DEEPEST: usize = 16;
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Node {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(String),
+    Array(Vec<Node>),
+    Object(Vec<(String, Node)>),
+}
+
+/// A value at the beginning of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Read {
+    pub value: Node,
+    /// Bytes of the text that it takes.
+    pub length: usize,
+    /// Whether its last bracket is there. Of an unfinished value only what was whole is kept.
+    pub finished: bool,
+}
+
+/// The value at the beginning of `text`, whatever follows it; none where it cannot be read.
+pub(super) fn read(text: &str) -> Option<Read> {
+    let mut reader = Reader { text, at: 0, finished: true };
+    let value = reader.value(0)?;
+    Some(Read { value, length: reader.at, finished: reader.finished })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    finished: bool,
+}
+
+impl Reader<'_> {
+    fn rest(&self) -> &str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn skip_space(&mut self) {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+    }
+
+    fn skip(&mut self, wanted: char) -> bool {
+        self.skip_space();
+        let found = self.peek() == Some(wanted);
+        self.at += if found { wanted.len_utf8() } else { 0 };
+        found
+    }
+
+    /// Whether the text ends here, in the middle of a value.
+    fn ends(&mut self) -> bool {
+        let ends = self.peek().is_none();
+        self.finished &= !ends;
+        ends
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Node> {
+        self.skip_space();
+        match self.peek()? {
+            _ if depth > DEEPEST => None,
+            '{' => self.object(depth),
+            '[' => self.array(depth),
+            quote @ ('"' | '\'') => self.string(quote).map(Node::Text),
+            _ => self.word().map(|word| scalar(&word)),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<Node> {
+        self.next();
+        let mut entries = Vec::new();
+        loop {
+            while self.skip(',') {}
+            if self.skip('}') || self.ends() {
+                return Some(Node::Object(entries));
+            }
+            let key = match self.peek()? {
+                quote @ ('"' | '\'') => self.string(quote),
+                _ => self.word(),
+            };
+            let entry = key.filter(|_| self.skip(':')).and_then(|key| Some((key, self.value(depth + 1)?)));
+            match entry {
+                Some(entry) => entries.push(entry),
+                None if self.ends() => return Some(Node::Object(entries)),
+                None => return None,
+            }
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Option<Node> {
+        self.next();
+        let mut items = Vec::new();
+        loop {
+            while self.skip(',') {}
+            if self.skip(']') || self.ends() {
+                return Some(Node::Array(items));
+            }
+            match self.value(depth + 1) {
+                Some(item) => items.push(item),
+                None if self.ends() => return Some(Node::Array(items)),
+                None => return None,
+            }
+        }
+    }
+
+    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` and `"so-called "old" one"`
+    /// are read whole.
+    fn string(&mut self, quote: char) -> Option<String> {
+        self.next();
+        let mut out = String::new();
+        loop {
+            match self.next()? {
+                '\\' => out.push(self.escaped()?),
+                c if c == quote => {
+                    let next = self.rest().trim_start().chars().next();
+                    if next.is_none_or(|c| matches!(c, ',' | ':' | '}' | ']')) {
+                        return Some(out);
+                    }
+                    out.push(c);
+                }
+                c => out.push(c),
+            }
+        }
+    }
+
+    /// The character after a backslash; controls are spaces.
+    fn escaped(&mut self) -> Option<char> {
+        Some(match self.next()? {
+            'n' | 't' | 'r' | 'b' | 'f' => ' ',
+            'u' => match self.unit() {
+                Some(high @ 0xd800..0xdc00) if self.rest().starts_with("\\u") => {
+                    let mark = self.at;
+                    self.at += 2;
+                    let low = self.unit().filter(|low| (0xdc00..0xe000).contains(low));
+                    if low.is_none() {
+                        self.at = mark;
+                    }
+                    let code = low.map(|low| 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+                    code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+                }
+                Some(code) => char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+                None => 'u',
+            },
+            other => other,
+        })
+    }
+
+    /// Four hexadecimal digits.
+    fn unit(&mut self) -> Option<u32> {
+        let digits = self.rest().get(..4)?;
+        let unit = digits.chars().all(|c| c.is_ascii_hexdigit()).then_some(digits)?;
+        let unit = u32::from_str_radix(unit, 16).ok()?;
+        self.at += 4;
+        Some(unit)
+    }
+
+    /// A bare word or number. One that the text ends with may have been cut: `1` of `10`.
+    fn word(&mut self) -> Option<String> {
+        let stop = |c: char| matches!(c, ',' | ':' | '}' | ']' | '{' | '[' | '"' | '\n');
+        let Some(length) = self.rest().find(stop) else {
+            self.at = self.text.len();
+            return None;
+        };
+        let word = self.rest().get(..length).unwrap_or_default().trim().to_owned();
+        self.at += length;
+        (!word.is_empty()).then_some(word)
+    }
+}
+
+/// What a bare word is; Python's `True`, `None` and their like included.
+fn scalar(word: &str) -> Node {
+    match word.to_lowercase().as_str() {
+        "true" => Node::Bool(true),
+        "false" => Node::Bool(false),
+        "null" | "none" => Node::Null,
+        _ => match word.parse::<f64>() {
+            Ok(number) if number.is_finite() => Node::Number(number),
+            _ => Node::Text(word.to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(value: &Value) -> Node {
+        match value {
+            Value::Null => Node::Null,
+            Value::Bool(b) => Node::Bool(*b),
+            Value::Number(n) => Node::Number(n.as_f64().unwrap()),
+            Value::String(s) => Node::Text(s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()),
+            Value::Array(items) => Node::Array(items.iter().map(node).collect()),
+            Value::Object(map) => Node::Object(map.iter().map(|(k, v)| (k.clone(), node(v))).collect()),
+        }
+    }
+
+    /// JSON of any shape. Strings hold no quote before what would close them, which is where the readers differ on purpose,
+    /// and no control characters but those that are escaped by letters.
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            (-1e6..1e6_f64).prop_map(Value::from),
+            "[a-zA-Zäß€🦀 .!?\\\\\n\t]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            let keys = "[a-z]{1,4}";
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(keys, inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn json_is_read_as_serde_json_reads_it(value in values(), after in "[ a-z]{0,5}") {
+            let whole = json!({ "value": value });
+            for text in [whole.to_string(), serde_json::to_string_pretty(&whole).unwrap()] {
+                let read = read(&format!("{text}{after}")).unwrap();
+                prop_assert_eq!(&read.value, &node(&whole));
+                prop_assert_eq!((read.length, read.finished), (text.len(), true));
+            }
+        }
+
+        #[test]
+        fn a_value_that_was_cut_holds_no_more_than_the_whole_one(value in values(), at in 0.0..1.0_f64) {
+            let text = json!({ "value": value, "score": 12345 }).to_string();
+            let cut = text.floor_char_boundary(1 + (at * (text.len() - 1) as f64) as usize);
+            prop_assume!(cut < text.len());
+            let read = read(&text[..cut]).unwrap();
+            prop_assert!(!read.finished);
+            let Node::Object(entries) = read.value else { panic!("{text}") };
+            for (key, value) in entries {
+                prop_assert!(key != "score" || value == Node::Number(12345.0), "{}", &text[..cut]);
+            }
+        }
+
+        #[test]
+        fn nothing_makes_the_reader_panic(text in "[{}\\[\\]\"',:\\\\u0-9a-f\n €]{0,60}") {
+            if let Some(read) = read(&text) {
+                prop_assert!(text.is_char_boundary(read.length));
+            }
+        }
+    }
+
+    #[test]
+    fn escapes_are_read_and_keys_that_occur_twice_are_kept() {
+        let text = r#"{"a": "\u00e9\ud83e\udd80\ud83e!\n\u12", "a": false}"#;
+        let expected = [
+            ("a".to_owned(), Node::Text("é🦀\u{fffd}! u12".to_owned())),
+            ("a".to_owned(), Node::Bool(false)),
+        ];
+        assert_eq!(read(text).unwrap().value, Node::Object(expected.to_vec()));
+    }
+}
