@@ -6,7 +6,6 @@
 //! other model is asked for the JSON, and its reply is read leniently (see `reply`). Called by `palimpsest judge`; it sees no
 //! history. A verdict counts for the rubric that it was given by, and for no other.
 
-pub mod agreement;
 pub mod reply;
 mod verdict;
 
