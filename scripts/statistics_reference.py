@@ -16,11 +16,25 @@ import sklearn
 import statsmodels
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score, f1_score, precision_score, recall_score
+from statsmodels.stats.contingency_tables import mcnemar as mcnemar_test
+from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 WILSON = [(0, 1), (1, 1), (0, 20), (20, 20), (3, 20), (1, 200), (71, 200), (184, 200), (110, 1200), (599, 1200)]
 QUANTILES = [0.0, 0.025, 0.1, 0.5, 0.777, 0.975, 1.0]
 COUNTS = [(99, 2, 8, 131), (51, 1, 0, 28), (13, 1, 1, 65), (35, 0, 7, 38), (1, 9, 30, 2), (5, 5, 5, 5)]
+DISCORDANT = [(0, 0), (1, 9), (9, 1), (0, 5), (10, 2), (5, 5), (1, 0), (12, 13), (3, 40), (215, 0), (300, 450), (900, 871)]
+FAMILIES = [
+    [0.01, 0.04], [0.03, 0.04], [0.5], [0.04, 0.01, 0.03, 0.04, 0.2, 0.001], [0.9, 0.8, 0.7], [0.02, 0.02, 0.02], [],
+]
+RATED = [
+    [[99, 8], [2, 131]],
+    [[20, 5], [10, 15]],
+    [[11, 3, 1], [2, 9, 4], [0, 3, 17]],
+    [[30, 4, 1, 0, 0, 0], [3, 22, 5, 1, 0, 0], [0, 6, 18, 4, 1, 0], [1, 0, 5, 20, 6, 1], [0, 0, 2, 5, 25, 7], [0, 0, 0, 1, 4, 40]],
+]
+NUMBERS = [[10, 5, 0, 0, 0], [30, 35, 40, 50, 50], [0.1, 0.1], [41.0], [1e6 + 1, 1e6 + 2, 1e6 + 4]]
 
 
 def wilson():
@@ -70,6 +84,43 @@ def agreement():
         }
 
 
+def mcnemar():
+    for b, c in DISCORDANT:
+        # statsmodels wants at least one discordant pair.
+        p = mcnemar_test([[3, b], [c, 7]], exact=True).pvalue if b + c else 1.0
+        yield {"b": b, "c": c, "p": min(1.0, p), "binomtest": stats.binomtest(b, b + c).pvalue if b + c else 1.0}
+
+
+def holm():
+    for p in FAMILIES:
+        yield {"p": p, "adjusted": multipletests(p, method="holm")[1].tolist() if p else []}
+
+
+def kappa():
+    for table in RATED:
+        first = [i for i, row in enumerate(table) for count in row for _ in range(count)]
+        second = [j for row in table for j, count in enumerate(row) for _ in range(count)]
+        quadratic = cohens_kappa(np.array(table), wt="quadratic", return_results=True).kappa
+        assert abs(quadratic - cohen_kappa_score(first, second, weights="quadratic")) < 1e-12
+        yield {"table": table, "plain": cohens_kappa(np.array(table)).kappa, "quadratic": quadratic}
+
+
+def spread():
+    for numbers in NUMBERS:
+        sd = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
+        yield {"numbers": numbers, "mean": float(np.mean(numbers)), "sd": sd}
+
+
+def paired(rng):
+    second = rng.normal(size=60).round(6)
+    first = (second + rng.normal(0.2, 0.4, size=60)).round(6)
+    interval = stats.bootstrap(
+        (first, second), lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis), n_resamples=200_000, batch=2_000,
+        axis=0, vectorized=True, paired=True, confidence_level=0.95, method="percentile", rng=np.random.default_rng(7),
+    ).confidence_interval
+    return {"first": first.tolist(), "second": second.tolist(), "low": interval.low, "high": interval.high}
+
+
 def main():
     rng = np.random.default_rng(20260101)
     print(json.dumps({
@@ -83,6 +134,11 @@ def main():
         "bootstrap_mean": band(rng),
         "bootstrap_ratio": ratio_band(np.random.default_rng(20260102)),
         "agreement": list(agreement()),
+        "mcnemar": list(mcnemar()),
+        "holm": list(holm()),
+        "kappa": list(kappa()),
+        "spread": list(spread()),
+        "paired": paired(np.random.default_rng(20260103)),
     }, indent=1))
 
 

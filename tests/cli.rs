@@ -28,10 +28,10 @@ fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
 }
 
 /// What a command came to.
-struct Ended {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 fn ended(mut command: Command) -> Ended {
@@ -43,7 +43,7 @@ fn ended(mut command: Command) -> Ended {
     }
 }
 
-fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
+pub fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     ended(command(args))
 }
 

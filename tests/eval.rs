@@ -74,6 +74,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         limit: None,
         attention: true,
         version: "0.1.0".to_owned(),
+        sample: None,
         conditions: Vec::new(),
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))

@@ -1,9 +1,13 @@
 //! What must hold for: statistics, against established libraries and the published tables.
 use palimpsest::ground::numbers::quantile;
-use palimpsest::judge::agreement::Agreement;
 use palimpsest::lens::Resampling;
 use palimpsest::lens::band::Estimate;
-use palimpsest::statistics::metrics::mean;
+use palimpsest::statistics::agreement::Agreement;
+use palimpsest::statistics::holm::holm;
+use palimpsest::statistics::kappa::{Weights, confusion, kappa};
+use palimpsest::statistics::mcnemar::mcnemar;
+use palimpsest::statistics::paired::paired_bootstrap;
+use palimpsest::statistics::spread::{Spread, mean};
 use palimpsest::statistics::{stratified_bootstrap, wilson};
 use serde_json::Value;
 
@@ -102,10 +106,125 @@ fn resampling_keeps_to_the_strata() {
     assert_eq!(stratified_bootstrap::<f64>(&[], |_| None, 10, 0), None);
 }
 
+fn counts(value: &Value) -> Vec<usize> {
+    floats(value).iter().map(|x| *x as usize).collect()
+}
+
+#[test]
+fn exact_mcnemar_equals_statsmodels_and_scipy() {
+    let reference = reference();
+    let rows = reference["mcnemar"].as_array().unwrap();
+    assert!(rows.len() >= 10);
+    for row in rows {
+        let [b, c] = ["b", "c"].map(|name| row[name].as_u64().unwrap() as usize);
+        let ours = mcnemar(b, c);
+        for other in ["p", "binomtest"] {
+            // Relative, so that small p-values are held to it too.
+            let expected = row[other].as_f64().unwrap();
+            assert!((ours - expected).abs() < 1e-9 * expected, "{ours} against {other} of {row}");
+        }
+    }
+    // By hand: 2 (C(10,0) + C(10,1)) / 2^10, and 2 / 2^5.
+    assert!((mcnemar(1, 9) - 22.0 / 1024.0).abs() < 1e-12 && (mcnemar(0, 5) - 2.0 / 32.0).abs() < 1e-12);
+    assert_eq!((mcnemar(0, 0), mcnemar(5, 5)), (1.0, 1.0));
+    // Its definition, summed term by term in whole numbers.
+    for (b, c) in (0..12_u64).flat_map(|b| (0..12_u64).map(move |c| (b, c))) {
+        let n = b + c;
+        let choose = |k: u64| (0..k).fold(1_u64, |product, i| product * (n - i) / (i + 1));
+        let tail: u64 = (0..=b.min(c)).map(choose).sum();
+        let expected = (2.0 * tail as f64 / (1_u64 << n) as f64).min(1.0);
+        assert!((mcnemar(b as usize, c as usize) - expected).abs() < 1e-12, "{b} {c}");
+    }
+}
+
+#[test]
+fn holm_equals_statsmodels() {
+    let reference = reference();
+    for row in reference["holm"].as_array().unwrap() {
+        let (ours, expected) = (holm(&floats(&row["p"])), floats(&row["adjusted"]));
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.iter().zip(expected) {
+            assert!((ours - expected).abs() < 1e-9, "{row}");
+        }
+    }
+}
+
+#[test]
+fn kappa_plain_and_quadratic_equals_statsmodels_and_scikit_learn() {
+    let reference = reference();
+    for row in reference["kappa"].as_array().unwrap() {
+        let table: Vec<Vec<usize>> = row["table"].as_array().unwrap().iter().map(counts).collect();
+        for (weights, name) in [(Weights::Plain, "plain"), (Weights::Quadratic, "quadratic")] {
+            let ours = kappa(&table, weights).unwrap();
+            assert!((ours - row[name].as_f64().unwrap()).abs() < 1e-9, "{name} of {row}");
+        }
+        // The table of its own pairs is itself.
+        let pairs = table.iter().enumerate().flat_map(|(i, row)| {
+            row.iter().enumerate().flat_map(move |(j, count)| std::iter::repeat_n((i, j), *count))
+        });
+        assert_eq!(confusion(pairs, table.len()), table);
+    }
+    assert_eq!(kappa(&[] as &[[usize; 0]], Weights::Plain), None);
+    assert_eq!(kappa(&[[1, 2]], Weights::Plain), None, "not square");
+    assert_eq!(kappa(&[[7, 0], [0, 0]], Weights::Quadratic), None, "chance explains all");
+    assert_eq!(confusion([(0, 0), (2, 0), (1, 5)], 2), [[1, 0], [0, 0]]);
+}
+
+#[test]
+fn mean_and_standard_deviation_equal_numpy() {
+    let reference = reference();
+    for row in reference["spread"].as_array().unwrap() {
+        let ours = Spread::of(&floats(&row["numbers"])).unwrap();
+        assert!((ours.mean - row["mean"].as_f64().unwrap()).abs() < 1e-9, "{row}");
+        assert_eq!(ours.sd.is_some(), row["sd"].is_f64());
+        let expected = row["sd"].as_f64().unwrap_or_default();
+        assert!((ours.sd.unwrap_or_default() - expected).abs() < 1e-9, "{row}");
+    }
+    assert_eq!(Spread::of(&[]), None);
+}
+
+#[test]
+fn the_paired_bootstrap_agrees_with_scipy_within_monte_carlo_error() {
+    let reference = reference();
+    let [first, second] = ["first", "second"].map(|name| floats(&reference["paired"][name]));
+    let of_units = |units: &[Vec<&f64>]| mean(&units.iter().flatten().map(|x| **x).collect::<Vec<f64>>());
+    let interval = |first: &[f64], second: &[f64]| {
+        let pairs = vec![first.iter().copied().zip(second.iter().copied()).collect::<Vec<_>>()];
+        paired_bootstrap(&pairs, of_units, 20_000, 1).unwrap()
+    };
+    let ours = interval(&first, &second);
+    let [low, high] = ["low", "high"].map(|name| reference["paired"][name].as_f64().unwrap());
+    // Two independent bootstraps agree up to the noise of their draws: 2% of the width.
+    let tolerance = 0.02 * (high - low);
+    assert!(
+        (ours.low - low).abs() < tolerance && (ours.high - high).abs() < tolerance,
+        "{ours:?} {low} {high}"
+    );
+    // The same draws the other way round.
+    let swapped = interval(&second, &first);
+    assert!((swapped.low + ours.high).abs() < 1e-9 && (swapped.high + ours.low).abs() < 1e-9);
+    // What both sides share cancels whole, which unpaired draws would not do.
+    let shifted: Vec<f64> = first.iter().map(|x| x + 1.5).collect();
+    let constant = interval(&shifted, &first);
+    assert!((constant.low - 1.5).abs() < 1e-9 && (constant.high - 1.5).abs() < 1e-9);
+    assert_eq!(paired_bootstrap::<f64>(&[], |_| None, 10, 0), None);
+}
+
+#[test]
+fn paired_resampling_keeps_to_the_strata() {
+    let strata = vec![vec![(1.0, 0.0); 5], vec![(0.0, 0.0); 3]];
+    let of_units = |units: &[Vec<&f64>]| {
+        assert_eq!(units.iter().map(Vec::len).collect::<Vec<_>>(), [5, 3]);
+        mean(&units.iter().flatten().map(|x| **x).collect::<Vec<f64>>())
+    };
+    let interval = paired_bootstrap(&strata, of_units, 200, 3).unwrap();
+    assert_eq!((interval.low, interval.high), (0.625, 0.625));
+}
+
 #[test]
 fn agreement_equals_scikit_learn() {
     for row in reference()["agreement"].as_array().unwrap() {
-        let counts: Vec<usize> = floats(&row["counts"]).iter().map(|x| *x as usize).collect();
+        let counts = counts(&row["counts"]);
         let ours = Agreement {
             true_positive: counts[0],
             false_positive: counts[1],
@@ -168,31 +287,4 @@ fn agreement_is_absent_rather_than_nan() {
     // Both always say yes: chance explains everything.
     let always = Agreement::count([(true, true), (true, true)]);
     assert_eq!((always.agreement(), always.kappa(), always.false_positive_rate()), (Some(1.0), None, None));
-}
-
-#[test]
-fn table_2_overall_is_the_mean_of_its_six_columns() {
-    // STALE, table 2: SR, PR, IPA of type I, then of type II, then the printed overall, in percent.
-    #[rustfmt::skip]
-    let rows = [
-        ("GPT-4o-mini",            [30.0, 0.0, 11.0, 9.5, 0.0, 1.5], 8.7),
-        ("GPT-5.4-nano",           [20.5, 1.5, 21.5, 9.0, 0.0, 6.5], 9.8),
-        ("GPT-5.4",                [35.0, 2.0, 29.0, 9.0, 2.0, 17.0], 15.7),
-        ("Gemini-3.1-flash-lite",  [41.0, 1.5, 42.0, 25.0, 1.5, 23.5], 22.4),
-        ("Gemini-3.1-pro",         [92.0, 30.0, 71.0, 69.0, 14.0, 55.0], 55.2),
-        ("Llama-3.3-70B-Instruct", [6.5, 0.0, 3.0, 6.0, 0.0, 0.0], 2.6),
-        ("Qwen3.5-9B",             [36.0, 1.0, 21.5, 21.5, 0.0, 7.5], 14.6),
-        ("Qwen3.5-27B",            [76.0, 4.0, 39.0, 42.0, 3.5, 23.0], 31.3),
-        ("MiniMax-M2.5",           [10.5, 1.5, 8.0, 5.5, 5.0, 2.5], 5.5),
-        ("LightMem",               [52.5, 1.0, 23.5, 21.5, 0.5, 7.5], 17.8),
-        ("Zep",                    [10.0, 0.0, 19.0, 3.0, 1.0, 3.0], 6.0),
-        ("LiCoMemory",             [15.5, 0.5, 22.5, 1.5, 1.5, 4.0], 7.6),
-        ("A-mem",                  [13.5, 0.0, 7.5, 8.0, 0.0, 1.5], 5.1),
-        ("mem-0",                  [17.0, 1.0, 22.0, 3.5, 0.0, 6.5], 8.3),
-        ("CUPMem",                 [91.0, 78.0, 32.0, 89.0, 75.0, 43.0], 68.0),
-    ];
-    for (name, columns, printed) in rows {
-        let overall = mean(&columns).unwrap();
-        assert!((overall - printed).abs() <= 0.05 + 1e-9, "{name}: {overall} against {printed}");
-    }
 }

@@ -36,6 +36,7 @@ mod quickstart;
 mod report;
 mod run;
 mod selftest;
+mod table;
 mod trace;
 mod trial;
 
@@ -68,6 +69,7 @@ enum Command {
     Judge(judge::Args),
     Lens(lens::Args),
     Figures(figures::Args),
+    Table(table::Args),
     Report(report::Args),
     Trace(trace::Args),
     Export(export::Args),
@@ -101,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),
+        Command::Table(args) => table::run(args),
         Command::Report(args) => report::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Export(args) => export::run(args),

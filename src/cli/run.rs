@@ -24,7 +24,7 @@ use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
-use crate::run::plan::{PlannedCase, PlannedProbe, Selection, Shard};
+use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::RunStore;
 use crate::run::subject::{ChatSubject, Shown};
@@ -82,9 +82,15 @@ pub struct Settings {
     /// Most tokens of prompt and answer together [default: the model's context length]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     pub context: Option<usize>,
-    /// Only the first N cases (of what --only leaves)
+    /// Only the first N cases (of what --sample and --only leave)
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub limit: Option<usize>,
+    /// N random cases of each type, the same ones for every model: they depend on the data's case ids and on --sample-seed alone
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub sample: Option<usize>,
+    /// Seed of --sample
+    #[arg(long, default_value_t = 0, value_name = "SEED", requires = "sample")]
+    pub sample_seed: u64,
     /// Only a type, a probe, or both: T1, SR, T1/SR
     #[arg(long, value_name = "FILTER")]
     pub only: Option<String>,
@@ -100,7 +106,8 @@ pub struct Settings {
     /// Nucleus mass in (0, 1]; needs a temperature
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f64,
-    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...); needs a temperature
+    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...). A local model needs a
+    /// temperature for it; an endpoint may differ from call to call without one. `palimpsest table --repeats` shows the spread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Sessions of each history of the built-in sample [default: 16]
@@ -133,6 +140,8 @@ impl Default for Settings {
         Settings {
             context: None,
             limit: None,
+            sample: None,
+            sample_seed: 0,
             only: None,
             seed: 0,
             max_new_tokens: DEFAULT_NEW_TOKENS,
@@ -250,9 +259,9 @@ impl Job {
             s.top_p
         );
         ensure!(
-            s.repeat == 1 || s.temperature > 0.0,
-            "--repeat {} gives the same answers over and over at --temperature 0, which is greedy; give a temperature or drop \
-             --repeat",
+            s.repeat == 1 || s.temperature > 0.0 || self.is_endpoint(),
+            "--repeat {} gives the same answers over and over at --temperature 0, which is greedy for a local model; give a \
+             temperature or drop --repeat",
             s.repeat
         );
         let is_sample = self.data.as_os_str() == "sample";
@@ -289,6 +298,11 @@ impl Job {
 
     fn is_endpoint(&self) -> bool {
         self.model.starts_with("http://") || self.model.starts_with("https://")
+    }
+
+    fn sample(&self) -> Option<CaseSample> {
+        let Settings { sample, sample_seed: seed, .. } = self.settings;
+        sample.map(|cases| CaseSample { cases, seed })
     }
 
     /// As the identity has them: none but the plain one is none.
@@ -356,6 +370,7 @@ impl Job {
             limit: s.limit,
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            sample: self.sample(),
             conditions: self.conditions(),
         };
         let stop = super::interrupt::flag("answer")?;
@@ -402,6 +417,7 @@ impl Job {
             limit: s.limit,
             attention: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            sample: self.sample(),
             conditions: self.conditions(),
         };
         // The endpoint applies its own chat template; only the messages go out.
@@ -438,7 +454,8 @@ impl Job {
     ) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let all_of = Selection::of_all(dataset.benchmark());
-        let selection = Selection { only: s.only.clone(), limit: s.limit, shard: self.shard, ..all_of };
+        let (sample, only) = (self.sample(), s.only.clone());
+        let selection = Selection { sample, only, limit: s.limit, shard: self.shard, ..all_of };
         let plan = selection.of(all)?;
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);

@@ -3,4 +3,5 @@
 pub mod digest;
 pub mod files;
 pub mod numbers;
+pub mod sheet;
 pub mod table;

@@ -9,3 +9,37 @@ pub fn quantile(ascending: &[f64], q: f64) -> f64 {
     let high = ascending.get(below + 1).copied().unwrap_or(low);
     low + (high - low) * (position - below as f64)
 }
+
+/// A share in percent with one decimal, ties rounded away from zero as in most printed tables: 0.3125 is `31.3`.
+///
+/// Exact for every quotient of whole numbers below 500 million: only a tie comes so close to one.
+pub fn percent(share: f64) -> String {
+    let tenths = (share.abs() * 1000.0 + 0.5 + 1e-9).floor();
+    let sign = if share < 0.0 && tenths > 0.0 { "-" } else { "" };
+    format!("{sign}{:.1}", tenths / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_round_ties_up_and_nothing_else() {
+        // Every k of n against whole-number arithmetic.
+        for n in 1..=400_u64 {
+            for k in 0..=n {
+                let tenths = (2000 * k + n) / (2 * n);
+                assert_eq!(
+                    percent(k as f64 / n as f64),
+                    format!("{}.{}", tenths / 10, tenths % 10),
+                    "{k}/{n}"
+                );
+            }
+        }
+        for (share, text) in
+            [(0.3125, "31.3"), (-0.3125, "-31.3"), (-0.0004, "0.0"), (0.0, "0.0"), (1.0, "100.0")]
+        {
+            assert_eq!(percent(share), text);
+        }
+    }
+}

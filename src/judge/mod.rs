@@ -5,7 +5,6 @@
 //! (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
 //! and for no others.
 
-pub mod agreement;
 mod by_reply;
 mod by_scoring;
 mod instructions;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
+use crate::run::header::Identity;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{self, ShownCase};
@@ -179,6 +180,22 @@ impl AnalysedRun {
         let rows = self.store.verdicts.iter().filter(own);
         let rows = rows.map(|row| ((row.case.clone(), row.probe.clone()), row.clone())).collect();
         Ok(Verdicts { judge: Some(name.to_owned()), rows })
+    }
+
+    /// The judges that gave at least one clean verdict, in order of first appearance.
+    pub fn judges(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in self.store.judges() {
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// What was run.
+    pub fn identity(&self) -> &Identity {
+        &self.store.header.identity
     }
 
     /// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.

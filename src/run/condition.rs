@@ -26,6 +26,15 @@ impl Condition {
         let repeated = |repetition| Condition { name: format!("repeat-{}", repetition + 1), repetition };
         std::iter::once(Condition::default()).chain((1..count).map(repeated)).collect()
     }
+
+    /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.
+    pub fn base(&self) -> &str {
+        if self.repetition == 0 {
+            return &self.name;
+        }
+        let end = format!("repeat-{}", self.repetition + 1);
+        self.name.strip_suffix(&end).map_or(&self.name, |base| base.trim_end_matches('-'))
+    }
 }
 
 /// A probe under a condition.

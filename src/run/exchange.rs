@@ -171,6 +171,7 @@ pub fn import(
         limit: None,
         attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        sample: None,
         conditions: Vec::new(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::Condition;
-use super::plan::Shard;
+use super::plan::{CaseSample, Shard};
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
@@ -100,6 +100,9 @@ pub struct Identity {
     pub attention: bool,
     /// The version of palimpsest.
     pub version: String,
+    /// The `--sample`; absent where all cases were taken. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<CaseSample>,
     /// What every probe is asked under; empty where that is the plain condition alone. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmarks::{Benchmark, Dimension};
+use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, Notes, Place, Probe};
 use crate::ground::digest::sha256;
 
@@ -103,6 +104,19 @@ impl FromStr for Shard {
     }
 }
 
+/// A random subset of the cases: so many of each value of the label that the benchmark is split by.
+///
+/// Which ones depends on the cases' ids, their labels and the seed alone: not on the file's order, on other flags or on the
+/// model, so that several models get the same cases. A smaller subset is part of a larger one of the same seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseSample {
+    /// Cases of each value.
+    pub cases: usize,
+    /// Seed of the draw.
+    pub seed: u64,
+}
+
 /// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -128,6 +142,18 @@ pub enum PlanError {
         /// A valid combination.
         example: String,
     },
+    /// `--sample` asks for more cases than there are.
+    #[error("--sample {asked}: {split} {value} has {found} cases in this dataset; give at most {found}")]
+    Sample {
+        /// How many.
+        asked: usize,
+        /// The label that the benchmark is split by.
+        split: &'static str,
+        /// The value that has too few.
+        value: String,
+        /// How many it has.
+        found: usize,
+    },
     /// The selection leaves no case.
     #[error("nothing to run: {reason}")]
     Empty {
@@ -151,6 +177,8 @@ pub enum PlanError {
 pub struct Selection {
     /// The label that cases are split by ([`Benchmark::split`]).
     pub split: &'static str,
+    /// A random subset of the cases.
+    pub sample: Option<CaseSample>,
     /// A value of that label, a probe, or `VALUE/PROBE`: only these.
     pub only: Option<String>,
     /// At most so many cases, the first of the file that pass `only`.
@@ -189,10 +217,10 @@ impl PlannedCase {
 impl Selection {
     /// All of a benchmark's cases and probes.
     pub fn of_all(benchmark: &dyn Benchmark) -> Self {
-        Selection { split: benchmark.split(), only: None, limit: None, shard: None }
+        Selection { split: benchmark.split(), sample: None, only: None, limit: None, shard: None }
     }
 
-    /// The plan for `cases`, in dataset order. `only` is applied first, then `limit`, then `shard`.
+    /// The plan for `cases`, in dataset order. `sample` is applied first, then `only`, `limit` and `shard`.
     pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
         self.of(cases.iter().map(PlannedCase::of).collect())
     }
@@ -201,11 +229,15 @@ impl Selection {
     pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
         let only = self.only.as_deref().map(|text| Only::parse(text, self.split, &all)).transpose()?;
         let none = all.is_empty();
+        let drawn = self.sample.map(|sample| sample.draw(self.split, &all)).transpose()?;
         let mut plan = Vec::new();
         let mut position = 0;
         for mut case in all {
             if self.limit.is_some_and(|limit| position >= limit) {
                 break;
+            }
+            if drawn.as_ref().is_some_and(|drawn| !drawn.contains(&case.case)) {
+                continue;
             }
             if let Some(only) = &only {
                 let taken = only.takes_case(&case);
@@ -222,6 +254,9 @@ impl Selection {
         if plan.is_empty() {
             let reason = match self {
                 _ if none => "the dataset has no case".to_owned(),
+                Selection { sample: Some(CaseSample { cases: 0, .. }), .. } => {
+                    "the sample is of 0 cases; give at least 1".to_owned()
+                }
                 Selection { limit: Some(0), .. } => "the limit is 0; give at least 1".to_owned(),
                 Selection { shard: Some(shard), .. } => {
                     format!("shard {shard} of {position} cases is empty; use fewer shards")
@@ -232,6 +267,28 @@ impl Selection {
         }
         check_distinct(&plan)?;
         Ok(plan)
+    }
+}
+
+impl CaseSample {
+    /// The ids of the cases that are drawn.
+    fn draw(self, split: &'static str, all: &[PlannedCase]) -> Result<BTreeSet<String>, PlanError> {
+        let mut by_value: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for case in all {
+            let value = case.labels.get(split).map_or("", String::as_str);
+            by_value.entry(value).or_default().push(&case.case);
+        }
+        let mut drawn = BTreeSet::new();
+        for (value, mut ids) in by_value {
+            if ids.len() < self.cases {
+                let (asked, found, value) = (self.cases, ids.len(), value.to_owned());
+                return Err(PlanError::Sample { asked, split, value, found });
+            }
+            ids.sort_unstable();
+            Draws::new("sample of cases", self.seed, value).shuffle(&mut ids);
+            drawn.extend(ids.into_iter().take(self.cases).map(str::to_owned));
+        }
+        Ok(drawn)
     }
 }
 

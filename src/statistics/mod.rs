@@ -1,9 +1,23 @@
-//! Interval estimates: Wilson's for a proportion, the stratified percentile bootstrap.
+//! Counts of results, and how sure they are.
 //!
-//! Pure functions of numbers and a seed; called by the metrics here; the lens takes its quantiles. Every bootstrap
-//! draws from ChaCha8 seeded by the caller, so that a figure drawn again is the same figure.
+//! The first part is pure functions of numbers and a seed: intervals here, tests ([`mcnemar`], [`holm`]), agreement of raters
+//! ([`mod@kappa`], [`agreement`]), spread over repetitions ([`spread`]), differences ([`paired`]). The second counts the rows of runs:
+//! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
+//! repetitions, [`results`] the rows of a table of runs. Every bootstrap draws from ChaCha8 seeded by the caller, so that a
+//! table made again is the same table. Called by the commands and the report; reads no file.
 
+pub mod agreement;
+pub mod compare;
+pub mod holm;
+pub mod kappa;
+pub mod mcnemar;
 pub mod metrics;
+pub mod outcomes;
+pub mod paired;
+pub mod repeats;
+
+pub mod results;
+pub mod spread;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

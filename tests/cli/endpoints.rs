@@ -1,8 +1,17 @@
 //! Answers and verdicts of an endpoint, as the commands get them.
+use std::sync::{Arc, Mutex};
+
 use super::*;
 
 /// A server on this machine that says the same to everyone. Its thread ends with the test process.
 fn server(content: &str) -> String {
+    recording(content).0
+}
+
+/// The same, with what it was sent.
+fn recording(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let heard = requests.clone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/v1#stub", listener.local_addr().unwrap());
     let reply = serde_json::json!({
@@ -12,7 +21,8 @@ fn server(content: &str) -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
-            read_request(&mut stream);
+            let request = read_request(&mut stream);
+            heard.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
             let _ = write!(
                 stream,
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{reply}",
@@ -20,24 +30,24 @@ fn server(content: &str) -> String {
             );
         }
     });
-    address
+    (address, requests)
 }
 
 /// Reads a request to its end: closing before that would reset the connection.
-fn read_request(stream: &mut impl Read) {
+fn read_request(stream: &mut impl Read) -> Vec<u8> {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     loop {
         match stream.read(&mut piece) {
             Ok(n) if n > 0 => request.extend_from_slice(&piece[..n]),
-            _ => return,
+            _ => return request,
         }
         let Some(head) = request.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
         let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
         let length =
             text.lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
         if request.len() >= head + 4 + length.unwrap_or(0) {
-            return;
+            return request;
         }
     }
 }
@@ -67,6 +77,80 @@ fn an_endpoint_answers_and_another_one_judges() {
         let secret = b"sk-secret";
         assert!(!bytes.windows(secret.len()).any(|w| w == secret), "{}", name.display());
     }
+}
+
+#[test]
+fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let (address, requests) = recording("fine");
+    let repeated = |more: &[&str]| {
+        let mut command =
+            command(["run", "--data", "sample", "--sessions", "3", "--only", "SR", "--repeat", "3"]);
+        command.args(["--sample", "2", "--model", &address]).arg("--out").arg(&dir).args(more);
+        ended(command)
+    };
+    let done = repeated(&[]);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let folder = RunFolder::read(&dir).unwrap();
+    let ids: Vec<&str> = folder.plan.iter().map(|case| case.case.as_str()).collect();
+    let of = |kind: &str| folder.plan.iter().filter(|case| case.labels["type"] == kind).count();
+    assert_eq!((ids.len(), of("T1"), of("T2"), folder.answers.len()), (4, 2, 2, 12));
+    let stored: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("run.json")).unwrap()).unwrap();
+    assert_eq!(stored["identity"]["sample"], serde_json::json!({"cases": 2, "seed": 0}));
+
+    // By case, the bodies of its three calls.
+    let bodies: Vec<serde_json::Value> = (requests.lock().unwrap().iter())
+        .filter(|request| request.starts_with("POST"))
+        .map(|request| serde_json::from_str(request.split("\r\n\r\n").nth(1).unwrap()).unwrap())
+        .collect();
+    assert_eq!(bodies.len(), 12);
+    for calls in bodies.chunks(3) {
+        let seeds: Vec<u64> = calls.iter().map(|body| body["seed"].as_u64().unwrap()).collect();
+        assert_eq!(seeds, [0, 1, 2]);
+        let without: Vec<serde_json::Value> = calls
+            .iter()
+            .map(|body| {
+                let mut body = body.clone();
+                body.as_object_mut().unwrap().remove("seed");
+                body
+            })
+            .collect();
+        assert!(without[1..].iter().all(|body| *body == without[0]), "the context is held fixed");
+    }
+
+    // The sample is part of what was run; the sampler's seed does not move it.
+    let refused = repeated(&["--sample-seed", "1"]);
+    assert!(
+        refused.code == Some(1) && refused.err.contains("sample.seed: 0 in the folder"),
+        "{}",
+        refused.err
+    );
+    let other = root.path().join("other");
+    let mut seeded = command(["run", "--data", "sample", "--sessions", "3", "--only", "SR", "--sample", "2"]);
+    seeded.args(["--model", &address, "--temperature", "0.7", "--seed", "5"]).arg("--out").arg(&other);
+    assert_eq!(ended(seeded).code, Some(0));
+    let again: Vec<String> =
+        RunFolder::read(&other).unwrap().plan.into_iter().map(|case| case.case).collect();
+    assert_eq!(again, ids);
+    let too_many = palimpsest([
+        "run",
+        "--data",
+        "sample",
+        "--sample",
+        "11",
+        "--model",
+        &address,
+        "--out",
+        root.path().join("no").to_str().unwrap(),
+    ]);
+    assert!(too_many.code == Some(1) && too_many.err.contains("give at most 10"), "{}", too_many.err);
+    // Alone it means nothing; a local model that is greedy repeats itself.
+    let alone = palimpsest(["run", "--data", "sample", "--sample-seed", "1", "--out", "no"]);
+    assert!(alone.code == Some(2) && alone.err.contains("--sample"), "{}", alone.err);
+    let greedy = run(&root.path().join("greedy"), &["--repeat", "2"]);
+    assert!(greedy.code == Some(2) && greedy.err.contains("--temperature 0"), "{}", greedy.err);
 }
 
 #[test]

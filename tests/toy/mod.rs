@@ -1,6 +1,6 @@
 //! What must hold for: a benchmark in a file of its own, from its file to the report, and probes with evidence of their own.
 
-mod benchmark;
+pub mod benchmark;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ use crate::parity::fixture;
 use crate::parity::subject::plain;
 use benchmark::Logbook;
 
-static LOGBOOK: Logbook = Logbook;
+pub static LOGBOOK: Logbook = Logbook;
 
 fn logbook(id: &str, ship: &str, events: usize, questions: Vec<Value>) -> Value {
     let event = |i: usize| {
@@ -114,6 +114,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         limit: None,
         attention: true,
         version: "0.2.0".to_owned(),
+        sample: None,
         conditions: Vec::new(),
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));

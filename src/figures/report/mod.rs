@@ -10,6 +10,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::{Figure, FigureError};
+use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, LayerKind, Lens, LensError, Verdicts};
 use crate::statistics::metrics::{self, AccuracyTable};
 
@@ -81,7 +82,7 @@ pub fn page(
     figures: &[Figure],
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
-    environment.add_filter("percent", |value: f64| format!("{:.1}", value * 100.0));
+    environment.add_filter("percent", percent);
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
@@ -193,7 +194,12 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
     let machine: Vec<String> =
         machine.chain(text("/machine/threads").map(|threads| format!("{threads} threads"))).collect();
     let context = text("/identity/context/tokens").map(|tokens| format!("{tokens} tokens"));
-    let selection = [("only", "/identity/only"), ("limit", "/identity/limit")];
+    let selection = [
+        ("sample", "/identity/sample/cases"),
+        ("sample seed", "/identity/sample/seed"),
+        ("only", "/identity/only"),
+        ("limit", "/identity/limit"),
+    ];
     let selection: Vec<String> =
         selection.iter().filter_map(|(name, pointer)| Some(format!("{name} {}", text(pointer)?))).collect();
     let facts = [

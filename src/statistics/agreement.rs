@@ -1,5 +1,7 @@
 //! How far two raters agree on yes and no: the figures of STALE's table 7.
 
+use super::kappa::{Weights, kappa};
+
 /// Counts of a reference rater (a person) against another (the judge); "positive" is the verdict *correct*.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Agreement {
@@ -40,12 +42,8 @@ impl Agreement {
 
     /// Cohen's kappa; absent without pairs, and where chance alone makes the raters agree always.
     pub fn kappa(&self) -> Option<f64> {
-        let n = self.n() as f64;
-        let reference = (self.true_positive + self.false_negative) as f64;
-        let other = (self.true_positive + self.false_positive) as f64;
-        let chance = (reference * other + (n - reference) * (n - other)) / (n * n);
-        let kappa = (self.agreement()? - chance) / (1.0 - chance);
-        kappa.is_finite().then_some(kappa)
+        let positive = [self.true_positive, self.false_negative];
+        kappa(&[positive, [self.false_positive, self.true_negative]], Weights::Plain)
     }
 
     /// Share of the other's *correct* that the reference shares.

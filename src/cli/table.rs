@@ -1,0 +1,353 @@
+//! `palimpsest table`: the results of any number of runs side by side, and the difference of two.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, ensure};
+use serde_json::json;
+
+use super::WrongUsage;
+use crate::ground::sheet::Sheet;
+use crate::lens::{AnalysedRun, Verdicts};
+use crate::run::condition::Condition;
+use crate::run::rows::AnswerRow;
+use crate::run::store::RunFolder;
+use crate::statistics::compare::{Comparison, compare};
+use crate::statistics::metrics::AccuracyTable;
+use crate::statistics::outcomes::{Counts, Outcomes};
+use crate::statistics::repeats::repeats;
+use crate::statistics::results::{self, ResultRow};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest table runs/*
+  palimpsest table runs/qwen runs/gpt --compare
+  palimpsest table runs/five --repeats --format latex";
+
+/// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
+///
+/// A row a run, condition and judge; a column a cell of the benchmark. Each accuracy stands above its counts and its 95%
+/// interval. Reads run folders only: local models, endpoints and imported answers stand in one table. Denominators are
+/// the plan's; what has no answer or no verdict counts as wrong. Percentages are rounded half up.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The run folders, judged with `palimpsest judge`
+    #[arg(required = true, num_args = 1.., value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// The verdicts of this judge alone [default: a row each]
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// The answers of this condition alone, for example repeat-2, or an empty name for the plain one [default: a row each]
+    #[arg(long, value_name = "NAME")]
+    condition: Option<String>,
+    /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
+    #[arg(long, conflicts_with_all = ["condition", "compare"])]
+    repeats: bool,
+    /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, paired bootstrap
+    #[arg(long)]
+    compare: bool,
+    /// Compare the questions that both have, where they were not asked the same
+    #[arg(long, requires = "compare")]
+    common: bool,
+    /// Seed of the bootstrap
+    #[arg(long, default_value_t = 0)]
+    bootstrap_seed: u64,
+}
+
+/// A form of table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Format {
+    /// Aligned columns
+    #[default]
+    Text,
+    /// A table of GitHub's Markdown
+    Md,
+    /// A line a number, unrounded; with --compare the differences alone
+    Csv,
+    /// Everything, unrounded
+    Json,
+    /// A tabular with the rules of booktabs
+    Latex,
+}
+
+impl Format {
+    fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
+        Ok(match self {
+            Format::Text => sheet.text(),
+            Format::Md => sheet.markdown(),
+            Format::Latex => sheet.latex(),
+            Format::Csv => sheet.csv()?,
+            Format::Json => bail!("a sheet is not written as JSON"),
+        })
+    }
+}
+
+/// A run under one condition or, of repetitions, under several, by one judge.
+struct Source {
+    /// By condition; one, unless repetitions are put together.
+    runs: Vec<AnalysedRun>,
+    verdicts: Vec<Verdicts>,
+    condition: String,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let mut sources = Vec::new();
+    for (at, dir) in args.dirs.iter().enumerate() {
+        if args.dirs.iter().take(at).any(|before| before == dir) {
+            return Err(WrongUsage(format!("{} is given twice; give it once", dir.display())).into());
+        }
+        let read = sources_of(dir, &args)?;
+        one_benchmark(sources.iter().chain(&read).map(|source: &Source| {
+            let run = source.first();
+            (run.path(), run.benchmark().title())
+        }))?;
+        sources.extend(read);
+    }
+    let names = names(&sources);
+    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
+    let rows: Vec<ResultRow> =
+        sources.iter().zip(&names).zip(&outcomes).map(|((s, name), o)| s.row(name, o, &args)).collect();
+    let comparison = args.compare.then(|| compared(&rows, &outcomes, &args)).transpose()?;
+    let split = sources.first().map_or("", |source| source.first().benchmark().split());
+    let text = match (args.format, &comparison) {
+        (Format::Json, _) => {
+            let benchmark = sources.first().map(|source| source.first().benchmark().name());
+            let mut all = json!({ "benchmark": benchmark, "split": split, "rows": rows });
+            if let (Some(comparison), Some(all)) = (&comparison, all.as_object_mut()) {
+                all.insert("comparison".to_owned(), json!(comparison));
+            }
+            format!("{all:#}\n")
+        }
+        (Format::Csv, Some(comparison)) => results::difference_records(comparison).csv()?,
+        (Format::Csv, None) if args.repeats => results::spread_records(&rows).csv()?,
+        (Format::Csv, None) => results::accuracy_records(&rows).csv()?,
+        (format, _) if args.repeats => format.write(&results::spreads(&rows, split))?,
+        (format, None) => format.write(&results::accuracies(&rows))?,
+        (format, Some(comparison)) => {
+            let both = [results::accuracies(&rows), results::differences(comparison)];
+            both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
+        }
+    };
+    super::write_out(text.as_bytes())
+}
+
+/// What a folder gives rows for.
+fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
+    let under = |condition: &str| AnalysedRun::open_condition(dir, condition);
+    let identity = RunFolder::read(dir)?.header.identity;
+    if let Some(name) = &args.condition {
+        // Refuses one that the run has not.
+        under(name)?;
+    }
+    let all = if identity.conditions.is_empty() { vec![Condition::default()] } else { identity.conditions };
+    // The conditions of each row.
+    let mut groups: Vec<(String, Vec<&Condition>)> = Vec::new();
+    for condition in &all {
+        let base = if args.repeats { condition.base() } else { &condition.name };
+        if args.condition.as_ref().is_some_and(|name| *name != condition.name) {
+            continue;
+        }
+        match groups.iter_mut().find(|(name, _)| name == base) {
+            Some((_, group)) => group.push(condition),
+            None => groups.push((base.to_owned(), vec![condition])),
+        }
+    }
+    if args.repeats && groups.iter().all(|(_, group)| group.len() < 2) {
+        bail!(
+            "{} has no repetitions, so it has no spread; run it with --repeat 5, or leave --repeats out",
+            dir.display()
+        );
+    }
+    let mut sources = Vec::new();
+    let mut judges_of_all: Vec<String> = Vec::new();
+    for (condition, group) in groups {
+        let runs: Vec<AnalysedRun> =
+            group.iter().map(|condition| under(&condition.name)).collect::<Result<_, _>>()?;
+        let mut judges: Vec<Option<String>> = Vec::new();
+        for judge in runs.iter().flat_map(AnalysedRun::judges) {
+            if !judges_of_all.contains(&judge) {
+                judges_of_all.push(judge.clone());
+            }
+            if args.judge.as_ref().is_none_or(|only| *only == judge) && !judges.contains(&Some(judge.clone()))
+            {
+                judges.push(Some(judge));
+            }
+        }
+        if judges.is_empty() {
+            judges.push(None);
+        }
+        for judge in judges {
+            let of = |run: &AnalysedRun| match &judge {
+                // A repetition may have none of this judge yet.
+                Some(judge) if run.judges().contains(judge) => run.verdicts(Some(judge)),
+                _ => Ok(Verdicts::default()),
+            };
+            let verdicts = runs.iter().map(of).collect::<Result<_, _>>()?;
+            sources.push(Source { runs: runs.clone(), verdicts, condition: condition.clone() });
+        }
+    }
+    if let Some(judge) = args.judge.as_ref().filter(|judge| !judges_of_all.contains(judge)) {
+        let known = if judges_of_all.is_empty() { "none".to_owned() } else { judges_of_all.join(", ") };
+        bail!("{} holds no verdict of judge `{judge}`; its judges are: {known}", dir.display());
+    }
+    Ok(sources)
+}
+
+impl Source {
+    fn first(&self) -> &AnalysedRun {
+        // Every source is made of at least one.
+        &self.runs[0]
+    }
+
+    fn judge(&self) -> Option<&String> {
+        self.verdicts.iter().find_map(|verdicts| verdicts.judge.as_ref())
+    }
+
+    /// By condition.
+    fn outcomes(&self) -> Vec<Outcomes<'_>> {
+        let judge = self.judge().map_or("", String::as_str);
+        fn of<'a>(run: &'a AnalysedRun, verdicts: &Verdicts, judge: &str) -> Outcomes<'a> {
+            Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts.rows(), judge)
+        }
+        self.runs.iter().zip(&self.verdicts).map(|(run, verdicts)| of(run, verdicts, judge)).collect()
+    }
+
+    /// Why there is no result: a judge that tells something of one repetition can judge.
+    fn no_result(&self) -> Option<String> {
+        let judged = self.verdicts.iter().filter(|verdicts| verdicts.judge.is_some());
+        let why: Vec<Option<String>> = judged.map(Verdicts::no_result).collect();
+        if why.iter().any(Option::is_none) { None } else { why.into_iter().flatten().next() }
+    }
+
+    fn row(&self, name: &str, outcomes: &[Outcomes<'_>], args: &Args) -> ResultRow {
+        let run = self.first();
+        let totals: Vec<_> = outcomes.iter().map(Outcomes::total).collect();
+        let sum = |of: fn(&Counts) -> usize| totals.iter().map(of).sum::<usize>();
+        let truncated = |row: &&AnswerRow| row.error.is_none() && !row.dropped_sessions.is_empty();
+        let no_result = self.no_result();
+        let judge = self.judge().cloned();
+        let counts = judge.is_some() && no_result.is_none();
+        let table = match (outcomes, &judge) {
+            ([one], Some(judge)) if counts && !args.repeats => {
+                Some(AccuracyTable::of(one, judge, args.bootstrap_seed))
+            }
+            _ => None,
+        };
+        ResultRow {
+            name: name.to_owned(),
+            dir: run.path().display().to_string(),
+            model: run.identity().model.name.clone(),
+            data: run.identity().dataset.clone(),
+            condition: self.condition.clone(),
+            rubric: self.verdicts.iter().flat_map(Verdicts::rows).find_map(|row| row.rubric.clone()),
+            truncated: self.runs.iter().flat_map(|run| run.answers()).filter(truncated).count(),
+            no_answer: sum(|total| total.expected - total.answered),
+            no_verdict: sum(|total| total.answered - total.judged),
+            expected: sum(|total| total.expected),
+            table,
+            repeats: (counts && args.repeats).then(|| repeats(outcomes)),
+            judge,
+            no_result,
+        }
+    }
+}
+
+/// The difference of the only two rows.
+fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> anyhow::Result<Comparison> {
+    let (&[first, second], &[of_first, of_second]) =
+        (&rows.iter().collect::<Vec<_>>()[..], &outcomes.iter().flatten().collect::<Vec<_>>()[..])
+    else {
+        return Err(WrongUsage(format!(
+            "--compare takes two rows, and these folders have {}; give two, and choose among conditions and judges with --condition \
+             and --judge",
+            rows.len()
+        ))
+        .into());
+    };
+    for row in [first, second] {
+        if let Some(why) = &row.no_result {
+            bail!("{} cannot be compared: {why}; judge it with an able judge", row.name);
+        }
+        ensure!(
+            row.judge.is_some(),
+            "{} has no verdicts to compare; judge it with `palimpsest judge {}`",
+            row.name,
+            row.dir
+        );
+    }
+    let text = |judge: &Option<String>| judge.clone().unwrap_or_default();
+    ensure!(
+        first.judge == second.judge,
+        "{} is judged by {} and {} by {}; a difference needs one judge for both: choose it with --judge, or judge again",
+        first.name,
+        text(&first.judge),
+        second.name,
+        text(&second.judge)
+    );
+    ensure!(
+        first.rubric == second.rubric,
+        "{} and {} are judged by different rubrics; judge both again with this version",
+        first.name,
+        second.name
+    );
+    Ok(compare(of_first, of_second, (&first.name, &second.name), args.common, args.bootstrap_seed)?)
+}
+
+/// Refuses runs of several benchmarks: their cells are not the same.
+fn one_benchmark<P: AsRef<Path>>(
+    mut runs: impl Iterator<Item = (P, impl Display + PartialEq)>,
+) -> anyhow::Result<()> {
+    let Some((first, benchmark)) = runs.next() else { return Ok(()) };
+    if let Some((other, its)) = runs.find(|(_, its)| *its != benchmark) {
+        let (first, other) = (first.as_ref().display(), other.as_ref().display());
+        bail!("{other} is a run of {its} and {first} of {benchmark}; a table is of one benchmark");
+    }
+    Ok(())
+}
+
+/// What the rows are called: the model, with what tells it apart from its like.
+fn names(sources: &[Source]) -> Vec<String> {
+    let model = |source: &Source| {
+        let name = &source.first().identity().model.name;
+        // Of an endpoint, the model that it serves.
+        let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
+        served.map_or(name.clone(), |(_, model)| model.to_owned())
+    };
+    let with_condition = |source: &Source| match source.condition.as_str() {
+        "" => model(source),
+        condition => format!("{} ({condition})", model(source)),
+    };
+    let with_folder =
+        |source: &Source| format!("{} [{}]", with_condition(source), source.first().path().display());
+    let plain: Vec<String> = sources.iter().map(with_condition).collect();
+    // Rows of one folder and condition differ in their judge, which has a column then.
+    let same_place =
+        |a: &Source, b: &Source| a.first().path() == b.first().path() && a.condition == b.condition;
+    let name = |(at, source): (usize, &Source)| {
+        let mut others = sources.iter().zip(&plain).enumerate().filter(|(other, _)| *other != at);
+        let like = others.any(|(_, (other, name))| Some(name) == plain.get(at) && !same_place(source, other));
+        if like { with_folder(source) } else { with_condition(source) }
+    };
+    sources.iter().enumerate().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_two_benchmarks_are_refused_by_their_names() {
+        let refused = one_benchmark([("a", "STALE"), ("b", "STALE"), ("c", "Logbook")].into_iter());
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "c is a run of Logbook and a of STALE; a table is of one benchmark"
+        );
+        assert!(one_benchmark([("a", "STALE"), ("b", "STALE")].into_iter()).is_ok());
+        assert!(one_benchmark(std::iter::empty::<(&str, &str)>()).is_ok());
+    }
+}

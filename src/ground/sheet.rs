@@ -1,0 +1,277 @@
+//! Tables for people and their documents: aligned text, Markdown, LaTeX, CSV.
+//!
+//! A cell has one line or several (a number, and its count below it). Called by the commands that print tables.
+
+use super::table::aligned;
+
+/// A table, with remarks below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sheet {
+    /// From left to right.
+    pub columns: Vec<Column>,
+    /// By row, the lines of each column's cell.
+    pub rows: Vec<Vec<Vec<String>>>,
+    /// Below the table; CSV has none.
+    pub notes: Vec<String>,
+}
+
+/// The head of a column.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Column {
+    /// What it shares with its neighbours; may be empty.
+    pub group: String,
+    /// Its own name.
+    pub name: String,
+    /// Whether its cells are aligned to the right.
+    pub right: bool,
+}
+
+impl Column {
+    /// Of text.
+    pub fn text(name: impl Into<String>) -> Self {
+        Column { name: name.into(), ..Column::default() }
+    }
+
+    /// Of numbers.
+    pub fn number(name: impl Into<String>) -> Self {
+        Column { name: name.into(), right: true, ..Column::default() }
+    }
+
+    fn full_name(&self) -> String {
+        format!("{} {}", self.group, self.name).trim().to_owned()
+    }
+}
+
+/// A cell of one line.
+pub fn cell(text: impl Into<String>) -> Vec<String> {
+    vec![text.into()]
+}
+
+impl Sheet {
+    /// How many lines the highest cell of a row has.
+    fn height(row: &[Vec<String>]) -> usize {
+        row.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Line `at` of every cell of a row, written by `write`.
+    fn line(row: &[Vec<String>], at: usize, write: impl Fn(&str) -> String) -> Vec<String> {
+        row.iter().map(|cell| cell.get(at).map_or(String::new(), |line| write(line))).collect()
+    }
+
+    /// The groups that stand beside each other, with their columns.
+    fn groups(&self) -> Vec<(&str, std::ops::Range<usize>)> {
+        let mut groups: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
+        for (at, column) in self.columns.iter().enumerate() {
+            match groups.last_mut() {
+                Some((group, columns)) if *group == column.group => columns.end = at + 1,
+                _ => groups.push((&column.group, at..at + 1)),
+            }
+        }
+        groups
+    }
+
+    fn has_groups(&self) -> bool {
+        self.columns.iter().any(|column| !column.group.is_empty())
+    }
+
+    /// Aligned with spaces, for a terminal.
+    pub fn text(&self) -> String {
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        if self.has_groups() {
+            let mut heads = vec![String::new(); self.columns.len()];
+            for (group, columns) in self.groups() {
+                if let Some(head) = heads.get_mut(columns.start) {
+                    *head = group.to_owned();
+                }
+            }
+            lines.push(heads);
+        }
+        lines.push(self.columns.iter().map(|column| column.name.clone()).collect());
+        let high = self.rows.iter().any(|row| Self::height(row) > 1);
+        for row in &self.rows {
+            if high {
+                lines.push(Vec::new());
+            }
+            lines.extend((0..Self::height(row)).map(|at| Self::line(row, at, str::to_owned)));
+        }
+        let right = |at: usize| self.columns.get(at).is_some_and(|column| column.right);
+        let mut text = aligned(&lines, right);
+        if !self.notes.is_empty() {
+            text += &format!("\n{}\n", self.notes.join("\n"));
+        }
+        text
+    }
+
+    /// A table of GitHub's Markdown.
+    pub fn markdown(&self) -> String {
+        let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let mut text = row(self.columns.iter().map(|column| markdown(&column.full_name())).collect());
+        let rule = |column: &Column| if column.right { "---:" } else { "---" }.to_owned();
+        text += &row(self.columns.iter().map(rule).collect());
+        for cells in &self.rows {
+            let lines =
+                |cell: &Vec<String>| cell.iter().map(|line| markdown(line)).collect::<Vec<_>>().join("<br>");
+            text += &row(cells.iter().map(lines).collect());
+        }
+        if !self.notes.is_empty() {
+            let notes: String = self.notes.iter().map(|note| format!("- {}\n", markdown(note))).collect();
+            text += &format!("\n{notes}");
+        }
+        text
+    }
+
+    /// A `tabular` with the rules of the package booktabs. Remarks are comments.
+    pub fn latex(&self) -> String {
+        let row = |cells: Vec<String>| format!("{} \\\\\n", cells.join(" & "));
+        let format: String = self.columns.iter().map(|column| if column.right { 'r' } else { 'l' }).collect();
+        let mut text = format!("% \\usepackage{{booktabs}}\n\\begin{{tabular}}{{{format}}}\n\\toprule\n");
+        if self.has_groups() {
+            let (mut heads, mut rules) = (Vec::new(), String::new());
+            for (group, columns) in self.groups() {
+                if group.is_empty() {
+                    heads.extend(columns.map(|_| String::new()));
+                    continue;
+                }
+                heads.push(format!("\\multicolumn{{{}}}{{c}}{{{}}}", columns.len(), latex(group)));
+                rules += &format!("\\cmidrule(lr){{{}-{}}}", columns.start + 1, columns.end);
+            }
+            text += &row(heads);
+            text += &(rules + "\n");
+        }
+        text += &row(self.columns.iter().map(|column| latex(&column.name)).collect());
+        text += "\\midrule\n";
+        for cells in &self.rows {
+            for at in 0..Self::height(cells) {
+                let write = |line: &str| match at {
+                    0 => latex(line),
+                    _ => format!("{{\\scriptsize {}}}", latex(line)),
+                };
+                text += &row(Self::line(cells, at, write));
+            }
+        }
+        text += "\\bottomrule\n\\end{tabular}\n";
+        // A line break would end the comment.
+        let note = |note: &String| format!("% {}\n", note.split_whitespace().collect::<Vec<_>>().join(" "));
+        text + &self.notes.iter().map(note).collect::<String>()
+    }
+
+    /// Comma-separated, with a head; lines of a cell are joined by spaces.
+    ///
+    /// # Errors
+    /// Where a row has another number of cells than there are columns.
+    pub fn csv(&self) -> Result<String, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(self.columns.iter().map(Column::full_name))?;
+        for row in &self.rows {
+            writer.write_record(row.iter().map(|cell| cell.join(" ")))?;
+        }
+        let bytes = writer.into_inner().map_err(|e| csv::Error::from(e.into_error()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Text inside a Markdown table.
+fn markdown(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' => out.extend(['\\', c]),
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '\n' | '\r' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Text inside LaTeX.
+fn latex(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' | '%' | '$' | '#' | '_' | '{' | '}' => out.extend(['\\', c]),
+            '\\' => out.push_str("\\textbackslash{}"),
+            '~' => out.push_str("\\textasciitilde{}"),
+            '^' => out.push_str("\\textasciicircum{}"),
+            '<' => out.push_str("\\textless{}"),
+            '>' => out.push_str("\\textgreater{}"),
+            '|' => out.push_str("\\textbar{}"),
+            '±' => out.push_str("$\\pm$"),
+            '\n' | '\r' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sheet() -> Sheet {
+        let of = |group: &str, name: &str| Column { group: group.to_owned(), ..Column::number(name) };
+        let lines = |lines: [&str; 2]| lines.map(str::to_owned).to_vec();
+        Sheet {
+            columns: vec![Column::text("model"), of("T1", "a"), of("T1", "b"), Column::number("all")],
+            rows: vec![
+                vec![cell("x_1*"), lines(["30.0", "3/10"]), lines(["0.0", "0/10"]), cell("15.0")],
+                vec![cell("a|b & {c}"), cell("-"), cell("-"), cell("1.0±2.0")],
+            ],
+            notes: vec!["50% of\nall".to_owned()],
+        }
+    }
+
+    #[test]
+    fn text_stacks_the_lines_of_cells_below_their_heads() {
+        let expected = "\
+             T1
+model         a     b      all
+
+x_1*       30.0   0.0     15.0
+           3/10  0/10
+
+a|b & {c}     -     -  1.0±2.0
+
+50% of
+all
+";
+        assert_eq!(sheet().text(), expected);
+    }
+
+    #[test]
+    fn markdown_and_latex_escape_what_has_a_meaning_there() {
+        let expected = "\
+| model | T1 a | T1 b | all |
+| --- | ---: | ---: | ---: |
+| x\\_1\\* | 30.0<br>3/10 | 0.0<br>0/10 | 15.0 |
+| a\\|b &amp; {c} | - | - | 1.0±2.0 |
+
+- 50% of all
+";
+        assert_eq!(sheet().markdown(), expected);
+        let expected = r"% \usepackage{booktabs}
+\begin{tabular}{lrrr}
+\toprule
+ & \multicolumn{2}{c}{T1} &  \\
+\cmidrule(lr){2-3}
+model & a & b & all \\
+\midrule
+x\_1* & 30.0 & 0.0 & 15.0 \\
+ & {\scriptsize 3/10} & {\scriptsize 0/10} &  \\
+a\textbar{}b \& \{c\} & - & - & 1.0$\pm$2.0 \\
+\bottomrule
+\end{tabular}
+% 50% of all
+";
+        assert_eq!(sheet().latex(), expected);
+    }
+
+    #[test]
+    fn csv_quotes_and_has_no_notes() {
+        let mut sheet = sheet();
+        sheet.rows[1][0] = cell("a, \"b\"");
+        let expected = "model,T1 a,T1 b,all\nx_1*,30.0 3/10,0.0 0/10,15.0\n\"a, \"\"b\"\"\",-,-,1.0±2.0\n";
+        assert_eq!(sheet.csv().unwrap(), expected);
+    }
+}

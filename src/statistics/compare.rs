@@ -1,0 +1,253 @@
+//! The difference of two runs on the same questions: exact McNemar test, paired bootstrap, Holm's correction over the cells.
+//!
+//! A difference is that of the first run less the second. McNemar's test takes each question as one pair; the interval draws
+//! whole cases within each kind, so that it allows for the questions of a case being alike. Answers that are scored
+//! have no right or wrong to pair, and so no test; their difference and its interval are those of the scores.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::Interval;
+use super::holm::holm;
+use super::mcnemar::mcnemar;
+use super::metrics::RESAMPLES;
+use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
+use super::paired::paired_bootstrap;
+
+/// Why two runs cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// Their plans differ.
+    #[error(
+        "they did not answer the same questions: {} in {first} alone{}, {} in {second} alone{}; compare what both have with \
+         --common, or answer the same cases and probes with both",
+        of_first.len(), examples(of_first), of_second.len(), examples(of_second)
+    )]
+    Different {
+        /// The first run.
+        first: String,
+        /// The second run.
+        second: String,
+        /// What only the first was asked, as `case/probe`.
+        of_first: Vec<String>,
+        /// What only the second was asked.
+        of_second: Vec<String>,
+    },
+    /// They have nothing in common.
+    #[error("{first} and {second} have no question in common; compare runs of the same data")]
+    Nothing {
+        /// The first run.
+        first: String,
+        /// The second run.
+        second: String,
+    },
+    /// The same ids stand for different questions.
+    #[error(
+        "case `{case}` probe `{probe}` is another question in {second} than in {first}; compare runs of the same data"
+    )]
+    Query {
+        /// The first run.
+        first: String,
+        /// The second run.
+        second: String,
+        /// The case.
+        case: String,
+        /// The probe.
+        probe: String,
+    },
+}
+
+/// A few of a long list, in brackets.
+fn examples(all: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match all.get(..SHOWN.min(all.len())) {
+        None | Some([]) => String::new(),
+        Some(some) if all.len() > SHOWN => format!(" ({}, ...)", some.join(", ")),
+        Some(some) => format!(" ({})", some.join(", ")),
+    }
+}
+
+/// How two runs differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What the first run is called.
+    pub first: String,
+    /// What the second run is called.
+    pub second: String,
+    /// Cell by cell.
+    pub cells: Vec<Difference>,
+    /// Over all cells, as the benchmark makes its overall number.
+    pub overall: Difference,
+    /// Questions of the first run alone, which are left out.
+    pub only_first: usize,
+    /// Questions of the second run alone, which are left out.
+    pub only_second: usize,
+}
+
+/// How they differ in one cell, or over all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The cell's row; absent over all.
+    pub kind: Option<String>,
+    /// The cell's column; absent over all.
+    pub dimension: Option<String>,
+    /// Questions that both were asked.
+    pub pairs: usize,
+    /// Accuracy of the first.
+    pub first: f64,
+    /// Accuracy of the second.
+    pub second: f64,
+    /// `first - second`.
+    pub difference: f64,
+    /// Its 95% interval by the paired bootstrap over cases; absent for a single case.
+    pub interval: Option<Interval>,
+    /// How the questions fall; absent where answers are scored.
+    pub test: Option<Discordance>,
+}
+
+/// McNemar's test.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Discordance {
+    /// Right in the first run alone.
+    pub b: usize,
+    /// Right in the second run alone.
+    pub c: usize,
+    /// Two-sided and exact.
+    pub p: f64,
+    /// Holm's correction of it over all cells; absent over all, which is no part of that family.
+    pub p_holm: Option<f64>,
+}
+
+/// A case's outcomes in both runs.
+type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
+
+/// Compares two runs on the questions that both were asked. Where either was asked others as well that is refused, unless
+/// `common` leaves them out. `names` are what the runs are called, `seed` the bootstrap's.
+pub fn compare(
+    first: &Outcomes<'_>,
+    second: &Outcomes<'_>,
+    names: (&str, &str),
+    common: bool,
+    seed: u64,
+) -> Result<Comparison, CompareError> {
+    let names = (names.0.to_owned(), names.1.to_owned());
+    let Paired { strata, of_first, of_second } = Paired::of(first, second, &names)?;
+    if !common && !(of_first.is_empty() && of_second.is_empty()) {
+        let (first, second) = names;
+        return Err(CompareError::Different { first, second, of_first, of_second });
+    }
+    if strata.iter().all(Vec::is_empty) {
+        let (first, second) = names;
+        return Err(CompareError::Nothing { first, second });
+    }
+    let mut cells: Vec<Difference> = Vec::new();
+    for (at, (kind, dimension)) in first.cells.iter().enumerate() {
+        let has = |case: &&Pair<'_>| case.0.probes.iter().any(|outcome| outcome.cell == at);
+        let cases: Vec<Pair<'_>> = strata.iter().flatten().filter(has).cloned().collect();
+        if cases.is_empty() {
+            continue;
+        }
+        let here = |outcome: &&Outcome<'_>| outcome.cell == at;
+        let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| {
+            mean_worth(cases.iter().flatten().flat_map(|case| &case.probes).filter(here))
+        };
+        let found = difference(&[cases], first.most.is_none(), of_cases, here, seed);
+        cells.push(Difference { kind: Some(kind.clone()), dimension: Some(dimension.clone()), ..found });
+    }
+    let p_values: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.test?.p)).collect();
+    for (cell, adjusted) in cells.iter_mut().zip(holm(&p_values)) {
+        cell.test = cell.test.map(|test| Discordance { p_holm: Some(adjusted), ..test });
+    }
+    let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
+    let overall = difference(&strata, first.most.is_none(), of_cases, |_| true, seed);
+    let (only_first, only_second) = (of_first.len(), of_second.len());
+    Ok(Comparison { first: names.0, second: names.1, cells, overall, only_first, only_second })
+}
+
+/// What two runs have in common, and what they have not.
+struct Paired<'a> {
+    /// By kind, of the questions in common alone. Cells are the first run's on both sides.
+    strata: Vec<Vec<Pair<'a>>>,
+    of_first: Vec<String>,
+    of_second: Vec<String>,
+}
+
+impl<'a> Paired<'a> {
+    fn of(
+        first: &Outcomes<'a>,
+        second: &Outcomes<'a>,
+        names: &(String, String),
+    ) -> Result<Self, CompareError> {
+        let cases = || second.strata.iter().flatten();
+        let mut left: HashMap<(&str, &str), &Outcome<'a>> =
+            cases().flat_map(|c| c.probes.iter().map(|o| ((c.case, o.probe), o))).collect();
+        let (mut strata, mut of_first) = (Vec::new(), Vec::new());
+        for stratum in &first.strata {
+            let mut pairs: Vec<Pair<'a>> = Vec::new();
+            for CaseOutcomes { case, probes } in stratum {
+                let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+                for one in probes {
+                    let Some(other) = left.remove(&(*case, one.probe)) else {
+                        of_first.push(format!("{case}/{}", one.probe));
+                        continue;
+                    };
+                    if one.query != other.query {
+                        let (first, second) = names.clone();
+                        let (case, probe) = ((*case).to_owned(), one.probe.to_owned());
+                        return Err(CompareError::Query { first, second, case, probe });
+                    }
+                    ours.push(*one);
+                    theirs.push(Outcome { cell: one.cell, ..*other });
+                }
+                if !ours.is_empty() {
+                    let of = |probes| CaseOutcomes { case, probes };
+                    pairs.push((of(ours), of(theirs)));
+                }
+            }
+            strata.push(pairs);
+        }
+        let asked = |(case, probe): (&str, &str)| left.contains_key(&(case, probe));
+        let of_second = cases()
+            .flat_map(|c| c.probes.iter().map(|o| (c.case, o.probe)))
+            .filter(|key| asked(*key))
+            .map(|(case, probe)| format!("{case}/{probe}"))
+            .collect();
+        Ok(Paired { strata, of_first, of_second })
+    }
+}
+
+/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`.
+fn difference<'a>(
+    strata: &[Vec<Pair<'a>>],
+    tests: bool,
+    statistic: impl Fn(&[Vec<&CaseOutcomes<'a>>]) -> Option<f64>,
+    counts: impl Fn(&&Outcome<'a>) -> bool,
+    seed: u64,
+) -> Difference {
+    let side = |of: for<'s> fn(&'s Pair<'a>) -> &'s CaseOutcomes<'a>| {
+        let all: Vec<Vec<&CaseOutcomes<'a>>> =
+            strata.iter().map(|cases| cases.iter().map(of).collect()).collect();
+        statistic(&all).unwrap_or(0.0)
+    };
+    let (first, second) = (side(|pair| &pair.0), side(|pair| &pair.1));
+    let (mut pairs, mut b, mut c) = (0, 0, 0);
+    for (ours, theirs) in strata.iter().flatten() {
+        for (one, other) in ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| counts(one)) {
+            pairs += 1;
+            b += usize::from(one.correct && !other.correct);
+            c += usize::from(other.correct && !one.correct);
+        }
+    }
+    let several = strata.iter().map(Vec::len).sum::<usize>() > 1;
+    Difference {
+        kind: None,
+        dimension: None,
+        pairs,
+        first,
+        second,
+        difference: first - second,
+        interval: several.then(|| paired_bootstrap(strata, &statistic, RESAMPLES, seed)).flatten(),
+        test: tests.then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
+    }
+}

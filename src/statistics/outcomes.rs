@@ -1,0 +1,221 @@
+//! What came of every probe of a plan, arranged by cell and by case: what tables, comparisons and repetitions count.
+//!
+//! An answer is worth 1 or 0 where it is right or wrong, its share of the best score where it has one. Denominators are the
+//! plan's: an error or a missing verdict counts as not correct instead of vanishing, and a verdict on an answer that is an
+//! error by now counts for nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::spread::mean;
+use crate::benchmarks::{Benchmark, Overall as Weighing, VerdictKind};
+use crate::run::plan::{PlannedCase, dimension_of};
+use crate::run::rows::{AnswerRow, VerdictRow};
+
+/// The outcomes of one run under one condition, by one judge.
+#[derive(Debug, Clone)]
+pub struct Outcomes<'a> {
+    /// The label that cases are split by.
+    pub split: &'static str,
+    /// Its values, sorted: the rows of a table.
+    pub kinds: Vec<String>,
+    /// What probes are grouped by, in dataset order: the columns.
+    pub dimensions: Vec<String>,
+    /// The kind and the dimension of every cell that the plan has, row by row.
+    pub cells: Vec<(String, String)>,
+    /// The best score, where answers are scored.
+    pub most: Option<u32>,
+    /// Whether the overall accuracy is the mean of the cells, or else of all probes.
+    pub of_cells: bool,
+    /// The cases of each kind: the strata of a bootstrap.
+    pub strata: Vec<Vec<CaseOutcomes<'a>>>,
+}
+
+/// What came of the probes of a case: the unit of a bootstrap, since they share a history.
+#[derive(Debug, Clone)]
+pub struct CaseOutcomes<'a> {
+    /// The case's id.
+    pub case: &'a str,
+    /// In dataset order.
+    pub probes: Vec<Outcome<'a>>,
+}
+
+/// What came of one probe of one case.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome<'a> {
+    /// The probe's id.
+    pub probe: &'a str,
+    /// What was asked.
+    pub query: &'a str,
+    /// Which of [`Outcomes::cells`] it counts in.
+    pub cell: usize,
+    /// Judged correct; of scores, the best one.
+    pub correct: bool,
+    /// From 0 to 1.
+    pub worth: f64,
+    /// With a clean verdict on a clean answer.
+    pub judged: bool,
+    /// With a clean answer.
+    pub answered: bool,
+}
+
+/// How many there are of each in a cell, or in several.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counts {
+    /// Judged correct.
+    pub correct: usize,
+    /// What all answers are worth together; as many as are correct, unless they are scored.
+    pub worth: f64,
+    /// With a clean verdict.
+    pub judged: usize,
+    /// With a clean answer.
+    pub answered: usize,
+    /// In the plan: the denominator.
+    pub expected: usize,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome<'_>) {
+        self.correct += usize::from(outcome.correct);
+        self.worth += outcome.worth;
+        self.judged += usize::from(outcome.judged);
+        self.answered += usize::from(outcome.answered);
+        self.expected += 1;
+    }
+
+    /// `worth / expected`; 0 of nothing.
+    pub fn accuracy(&self) -> f64 {
+        self.worth / self.expected.max(1) as f64
+    }
+}
+
+impl<'a> Outcomes<'a> {
+    /// Of the answers and verdicts of one condition, the latter of `judge` alone and by one rubric.
+    pub fn of<'v>(
+        benchmark: &dyn Benchmark,
+        plan: &'a [PlannedCase],
+        answers: &[AnswerRow],
+        verdicts: impl IntoIterator<Item = &'v VerdictRow>,
+        judge: &str,
+    ) -> Self {
+        let most = match benchmark.rubric().verdict {
+            VerdictKind::Score { most } => Some(most),
+            VerdictKind::Correct | VerdictKind::Choice { .. } => None,
+        };
+        let answered: HashMap<(&str, &str), bool> = answers
+            .iter()
+            .map(|row| ((row.case.as_str(), row.probe.as_str()), row.error.is_none() && row.answer.is_some()))
+            .collect();
+        let worth: HashMap<(&str, &str), Option<f64>> = verdicts
+            .into_iter()
+            .filter(|row| row.judge == judge)
+            .map(|row| ((row.case.as_str(), row.probe.as_str()), row.worth(most.unwrap_or(1))))
+            .collect();
+
+        let mut dimensions: Vec<String> = Vec::new();
+        for probe in plan.iter().flat_map(|case| &case.probes) {
+            let dimension = dimension_of(benchmark, probe);
+            if !dimensions.contains(&dimension) {
+                dimensions.push(dimension);
+            }
+        }
+        let split = benchmark.split();
+        let kind = |case: &PlannedCase| case.labels.get(split).cloned().unwrap_or_else(|| "all".to_owned());
+        let mut by_kind: BTreeMap<String, Vec<&'a PlannedCase>> = BTreeMap::new();
+        for case in plan {
+            by_kind.entry(kind(case)).or_default().push(case);
+        }
+
+        let mut cells: Vec<(String, String)> = Vec::new();
+        let mut strata = Vec::with_capacity(by_kind.len());
+        for (kind, cases) in &by_kind {
+            // The kind's cells, by dimension.
+            let mut own: HashMap<&str, usize> = HashMap::new();
+            for dimension in &dimensions {
+                if cases.iter().flat_map(|c| &c.probes).any(|p| dimension_of(benchmark, p) == *dimension) {
+                    own.insert(dimension, cells.len());
+                    cells.push((kind.clone(), dimension.clone()));
+                }
+            }
+            let of_case = |case: &&'a PlannedCase| CaseOutcomes {
+                case: &case.case,
+                probes: (case.probes.iter())
+                    .filter_map(|probe| {
+                        let key = (case.case.as_str(), probe.id.as_str());
+                        let answered = answered.get(&key).copied().unwrap_or(false);
+                        let worth = worth.get(&key).copied().flatten().filter(|_| answered);
+                        Some(Outcome {
+                            probe: &probe.id,
+                            query: &probe.query,
+                            cell: own.get(dimension_of(benchmark, probe).as_str()).copied()?,
+                            correct: worth == Some(1.0),
+                            worth: worth.unwrap_or(0.0),
+                            judged: worth.is_some(),
+                            answered,
+                        })
+                    })
+                    .collect(),
+            };
+            strata.push(cases.iter().map(of_case).collect());
+        }
+        let kinds = by_kind.into_keys().collect();
+        let of_cells = benchmark.overall() == Weighing::Cells;
+        Outcomes { split, kinds, dimensions, cells, most, of_cells, strata }
+    }
+
+    /// All probes' outcomes.
+    pub fn all(&self) -> impl Iterator<Item = &Outcome<'a>> {
+        self.strata.iter().flatten().flat_map(|case| &case.probes)
+    }
+
+    /// The counts of each cell.
+    pub fn counts(&self) -> Vec<Counts> {
+        let mut counts = vec![Counts::default(); self.cells.len()];
+        for outcome in self.all() {
+            if let Some(count) = counts.get_mut(outcome.cell) {
+                count.add(outcome);
+            }
+        }
+        counts
+    }
+
+    /// The counts of all cells together.
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.all().for_each(|outcome| total.add(outcome));
+        total
+    }
+
+    /// The overall accuracy of some of the cases, such as those of a bootstrap's draw; absent where they have no probe.
+    pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
+    where
+        'a: 's,
+    {
+        if !self.of_cells {
+            return mean_worth(cases.flat_map(|case| &case.probes));
+        }
+        let mut totals = vec![(0.0, 0_usize); self.cells.len()];
+        for outcome in cases.flat_map(|case| &case.probes) {
+            if let Some((worth, expected)) = totals.get_mut(outcome.cell) {
+                *worth += outcome.worth;
+                *expected += 1;
+            }
+        }
+        // A cell that a draw misses (mixed plans) has no accuracy in it.
+        let drawn: Vec<f64> = totals
+            .iter()
+            .filter(|(_, expected)| *expected > 0)
+            .map(|(worth, expected)| worth / *expected as f64)
+            .collect();
+        mean(&drawn)
+    }
+}
+
+/// The mean worth of some outcomes; absent where there are none.
+pub fn mean_worth<'s, 'a: 's>(outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64> {
+    let (mut worth, mut count) = (0.0, 0_usize);
+    for outcome in outcomes {
+        worth += outcome.worth;
+        count += 1;
+    }
+    (count > 0).then(|| worth / count as f64)
+}

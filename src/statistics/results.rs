@@ -1,0 +1,441 @@
+//! The rows of a table of runs (STALE's tables 2 and 6), and their layout.
+//!
+//! Filled by `palimpsest table`; [`Sheet`] writes what is laid out here.
+
+use serde::Serialize;
+
+use super::compare::{Comparison, Difference};
+use super::metrics::AccuracyTable;
+use super::repeats::{Repeated, RepeatedCell};
+use super::{Interval, LEVEL};
+use crate::ground::numbers::percent;
+use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::header::Named;
+
+/// One run under one condition, or over its repetitions, by one judge.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ResultRow {
+    /// What the row is called; no two rows share it.
+    pub name: String,
+    /// The run folder.
+    pub dir: String,
+    /// What answered.
+    pub model: String,
+    /// The data that it answered.
+    pub data: Named,
+    /// The condition; over repetitions the first one. Empty for the plain one.
+    pub condition: String,
+    /// Who judged; absent where nobody has.
+    pub judge: Option<String>,
+    /// SHA-256 of the rubric that the judge went by; absent also in runs of version 0.1.0.
+    pub rubric: Option<String>,
+    /// Answers to histories that were truncated.
+    pub truncated: usize,
+    /// Probes without an answer: they count as wrong.
+    pub no_answer: usize,
+    /// Probes with an answer and without a verdict: they count as wrong.
+    pub no_verdict: usize,
+    /// Probes of the plan, under all conditions of the row.
+    pub expected: usize,
+    /// Why the verdicts are no result, where they are none.
+    pub no_result: Option<String>,
+    /// The accuracies under one condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<AccuracyTable>,
+    /// The accuracies over repetitions, by kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<Vec<Repeated>>,
+}
+
+impl ResultRow {
+    /// The name, with a star where histories were truncated.
+    fn label(&self) -> String {
+        let star = if self.truncated > 0 { "*" } else { "" };
+        format!("{}{star}", self.name)
+    }
+
+    /// In place of numbers.
+    fn nothing(&self) -> &'static str {
+        if self.no_result.is_some() { "no result" } else { "no verdicts" }
+    }
+
+    /// The probes that count as wrong because nothing is known of them, where there are numbers.
+    fn errors(&self) -> String {
+        if self.judge.is_some() && self.no_result.is_none() {
+            (self.no_answer + self.no_verdict).to_string()
+        } else {
+            self.no_answer.to_string()
+        }
+    }
+}
+
+/// Table 2: a row a run, a column a cell, with counts and intervals.
+pub fn accuracies(rows: &[ResultRow]) -> Sheet {
+    let mut cells: Vec<(&str, &str)> = Vec::new();
+    let tables = || rows.iter().filter_map(|row| row.table.as_ref());
+    for kind in distinct(tables().flat_map(|table| &table.kinds)) {
+        for dimension in distinct(tables().flat_map(|table| &table.dimensions)) {
+            let is = |cell: &super::metrics::Cell| cell.kind == kind && cell.dimension == dimension;
+            if tables().flat_map(|table| &table.cells).any(is) {
+                cells.push((kind, dimension));
+            }
+        }
+    }
+    let mut columns = heads(rows);
+    let of_cell =
+        |(group, name): &(&str, &str)| Column { group: (*group).to_owned(), ..Column::number(*name) };
+    columns.extend(cells.iter().map(of_cell));
+    columns.extend([Column::number("overall"), Column::number("errors")]);
+    let row = |row: &ResultRow| {
+        let mut line = starts(row, rows);
+        line.extend(cells.iter().map(|(kind, dimension)| {
+            let of_cell = row.table.as_ref().and_then(|table| {
+                table.cells.iter().find(|cell| cell.kind == *kind && cell.dimension == *dimension)
+            });
+            of_cell.map_or(cell("-"), |c| {
+                let most = row.table.as_ref().and_then(|table| table.most);
+                number(c.accuracy, counted(c.correct, c.expected, most), c.interval)
+            })
+        }));
+        line.push(match &row.table {
+            Some(table) => table.overall.accuracy.map_or(cell("-"), |accuracy| {
+                let count = counted(table.overall.correct, table.overall.expected, table.most);
+                number(accuracy, count, table.overall.interval)
+            }),
+            None => cell(row.nothing()),
+        });
+        line.push(cell(row.errors()));
+        line
+    };
+    let mut notes = Vec::new();
+    if let Some(table) = tables().next() {
+        let (count, of_cell) = match table.most {
+            None => ("correct/asked", "Wilson"),
+            Some(_) => ("answers", "bootstrap over cases"),
+        };
+        let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
+        notes.push(format!(
+            "accuracy in %; below it {count} and the {:.0}% interval ({of_cell}; overall: bootstrap over cases). overall: {overall}",
+            100.0 * LEVEL
+        ));
+    }
+    notes.extend(remarks(rows));
+    Sheet { columns, rows: rows.iter().map(row).collect(), notes }
+}
+
+/// Table 6: a row a run and kind, a column a dimension, each mean ± standard deviation over repetitions.
+pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
+    let all = || rows.iter().filter_map(|row| row.repeats.as_ref());
+    let cells = all().flatten().flat_map(|kind| &kind.cells);
+    let dimensions = distinct(cells.map(|cell| &cell.dimension));
+    let mut columns = heads(rows);
+    columns.push(Column::text(split));
+    columns.extend(dimensions.iter().map(|name| Column::number(*name)));
+    columns.extend([Column::number("overall"), Column::number("calls"), Column::number("errors")]);
+    let spread = |spread: &super::spread::Spread| {
+        cell(match spread.sd {
+            Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
+            None => percent(spread.mean),
+        })
+    };
+    let mut lines = Vec::new();
+    for row in rows {
+        let Some(kinds) = &row.repeats else {
+            let mut line = starts(row, rows);
+            line.push(cell("-"));
+            line.extend(dimensions.iter().map(|_| cell("-")));
+            line.extend([cell(row.nothing()), cell("-"), cell(row.errors())]);
+            lines.push(line);
+            continue;
+        };
+        for kind in kinds {
+            let mut line = starts(row, rows);
+            line.push(cell(kind.kind.as_deref().unwrap_or("all")));
+            line.extend(dimensions.iter().map(|dimension| {
+                let own = kind.cells.iter().find(|cell| cell.dimension == *dimension);
+                own.map_or(cell("-"), |own| spread(&own.accuracy))
+            }));
+            line.extend([spread(&kind.overall), cell(kind.overall.n.to_string()), cell(row.errors())]);
+            lines.push(line);
+        }
+    }
+    let mut notes = vec![
+        "accuracy in %: mean ± standard deviation (n - 1) over repeated calls on the same cases".to_owned(),
+    ];
+    notes.extend(remarks(rows));
+    Sheet { columns, rows: lines, notes }
+}
+
+/// The difference of two runs, cell by cell.
+pub fn differences(comparison: &Comparison) -> Sheet {
+    let numbers = ["n", "first", "second", "difference", "95% interval", "b", "c", "p", "p (Holm)"];
+    let columns =
+        std::iter::once(Column::text("first - second")).chain(numbers.map(Column::number)).collect();
+    let row = |difference: &Difference| {
+        let Difference { pairs, interval, test, .. } = difference;
+        let name = match (&difference.kind, &difference.dimension) {
+            (Some(kind), Some(dimension)) => format!("{kind} {dimension}"),
+            _ => "overall".to_owned(),
+        };
+        let tested =
+            |of: fn(&super::compare::Discordance) -> String| test.as_ref().map_or("-".to_owned(), of);
+        [
+            name,
+            pairs.to_string(),
+            percent(difference.first),
+            percent(difference.second),
+            percent(difference.difference),
+            interval.map_or("-".to_owned(), range),
+            tested(|test| test.b.to_string()),
+            tested(|test| test.c.to_string()),
+            tested(|test| p_value(test.p)),
+            tested(|test| test.p_holm.map_or("-".to_owned(), p_value)),
+        ]
+        .map(cell)
+        .to_vec()
+    };
+    let Comparison { first, second, only_first, only_second, .. } = comparison;
+    let mut notes = vec![
+        format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
+        "difference in percentage points, its interval by a paired bootstrap over cases".to_owned(),
+    ];
+    notes.push(match comparison.overall.test {
+        Some(_) => "b: right in the first alone; c: in the second alone; p: exact McNemar, two-sided; Holm over the cells".to_owned(),
+        None => "answers are scored, so there is no McNemar test".to_owned(),
+    });
+    if only_first + only_second > 0 {
+        notes.push(format!(
+            "left out: {only_first} questions of the first alone, {only_second} of the second alone"
+        ));
+    }
+    let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
+    Sheet { columns, rows, notes }
+}
+
+/// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
+pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
+    let numbers =
+        ["correct", "worth", "judged", "answered", "expected", "accuracy", "low", "high", "truncated"];
+    let columns = OF_ROW.iter().chain(&["kind", "dimension"]).chain(&numbers).chain(&["no_result"]);
+    let mut lines = Vec::new();
+    for row in rows {
+        let mut line = |place: [&str; 2], numbers: [String; 8]| {
+            let mut cells = of_row(row);
+            cells.extend(place.map(str::to_owned));
+            cells.extend(numbers);
+            cells.extend([row.truncated.to_string(), row.no_result.clone().unwrap_or_default()]);
+            lines.push(cells.into_iter().map(cell).collect());
+        };
+        let Some(table) = &row.table else {
+            line(["overall", ""], std::array::from_fn(|_| String::new()));
+            continue;
+        };
+        for c in &table.cells {
+            let counts =
+                [c.correct.to_string(), c.worth.to_string(), c.judged.to_string(), c.answered.to_string()];
+            let [low, high] = ends(c.interval);
+            let [correct, worth, judged, answered] = counts;
+            let numbers =
+                [correct, worth, judged, answered, c.expected.to_string(), c.accuracy.to_string(), low, high];
+            line([&c.kind, &c.dimension], numbers);
+        }
+        let sum = |of: fn(&super::metrics::Cell) -> f64| table.cells.iter().map(of).sum::<f64>().to_string();
+        let o = &table.overall;
+        let [low, high] = ends(o.interval);
+        let accuracy = o.accuracy.map_or(String::new(), |a| a.to_string());
+        let numbers = [
+            o.correct.to_string(),
+            sum(|c| c.worth),
+            o.judged.to_string(),
+            sum(|c| c.answered as f64),
+            o.expected.to_string(),
+            accuracy,
+            low,
+            high,
+        ];
+        line(["overall", ""], numbers);
+    }
+    Sheet { columns: columns.map(|name| Column::text(*name)).collect(), rows: lines, notes: Vec::new() }
+}
+
+/// Every number of [`spreads`] on a line of its own, unrounded: for CSV.
+pub fn spread_records(rows: &[ResultRow]) -> Sheet {
+    let columns = OF_ROW.iter().chain(&["kind", "dimension", "calls", "mean", "sd", "no_result"]);
+    let mut lines = Vec::new();
+    for row in rows {
+        let mut line = |kind: &str, dimension: &str, spread: Option<&super::spread::Spread>| {
+            let text = |of: Option<f64>| of.map_or(String::new(), |number| number.to_string());
+            let mut cells = of_row(row);
+            cells.extend([
+                kind.to_owned(),
+                dimension.to_owned(),
+                spread.map_or(String::new(), |spread| spread.n.to_string()),
+                text(spread.map(|spread| spread.mean)),
+                text(spread.and_then(|spread| spread.sd)),
+                row.no_result.clone().unwrap_or_default(),
+            ]);
+            lines.push(cells.into_iter().map(cell).collect());
+        };
+        let Some(kinds) = &row.repeats else {
+            line("all", "overall", None);
+            continue;
+        };
+        for kind in kinds {
+            let name = kind.kind.as_deref().unwrap_or("all");
+            for RepeatedCell { dimension, accuracy } in &kind.cells {
+                line(name, dimension, Some(accuracy));
+            }
+            line(name, "overall", Some(&kind.overall));
+        }
+    }
+    Sheet { columns: columns.map(|name| Column::text(*name)).collect(), rows: lines, notes: Vec::new() }
+}
+
+/// Every number of [`differences`], unrounded: for CSV.
+pub fn difference_records(comparison: &Comparison) -> Sheet {
+    let columns = [
+        "first",
+        "second",
+        "kind",
+        "dimension",
+        "pairs",
+        "first_accuracy",
+        "second_accuracy",
+        "difference",
+        "low",
+        "high",
+        "b",
+        "c",
+        "p",
+        "p_holm",
+    ];
+    let row = |d: &Difference| {
+        let text = |number: Option<String>| number.unwrap_or_default();
+        let [low, high] = ends(d.interval);
+        [
+            comparison.first.clone(),
+            comparison.second.clone(),
+            d.kind.clone().unwrap_or_else(|| "overall".to_owned()),
+            text(d.dimension.clone()),
+            d.pairs.to_string(),
+            d.first.to_string(),
+            d.second.to_string(),
+            d.difference.to_string(),
+            low,
+            high,
+            text(d.test.map(|test| test.b.to_string())),
+            text(d.test.map(|test| test.c.to_string())),
+            text(d.test.map(|test| test.p.to_string())),
+            text(d.test.and_then(|test| test.p_holm).map(|p| p.to_string())),
+        ]
+        .map(cell)
+        .to_vec()
+    };
+    let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
+    Sheet { columns: columns.map(Column::text).to_vec(), rows, notes: Vec::new() }
+}
+
+/// The first columns of a table for people. The judge has one where rows differ in it.
+fn heads(rows: &[ResultRow]) -> Vec<Column> {
+    let mut columns = vec![Column::text("model")];
+    columns.extend(has_judges(rows).then(|| Column::text("judge")));
+    columns
+}
+
+fn starts(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
+    let judge = || cell(row.judge.clone().unwrap_or_else(|| "-".to_owned()));
+    let mut cells = vec![cell(row.label())];
+    cells.extend(has_judges(rows).then(judge));
+    cells
+}
+
+fn has_judges(rows: &[ResultRow]) -> bool {
+    distinct(rows.iter().filter_map(|row| row.judge.as_ref())).len() > 1
+}
+
+/// What the rows have in common, and what a reader must know of single ones.
+fn remarks(rows: &[ResultRow]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let [judge] = *distinct(rows.iter().filter_map(|row| row.judge.as_ref())) {
+        notes.push(format!("judge: {judge}"));
+    }
+    let judged = || rows.iter().filter(|row| row.judge.is_some());
+    let rubrics: Vec<&Option<String>> = judged().map(|row| &row.rubric).collect();
+    if rubrics.iter().any(|rubric| Some(rubric) != rubrics.first()) {
+        notes.push("verdicts are by different rubrics; judge again to have one for all".to_owned());
+    }
+    let named = |row: &ResultRow| format!("{} of {} ({})", row.data.name, row.name, short(&row.data.digest));
+    if distinct(rows.iter().map(|row| &row.data.digest)).len() > 1 {
+        notes.push(format!(
+            "rows are of different data: {}",
+            rows.iter().map(named).collect::<Vec<_>>().join("; ")
+        ));
+    }
+    let truncated = |row: &&ResultRow| row.truncated > 0;
+    let part = |row: &ResultRow| {
+        format!("{} in {} of {} answers", row.name, row.truncated, row.expected - row.no_answer)
+    };
+    let parts: Vec<String> = rows.iter().filter(truncated).map(part).collect();
+    if !parts.is_empty() {
+        notes.push(format!("* histories were truncated: {}", parts.join("; ")));
+    }
+    for row in rows {
+        let ResultRow { name, no_answer, no_verdict, expected, .. } = row;
+        if let Some(why) = &row.no_result {
+            notes.push(format!("{name}: no result: {why}"));
+        } else if row.judge.is_none() {
+            notes.push(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
+        } else if no_answer + no_verdict > 0 {
+            notes.push(format!(
+                "{name}: {no_answer} of {expected} probes have no answer and {no_verdict} no verdict; they count as wrong"
+            ));
+        }
+    }
+    notes
+}
+
+/// A number, its count and its interval, a line each.
+fn number(share: f64, count: String, interval: Option<Interval>) -> Vec<String> {
+    let mut lines = vec![percent(share), count];
+    lines.extend(interval.map(|interval| range(interval).trim().to_owned()));
+    lines
+}
+
+fn counted(correct: usize, expected: usize, most: Option<u32>) -> String {
+    if most.is_some() { format!("n = {expected}") } else { format!("{correct}/{expected}") }
+}
+
+fn range(Interval { low, high }: Interval) -> String {
+    format!("{} to {}", percent(low), percent(high))
+}
+
+fn ends(interval: Option<Interval>) -> [String; 2] {
+    interval.map_or_else(Default::default, |i| [i.low.to_string(), i.high.to_string()])
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.0001 { "<0.0001".to_owned() } else { format!("{p:.4}") }
+}
+
+/// What identifies a row in CSV.
+const OF_ROW: [&str; 5] = ["name", "dir", "model", "condition", "judge"];
+
+fn of_row(row: &ResultRow) -> Vec<String> {
+    let texts = [&row.name, &row.dir, &row.model, &row.condition].map(Clone::clone);
+    texts.into_iter().chain([row.judge.clone().unwrap_or_default()]).collect()
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// Each once, in order of first appearance.
+fn distinct<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for text in texts {
+        if !found.contains(&text.as_str()) {
+            found.push(text);
+        }
+    }
+    found
+}

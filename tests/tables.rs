@@ -1,0 +1,568 @@
+//! What must hold for: tables of runs, against the published tables 2 and 6, as typed and in every format.
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use palimpsest::benchmarks::Benchmark;
+use palimpsest::benchmarks::stale::Stale;
+use palimpsest::data::Notes;
+use palimpsest::run::condition::Condition;
+use palimpsest::run::header::{Machine, Named, RunHeader};
+use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
+use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest::statistics::compare::{CompareError, compare};
+use palimpsest::statistics::metrics::AccuracyTable;
+use palimpsest::statistics::outcomes::Outcomes;
+use palimpsest::statistics::repeats::repeats;
+use serde_json::{Value, json};
+
+use crate::cli::palimpsest;
+use crate::toy::LOGBOOK;
+
+const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
+const JUDGE: &str = "http://host/v1#able-70b";
+
+/// STALE, table 2: a star, SR, PR, IPA of type I, then of type II, then the printed overall, in percent.
+#[rustfmt::skip]
+const TABLE_2: [(&str, bool, [f64; 6], f64); 15] = [
+    ("GPT-4o-mini",            true,  [30.0, 0.0, 11.0, 9.5, 0.0, 1.5], 8.7),
+    ("GPT-5.4-nano",           false, [20.5, 1.5, 21.5, 9.0, 0.0, 6.5], 9.8),
+    ("GPT-5.4",                false, [35.0, 2.0, 29.0, 9.0, 2.0, 17.0], 15.7),
+    ("Gemini-3.1-flash-lite",  false, [41.0, 1.5, 42.0, 25.0, 1.5, 23.5], 22.4),
+    ("Gemini-3.1-pro",         false, [92.0, 30.0, 71.0, 69.0, 14.0, 55.0], 55.2),
+    ("Llama-3.3-70B-Instruct", true,  [6.5, 0.0, 3.0, 6.0, 0.0, 0.0], 2.6),
+    ("Qwen3.5-9B",             false, [36.0, 1.0, 21.5, 21.5, 0.0, 7.5], 14.6),
+    ("Qwen3.5-27B",            false, [76.0, 4.0, 39.0, 42.0, 3.5, 23.0], 31.3),
+    ("MiniMax-M2.5",           false, [10.5, 1.5, 8.0, 5.5, 5.0, 2.5], 5.5),
+    ("LightMem",               false, [52.5, 1.0, 23.5, 21.5, 0.5, 7.5], 17.8),
+    ("Zep",                    false, [10.0, 0.0, 19.0, 3.0, 1.0, 3.0], 6.0),
+    ("LiCoMemory",             false, [15.5, 0.5, 22.5, 1.5, 1.5, 4.0], 7.6),
+    ("A-mem",                  false, [13.5, 0.0, 7.5, 8.0, 0.0, 1.5], 5.1),
+    ("mem-0",                  false, [17.0, 1.0, 22.0, 3.5, 0.0, 6.5], 8.3),
+    ("CUPMem",                 false, [91.0, 78.0, 32.0, 89.0, 75.0, 43.0], 68.0),
+];
+
+/// STALE, table 6: what is printed, and counts of 20 over five calls that give it, found by trying all. They are one
+/// solution of several: the printed digits leave 18, 8, 12 and 6 of them for the four rows, up to the order of calls.
+#[rustfmt::skip]
+const TABLE_6: [(&str, &str, [&str; 4], [[usize; 5]; 3]); 4] = [
+    ("Gemini-3.1-flash-lite", "T1", ["41.0±8.9", "0.0±0.0", "18.0±7.6", "19.7±2.2"], [[6, 7, 8, 10, 10], [0, 0, 0, 0, 0], [5, 4, 4, 1, 4]]),
+    ("Gemini-3.1-flash-lite", "T2", ["25.0±5.0", "3.0±2.7", "27.0±4.5", "18.3±3.5"], [[4, 4, 5, 6, 6], [0, 1, 0, 1, 1], [4, 5, 6, 6, 6]]),
+    ("Qwen3.5-9B",            "T1", ["36.0±7.4", "3.0±4.5", "18.0±5.7", "19.0±4.7"], [[5, 7, 7, 8, 9], [1, 0, 0, 0, 2], [4, 3, 2, 4, 5]]),
+    ("Qwen3.5-9B",            "T2", ["13.0±2.7", "0.0±0.0", "12.0±4.5", "8.3±1.7"], [[2, 2, 3, 3, 3], [0, 0, 0, 0, 0], [2, 3, 3, 3, 1]]),
+];
+
+/// A run: `cases` of each type, and of each condition how many are right by type and probe.
+struct Run {
+    model: String,
+    cases: usize,
+    truncated: bool,
+    /// By condition; the first cases are the right ones.
+    right: Vec<[usize; 6]>,
+    judge: Option<&'static str>,
+    rubric: Option<&'static str>,
+}
+
+impl Run {
+    fn of(model: &str, cases: usize, right: Vec<[usize; 6]>) -> Self {
+        Run { model: model.to_owned(), cases, truncated: false, right, judge: Some(JUDGE), rubric: Some("r") }
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        Condition::repetitions(self.right.len() as u32)
+    }
+
+    fn plan(&self) -> Vec<PlannedCase> {
+        let case = |position: usize| {
+            let kind = 1 + position / self.cases;
+            let id = format!("T{kind}-{:03}", position % self.cases);
+            let probe = |probe: &str| PlannedProbe {
+                id: probe.to_owned(),
+                query: format!("{probe} of {id}?"),
+                ..PlannedProbe::default()
+            };
+            PlannedCase {
+                position,
+                probes: PROBES.map(probe).to_vec(),
+                labels: BTreeMap::from([("type".to_owned(), format!("T{kind}"))]),
+                evidence: Vec::new(),
+                judge: Notes::default(),
+                case: id,
+            }
+        };
+        (0..2 * self.cases).map(case).collect()
+    }
+
+    /// The rows under one condition.
+    fn rows(&self, condition: usize) -> (Vec<AnswerRow>, Vec<VerdictRow>) {
+        let name = &self.conditions()[condition].name;
+        let (mut answers, mut verdicts) = (Vec::new(), Vec::new());
+        for case in self.plan() {
+            let (kind, at) = (case.position / self.cases, case.position % self.cases);
+            for (column, probe) in case.probes.iter().enumerate() {
+                answers.push(AnswerRow {
+                    case: case.case.clone(),
+                    probe: probe.id.clone(),
+                    condition: name.clone(),
+                    labels: case.labels.clone(),
+                    query: probe.query.clone(),
+                    answer: Some("so".to_owned()),
+                    stop: None,
+                    prompt_tokens: None,
+                    completion_tokens: None,
+                    dropped_sessions: if self.truncated { vec![3] } else { Vec::new() },
+                    attention: None,
+                    error: None,
+                });
+                verdicts.extend(self.judge.map(|judge| VerdictRow {
+                    case: case.case.clone(),
+                    probe: probe.id.clone(),
+                    condition: name.clone(),
+                    judge: judge.to_owned(),
+                    rubric: self.rubric.map(str::to_owned),
+                    correct: Some(at < self.right[condition][3 * kind + column]),
+                    ..VerdictRow::default()
+                }));
+            }
+        }
+        (answers, verdicts)
+    }
+
+    /// The folder, with rows changed by `change`.
+    fn write_with(&self, dir: &Path, change: impl FnOnce(&mut Vec<AnswerRow>, &mut Vec<VerdictRow>)) {
+        let identity = json!({
+            "dataset": Named { name: "file.json".to_owned(), digest: "d".repeat(64) },
+            "model": Named { name: self.model.clone(), digest: "m".to_owned() },
+            "dtype": null, "prompts": null, "sampling": null, "context": { "tokens": null, "policy": "full" },
+            "seed": 0, "only": null, "limit": null, "attention": false, "version": "0.2.0",
+        });
+        let mut identity: palimpsest::run::header::Identity = serde_json::from_value(identity).unwrap();
+        if self.right.len() > 1 {
+            identity.conditions = self.conditions();
+        }
+        let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
+        let (mut answers, mut verdicts) = (Vec::new(), Vec::new());
+        for condition in 0..self.right.len() {
+            let (more, also) = self.rows(condition);
+            answers.extend(more);
+            verdicts.extend(also);
+        }
+        change(&mut answers, &mut verdicts);
+        let lines = |rows: Vec<Value>| rows.iter().map(|row| format!("{row}\n")).collect::<String>();
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::write(dir.join("run.json"), serde_json::to_string(&header).unwrap()).unwrap();
+        for (name, rows) in [
+            ("plan.jsonl", self.plan().iter().map(|row| json!(row)).collect()),
+            ("answers.jsonl", answers.iter().map(|row| json!(row)).collect()),
+            ("verdicts.jsonl", verdicts.iter().map(|row| json!(row)).collect()),
+        ] {
+            std::fs::write(dir.join(name), lines(rows)).unwrap();
+        }
+    }
+
+    fn write(&self, dir: &Path) {
+        self.write_with(dir, |_, _| {});
+    }
+}
+
+/// `palimpsest table` of folders of `root`.
+fn table(root: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let of = |arg: &&str| {
+        if root.join(arg).is_dir() { root.join(arg).display().to_string() } else { (*arg).to_owned() }
+    };
+    let ended = palimpsest(std::iter::once("table".to_owned()).chain(args.iter().map(of)));
+    (ended.code, ended.out, ended.err)
+}
+
+fn done(root: &Path, args: &[&str]) -> String {
+    let (code, out, err) = table(root, args);
+    assert_eq!(code, Some(0), "{args:?}: {err}");
+    out
+}
+
+fn refused(root: &Path, args: &[&str]) -> String {
+    let (code, out, err) = table(root, args);
+    assert!(
+        matches!(code, Some(1 | 2)) && out.is_empty() && err.starts_with("error: "),
+        "{args:?}: {out}{err}"
+    );
+    assert!(!err.contains("panicked"), "{err}");
+    err
+}
+
+#[test]
+fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
+    let root = tempfile::tempdir().unwrap();
+    let mut dirs = Vec::new();
+    for (at, (model, truncated, cells, _)) in TABLE_2.iter().enumerate() {
+        // Percentages of 200 cases are exact counts.
+        let right = cells.map(|percent| (percent * 2.0) as usize);
+        let dir = format!("{at:02}");
+        Run { truncated: *truncated, ..Run::of(model, 200, vec![right]) }.write(&root.path().join(&dir));
+        dirs.push(dir);
+    }
+    let with = |more: &[&'static str]| {
+        let args: Vec<&str> = dirs.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        done(root.path(), &args)
+    };
+
+    // What a reader sees: every printed cell, and the star. Half up gives every digit of the paper's table.
+    let markdown = with(&["--format", "md"]);
+    let rows: Vec<Vec<String>> = markdown
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect();
+    assert_eq!(
+        rows[0],
+        ["model", "T1 SR", "T1 PR", "T1 IPA", "T2 SR", "T2 PR", "T2 IPA", "overall", "errors"]
+    );
+    assert_eq!(rows.len(), 2 + TABLE_2.len());
+    for (row, (model, truncated, cells, overall)) in rows[2..].iter().zip(&TABLE_2) {
+        assert_eq!(row[0], format!("{model}{}", if *truncated { "\\*" } else { "" }));
+        for (cell, percent) in row[1..=7].iter().zip(cells.iter().chain([overall])) {
+            let printed = cell.split("<br>").next().unwrap();
+            assert_eq!(printed, format!("{percent:.1}"), "{model}");
+        }
+        assert_eq!(row[8], "0");
+    }
+    assert!(rows[2][1].starts_with("30.0<br>60/200<br>24.1 to 36.7"), "{}", rows[2][1]);
+    assert!(
+        markdown.contains("GPT-4o-mini in 1200 of 1200 answers; Llama-3.3-70B-Instruct in 1200"),
+        "{markdown}"
+    );
+
+    // Unrounded: within the tolerance of the paper's rounding, and the counts that PROTOCOLS names.
+    let json: Value = serde_json::from_str(&with(&["--format", "json"])).unwrap();
+    for (row, (model, _, cells, overall)) in json["rows"].as_array().unwrap().iter().zip(&TABLE_2) {
+        let table = &row["table"];
+        for (cell, percent) in table["cells"].as_array().unwrap().iter().zip(cells) {
+            assert!((100.0 * cell["accuracy"].as_f64().unwrap() - percent).abs() < 0.0501, "{model}");
+        }
+        let ours = 100.0 * table["overall"]["accuracy"].as_f64().unwrap();
+        assert!((ours - overall).abs() < 0.0501, "{model}: {ours}");
+        let [low, high] =
+            ["low", "high"].map(|end| 100.0 * table["overall"]["interval"][end].as_f64().unwrap());
+        assert!(low < ours && ours < high && high - low < 8.0, "{model}: {low} {ours} {high}");
+    }
+    let correct = |at: usize| json["rows"][at]["table"]["overall"]["correct"].as_u64().unwrap();
+    assert_eq!([correct(14), correct(9), correct(4)], [816, 213, 662]);
+
+    // A line a number for other tools.
+    let csv = with(&["--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert_eq!(records.len(), 15 * 7);
+    let (last, number) = (&records[records.len() - 1], |text: &str| text.parse::<f64>().unwrap());
+    assert_eq!((&*last["kind"], &*last["correct"], &*last["expected"]), ("overall", "816", "1200"));
+    assert!((number(&last["accuracy"]) - 0.68).abs() < 1e-12 && number(&last["low"]) < 0.68);
+
+    // A tabular: every row ends, and the groups are ruled.
+    let latex = with(&["--format", "latex"]);
+    assert!(latex.contains("\\multicolumn{3}{c}{T1} & \\multicolumn{3}{c}{T2}"), "{latex}");
+    assert!(latex.contains("\\cmidrule(lr){2-4}\\cmidrule(lr){5-7}"), "{latex}");
+    assert!(latex.contains("GPT-4o-mini* & 30.0 & 0.0 & 11.0 & 9.5 & 0.0 & 1.5 & 8.7 & 0 \\\\"), "{latex}");
+    let body = latex.split("\\toprule").nth(1).unwrap().split("\\bottomrule").next().unwrap();
+    let of_cells = |line: &&str| !line.is_empty() && !line.starts_with('\\');
+    assert!(
+        body.lines().filter(of_cells).all(|line| line.ends_with("\\\\") && line.matches('&').count() >= 4)
+    );
+
+    let text = with(&[]);
+    assert!(
+        text.lines().any(|line| line
+            .split_whitespace()
+            .eq(["CUPMem", "91.0", "78.0", "32.0", "89.0", "75.0", "43.0", "68.0", "0"])),
+        "{text}"
+    );
+    assert!(text.contains(&format!("judge: {JUDGE}")), "{text}");
+}
+
+#[test]
+fn table_6_is_that_of_the_paper_from_counts_of_five_calls() {
+    let root = tempfile::tempdir().unwrap();
+    for (dir, rows) in [("a", &TABLE_6[..2]), ("b", &TABLE_6[2..])] {
+        let right = |call: usize| {
+            let of = |row: usize| rows[row].3.map(|counts| counts[call]);
+            [of(0), of(1)].concat().try_into().unwrap()
+        };
+        Run::of(rows[0].0, 20, (0..5).map(right).collect()).write(&root.path().join(dir));
+    }
+    let text = done(root.path(), &["a", "b", "--repeats"]);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["model", "type", "SR", "PR", "IPA", "overall", "calls", "errors"]);
+    for (model, kind, printed, _) in TABLE_6 {
+        let expected: Vec<&str> = [model, kind].into_iter().chain(printed).chain(["5", "0"]).collect();
+        assert!(lines.contains(&expected), "{expected:?} is not in\n{text}");
+    }
+    // Without the flag a row a repetition.
+    let csv = done(root.path(), &["a", "--format", "csv"]);
+    assert_eq!(csv.lines().count(), 1 + 5 * 7);
+    assert!(csv.contains("Gemini-3.1-flash-lite (repeat-5),"), "{csv}");
+    let one = done(root.path(), &["a", "--format", "csv", "--condition", "repeat-2"]);
+    assert_eq!(one.lines().count(), 1 + 7);
+    // Mean and standard deviation, unrounded.
+    let csv = done(root.path(), &["b", "--repeats", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let pr = records.iter().find(|r| r["kind"] == "T1" && r["dimension"] == "PR").unwrap();
+    // numpy.std([.05, 0, 0, 0, .1], ddof=1)
+    assert!((pr["sd"].parse::<f64>().unwrap() - 0.044_721_359_549_995_79).abs() < 1e-9, "{pr:?}");
+    assert!((pr["mean"].parse::<f64>().unwrap() - 0.03).abs() < 1e-9);
+    let json: Value =
+        serde_json::from_str(&done(root.path(), &["b", "--repeats", "--format", "json"])).unwrap();
+    // Over both types: the mean of six cells each time.
+    let all =
+        json["rows"][0]["repeats"].as_array().unwrap().iter().find(|row| row["kind"].is_null()).unwrap();
+    assert!((all["overall"]["mean"].as_f64().unwrap() - (0.19 + 0.25 / 3.0) / 2.0).abs() < 1e-9, "{all}");
+}
+
+#[test]
+fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let half = || vec![[5, 1, 3, 2, 0, 1]];
+    Run::of("broken", 10, half()).write_with(&at("broken"), |answers, verdicts| {
+        // A right answer that broke when it was answered again, one that is missing, and two without a verdict.
+        let right = answers.iter_mut().find(|row| row.case == "T1-000" && row.probe == "SR").unwrap();
+        (right.answer, right.error) = (None, Some("no memory".to_owned()));
+        answers.retain(|row| !(row.case == "T1-001" && row.probe == "SR"));
+        verdicts.retain(|row| row.case != "T2-009" || row.probe == "SR");
+    });
+    Run { judge: None, ..Run::of("unjudged", 10, half()) }.write(&at("unjudged"));
+    Run { judge: Some("local:smollm2-135m"), ..Run::of("small", 10, half()) }.write(&at("small"));
+    Run { ..Run::of("constant", 10, vec![[0; 6]]) }.write(&at("constant"));
+    let text = done(root.path(), &["broken", "unjudged", "small", "constant"]);
+    let line = |name: &str| {
+        text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>()
+    };
+    assert_eq!(line("broken")[1..], [JUDGE, "30.0", "10.0", "30.0", "20.0", "0.0", "10.0", "16.7", "4"]);
+    assert!(
+        text.contains("3/10") && text.contains("broken: 2 of 60 probes have no answer and 2 no verdict"),
+        "{text}"
+    );
+    assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0"]);
+    assert!(text.contains("palimpsest judge ") && text.contains("about 135 million parameters"), "{text}");
+    for name in ["small", "constant"] {
+        assert_eq!(line(name)[2..], ["-", "-", "-", "-", "-", "-", "no", "result", "0"]);
+    }
+    assert!(text.contains("calls all 60 answers wrong"), "{text}");
+    for format in ["md", "csv", "json", "latex"] {
+        let text = done(root.path(), &["small", "--format", format]);
+        assert!(!text.contains("0.5") && !text.contains("50.0"), "{text}");
+    }
+}
+
+#[test]
+fn two_runs_are_compared_on_the_same_questions_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let first = Run::of("first", 20, vec![[15, 2, 9, 10, 0, 5]]);
+    let second = Run::of("http://host/v1#second", 20, vec![[6, 2, 12, 4, 0, 5]]);
+    first.write(&at("first"));
+    second.write(&at("second"));
+    let json: Value =
+        serde_json::from_str(&done(root.path(), &["first", "second", "--compare", "--format", "json"]))
+            .unwrap();
+    let comparison = &json["comparison"];
+    assert_eq!((&comparison["first"], &comparison["second"]), (&json!("first"), &json!("second")));
+    // The first cases are the right ones, so the smaller set lies in the larger.
+    let cells = comparison["cells"].as_array().unwrap();
+    let tests: Vec<_> =
+        cells.iter().map(|c| (c["test"]["b"].as_u64().unwrap(), c["test"]["c"].as_u64().unwrap())).collect();
+    assert_eq!(tests, [(9, 0), (0, 0), (0, 3), (6, 0), (0, 0), (0, 0)]);
+    let numbers = |name: &str| cells.iter().map(|c| c["test"][name].as_f64().unwrap()).collect::<Vec<_>>();
+    // 2 / 2^9, 1, 2 / 2^3, 2 / 2^6, 1, 1; Holm over six: times 6, then 5, then 4.
+    assert_eq!(numbers("p"), [2.0 / 512.0, 1.0, 0.25, 2.0 / 64.0, 1.0, 1.0]);
+    for (ours, expected) in numbers("p_holm").iter().zip([12.0 / 512.0, 1.0, 1.0, 10.0 / 64.0, 1.0, 1.0]) {
+        assert!((ours - expected).abs() < 1e-9, "{ours} {expected}");
+    }
+    let overall = &comparison["overall"];
+    assert_eq!(
+        (&overall["test"]["b"], &overall["test"]["c"], &overall["pairs"]),
+        (&json!(15), &json!(3), &json!(120))
+    );
+    // 2 (1 + 18 + 153 + 816) / 2^18
+    assert!((overall["test"]["p"].as_f64().unwrap() - 1976.0 / 262_144.0).abs() < 1e-9);
+    assert!((overall["difference"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+    assert!(overall["test"]["p_holm"].is_null());
+    // T1 SR differs in 9 of 20 cases, always by one: the sd of the mean is sqrt(.45 x .55 / 20).
+    let interval = |of: &Value| ["low", "high"].map(|end| of["interval"][end].as_f64().unwrap());
+    let [low, high] = interval(&cells[0]);
+    let half = 1.96 * (0.45_f64 * 0.55 / 20.0).sqrt();
+    assert!((low - (0.45 - half)).abs() < 0.04 && (high - (0.45 + half)).abs() < 0.04, "{low} {high}");
+    assert_eq!(interval(&cells[1]), [0.0, 0.0], "no case differs");
+    // The other way round everything changes its sign.
+    let text = done(root.path(), &["second", "first", "--compare"]);
+    let line = |name: &str| {
+        text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>()
+    };
+    assert_eq!(line("T1 SR")[2..6], ["20", "30.0", "75.0", "-45.0"]);
+    assert_eq!(line("T1 SR")[9..], ["0", "9", "0.0039", "0.0234"]);
+    assert_eq!(line("overall ")[1..5], ["120", "29.2", "39.2", "-10.0"]);
+    assert!(text.contains("exact McNemar") && text.contains("Holm over the cells"), "{text}");
+
+    // A run of fewer cases.
+    Run::of("short", 19, vec![[6, 2, 12, 4, 0, 5]]).write(&at("short"));
+    let differs = refused(root.path(), &["first", "short", "--compare"]);
+    assert!(
+        differs.contains("6 in first alone (T1-019/SR, T1-019/PR, T1-019/IPA, ...)")
+            && differs.contains("--common"),
+        "{differs}"
+    );
+    let common = done(root.path(), &["first", "short", "--compare", "--common"]);
+    assert!(
+        common.contains("left out: 6 questions of the first alone, 0 of the second")
+            && common.contains("same 114"),
+        "{common}"
+    );
+
+    // What cannot be compared is refused by name.
+    Run { judge: Some("http://host/v1#other"), ..Run::of("other", 20, vec![[6, 2, 12, 4, 0, 5]]) }
+        .write(&at("other"));
+    Run { rubric: None, ..Run::of("old", 20, vec![[6, 2, 12, 4, 0, 5]]) }.write(&at("old"));
+    Run { judge: None, ..Run::of("none", 20, vec![[0; 6]]) }.write(&at("none"));
+    Run::of("same", 20, vec![[0; 6]]).write(&at("same"));
+    Run::of("five", 20, vec![[1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]]).write(&at("five"));
+    for (args, expected) in [
+        (&["first", "other", "--compare"][..], "needs one judge for both"),
+        (&["first", "old", "--compare"], "different rubrics"),
+        (&["first", "none", "--compare"], "no verdicts to compare"),
+        (&["first", "same", "--compare"], "calls all 120 answers wrong"),
+        (&["first", "--compare"], "takes two rows, and these folders have 1"),
+        (&["first", "second", "other", "--compare"], "takes two rows, and these folders have 3"),
+        (&["first", "five", "--compare"], "takes two rows, and these folders have 3"),
+        (&["first", "first"], "given twice"),
+        (&["first", "--repeats"], "has no repetitions"),
+        (&["first", "--judge", "nobody"], "holds no verdict of judge `nobody`; its judges are: http"),
+        (&["first", "--condition", "repeat-7"], "no condition `repeat-7`"),
+        (&["first", "no/such/folder"], "no/such/folder is no run folder"),
+    ] {
+        let error = refused(root.path(), args);
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+    // Two conditions of one run are two rows.
+    let two = done(root.path(), &["five", "--compare"]);
+    assert!(two.contains("first: five; second: five (repeat-2)"), "{two}");
+    // Rows of like name say where they are from.
+    Run::of("first", 20, vec![[6, 2, 12, 4, 0, 5]]).write(&at("again"));
+    let text = done(root.path(), &["first", "again"]);
+    assert!(text.contains("first [") && text.contains("/again]"), "{text}");
+}
+
+/// Nothing of it is of one benchmark: scores, dimensions that are facets, an overall number over all probes.
+#[test]
+fn tables_of_any_benchmark_are_made_by_its_trait() {
+    let probe = |id: &str, about: &str| PlannedProbe {
+        id: id.to_owned(),
+        query: format!("{id}?"),
+        facets: BTreeMap::from([("about".to_owned(), about.to_owned())]),
+        ..PlannedProbe::default()
+    };
+    let case = |position: usize, id: &str, ship: &str, probes: Vec<PlannedProbe>| PlannedCase {
+        position,
+        case: id.to_owned(),
+        labels: BTreeMap::from([("ship".to_owned(), ship.to_owned())]),
+        probes,
+        evidence: Vec::new(),
+        judge: Notes::default(),
+    };
+    let plan = [
+        case(0, "a", "Pequod", vec![probe("q1", "place"), probe("q2", "place"), probe("q3", "oil")]),
+        case(1, "b", "Pequod", vec![probe("q1", "place")]),
+        case(2, "c", "Rachel", vec![probe("q1", "oil")]),
+    ];
+    let rows = |scores: [u32; 5]| {
+        let keys = [("a", "q1"), ("a", "q2"), ("a", "q3"), ("b", "q1"), ("c", "q1")];
+        let of = |((case, probe), score): ((&str, &str), u32)| {
+            let answer = json!({"case": case, "probe": probe, "labels": {}, "query": "", "answer": "x", "dropped_sessions": []});
+            let (case, probe) = (case.to_owned(), probe.to_owned());
+            let verdict = VerdictRow {
+                case,
+                probe,
+                judge: "j".to_owned(),
+                score: Some(score),
+                ..VerdictRow::default()
+            };
+            (serde_json::from_value::<AnswerRow>(answer).unwrap(), verdict)
+        };
+        keys.into_iter().zip(scores).map(of).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    let (answers, verdicts) = rows([2, 1, 0, 2, 1]);
+    let first = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
+    let table = AccuracyTable::of(&first, "j", 0);
+    let cells: Vec<_> = table.cells.iter().map(|c| (&*c.kind, &*c.dimension, c.worth, c.expected)).collect();
+    assert_eq!(cells, [("Pequod", "place", 2.5, 3), ("Pequod", "oil", 0.0, 1), ("Rachel", "oil", 0.5, 1)]);
+    assert_eq!((table.most, table.overall.accuracy), (Some(2), Some(0.6)));
+
+    let (answers, verdicts) = rows([0, 1, 0, 2, 2]);
+    let second = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
+    let compared = compare(&first, &second, ("one", "other"), false, 0).unwrap();
+    let cells: Vec<_> = compared.cells.iter().map(|c| (c.pairs, c.difference, c.test)).collect();
+    assert_eq!(cells.len(), 3);
+    for ((pairs, difference, test), expected) in cells.iter().zip([(3, 1.0 / 3.0), (1, 0.0), (1, -0.5)]) {
+        assert!(
+            *pairs == expected.0 && (difference - expected.1).abs() < 1e-9 && test.is_none(),
+            "{compared:?}"
+        );
+    }
+    assert!((compared.overall.difference - 0.1).abs() < 1e-9);
+    assert_eq!(compared.cells[1].interval, None, "of one case");
+
+    let rows = repeats(&[first.clone(), second.clone()]);
+    let overall: Vec<_> = rows.iter().map(|row| (row.kind.as_deref(), row.overall.mean)).collect();
+    for ((kind, mean), expected) in
+        overall.iter().zip([(Some("Pequod"), 0.5), (Some("Rachel"), 0.75), (None, 0.55)])
+    {
+        assert!(*kind == expected.0 && (mean - expected.1).abs() < 1e-9, "{overall:?}");
+    }
+
+    // Another question under the same id, and nothing in common.
+    let mut other = plan.clone();
+    other[0].probes[0].query = "another?".to_owned();
+    let changed = Outcomes::of(&LOGBOOK, &other, &answers, &verdicts, "j");
+    let error = compare(&first, &changed, ("one", "other"), true, 0).unwrap_err();
+    assert!(
+        matches!(&error, CompareError::Query { case, probe, .. } if case == "a" && probe == "q1"),
+        "{error}"
+    );
+    let nothing = Outcomes::of(&LOGBOOK, &[], &answers, &verdicts, "j");
+    assert!(matches!(
+        compare(&first, &nothing, ("one", "other"), true, 0),
+        Err(CompareError::Nothing { .. })
+    ));
+}
+
+#[test]
+fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed_alone() {
+    let plan = Run::of("m", 200, vec![[0; 6]]).plan();
+    let all_of = Selection::of_all(&Stale);
+    let sample = |cases, seed| Selection { sample: Some(CaseSample { cases, seed }), ..all_of.clone() };
+    let ids = |selection: &Selection, all: &[PlannedCase]| -> Vec<String> {
+        selection.of(all.to_vec()).unwrap().into_iter().map(|case| case.case).collect()
+    };
+    let twenty = ids(&sample(20, 0), &plan);
+    assert_eq!(twenty.iter().filter(|id| id.starts_with("T1")).count(), 20);
+    assert_eq!(twenty.len(), 40);
+    // In the file's order, and spread over it.
+    assert!(twenty.is_sorted() && twenty[0] != "T1-000" || twenty[19] != "T1-019", "{twenty:?}");
+    let mut reversed = plan.clone();
+    reversed.reverse();
+    let mut other_way = ids(&sample(20, 0), &reversed);
+    other_way.reverse();
+    assert_eq!(other_way, twenty);
+    // A smaller one is part of it, another seed gives another one.
+    assert!(ids(&sample(5, 0), &plan).iter().all(|id| twenty.contains(id)));
+    assert_ne!(ids(&sample(20, 1), &plan), twenty);
+    // Filters and shards choose among the drawn cases.
+    let only = Selection { only: Some("T1/PR".to_owned()), ..sample(20, 0) };
+    assert_eq!(ids(&only, &plan), twenty[..20]);
+    let shards: Vec<String> = (0..3)
+        .flat_map(|index| ids(&Selection { shard: Some(Shard { index, count: 3 }), ..sample(20, 0) }, &plan))
+        .collect();
+    assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 40);
+    // More than there are.
+    let error = sample(201, 0).of(plan).unwrap_err();
+    assert!(matches!(&error, PlanError::Sample { found: 200, .. }), "{error}");
+    assert_eq!(error.to_string(), "--sample 201: type T1 has 200 cases in this dataset; give at most 200");
+    assert_eq!(Stale.split(), "type");
+}
