@@ -167,16 +167,245 @@ fn the_page_keeps_means_over_softmax_and_linear_layers_apart() {
 
 #[test]
 fn a_group_without_members_is_left_out_and_named_in_the_caption() {
-    let made = make(&Plan::small());
+    // cases 1 and 3 are T2, and right about SR
+    let made = make(&Plan { cases: 4, ..Plan::small() });
     for name in ["curves-by-split-mass", "ratio-of-means-mass", "mean-of-ratios-density"] {
         let figure = find(&made, name);
-        assert!(figure.caption.contains("having no members: T2 PR correct."), "{}", figure.caption);
+        assert!(figure.caption.contains("having no members: T2 SR wrong."), "{}", figure.caption);
         let table = String::from_utf8(figure.csv.clone()).unwrap();
-        assert!(table.contains(",PR,T2,wrong,") && !table.contains(",PR,T2,correct,"), "{name}");
+        assert!(table.contains(",SR,T2,correct,") && !table.contains(",SR,T2,wrong,"), "{name}");
     }
-    assert!(!find(&made, "curves-by-split-mass").svg.contains("T2 PR correct"));
+    assert!(!find(&made, "curves-by-split-mass").svg.contains("T2 SR wrong"));
     let unjudged = make(&Plan { verdicts: false, ..Plan::small() });
     assert!(find(&unjudged, "ratio-of-means-mass").caption.contains("no verdicts"));
+}
+
+#[test]
+fn figures_take_the_probes_that_the_paper_takes_and_name_them() {
+    let made = make(&Plan::small());
+    let of_type = find(&made, "curves-by-type-mass");
+    assert!(of_type.caption.starts_with("Means over SR and IPA: "), "{}", of_type.caption);
+    let table = String::from_utf8(of_type.csv.clone()).unwrap();
+    assert!(table.contains(",SR+IPA,T1,") && !table.contains(",all,T1,"));
+    for name in ["curves-by-split-mass", "ratio-of-means-mass", "mean-of-ratios-mass"] {
+        let figure = find(&made, name);
+        let said = "Split by verdict: SR and IPA; PR is in the tables of `palimpsest lens`.";
+        assert!(figure.caption.contains(said), "{}", figure.caption);
+        assert!(figure.svg.contains("T1 IPA") && !figure.svg.contains("T1 PR"), "{name}");
+    }
+    // what is not split shows every probe
+    let unjudged = make(&Plan { verdicts: false, ..Plan::small() });
+    assert!(find(&unjudged, "ratio-of-means-mass").svg.contains("T1 PR"));
+}
+
+/// The texts of a picture.
+fn texts(figure: &Figure) -> Vec<String> {
+    let document = Document::parse(&figure.svg).unwrap();
+    let nodes = document.descendants().filter(|node| node.tag_name().name() == "text");
+    nodes.map(|node| node.text().unwrap_or_default().trim().to_owned()).collect()
+}
+
+#[test]
+fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_are_none() {
+    let named = |figure: &Figure, text: &str| texts(figure).iter().filter(|one| *one == text).count();
+    let (band, noise) = ("95% bootstrap band", "band of a noise baseline");
+    let single = "single cases (n < 5: no band)";
+    let many = make(&Plan { cases: 12, ..Plan::small() });
+    let of_type = find(&many, "curves-by-type-mass");
+    assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (1, 1, 0));
+    let ratios = find(&many, "ratio-of-means-mass");
+    assert_eq!((named(ratios, noise), named(ratios, single)), (0, 1), "baselines have no ratio");
+    let few = make(&Plan::small());
+    let of_type = find(&few, "curves-by-type-mass");
+    assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (0, 0, 1));
+    assert!(of_type.svg.contains("<circle"));
+    // one case is its curve
+    let one = make(&Plan { cases: 1, ..Plan::small() });
+    let of_type = find(&one, "curves-by-type-mass");
+    assert_eq!(named(of_type, single), 0);
+    assert!(!of_type.svg.contains("<circle"));
+}
+
+#[test]
+fn bands_that_go_beyond_the_axis_are_marked() {
+    let mark = "goes on beyond the axis";
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan { cases: 12, verdicts: false, ..Plan::small() };
+    synthetic::write(dir.path(), &plan);
+    let drawn = || {
+        let run = AnalysedRun::open(dir.path()).unwrap();
+        let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+        let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+        figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
+    };
+    assert!(!texts(&drawn()).iter().any(|text| text == mark));
+    // one case of six pays all, the others next to nothing: resamples without it lie decades below the mean
+    for case in (0..12).step_by(2) {
+        for probe in ["SR", "IPA"] {
+            let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
+            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let factor = if case == 0 { 1.0 } else { 1e-5 };
+            store.mass.mapv_inplace(|mass| mass * factor);
+            store.save(&path).unwrap();
+        }
+    }
+    assert!(texts(&drawn()).iter().any(|text| text == mark));
+}
+
+#[test]
+fn every_session_of_a_case_is_numbered_from_1_and_dropped_ones_leave_a_gap() {
+    let made = make(&Plan { sessions: 30, ..Plan::small() });
+    let figure = find(&made, "strip-case-mass");
+    let said = texts(figure);
+    let count = |text: &str| said.iter().filter(|one| *one == text).count();
+    // session 0 was dropped; old is 1 and new is 28 of case 0; three probes
+    for number in 6..=30 {
+        assert_eq!(count(&number.to_string()), 3, "session {number}");
+    }
+    assert_eq!((count("old"), count("new")), (3, 3));
+    assert!(count("29") == 3, "new keeps its number");
+    assert!(figure.caption.contains("numbered from 1; a gap is where sessions were dropped"));
+    assert!(said.contains(&"29 sessions, 1 dropped, 100 tokens".replace("100", &tokens(&made))), "{said:?}");
+    let table = String::from_utf8(figure.csv.clone()).unwrap();
+    assert!(table.lines().next().unwrap().ends_with(",value,number"));
+    assert!(table.lines().any(|line| line.contains(",SR,28,new,") && line.ends_with(",29")));
+}
+
+/// Tokens of the first example's prompt.
+fn tokens(made: &Made) -> String {
+    made.lens.examples[0].prompt_tokens.to_string()
+}
+
+#[test]
+fn heat_maps_say_how_many_cases_each_place_has_and_what_their_shades_are() {
+    let made = make(&Plan::small());
+    let figure = find(&made, "strip-mean-mass");
+    let said = texts(figure);
+    // nothing is between the first session and old's neighbour in any case; old and new are in all six
+    assert!(said.iter().filter(|text| *text == "6").count() >= 6, "{said:?}");
+    assert!(said.iter().filter(|text| *text == "n").count() == 3, "one a map");
+    assert!(figure.caption.contains(" Shades from ") && figure.caption.contains("the greatest"));
+}
+
+#[test]
+fn the_last_layer_has_a_tick_in_every_figure() {
+    for (plan, last) in
+        [(Plan { layers: 30, ..Plan::small() }, "29"), (Plan { layers: 64, ..Plan::hybrid() }, "63")]
+    {
+        let made = make(&Plan { cases: 2, verdicts: false, ..plan });
+        for figure in &made.figures {
+            assert!(texts(figure).iter().any(|text| text == last), "{} lacks {last}", figure.name);
+        }
+    }
+}
+
+#[test]
+fn layers_without_mass_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan { cases: 2, verdicts: false, ..Plan::small() });
+    for case in 0..2 {
+        for probe in ["SR", "PR", "IPA"].into_iter().filter(|probe| (case, *probe) != (1, "PR")) {
+            let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
+            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let old = store.keys.iter().position(|span| span.is("old")).unwrap();
+            for layer in [0, 1, 3] {
+                for head in 0..3 {
+                    store.mass[[layer, head, 1, old]] = 0.0;
+                }
+            }
+            store.save(&path).unwrap();
+        }
+    }
+    let run = AnalysedRun::open(dir.path()).unwrap();
+    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
+    let said = "0 in some panel, and so interrupted on the logarithmic axis: query to old at layers 0–1, 3.";
+    assert!(caption("curves-by-type-mass").contains(said), "{}", caption("curves-by-type-mass"));
+    assert!(caption("strip-case-mass").contains("Cells of 0: at layers 0–1, 3."));
+    assert!(caption("strip-case-mass").contains("of them 0"));
+}
+
+#[test]
+fn a_draw_and_distant_baselines_are_told_in_captions() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan { cases: 12, sessions: 12, ..Plan::small() };
+    synthetic::write(dir.path(), &plan);
+    let path = dir.path().join("attention/case-000-SR.safetensors");
+    synthetic::store(&plan, 0, "SR", &[1, 4, 5, 10]).save(&path).unwrap();
+    let run = AnalysedRun::open(dir.path()).unwrap();
+    let per_group = Some(palimpsest::lens::PerGroup { most: 4, seed: 7 });
+    let lens = Lens::of(&run, &Options { resamples: 200, per_group, ..Options::default() }).unwrap();
+    let of = lens.drawn.unwrap();
+    for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
+        let said =
+            format!("Drawn (seed 7): up to 4 examples of each probe, type and verdict, {} of 35.", of.kept);
+        assert!(figure.caption.contains(&said), "{}", figure.caption);
+    }
+    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
+    let said = "In 1 of 35 examples a neighbour was dropped to fit the context or is evidence itself: the nearest session that was \
+                kept in that direction stands in, up to 5 sessions away";
+    assert!(figures[0].caption.contains(said), "{}", figures[0].caption);
+}
+
+#[test]
+fn two_models_are_drawn_side_by_side_on_one_value_axis() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    synthetic::write(&a, &Plan { model: "nine-b", ..Plan::small() });
+    synthetic::write(&b, &Plan { model: "twenty-seven-b", ..Plan::hybrid() });
+    let out = dir.path().join("both");
+    let figures = |arguments: &[&str]| {
+        let mut command = Command::cargo_bin("palimpsest").unwrap();
+        command.args(["figures", "--resamples", "200"]).args([&a, &b]).args(arguments);
+        command.assert()
+    };
+    let refused = figures(&[]).code(1);
+    let text = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
+    assert!(text.contains("2 runs") && text.contains("--out"), "{text}");
+    figures(&["--out", out.to_str().unwrap()]).success();
+    for name in ["curves-by-split", "curves-by-type", "ratio-of-means", "mean-of-ratios"] {
+        let svg = std::fs::read_to_string(out.join(format!("{name}-mass.svg"))).unwrap();
+        assert!(svg.contains("nine-b · ") && svg.contains("twenty-seven-b · "), "{name}");
+        let mut reader = csv::Reader::from_path(out.join(format!("{name}-mass.csv"))).unwrap();
+        let rows: Vec<std::collections::BTreeMap<String, String>> =
+            reader.deserialize().map(Result::unwrap).collect();
+        for (model, layers) in [("nine-b", 5), ("twenty-seven-b", 8)] {
+            let of = rows.iter().filter(|row| row["model"] == model).map(|row| &row["layer"]);
+            let of: std::collections::BTreeSet<&String> = of.collect();
+            assert_eq!(of.len(), layers, "{name}, {model}");
+        }
+    }
+    assert!(!out.join("strip-mean-mass.svg").exists(), "heat maps are of one run");
+    let captions = std::fs::read_to_string(out.join("captions.json")).unwrap();
+    assert!(
+        captions.contains("layer axes of their own")
+            && captions.contains("twenty-seven-b: At linear layers (")
+    );
+    // one table of one run has no such column
+    assert!(!String::from_utf8(make(&Plan::small()).figures[0].csv.clone()).unwrap().contains("model"));
+}
+
+#[test]
+fn the_distribution_of_a_label_is_drawn_with_its_counts() {
+    use palimpsest::data::{Case, labels};
+    let case = |(category, kind): (&str, &str)| {
+        let labels = [("category", category), ("type", kind)].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        Ok::<_, String>(Case { labels: labels.into_iter().collect(), ..Case::default() })
+    };
+    let cases = [("Routine", "T1"), ("Routine", "T2"), ("Health & Body", "T2"), ("Routine", "T2")];
+    let counts = labels::count(cases.map(case), "category", "type").unwrap();
+    let figure = figures::distribution(&counts, "file.json · 4 cases").unwrap();
+    assert_within(&figure);
+    let said = texts(&figure);
+    for text in ["Cases by category", "Routine", "Health & Body", "3 (75.0%)", "1 (25.0%)", "T1", "T2"] {
+        assert!(said.iter().any(|one| one == text), "{text}: {said:?}");
+    }
+    assert_eq!(
+        String::from_utf8(figure.csv).unwrap(),
+        "label,value,cases,T1,T2\ncategory,Routine,3,1,2\ncategory,Health & Body,1,0,1\n"
+    );
 }
 
 #[test]

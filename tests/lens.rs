@@ -107,12 +107,16 @@ fn examples_follow_their_definitions(plan: &Plan) {
                 let density: Vec<f64> = signal.iter().map(|m| m / uniform(&store, row, target)).collect();
                 assert_close(example.curve(curve, Part::Signal, Scale::Density).unwrap(), &density, &what);
 
-                // neighbours by original index, in the prompt, not evidence
-                let beside: Vec<usize> = [target - 1, target + 1]
-                    .into_iter()
-                    .filter(|i| *i != old && *i != new && mass(&store, row, *i).is_some())
-                    .collect();
+                // on either side the nearest one by original index that is in the prompt, not evidence and not after the rows
+                let last = if row == NEW_ROW { new } else { plan.sessions };
+                let stands =
+                    |i: &usize| *i != old && *i != new && *i < last && mass(&store, row, *i).is_some();
+                let before = (0..target).rev().find(stands);
+                let beside: Vec<usize> =
+                    before.into_iter().chain((target + 1..plan.sessions).find(stands)).collect();
                 assert!(!beside.is_empty(), "{what}");
+                let told: Vec<usize> = example.stand_ins(curve).iter().map(|one| one.index).collect();
+                assert_eq!(told, beside, "{what}");
                 let masses: Vec<Vec<f64>> = beside.iter().map(|i| mass(&store, row, *i).unwrap()).collect();
                 assert_close(example.curve(curve, Part::Noise, Scale::Mass).unwrap(), &mean(&masses), &what);
                 let scaled = |i: &usize| {
@@ -149,7 +153,8 @@ fn a_case_counts_once_in_a_group_over_probes() {
     let by_case: Vec<Vec<f64>> = (0..plan.cases)
         .map(|case| {
             let (_, new) = synthetic::evidence(case, plan.sessions);
-            let asked = PROBES.iter().filter(|p| !(case == 1 && **p == "PR"));
+            // PR is not pooled
+            let asked = ["SR", "IPA"].iter();
             mean(
                 &asked
                     .map(|p| mass(&store(dir.path(), case, p), QUERY_ROW, new).unwrap())
@@ -171,7 +176,7 @@ fn a_case_counts_once_in_a_group_over_probes() {
 #[test]
 fn ratio_of_means_and_mean_of_ratios_are_what_their_names_say() {
     for plan in [Plan::small(), Plan::hybrid()] {
-        ratios_are_what_their_names_say(&Plan { cases: 12, ..plan });
+        ratios_are_what_their_names_say(&Plan { cases: 20, ..plan });
     }
 }
 
@@ -182,7 +187,8 @@ fn ratios_are_what_their_names_say(plan: &Plan) {
         kind: Some("T1".to_owned()),
         correctness: Correctness::Correct,
     };
-    let members: Vec<usize> = (0..12).filter(|c| c % 2 == 0 && synthetic::correct(*c, "IPA")).collect();
+    let members: Vec<usize> =
+        (0..plan.cases).filter(|c| c % 2 == 0 && synthetic::correct(*c, "IPA")).collect();
     let of = |case: usize, new_not_old: bool| {
         let (old, new) = synthetic::evidence(case, plan.sessions);
         mass(&store(dir.path(), case, "IPA"), QUERY_ROW, if new_not_old { new } else { old }).unwrap()
@@ -311,7 +317,7 @@ fn tables_hold_every_series_in_long_format() {
     let plan = Plan::small();
     let (dir, lens) = lens_of(&plan);
     let out = dir.path().join("lens");
-    let names = ["curves.csv", "ratios.csv", "strip.csv"];
+    let names = ["curves.csv", "ratios.csv", "strip.csv", "examples.csv"];
     assert_eq!(table::write(&lens, &out).unwrap(), names.map(|name| out.join(name)));
     let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
@@ -319,7 +325,7 @@ fn tables_hold_every_series_in_long_format() {
     assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
     let series = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Noise), Scale::Density);
     let wanted =
-        [("probe", "all"), ("type", "all"), ("correctness", "all"), ("scale", "density"), ("layer", "3")];
+        [("probe", "SR+IPA"), ("type", "all"), ("correctness", "all"), ("scale", "density"), ("layer", "3")];
     let row = rows
         .iter()
         .find(|row| row["statistic"] == "new_to_old_noise" && wanted.iter().all(|(k, v)| row[*k] == *v))
@@ -327,6 +333,115 @@ fn tables_hold_every_series_in_long_format() {
     assert_eq!(row["mean"].parse::<f64>().unwrap(), series.points[3].value.unwrap());
     assert_eq!(row["lo"].parse::<f64>().unwrap(), series.points[3].band.unwrap().0);
     assert_eq!(row["n"], plan.cases.to_string());
+}
+
+/// A run whose case 0 keeps only some sessions.
+fn lens_of_few_sessions(options: &Options) -> (tempfile::TempDir, Lens) {
+    let plan = Plan { sessions: 12, ..Plan::small() };
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &plan);
+    // old is 1 and new is 10; of the others 4 and 5 were kept
+    for probe in PROBES {
+        let path = dir.path().join(format!("attention/case-000-{probe}.safetensors"));
+        synthetic::store(&plan, 0, probe, &[1, 4, 5, 10]).save(&path).unwrap();
+    }
+    let lens = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), options).unwrap();
+    (dir, lens)
+}
+
+#[test]
+fn where_neighbours_were_dropped_the_nearest_kept_sessions_stand_in_and_the_tables_say_so() {
+    let (dir, lens) = lens_of_few_sessions(&Options::default());
+    let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
+    let store = store(dir.path(), 0, "SR");
+    let of = |row, session| mass(&store, row, session).unwrap();
+    let noise = |example: &Example, curve| example.curve(curve, Part::Noise, Scale::Mass).unwrap().to_vec();
+    // nothing was kept before old, nothing after new
+    assert_close(&noise(example, QUERY_TO_OLD), &of(QUERY_ROW, 4), "old");
+    assert_close(&noise(example, QUERY_TO_NEW), &of(QUERY_ROW, 5), "new");
+    assert_close(&noise(example, NEW_TO_OLD), &of(NEW_ROW, 4), "as the new session sees it");
+    assert_eq!(example.baseline_distance(), Some(5));
+    assert_eq!(lens.far_baselines().count(), 3, "the three probes of case 0");
+
+    let out = dir.path().join("lens");
+    table::write(&lens, &out).unwrap();
+    let mut reader = csv::Reader::from_path(out.join("examples.csv")).unwrap();
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), lens.examples.len() * 3, "a row an example and curve");
+    let row = |case: &str, curve: &str| {
+        rows.iter().find(|r| r["case"] == case && r["probe"] == "SR" && r["curve"] == curve).unwrap().clone()
+    };
+    let far = row("case-000", "query_to_new");
+    let of = |row: &BTreeMap<String, String>| {
+        ["evidence", "baseline", "distance", "correctness"].map(|name| row[name].clone())
+    };
+    assert_eq!(of(&far), ["10", "5", "5", "correct"]);
+    // case 1 keeps all: old is 2
+    assert_eq!(of(&row("case-001", "query_to_old")), ["2", "1;3", "1", "correct"]);
+}
+
+#[test]
+fn the_adjacent_baseline_is_one_session_the_nearer_one_or_the_one_after() {
+    let options = Options { baseline: palimpsest::lens::Baseline::Adjacent, ..Options::default() };
+    let (dir, lens) = lens_of_few_sessions(&options);
+    let example = |case: &str| lens.examples.iter().find(|e| e.case == case && e.probe == "SR").unwrap();
+    let noise = |case: &str, curve| example(case).curve(curve, Part::Noise, Scale::Mass).unwrap().to_vec();
+    let of = |case, session| mass(&store(dir.path(), case, "SR"), QUERY_ROW, session).unwrap();
+    assert_close(&noise("case-000", QUERY_TO_NEW), &of(0, 5), "new of case 0");
+    // case 1 keeps all: old is 2, new is 9
+    assert_close(&noise("case-001", QUERY_TO_OLD), &of(1, 3), "the one after old");
+    assert_close(&noise("case-001", QUERY_TO_NEW), &of(1, 10), "the one after new");
+}
+
+#[test]
+fn a_draw_measures_up_to_so_many_examples_of_each_probe_type_and_verdict() {
+    let plan = Plan { cases: 12, ..Plan::small() };
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &plan);
+    let run = AnalysedRun::open(dir.path()).unwrap();
+    let drawn = |most, seed| {
+        let per_group = Some(palimpsest::lens::PerGroup { most, seed });
+        Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap()
+    };
+    let names = |lens: &Lens| -> Vec<(String, String)> {
+        lens.examples.iter().map(|e| (e.case.clone(), e.probe.clone())).collect()
+    };
+    let whole = Lens::of(&run, &Options::default()).unwrap();
+    let two = drawn(2, 0);
+    for group in whole.groups().iter().filter(|g| g.probe.is_some() && g.kind.is_some()) {
+        if group.correctness != Correctness::All {
+            assert_eq!(two.cases(group), whole.cases(group).min(2), "{}", whole.label(group));
+        }
+    }
+    let told = two.drawn.unwrap();
+    assert_eq!((told.kept, told.of), (two.examples.len(), whole.examples.len()));
+    assert_eq!(names(&two), names(&drawn(2, 0)));
+    assert_ne!(names(&two), names(&drawn(2, 1)));
+    assert_eq!(names(&drawn(100, 3)), names(&whole));
+}
+
+#[test]
+fn bands_are_of_five_cases_or_more_and_fewer_are_told_one_by_one() {
+    let (dir, lens) = lens_of(&Plan { cases: 9, ..Plan::small() });
+    let statistic = Statistic::Mean(QUERY_TO_NEW, Part::Signal);
+    let of = |kind: &str| {
+        let group = Group { probe: Some("SR".to_owned()), kind: Some(kind.to_owned()), ..Group::all() };
+        lens.series(&group, statistic, Scale::Mass)
+    };
+    // cases 0, 2, 4, 6 and 8 are T1, the other four T2
+    let (five, four) = (of("T1"), of("T2"));
+    assert!(five.points.iter().all(|point| point.n == 5 && point.band.is_some() && point.cases.is_empty()));
+    for point in &four.points {
+        assert_eq!((point.n, point.band), (4, None));
+        let each: Vec<f64> = [1, 3, 5, 7]
+            .iter()
+            .map(|&case| {
+                let (_, new) = synthetic::evidence(case, 7);
+                mass(&store(dir.path(), case, "SR"), QUERY_ROW, new).unwrap()[point.layer.index]
+            })
+            .collect();
+        assert_close(&point.cases, &each, "the cases");
+    }
 }
 
 #[test]
@@ -461,7 +576,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
         assert_eq!(row["signed"].is_empty(), softmax || row["scale"] == "density");
         assert!(row["signed"].is_empty() || row["signed"].parse::<f64>().unwrap().is_finite());
     }
-    assert!(head(&out.join("ratios.csv")).ends_with(",lo,hi,layer_kind"));
+    assert!(head(&out.join("ratios.csv")).ends_with(",lo,hi,cases,layer_kind"));
     assert!(head(&out.join("strip.csv")).ends_with(",n,mean,layer_kind"));
 
     let (dir, lens) = lens_of(&Plan::small());

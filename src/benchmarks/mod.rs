@@ -87,6 +87,12 @@ pub trait Benchmark: Debug + Send + Sync {
     /// Who looks at whom: the curves of the analysis. The spans in a role that a curve begins with are recorded as rows.
     fn curves(&self) -> &'static [Curve];
 
+    /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
+    /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
+    fn pooled(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
     /// The two curves, by their places in [`Benchmark::curves`], whose quotient the figures show.
     fn ratio(&self) -> Option<(usize, usize)> {
         None

@@ -10,8 +10,10 @@ use crate::benchmarks::dataset::{Checked, Dataset, check_file};
 use crate::benchmarks::reading::Report;
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::data::Case;
+use crate::data::labels;
 use crate::data::stats::{SplitStats, measure};
 use crate::engine::TextSide;
+use crate::figures;
 use crate::ground::files::write_atomically;
 use crate::ground::table::aligned;
 use crate::model::fetch::ModelStore;
@@ -64,6 +66,12 @@ enum Action {
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
+        /// Draw how many cases have each value of this label (figure 5 of the STALE paper), with --figure.
+        #[arg(long, value_name = "LABEL", requires = "figure")]
+        by: Option<String>,
+        /// The folder for that figure, as SVG, PNG and CSV.
+        #[arg(long, value_name = "DIR", requires = "by")]
+        figure: Option<PathBuf>,
     },
 }
 
@@ -74,7 +82,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Action::Sample { sessions, seed, out } => {
             write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
         }
-        Action::Stats { data, model, json } => stats(&data, &model, json),
+        Action::Stats { data, model, json, by, figure } => {
+            if let (Some(by), Some(folder)) = (by, figure) {
+                draw_distribution(&data, &by, &folder)?;
+            }
+            stats(&data, &model, json)
+        }
     }
 }
 
@@ -147,6 +160,21 @@ fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
         dataset.digest(),
         table(&rows)
     ))
+}
+
+/// Draws how many cases have each value of a label.
+fn draw_distribution(data: &Path, label: &str, folder: &Path) -> anyhow::Result<()> {
+    let dataset = Dataset::open(data, SampleSpec::default(), |_| ())?;
+    let cases = dataset.cases_observed(|_| ())?;
+    let counts = labels::count(cases, label, dataset.benchmark().split())?;
+    if counts.values.is_empty() {
+        bail!("{}: no case has the label `{label}`; name one that its rows have", dataset.name());
+    }
+    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
+    let figure = figures::distribution(&counts, &origin)?;
+    figures::write(std::slice::from_ref(&figure), folder)?;
+    crate::progress::note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
+    Ok(())
 }
 
 /// How a model sees a case and counts its tokens.

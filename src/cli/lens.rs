@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::lens::{
-    AnalysedRun, Curve, Group, LayerKind, Lens, Options, Part, Scale, Series, Statistic, table,
+    AnalysedRun, Baseline, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
+    table,
 };
 
 /// Curves and ratios of a run, as CSV.
@@ -35,19 +36,54 @@ pub struct Analysis {
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 0)]
     pub(super) bootstrap_seed: u64,
+    /// What stands in for an evidence session in its noise baseline.
+    #[arg(long, value_enum, default_value_t = Neighbours::Both)]
+    pub(super) baseline: Neighbours,
+    /// Measure up to N examples of each probe, type and verdict, drawn by --seed [default: all].
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub(super) per_group: Option<usize>,
+    /// Seed of the draw of --per-group.
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+}
+
+/// The values of `--baseline`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Neighbours {
+    /// The mean of the sessions before and after it.
+    Both,
+    /// The session next to it: of the two the nearer, of immediate neighbours the one after it.
+    Adjacent,
 }
 
 impl Default for Analysis {
     /// What an empty command line means.
     fn default() -> Self {
-        Analysis { condition: String::new(), judge: None, resamples: DEFAULT_RESAMPLES, bootstrap_seed: 0 }
+        Analysis {
+            condition: String::new(),
+            judge: None,
+            resamples: DEFAULT_RESAMPLES,
+            bootstrap_seed: 0,
+            baseline: Neighbours::Both,
+            per_group: None,
+            seed: 0,
+        }
     }
 }
 
 impl Analysis {
     /// The validated form.
     pub fn options(self) -> Options {
-        Options { judge: self.judge, resamples: self.resamples as usize, seed: self.bootstrap_seed }
+        Options {
+            judge: self.judge,
+            resamples: self.resamples as usize,
+            seed: self.bootstrap_seed,
+            baseline: match self.baseline {
+                Neighbours::Both => Baseline::Both,
+                Neighbours::Adjacent => Baseline::Adjacent,
+            },
+            per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
+        }
     }
 }
 
@@ -81,6 +117,23 @@ fn summary(lens: &Lens) -> String {
         None => line("verdicts: none, so nothing is split by correctness".to_owned()),
     }
     line(format!("{}, {} examples measured", lens.layers_in_words(), lens.examples.len()));
+    if let Some(drawn) = lens.drawn {
+        let (most, seed) = (drawn.by.most, drawn.by.seed);
+        line(format!(
+            "up to {most} examples of each probe, {} and verdict were drawn (seed {seed}): {} of {}",
+            lens.benchmark.split(),
+            drawn.kept,
+            drawn.of
+        ));
+    }
+    let far = lens.far_baselines().count();
+    if far > 0 {
+        let segment = lens.benchmark.segment();
+        line(format!(
+            "noise baselines: in {far} examples a neighbour was dropped or is evidence, and the nearest {segment} kept stands in \
+             (examples.csv)"
+        ));
+    }
     for skipped in &lens.skipped {
         line(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
@@ -107,7 +160,7 @@ fn summary(lens: &Lens) -> String {
         });
         let head: String = lens.curves.iter().map(|curve| format!("{:>17}", curve.label())).collect();
         let ratio = lens.ratio.map(|(over, under)| format!("{:>9}", format!("{}/{}", over.to, under.to)));
-        line(format!("{:<26}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
+        line(format!("{:<30}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
         for group in &groups {
             line(group.row(lens, kind));
         }
@@ -150,6 +203,6 @@ impl Measured {
             let ratio = ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
             format!(" {ratio:>8}")
         });
-        format!("{:<26}{:>5}{cells}{}", lens.label(&self.group), self.n, ratio.unwrap_or_default())
+        format!("{:<30}{:>5}{cells}{}", lens.label(&self.group), self.n, ratio.unwrap_or_default())
     }
 }

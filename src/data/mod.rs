@@ -9,6 +9,7 @@
 //! - [`draw`]: draws that stay the same for ever.
 
 pub mod draw;
+pub mod labels;
 pub mod stats;
 pub mod truncate;
 

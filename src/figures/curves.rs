@@ -4,9 +4,9 @@ use plotters::style::RGBColor;
 
 use super::sheet::{Panel, Sheet};
 use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
-use super::{Figure, FigureError, Origin};
+use super::{Figure, FigureError, Source, captions};
 use crate::benchmarks::QUERY;
-use crate::lens::{Correctness, Group, Lens, Part, Scale, Series, Statistic, table};
+use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
 
 /// The value axis of a scale.
 fn axis(scale: Scale) -> &'static str {
@@ -39,14 +39,8 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-fn noise(lens: &Lens) -> String {
-    let segment = lens.benchmark.segment();
-    format!(
-        "Dashed: the noise baseline, the same with the evidence {segment} replaced by its immediate neighbour {segment}s."
-    )
-}
-
-const BAND: &str = "Bands: 95% bootstrap over cases; none for a single case. Logarithmic value axis.";
+pub(super) const BAND: &str =
+    "Bands: 95% bootstrap over cases, from 5 cases on; of fewer, points are the single cases.";
 
 /// One legend entry for the baselines of all curves.
 fn noise_entry() -> (Stroke, String) {
@@ -67,122 +61,145 @@ fn stroke(at: usize) -> Stroke {
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
-pub fn by_split(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let name = format!("curves-by-split-{}", scale.key());
-    let (mut rows, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
-    for probe in super::panel_probes(lens) {
-        let mut row = Vec::new();
-        for kind in super::panel_kinds(lens) {
-            for &correctness in lens.splits() {
-                let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
-                if lens.cases(&group) == 0 {
-                    empty.push(group);
-                    row.push(None);
-                    continue;
+pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
+    let all_curves = curves_of(sources);
+    let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for Source { lens, .. } in sources {
+        let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
+        for probe in super::split_probes(lens) {
+            let mut row = Vec::new();
+            for kind in super::panel_kinds(lens) {
+                for &correctness in lens.splits() {
+                    let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
+                    let n = lens.cases(&group);
+                    if n == 0 {
+                        without.push(group);
+                        row.push(None);
+                        continue;
+                    }
+                    let lines = lines(lens, &all_curves, &group, scale);
+                    of_run.extend(lines.iter().map(|(_, series)| series.clone()));
+                    let legend = vec![(None, format!("n = {n}"))];
+                    row.push(Some(Panel { title: lens.label(&group), legend, lines }));
                 }
-                let lines = lines(lens, &group, scale);
-                all.extend(lines.iter().map(|(_, series)| series.clone()));
-                let n = lens.cases(&group);
-                row.push(Some(Panel {
-                    title: lens.label(&group),
-                    legend: vec![(None, format!("n = {n}"))],
-                    lines,
-                }));
             }
+            rows.push(row);
         }
-        rows.push(row);
+        blocks.push(super::sheet::without_empty(rows));
+        all.push(of_run);
+        empty.push(without);
     }
-    let rows = super::sheet::without_empty(rows);
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     let mut legend: Vec<_> =
-        lens.curves.iter().enumerate().map(|(at, curve)| (stroke(at), curve.label())).collect();
+        all_curves.iter().enumerate().map(|(at, curve)| (stroke(at), curve.label())).collect();
     legend.push(noise_entry());
+    let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-split")) };
     let (split, probe) = (lens.benchmark.split(), lens.benchmark.dimension().name());
-    let what = match lens.splits() {
-        [_, _, ..] => format!("Attention by layer, for each {split}, {probe} and verdict"),
-        _ => format!("Attention by layer, for each {split} and {probe}"),
+    let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
+        true => format!("Attention by layer, for each {split}, {probe} and verdict"),
+        false => format!("Attention by layer, for each {split} and {probe}"),
     };
-    let title = titled(&what, scale);
+    let rows = super::arranged(sources, blocks);
     let sheet = Sheet {
-        title: title.clone(),
-        origin: origin.line.clone(),
+        title: titled(&what, scale),
+        origin: super::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
+        panel: if rows.iter().map(Vec::len).max().unwrap_or(1) > 2 { (230, 150) } else { (300, 150) },
         rows,
         legend,
-        panel: (if columns > 2 { 190 } else { 300 }, 130),
         reach: 1000.0,
     };
     let caption = format!(
-        "{} {} {BAND} n is the number of cases.{}{}{}",
+        "{}{} {BAND} Logarithmic value axis. n is the number of cases.{}{}{}",
         how_to_read(lens, scale),
-        noise(lens),
-        super::about_layer_kinds(lens, super::LINEAR_CURVES),
-        super::left_out(lens, &empty),
-        super::without_verdicts(lens)
+        captions::of_each(sources, captions::noise),
+        captions::of_each(sources, captions::split_probes),
+        groups_left_out(sources, &empty),
+        captions::of_each(sources, captions::without_verdicts),
     );
-    figure(name, title, caption, &sheet, &all)
+    figure(format!("curves-by-split-{}", scale.key()), caption, &sheet, sources, &all)
 }
 
-/// One panel a curve: a line a type, over all probes.
+/// One panel a curve: a line a type, over the pooled probes.
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
-pub fn by_type(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let name = format!("curves-by-type-{}", scale.key());
+pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
     let strokes = [
         Stroke::solid(BLUE, Marker::Circle),
         Stroke::solid(VERMILLION, Marker::Square),
         Stroke::solid(GREEN, Marker::Triangle),
     ];
-    let groups = super::panel_kinds(lens).into_iter().map(|kind| Group {
-        probe: None,
-        kind,
-        correctness: Correctness::All,
-    });
-    let (present, empty): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
-    let (mut row, mut all) = (Vec::new(), Vec::new());
-    for &curve in &lens.curves {
-        let (mut lines, mut legend) = (Vec::new(), Vec::new());
-        for (group, stroke) in present.iter().zip(strokes.iter().cycle()) {
-            let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
-            let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
-            let kind = group.kind.as_deref().unwrap_or("all");
-            if signal.n > 0 {
-                legend.push((Some(*stroke), format!("{kind} (n = {})", signal.n)));
+    let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for Source { lens, .. } in sources {
+        let groups = super::panel_kinds(lens).into_iter();
+        let groups = groups.map(|kind| Group { probe: None, kind, correctness: Correctness::All });
+        let (present, without): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
+        let (mut row, mut of_run) = (Vec::new(), Vec::new());
+        for &curve in &lens.curves {
+            let (mut lines, mut legend) = (Vec::new(), Vec::new());
+            for (group, stroke) in present.iter().zip(strokes.iter().cycle()) {
+                let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
+                let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
+                let kind = group.kind.as_deref().unwrap_or("all");
+                if signal.n > 0 {
+                    legend.push((Some(*stroke), format!("{kind} (n = {})", signal.n)));
+                }
+                of_run.extend([signal.clone(), noise.clone()]);
+                lines.extend([(stroke.noise(), noise), (*stroke, signal)]);
             }
-            all.extend([signal.clone(), noise.clone()]);
-            lines.extend([(stroke.noise(), noise), (*stroke, signal)]);
+            row.push(Some(Panel { title: curve.label(), legend, lines }));
         }
-        row.push(Some(Panel { title: curve.label(), legend, lines }));
+        blocks.push(vec![row]);
+        all.push(of_run);
+        empty.push(without);
     }
-    let title = titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale);
+    let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-type")) };
     let sheet = Sheet {
-        title: title.clone(),
-        origin: origin.line.clone(),
+        title: titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale),
+        origin: super::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
-        rows: vec![row],
+        rows: super::arranged(sources, blocks),
         legend: vec![noise_entry()],
         panel: (260, 210),
         reach: 1000.0,
     };
+    let over = |lens: &Lens| {
+        let pooled = lens.pooled_in_words();
+        match lens.pooled.len() {
+            1 => format!(" Means over {pooled}."),
+            _ => format!(
+                " Means over {pooled}: the probes of a case are averaged first, so that a case counts once."
+            ),
+        }
+    };
     let caption = format!(
-        "Means over all probes: the probes of a case are averaged first, so that a case counts once. {} {} {BAND} n is \
-         the number of cases.{}{}",
+        "{} {}{} {BAND} Logarithmic value axis. n is the number of cases.{}",
+        captions::of_each(sources, over),
         how_to_read(lens, scale),
-        noise(lens),
-        super::about_layer_kinds(lens, super::LINEAR_CURVES),
-        super::left_out(lens, &empty)
+        captions::of_each(sources, captions::noise),
+        groups_left_out(sources, &empty),
     );
-    figure(name, title, caption, &sheet, &all)
+    figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)
 }
 
-fn lines(lens: &Lens, group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
+/// The curves of some runs, in the benchmark's order.
+fn curves_of(sources: &[Source<'_>]) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for curve in sources.iter().flat_map(|source| &source.lens.curves) {
+        if !curves.contains(curve) {
+            curves.push(*curve);
+        }
+    }
+    curves
+}
+
+fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
     let of = |curve, part| lens.series(group, Statistic::Mean(curve, part), scale);
-    let curves = || lens.curves.iter().enumerate();
+    let curves = || all.iter().enumerate().filter(|(_, curve)| lens.curves.contains(curve));
     let noise = curves().map(|(at, &curve)| (stroke(at).noise(), of(curve, Part::Noise)));
     let signal = curves().map(|(at, &curve)| (stroke(at), of(curve, Part::Signal)));
     noise.chain(signal).collect()
@@ -196,18 +213,41 @@ pub(super) fn titled(what: &str, scale: Scale) -> String {
     }
 }
 
-/// Draws a sheet and sets its table beside it.
+/// The groups without members of each run.
+pub(super) fn groups_left_out(sources: &[Source<'_>], empty: &[Vec<Group>]) -> String {
+    let of = |lens: &Lens| {
+        let mut runs = sources.iter().zip(empty).filter(|(source, _)| std::ptr::eq(source.lens, lens));
+        runs.next().map(|(_, groups)| captions::left_out(lens, groups)).unwrap_or_default()
+    };
+    captions::of_each(sources, of)
+}
+
+/// A figure of no run.
+pub(super) fn no_runs(name: &str) -> FigureError {
+    FigureError::Draw { figure: name.to_owned(), reason: "no run was given".to_owned() }
+}
+
+/// Draws a sheet and sets its table beside it; `series` are those of each run. What holds for every figure over layers is added
+/// to the caption.
 pub(super) fn figure(
     name: String,
-    title: String,
     caption: String,
     sheet: &Sheet,
-    series: &[Series],
+    sources: &[Source<'_>],
+    series: &[Vec<Series>],
 ) -> Result<Figure, FigureError> {
     let svg = sheet.draw(&name)?;
-    let cut = " Values of linear layers beyond the axis are drawn at its edge; the table has them.";
-    let caption = if sheet.cuts_linear_layers() { caption + cut } else { caption };
-    let csv = table::series_csv(&name, series)
+    let mut caption = caption + &captions::zeros(series.iter().flatten());
+    if sheet.cuts_linear_layers() {
+        caption += " Values of linear layers beyond the axis are drawn at its edge; the table has them.";
+    }
+    caption += &captions::of_each(sources, |lens| captions::about_layer_kinds(lens, captions::LINEAR_CURVES));
+    caption += &captions::of_each(sources, captions::drawn);
+    if sources.len() > 1 {
+        caption += " Panels of different models have layer axes of their own; the value axis is the same.";
+    }
+    let runs = sources.iter().zip(series).map(|(source, series)| (source.origin.model.as_str(), &series[..]));
+    let csv = table::series_csv(&name, &runs.collect::<Vec<_>>())
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
-    Ok(Figure { name, title, caption, svg, csv })
+    Ok(Figure { name, title: sheet.title.clone(), caption: caption.trim_start().to_owned(), svg, csv })
 }

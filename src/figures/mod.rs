@@ -1,22 +1,32 @@
 //! Tables become pictures and the one-page report.
 //!
-//! Owns the look of every figure: [`sheet`] draws panels of curves, [`heat_map`] heat maps, [`raster`] turns the very same
-//! SVG into PNG, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
+//! Owns the look of every figure: [`sheet`] draws panels of curves, [`heat_map`] heat maps, [`bars`] counts, [`raster`] turns
+//! the very same SVG into PNG, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
 //! a figure shows comes from [`crate::lens`] and lies beside it as CSV.
 //!
-//! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`].
+//! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; one that can show several runs side
+//! by side takes [`Source`]s, and has a line in [`draw_together`].
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{AnalysedRun, Correctness, Group, LayerKind, Lens, Scale};
+use crate::lens::{AnalysedRun, Correctness, Lens, Scale};
+use sheet::Panel;
 
+mod axis;
+pub mod bars;
+pub mod canvas;
+mod captions;
 pub mod curves;
+mod grid;
 pub mod heat_map;
+mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
 pub mod sheet;
 pub mod style;
+
+pub use bars::distribution;
 
 /// A picture with what belongs to it.
 #[derive(Debug, Clone)]
@@ -98,6 +108,15 @@ impl Origin {
     }
 }
 
+/// A run in a figure.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Its examples.
+    pub lens: &'a Lens,
+    /// What the figure says of it. Where there are several, the models' names tell them apart.
+    pub origin: &'a Origin,
+}
+
 /// Every figure of a run, in the order of the report.
 ///
 /// # Errors
@@ -105,18 +124,68 @@ impl Origin {
 pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
-        figures.push(curves::by_split(lens, origin, scale)?);
-        figures.push(curves::by_type(lens, origin, scale)?);
-        if lens.ratio.is_some() {
-            figures.push(ratios::of_means(lens, origin, scale)?);
-            figures.push(ratios::mean_of(lens, origin, scale)?);
-        }
+        figures.extend(of_layers(&[Source { lens, origin }], scale)?);
         if !lens.benchmark.anchors().is_empty() {
             figures.push(heat_map::mean(lens, origin, scale)?);
         }
         figures.push(heat_map::first_case(lens, origin, scale)?);
     }
     Ok(figures)
+}
+
+/// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
+///
+/// # Errors
+/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+pub fn draw_together(sources: &[Source<'_>]) -> Result<Vec<Figure>, FigureError> {
+    let mut figures = Vec::new();
+    for scale in Scale::ALL {
+        figures.extend(of_layers(sources, scale)?);
+    }
+    Ok(figures)
+}
+
+/// Curves and ratios.
+fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, FigureError> {
+    let mut figures = vec![curves::by_split(sources, scale)?, curves::by_type(sources, scale)?];
+    if sources.iter().all(|source| source.lens.ratio.is_some()) {
+        figures.extend([ratios::of_means(sources, scale)?, ratios::mean_of(sources, scale)?]);
+    }
+    Ok(figures)
+}
+
+/// The panels of each run, as rows of one sheet: beside each other where there is room, else below each other. Panels of several
+/// runs are named by the run.
+fn arranged(sources: &[Source<'_>], mut blocks: Vec<Vec<Vec<Option<Panel>>>>) -> Vec<Vec<Option<Panel>>> {
+    const MOST_COLUMNS: usize = 4;
+    if let [_] = sources {
+        return blocks.pop().unwrap_or_default();
+    }
+    for (block, source) in blocks.iter_mut().zip(sources) {
+        let name = style::shortened(&source.origin.model, 20);
+        for panel in block.iter_mut().flatten().flatten() {
+            panel.title = format!("{name} · {}", panel.title);
+        }
+    }
+    let width = |block: &Vec<Vec<Option<Panel>>>| block.iter().map(Vec::len).max().unwrap_or(0);
+    if blocks.iter().map(width).sum::<usize>() > MOST_COLUMNS {
+        return blocks.into_iter().flatten().collect();
+    }
+    let rows = blocks.iter().map(Vec::len).max().unwrap_or(0);
+    let beside = |row: usize| {
+        let of_block = |block: &Vec<Vec<Option<Panel>>>| {
+            let mut panels = block.get(row).cloned().unwrap_or_default();
+            panels.resize(width(block), None);
+            panels
+        };
+        blocks.iter().flat_map(of_block).collect()
+    };
+    (0..rows).map(beside).collect()
+}
+
+/// Where the numbers of a figure come from, a line a run.
+fn origins(sources: &[Source<'_>]) -> String {
+    sources.iter().map(|source| source.origin.line.clone()).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes each figure as `<name>.svg`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename.
@@ -150,66 +219,23 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     Ok(written)
 }
 
-/// A sentence naming the groups without members, or nothing.
-fn left_out(lens: &Lens, groups: &[Group]) -> String {
-    if groups.is_empty() {
-        return String::new();
-    }
-    let names: Vec<String> = groups.iter().map(|group| lens.label(group)).collect();
-    format!(" Left out, having no members: {}.", names.join(", "))
-}
-
-/// A sentence on the windowed and one on the linear layers of a model that has any, with how a figure shows the linear ones;
-/// nothing for the others.
-fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
-    let mut said = String::new();
-    if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
-        said += &format!(
-            " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
-             prompt; where the window hides a {}, its density is left out.",
-            lens.benchmark.segment()
-        );
-    }
-    if !lens.has_linear_layers() {
-        return said;
-    }
-    said + &format!(
-        " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
-         weights on the {} over those on all tokens, averaged over value heads instead of heads.",
-        lens.benchmark.segment()
-    )
-}
-
-/// How curves show linear layers.
-const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own, noise dotted";
-/// How heat maps show linear layers.
-const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
-
-/// What a figure that splits by verdict says where there are no verdicts.
-fn without_verdicts(lens: &Lens) -> String {
-    let split = lens.splits() != [Correctness::All];
-    match (&lens.judge, &lens.no_result) {
-        (Some(_), _) if split => String::new(),
-        (Some(_), _) => {
-            " Left out: the groups by correctness, since the judge called no answer right or wrong."
-                .to_owned()
-        }
-        (None, Some(why)) => {
-            format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
-        }
-        (None, None) => {
-            " Left out: the groups by correctness, since this run has no verdicts yet (`palimpsest judge`)."
-                .to_owned()
-        }
-    }
-}
-
 /// The probes that get panels of their own: all of them, or only their union where there are too many to draw.
 fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
     const MOST: usize = 6;
     match lens.probes.len() {
         1..=MOST => lens.probes.iter().cloned().map(Some).collect(),
         _ => vec![None],
+    }
+}
+
+/// The probes that get panels where panels are split by verdict: those that the benchmark pools. Without verdicts, all.
+fn split_probes(lens: &Lens) -> Vec<Option<String>> {
+    match lens.splits() == [Correctness::All] {
+        true => panel_probes(lens),
+        false => panel_probes(lens)
+            .into_iter()
+            .filter(|probe| probe.as_ref().is_none_or(|probe| lens.pooled.contains(probe)))
+            .collect(),
     }
 }
 

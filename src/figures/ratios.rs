@@ -1,30 +1,30 @@
 //! One curve over another: of the groups' means (STALE, figure 8) and of each example (figure 3).
 
-use super::curves::{figure, titled};
+use super::curves::{BAND, figure, groups_left_out, no_runs, titled};
 use super::sheet::{Panel, Sheet};
 use super::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
-use super::{Figure, FigureError, Origin};
+use super::{Figure, FigureError, Source, captions};
 use crate::benchmarks::QUERY;
-use crate::lens::{Correctness, Curve, Group, Lens, Scale, Statistic};
+use crate::lens::{Correctness, Curve, Group, Scale, Series, Statistic};
 
 /// The ratio of the groups' means, one panel a probe and type.
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
-pub fn of_means(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let named = Named::of(lens);
+pub fn of_means(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
+    let named = Named::of(sources)?;
     let what = format!("{} over {}: ratio of the groups' means", named.over, named.under);
-    draw(lens, origin, scale, Statistic::RatioOfMeans, "ratio-of-means", &what, &named.means())
+    draw(sources, scale, Statistic::RatioOfMeans, "ratio-of-means", &what, &named.means())
 }
 
 /// The mean of the examples' own ratios, one panel a probe and type.
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
-pub fn mean_of(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
-    let named = Named::of(lens);
+pub fn mean_of(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
+    let named = Named::of(sources)?;
     let what = format!("{} over {}: mean of each example's ratio", named.over, named.under);
-    draw(lens, origin, scale, Statistic::MeanOfRatios, "mean-of-ratios", &what, &named.ratios())
+    draw(sources, scale, Statistic::MeanOfRatios, "mean-of-ratios", &what, &named.ratios())
 }
 
 /// The two curves of the quotient, in words.
@@ -39,18 +39,19 @@ struct Named {
 }
 
 impl Named {
-    fn of(lens: &Lens) -> Self {
+    fn of(sources: &[Source<'_>]) -> Result<Self, FigureError> {
+        let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("ratio")) };
         let none = Curve::new(QUERY, QUERY);
         let curves = lens.ratio.unwrap_or((none, none));
         let over = curves.0.label();
         let mut letters = over.chars();
         let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-        Named {
+        Ok(Named {
             over: first + letters.as_str(),
             under: curves.1.label(),
             curves,
             segment: lens.benchmark.segment(),
-        }
+        })
     }
 
     /// What the ratio of means is.
@@ -91,43 +92,48 @@ fn stroke(correctness: Correctness) -> Stroke {
 }
 
 fn draw(
-    lens: &Lens,
-    origin: &Origin,
+    sources: &[Source<'_>],
     scale: Scale,
     statistic: Statistic,
     name: &str,
     what: &str,
     how: &str,
 ) -> Result<Figure, FigureError> {
-    let name = format!("{name}-{}", scale.key());
-    let named = Named::of(lens);
-    let (mut rows, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
-    for probe in super::panel_probes(lens) {
-        let mut row = Vec::new();
-        for kind in super::panel_kinds(lens) {
-            let (mut lines, mut legend) = (Vec::new(), Vec::new());
-            for &correctness in lens.splits() {
-                let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
-                let series = lens.series(&group, statistic, scale);
-                if series.n == 0 {
-                    empty.push(group);
-                    continue;
+    let named = Named::of(sources)?;
+    let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for Source { lens, .. } in sources {
+        let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
+        for probe in super::split_probes(lens) {
+            let mut row = Vec::new();
+            for kind in super::panel_kinds(lens) {
+                let (mut lines, mut legend) = (Vec::new(), Vec::new());
+                for &correctness in lens.splits() {
+                    let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
+                    let series = lens.series(&group, statistic, scale);
+                    if series.n == 0 {
+                        without.push(group);
+                        continue;
+                    }
+                    let verdict = match correctness {
+                        Correctness::All => "all",
+                        split => split.key(),
+                    };
+                    legend.push((Some(stroke(correctness)), format!("{verdict} (n = {})", series.n)));
+                    of_run.push(series.clone());
+                    lines.push((stroke(correctness), series));
                 }
-                let verdict = match correctness {
-                    Correctness::All => "all",
-                    split => split.key(),
-                };
-                legend.push((Some(stroke(correctness)), format!("{verdict} (n = {})", series.n)));
-                all.push(series.clone());
-                lines.push((stroke(correctness), series));
+                let group = Group { probe: probe.clone(), kind, correctness: Correctness::All };
+                let title = lens.label(&group);
+                row.push((!lines.is_empty()).then_some(Panel { title, legend, lines }));
             }
-            let title = lens.label(&Group { probe: probe.clone(), kind, correctness: Correctness::All });
-            row.push((!lines.is_empty()).then_some(Panel { title, legend, lines }));
+            rows.push(row);
         }
-        rows.push(row);
+        blocks.push(super::sheet::without_empty(rows));
+        all.push(of_run);
+        empty.push(without);
     }
-    let rows = super::sheet::without_empty(rows);
-    let undefined: usize = all.iter().flat_map(|series| &series.points).map(|point| point.undefined).sum();
+    let points = all.iter().flatten().flat_map(|series: &Series| &series.points);
+    let undefined: usize = points.map(|point| point.undefined).sum();
     let undefined = match (statistic, undefined) {
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),
         (_, count) => format!(
@@ -136,10 +142,9 @@ fn draw(
             named.curves.1.from, named.curves.1.to, named.segment
         ),
     };
-    let title = titled(what, scale);
     let sheet = Sheet {
-        title: title.clone(),
-        origin: origin.line.clone(),
+        title: titled(what, scale),
+        origin: super::origins(sources),
         y_label: match scale {
             Scale::Mass => format!("ratio of attention mass, {} / {}", named.curves.0.to, named.curves.1.to),
             Scale::Density => {
@@ -148,20 +153,20 @@ fn draw(
         },
         percent: false,
         reference: Some(1.0),
-        rows,
+        rows: super::arranged(sources, blocks),
         legend: Vec::new(),
         panel: (300, 150),
         reach: 10.0,
     };
     let caption = format!(
-        "{how} Above the line at 1 the {} attends more to the {} {}. Bands: 95% bootstrap over cases of the whole \
-         statistic; none for a single case. n is the number of cases. Logarithmic axis.{undefined}{}{}{}",
+        "{how} Above the line at 1 the {} attends more to the {} {}. {BAND} They are of the whole statistic. n is the number \
+         of cases. Logarithmic value axis.{undefined}{}{}{}",
         named.curves.0.from,
         named.curves.0.to,
         named.segment,
-        super::about_layer_kinds(lens, super::LINEAR_CURVES),
-        super::left_out(lens, &empty),
-        super::without_verdicts(lens)
+        captions::of_each(sources, captions::split_probes),
+        groups_left_out(sources, &empty),
+        captions::of_each(sources, captions::without_verdicts),
     );
-    figure(name, title, caption, &sheet, &all)
+    figure(format!("{name}-{}", scale.key()), caption, &sheet, sources, &all)
 }

@@ -9,10 +9,10 @@
 //! role add up: what is paid to all of them; as rows, the mean over all of their tokens. Where the benchmark keeps them apart,
 //! each has a curve of its own too, numbered in the order of the prompt.
 //!
-//! **Noise baseline**: the same mass with the evidence Y replaced by its immediate neighbours, the segments whose
-//! original indices are Y's plus and minus one, where they are in the prompt and are not evidence themselves; the mean
-//! over the two where both are there; absent where neither is. Of evidence that is a part of a segment, neighbours are the
-//! segment's, and since they are longer the baseline is what Y would be paid at their density. Of several Y it is the sum.
+//! **Noise baseline**: the same mass with the evidence Y replaced by its neighbours, the segments before and after it that
+//! [`super::baseline`] chooses; the mean over them; absent where there are none. Of evidence that is a part of a segment,
+//! neighbours are the segment's, and since they are longer the baseline is what Y would be paid at their density. Of several
+//! Y it is the sum.
 //!
 //! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
 //! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
@@ -27,6 +27,7 @@ use std::path::Path;
 
 use ndarray::{Array2, Array3, Axis};
 
+use super::baseline::{Baseline, Evidence, StandIn};
 use super::layers::{self, ByLayer, Layer, LayerKind};
 use crate::attention::{AttentionStore, StoreError};
 use crate::benchmarks::{Benchmark, Curve, QUERY, Several};
@@ -101,20 +102,36 @@ pub struct Example {
     pub prompt_tokens: usize,
     /// By segment, in prompt order: the query's attention. Empty where the store has no query rows.
     pub segments: Vec<SegmentMass>,
+    /// Original indices of the segments that were dropped to fit the context, ascending.
+    pub dropped: Vec<usize>,
     curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
+    stand_ins: BTreeMap<Curve, Vec<StandIn>>,
     signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
 }
 
 impl Example {
-    /// Measures a store, by the roles of a benchmark.
+    /// [`Example::measure_against`] both neighbours of the evidence.
     ///
     /// # Errors
-    /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
-    /// it must not be or ends past the prompt; the text says which.
+    /// The same.
     pub fn measure(
         path: &Path,
         store: &AttentionStore,
         benchmark: &dyn Benchmark,
+    ) -> Result<Self, StoreError> {
+        Example::measure_against(path, store, benchmark, Baseline::Both)
+    }
+
+    /// Measures a store, by the roles of a benchmark and with a noise baseline.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
+    /// it must not be or ends past the prompt; the text says which.
+    pub fn measure_against(
+        path: &Path,
+        store: &AttentionStore,
+        benchmark: &dyn Benchmark,
+        baseline: Baseline,
     ) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let whole = store.tokens.len() + store.generated.len();
@@ -128,8 +145,8 @@ impl Example {
             }
         }
         let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
-        let (mut curves, mut sums) = (BTreeMap::new(), BTreeMap::new());
-        let evidence = Evidence { keys: &store.keys };
+        let (mut curves, mut sums, mut stand_ins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let evidence = Evidence { keys: &store.keys, baseline };
         for &curve in benchmark.curves() {
             let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
             if rows.is_empty() || keys.is_empty() {
@@ -138,13 +155,15 @@ impl Example {
             let masses = of_rows(&mass, &store.rows, &rows); // (layers, keys)
             let shares = of_rows(&share, &store.rows, &rows);
             let of_row = signed.as_ref().map(|signed| of_rows(signed, &store.rows, &rows));
-            let paid = Paid { masses: &masses, shares: &shares, signed: of_row.as_ref() };
+            let end = rows.iter().map(|&row| store.rows[row].end).max().unwrap_or(0);
+            let paid = Paid { masses: &masses, shares: &shares, signed: of_row.as_ref(), end };
             let mut targets = vec![(curve, keys.clone())];
             if benchmark.several() == Several::Apart && keys.len() > 1 {
                 let each = keys.iter().enumerate();
                 targets.extend(each.map(|(at, &key)| (Curve { nth: at + 1, ..curve }, vec![key])));
             }
             for (curve, keys) in targets {
+                stand_ins.insert(curve, evidence.stand_ins(&keys, end));
                 for part in [Part::Signal, Part::Noise] {
                     let of = match part {
                         Part::Signal => paid.to(&keys),
@@ -191,7 +210,9 @@ impl Example {
             layers,
             prompt_tokens: store.tokens.len(),
             segments,
+            dropped: Vec::new(),
             curves,
+            stand_ins,
             signed: sums,
         })
     }
@@ -208,6 +229,17 @@ impl Example {
     /// where no neighbour is in the prompt).
     pub fn curve(&self, curve: Curve, part: Part, scale: Scale) -> Option<&[f64]> {
         self.curves.get(&(curve, part, scale)).map(Vec::as_slice)
+    }
+
+    /// The segments that make the noise baseline of a curve: none where it has no baseline.
+    pub fn stand_ins(&self, curve: Curve) -> &[StandIn] {
+        self.stand_ins.get(&curve).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// How far the farthest segment of any baseline is from its evidence, in segments of the whole history; 1 where all are
+    /// immediate neighbours, `None` without baselines.
+    pub fn baseline_distance(&self) -> Option<usize> {
+        self.stand_ins.values().flatten().map(|one| one.distance()).max()
     }
 
     /// A curve's signed sums of the implicit weights: by layer, `None` at softmax layers. `None` altogether where the store
@@ -254,6 +286,8 @@ struct Paid<'a> {
     masses: &'a Array2<f64>,
     shares: &'a Array2<f64>,
     signed: Option<&'a Array2<f64>>,
+    /// Where the last of the rows ends in the prompt.
+    end: usize,
 }
 
 /// A curve's numbers by layer.
@@ -312,7 +346,7 @@ impl Paid<'_> {
     }
 
     fn beside_one(&self, evidence: &Evidence<'_>, key: usize) -> Option<Numbers> {
-        let beside = evidence.neighbours(key);
+        let beside = evidence.neighbours(key, self.end);
         if beside.is_empty() {
             return None;
         }
@@ -334,36 +368,6 @@ fn density(mass: f64, share: f64) -> f64 {
     if share > 0.0 { mass / share } else { f64::NAN }
 }
 
-/// The key spans of a store, some of which are evidence.
-struct Evidence<'a> {
-    keys: &'a [Span],
-}
-
-impl Evidence<'_> {
-    /// The original index of the segment that a span is, or lies in: `session[3].turn[1]` lies in the third.
-    fn segment(span: &Span) -> Option<usize> {
-        let whole = span.label.split_once('.').map_or(span.label.as_str(), |(whole, _)| whole);
-        Span::new(whole, 0..0).segment()
-    }
-
-    /// The part that something inside a segment plays.
-    fn inside(&self, index: usize) -> Option<String> {
-        let mut inside = self.keys.iter().filter(|span| span.overlay && Self::segment(span) == Some(index));
-        inside.find_map(|span| span.role.clone())
-    }
-
-    /// The places of the segments beside the evidence at `key`, of those that hold no evidence.
-    fn neighbours(&self, key: usize) -> Vec<usize> {
-        let Some(index) = self.keys.get(key).and_then(Self::segment) else { return Vec::new() };
-        let holds =
-            |at: usize| self.keys.iter().any(|span| span.role.is_some() && Self::segment(span) == Some(at));
-        let beside =
-            |span: &Span| span.segment().is_some_and(|other| other.abs_diff(index) == 1 && !holds(other));
-        let all = self.keys.iter().enumerate();
-        all.filter(|(_, span)| beside(span) && !span.is_empty()).map(|(i, _)| i).collect()
-    }
-}
-
 /// Masses over shares, both (layers, keys); NaN where there is no share.
 fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
     let mut densities = masses.clone();
@@ -383,27 +387,4 @@ fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
 /// Values of which NaN marks the absent ones.
 fn present(values: Vec<f64>) -> Vec<Option<f64>> {
     values.into_iter().map(|value| Some(value).filter(|value| !value.is_nan())).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_go_by_original_index_and_are_never_evidence() {
-        let span = |i: usize, at: usize| Span::new(format!("session[{i}]"), at..at + 2);
-        let keys = [
-            Span::new("bos", 0..1),
-            span(2, 1),
-            span(4, 3).with_role("old"),
-            span(5, 5),
-            span(6, 7).with_role("new"),
-            span(9, 9),
-        ];
-        let neighbours = |keys: &[Span], key| Evidence { keys }.neighbours(key);
-        assert_eq!(neighbours(&keys, 2), vec![3], "session 3 was dropped; 2 is no immediate neighbour");
-        assert_eq!(neighbours(&keys, 4), vec![3]);
-        let touching = [span(0, 0).with_role("old"), span(1, 2).with_role("new")];
-        assert!(neighbours(&touching, 0).is_empty(), "the other evidence session is no noise");
-    }
 }

@@ -8,6 +8,8 @@
 //! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
 //! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
 //!
+//! A group over all probes holds those that the benchmark pools ([`Benchmark::pooled`]); the others have groups of their own.
+//!
 //! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7).
 //! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
 //!   ([`Benchmark::ratio`]).
@@ -20,9 +22,13 @@ use std::path::PathBuf;
 use ndarray::Array2;
 
 use super::band::{Estimate, Point, Resampling};
-use super::{AnalysedRun, Curve, Example, Layer, LayerKind, LensError, Part, Scale};
+use super::draw::Key;
+use super::{
+    AnalysedRun, Baseline, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup, Scale,
+};
 use crate::attention::AttentionStore;
 use crate::benchmarks::{Benchmark, QUERY};
+use crate::run::rows::AnswerRow;
 
 /// Which verdict the examples of a group have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +63,7 @@ impl Correctness {
 /// A selection of examples.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all.
+    /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all that are pooled.
     pub probe: Option<String>,
     /// One value of the label that the benchmark is split by, or all.
     pub kind: Option<String>,
@@ -66,24 +72,23 @@ pub struct Group {
 }
 
 impl Group {
-    /// Every example.
+    /// Every example of the pooled probes.
     pub fn all() -> Self {
         Group { probe: None, kind: None, correctness: Correctness::All }
     }
 
-    /// As captions name it, for example `T1 SR wrong`.
-    pub fn label(&self, benchmark: &dyn Benchmark) -> String {
-        let all = |what: &str| format!("all {what}s");
-        let kind = self.kind.clone().unwrap_or_else(|| all(benchmark.split()));
-        let probe = self.probe.clone().unwrap_or_else(|| all(benchmark.dimension().name()));
+    /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes.
+    fn label(&self, benchmark: &dyn Benchmark, pooled: &str) -> String {
+        let kind = self.kind.clone().unwrap_or_else(|| format!("all {}s", benchmark.split()));
+        let probe = self.probe.as_deref().unwrap_or(pooled);
         match self.correctness {
             Correctness::All => format!("{kind} {probe}"),
             split => format!("{kind} {probe} {}", split.key()),
         }
     }
 
-    fn holds(&self, example: &Example) -> bool {
-        self.probe.as_ref().is_none_or(|probe| *probe == example.dimension)
+    fn holds(&self, example: &Example, pooled: &[String]) -> bool {
+        self.probe.as_ref().map_or(pooled, std::slice::from_ref).contains(&example.dimension)
             && self.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
             && self.correctness.holds(example.correct)
     }
@@ -117,6 +122,8 @@ impl Statistic {
 pub struct Series {
     /// Whose.
     pub group: Group,
+    /// The group's probes, as tables write them: `SR`, `SR+IPA`, `all`.
+    pub probes: String,
     /// Which.
     pub statistic: Statistic,
     /// Mass or density.
@@ -145,11 +152,15 @@ pub struct Options {
     pub resamples: usize,
     /// Seed of the bootstrap.
     pub seed: u64,
+    /// What stands in for the evidence in noise baselines.
+    pub baseline: Baseline,
+    /// How many examples of each group are measured; `None` for all.
+    pub per_group: Option<PerGroup>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { judge: None, resamples: 2000, seed: 0 }
+        Options { judge: None, resamples: 2000, seed: 0, baseline: Baseline::Both, per_group: None }
     }
 }
 
@@ -177,12 +188,16 @@ pub struct Lens {
     pub ratio: Option<(Curve, Curve)>,
     /// What probes are grouped by, in the data's order.
     pub probes: Vec<String>,
+    /// Those of them that groups over several probes hold.
+    pub pooled: Vec<String>,
     /// The values of the label that the benchmark is split by, sorted; empty for data without any.
     pub kinds: Vec<String>,
     /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
     pub judge: Option<String>,
     /// Why there are verdicts that split nothing ([`super::Verdicts::no_result`]).
     pub no_result: Option<String>,
+    /// What was drawn, where not all examples are measured.
+    pub drawn: Option<Drawn>,
     /// In the order of `answers.jsonl`.
     pub examples: Vec<Example>,
     /// What could not be measured, and why.
@@ -203,7 +218,7 @@ impl Lens {
         let probes = run.cases().iter().flat_map(|case| case.probes.iter().map(move |p| (&*case.case, p)));
         let dimensions: HashMap<(&str, &str), String> =
             probes.map(|(case, probe)| ((case, &*probe.id), run.dimension_of(probe))).collect();
-        let (mut examples, mut skipped) = (Vec::<Example>::new(), Vec::new());
+        let (mut answered, mut skipped) = (Vec::<Answered>::new(), Vec::new());
         for answer in run.answers() {
             let mut skip = |reason: &str| {
                 skipped.push(Skipped {
@@ -220,8 +235,23 @@ impl Lens {
                 skip("no attention was recorded");
                 continue;
             };
+            let key = (answer.case.as_str(), answer.probe.as_str());
+            let correct = verdicts.correct(&answer.case, &answer.probe).filter(|_| no_result.is_none());
+            let dimension = dimensions.get(&key).unwrap_or(&answer.probe);
+            let kind = answer.labels.get(benchmark.split());
+            answered.push(Answered { answer, file, dimension, kind, correct });
+        }
+        let drawn = options.per_group.map(|by| {
+            let of = answered.len();
+            let places = by.draw(answered.iter().map(Answered::drawn_in));
+            answered = places.into_iter().map(|place| answered[place]).collect();
+            Drawn { by, kept: answered.len(), of }
+        });
+        let mut examples = Vec::<Example>::new();
+        for Answered { answer, file, dimension, kind, correct } in answered {
             let path: PathBuf = run.path().join(file);
-            let mut example = Example::measure(&path, &AttentionStore::load(&path)?, benchmark)?;
+            let store = AttentionStore::load(&path)?;
+            let mut example = Example::measure_against(&path, &store, benchmark, options.baseline)?;
             if let Some(first) = examples.first()
                 && first.layers != example.layers
             {
@@ -234,11 +264,11 @@ impl Lens {
             // the row that names the store says what it belongs to
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
-            let key = (answer.case.as_str(), answer.probe.as_str());
-            example.dimension = dimensions.get(&key).unwrap_or(&answer.probe).clone();
-            example.kind = answer.labels.get(benchmark.split()).cloned();
-            let correct = verdicts.correct(&answer.case, &answer.probe);
-            example.correct = correct.filter(|_| no_result.is_none());
+            example.dimension.clone_from(dimension);
+            example.kind = kind.cloned();
+            example.correct = correct;
+            example.dropped.clone_from(&answer.dropped_sessions);
+            example.dropped.sort_unstable();
             examples.push(example);
         }
         let Some(first) = examples.first() else {
@@ -248,6 +278,7 @@ impl Lens {
             };
             return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
+        let probes = run.dimensions();
         Ok(Lens {
             layers: first.layers.clone(),
             benchmark,
@@ -255,10 +286,12 @@ impl Lens {
             ratio: benchmark.ratio().and_then(|(over, under)| {
                 Some((*benchmark.curves().get(over)?, *benchmark.curves().get(under)?))
             }),
-            probes: run.dimensions(),
+            pooled: pooled(benchmark, &probes),
+            probes,
             kinds: run.kinds(),
             judge: verdicts.judge.filter(|_| no_result.is_none()),
             no_result,
+            drawn,
             examples,
             skipped,
             options: options.clone(),
@@ -320,7 +353,37 @@ impl Lens {
 
     /// As captions name a group.
     pub fn label(&self, group: &Group) -> String {
-        group.label(self.benchmark)
+        group.label(self.benchmark, &self.pooled_in_words())
+    }
+
+    /// The pooled probes as captions name them: `SR and IPA`, `all probes`.
+    pub fn pooled_in_words(&self) -> String {
+        match self.pooled.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) if self.pooled != self.probes => format!("{} and {last}", others.join(", ")),
+            _ => format!("all {}s", self.benchmark.dimension().name()),
+        }
+    }
+
+    /// The probes of a group as tables write them.
+    pub(super) fn probes_of(&self, group: &Group) -> String {
+        match &group.probe {
+            Some(probe) => probe.clone(),
+            None if self.pooled == self.probes => "all".to_owned(),
+            None => self.pooled.join("+"),
+        }
+    }
+
+    /// How the run was analysed.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The examples some of whose baselines are not made of immediate neighbours.
+    pub fn far_baselines(&self) -> impl Iterator<Item = &Example> {
+        self.examples
+            .iter()
+            .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
     /// How many cases a group has.
@@ -386,11 +449,12 @@ impl Lens {
                 undefined,
                 value: estimate.value,
                 band: estimate.band,
+                cases: estimate.each,
                 signed: Some(signed).filter(|signed| signed.is_finite()),
             })
             .collect();
         let n = points.iter().map(|point| point.n).max().unwrap_or(0);
-        Series { group: group.clone(), statistic, scale, n, points }
+        Series { probes: self.probes_of(group), group: group.clone(), statistic, scale, n, points }
     }
 
     /// By layer, the mean over cases of a curve's signed sums, NaN at softmax layers; `None` where no case has any.
@@ -408,7 +472,7 @@ impl Lens {
 
     pub(super) fn by_case(&self, group: &Group) -> BTreeMap<&str, Vec<&Example>> {
         let mut cases: BTreeMap<&str, Vec<&Example>> = BTreeMap::new();
-        for example in self.examples.iter().filter(|example| group.holds(example)) {
+        for example in self.examples.iter().filter(|example| group.holds(example, &self.pooled)) {
             cases.entry(&example.case).or_default().push(example);
         }
         cases
@@ -429,6 +493,33 @@ impl Lens {
     fn resampling(&self, n: usize) -> Resampling {
         Resampling::new(n, self.options.resamples, self.options.seed)
     }
+}
+
+/// An answer whose attention was recorded.
+#[derive(Clone, Copy)]
+struct Answered<'a> {
+    answer: &'a AnswerRow,
+    /// The attention file, relative to the run folder.
+    file: &'a str,
+    dimension: &'a String,
+    kind: Option<&'a String>,
+    correct: Option<bool>,
+}
+
+impl<'a> Answered<'a> {
+    /// The group that it is drawn in, and its name there.
+    fn drawn_in(&self) -> (Key<'a>, String) {
+        let key =
+            Key { dimension: self.dimension, kind: self.kind.map(String::as_str), correct: self.correct };
+        (key, format!("{}/{}", self.answer.case, self.answer.probe))
+    }
+}
+
+/// The probes that the benchmark pools, of those of a run; all where the run has none of them.
+fn pooled(benchmark: &dyn Benchmark, probes: &[String]) -> Vec<String> {
+    let wanted = |probe: &&String| benchmark.pooled().is_none_or(|pooled| pooled.contains(&probe.as_str()));
+    let pooled: Vec<String> = probes.iter().filter(wanted).cloned().collect();
+    if pooled.is_empty() { probes.to_vec() } else { pooled }
 }
 
 /// The curves that some example has, in the benchmark's order. Where any example has several spans in one role that stay apart,

@@ -15,6 +15,8 @@ use crate::attention::StoreError;
 use crate::run::error::RunError;
 
 pub mod band;
+pub mod baseline;
+pub mod draw;
 pub mod example;
 pub mod group;
 pub mod layers;
@@ -24,6 +26,8 @@ pub mod table;
 
 pub use crate::benchmarks::Curve;
 pub use band::{Point, Resampling};
+pub use baseline::{Baseline, StandIn};
+pub use draw::{Drawn, PerGroup};
 pub use example::{Example, Part, Scale, SegmentMass};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};

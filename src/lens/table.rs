@@ -1,17 +1,21 @@
-//! Series and strips as CSV, in long format: one row a group, statistic and layer.
+//! Series and strips as CSV, in long format: one row a group, statistic and layer; and the examples, one row a curve.
+//!
+//! A band (`lo`, `hi`) is of at least [`LEAST`](super::band::LEAST) cases; of fewer, `cases` holds each case's own value, with
+//! semicolons between them. A table of several runs has the column `model` at its end.
 //!
 //! Where a run has layers with a window or linear-attention layers its tables have one more column at the end, `layer_kind`
 //! (`softmax`, `windowed` or `linear`). Where it has linear layers, those with means of curves as masses have another,
 //! `signed`: the mean of the signed sums of the implicit weights, empty at softmax layers. Tables of models all of whose
 //! layers see the whole prompt by a softmax have neither.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::strip::Strip;
-use super::{Group, LayerKind, Lens, LensError, Part, Scale, Series, Statistic};
+use super::{Correctness, Group, LayerKind, Lens, LensError, Part, Scale, Series, StandIn, Statistic};
 
-/// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`
-/// and `strip.csv`. Groups without members have no rows.
+/// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
+/// `strip.csv` and `examples.csv`. Groups without members have no rows.
 ///
 /// # Errors
 /// [`LensError::Io`] where the folder or a file cannot be written.
@@ -33,9 +37,10 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
         }
     }
     let tables = [
-        ("curves.csv", series_csv("curves", &curves)),
-        ("ratios.csv", series_csv("ratios", &ratios)),
+        ("curves.csv", series_csv("curves", &[("", &curves)])),
+        ("ratios.csv", series_csv("ratios", &[("", &ratios)])),
         ("strip.csv", strip_csv("strip", &strips, lens)),
+        ("examples.csv", examples_csv(lens)),
     ];
     let mut written = Vec::new();
     for (name, table) in tables {
@@ -48,15 +53,17 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     Ok(written)
 }
 
-/// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi`; `lo` and `hi` are empty for
-/// fewer than two cases, and a layer where the statistic is undefined has an empty `mean`. Then `layer_kind` and `signed`
-/// where the series have them (see the module).
+/// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi,cases`; a layer where the statistic is
+/// undefined has an empty `mean`. Then `layer_kind` and `signed` where the series have them, and `model` where there are several
+/// runs (see the module). `runs` are the series of each, with its name.
 ///
 /// # Errors
 /// Those of the CSV writer.
-pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error> {
+pub fn series_csv(figure: &str, runs: &[(&str, &[Series])]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    let points = || series.iter().flat_map(|one| &one.points);
+    let all = || runs.iter().flat_map(|(run, series)| series.iter().map(move |one| (run, one)));
+    let points = || all().flat_map(|(_, one)| &one.points);
+    let several = runs.len() > 1;
     let kinds = points().any(|point| point.layer.kind != LayerKind::Softmax);
     let signed = points().any(|point| point.signed.is_some());
     let mut head = vec![
@@ -72,15 +79,17 @@ pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error
         "mean",
         "lo",
         "hi",
+        "cases",
     ];
     head.extend(kinds.then_some("layer_kind"));
     head.extend(signed.then_some("signed"));
+    head.extend(several.then_some("model"));
     table.write_record(head)?;
-    for one in series.iter().filter(|one| one.n > 0) {
+    for (run, one) in all().filter(|(_, one)| one.n > 0) {
         for point in &one.points {
             let mut row = vec![
                 figure.to_owned(),
-                all_or(&one.group.probe).to_owned(),
+                one.probes.clone(),
                 all_or(&one.group.kind).to_owned(),
                 one.group.correctness.key().to_owned(),
                 one.statistic.key(),
@@ -91,9 +100,11 @@ pub fn series_csv(figure: &str, series: &[Series]) -> Result<Vec<u8>, csv::Error
                 number(point.value),
                 number(point.band.map(|band| band.0)),
                 number(point.band.map(|band| band.1)),
+                joined(&point.cases),
             ];
             row.extend(kinds.then(|| point.layer.kind.key().to_owned()));
             row.extend(signed.then(|| number(point.signed)));
+            row.extend(several.then(|| (*run).to_owned()));
             table.write_record(row)?;
         }
     }
@@ -117,7 +128,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
             for (layer, mean) in lens.layers.iter().zip(means) {
                 let mut row = vec![
                     figure.to_owned(),
-                    all_or(&strip.group.probe).to_owned(),
+                    lens.probes_of(&strip.group),
                     all_or(&strip.group.kind).to_owned(),
                     strip.group.correctness.key().to_owned(),
                     place.key(lens.benchmark.anchors()),
@@ -132,6 +143,62 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
         }
     }
     finish(table)
+}
+
+/// Rows of `case,probe,type,correctness,prompt_tokens,dropped,curve,evidence,baseline,distance`, one an example and curve that it
+/// has: how many segments were dropped to fit the context, the original indices of the evidence and of the segments in its
+/// noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour). `baseline` and `distance`
+/// are empty where nothing can stand in.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record([
+        "case",
+        "probe",
+        "type",
+        "correctness",
+        "prompt_tokens",
+        "dropped",
+        "curve",
+        "evidence",
+        "baseline",
+        "distance",
+    ])?;
+    for example in &lens.examples {
+        for &curve in lens.curves.iter().filter(|curve| example.curves().any(|of| of == **curve)) {
+            let stand_ins = example.stand_ins(curve);
+            let correctness = match example.correct {
+                Some(true) => Correctness::Correct.key(),
+                Some(false) => Correctness::Wrong.key(),
+                None => "",
+            };
+            table.write_record([
+                example.case.clone(),
+                example.probe.clone(),
+                example.kind.clone().unwrap_or_default(),
+                correctness.to_owned(),
+                example.prompt_tokens.to_string(),
+                example.dropped.len().to_string(),
+                curve.key(),
+                joined(each(stand_ins, |one| one.evidence)),
+                joined(each(stand_ins, |one| one.index)),
+                stand_ins.iter().map(|one| one.distance()).max().map(|d| d.to_string()).unwrap_or_default(),
+            ])?;
+        }
+    }
+    finish(table)
+}
+
+/// Something of each stand-in, ascending and once.
+fn each(stand_ins: &[StandIn], of: impl Fn(&StandIn) -> usize) -> BTreeSet<usize> {
+    stand_ins.iter().map(of).collect()
+}
+
+/// Values in one field.
+fn joined<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
+    values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
 }
 
 fn all_or(value: &Option<String>) -> &str {

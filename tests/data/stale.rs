@@ -446,6 +446,26 @@ fn what_is_written_is_read_back_as_the_same_cases() {
 }
 
 #[test]
+fn labels_of_derived_files_are_labels_of_the_case_and_are_written_back() {
+    let mut labelled = row("a");
+    labelled["category"] = json!("Routine");
+    labelled["attribute"] = json!("commute_modality");
+    let text = serde_json::to_vec(&json!([labelled, row("b")])).unwrap();
+    let cases: Vec<Case> = read(&text).into_iter().map(Result::unwrap).collect();
+    let label = |case: &Case, name: &str| case.labels.get(name).cloned();
+    assert_eq!(label(&cases[0], "category").as_deref(), Some("Routine"));
+    assert_eq!(label(&cases[0], "attribute").as_deref(), Some("commute_modality"));
+    assert_eq!(cases[1].labels.len(), 1, "the published rows have their type only");
+    let mut written = Vec::new();
+    write_stale(&mut written, &cases).unwrap();
+    let again: Vec<Case> = read(&written).into_iter().map(Result::unwrap).collect();
+    assert_eq!(again, cases);
+    refused(|row| row["category"] = json!(3), "category", "3");
+    refused(|row| row["topic"] = json!(" "), "topic", "empty");
+    refused(|row| row["mood"] = json!("good"), "mood", "unknown");
+}
+
+#[test]
 fn a_case_that_is_no_row_is_not_written() {
     let text = serde_json::to_vec(&json!([row("a")])).unwrap();
     let case = read(&text).remove(0).unwrap();

@@ -13,6 +13,9 @@ use palimpsest::lens::{
 
 use super::{Plan, make};
 
+/// The probes of STALE that are averaged together, as tables write them.
+const POOLED: &str = "SR+IPA";
+
 fn committed(file: &str) -> String {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "figures", file].iter().collect();
     std::fs::read_to_string(path).unwrap()
@@ -31,7 +34,7 @@ fn series(name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in reader.records() {
         let row = row.unwrap();
-        let named = |at: usize| (&row[at] != "all").then(|| row[at].to_owned());
+        let named = |at: usize| (!["all", POOLED].contains(&&row[at])).then(|| row[at].to_owned());
         let number = |at: usize| row[at].parse::<f64>().ok();
         let correctness = [Correctness::All, Correctness::Correct, Correctness::Wrong];
         let correctness = correctness.into_iter().find(|c| c.key() == &row[3]).unwrap();
@@ -44,6 +47,7 @@ fn series(name: &str) -> Vec<Series> {
             undefined: row[8].parse().unwrap(),
             value: number(9),
             band: number(10).zip(number(11)),
+            cases: row[12].split(';').filter_map(|value| value.parse().ok()).collect(),
             signed: None,
         };
         match all.last_mut() {
@@ -51,7 +55,10 @@ fn series(name: &str) -> Vec<Series> {
                 last.n = last.n.max(point.n);
                 last.points.push(point);
             }
-            _ => all.push(Series { group, statistic, scale, n: point.n, points: vec![point] }),
+            _ => {
+                let (probes, n, points) = (row[1].to_owned(), point.n, vec![point]);
+                all.push(Series { group, probes, statistic, scale, n, points });
+            }
         }
     }
     all
@@ -79,7 +86,7 @@ fn tables_of_softmax_models_are_written_as_committed() {
     for kind in ["curves-by-split", "curves-by-type", "ratio-of-means", "mean-of-ratios"] {
         for scale in Scale::ALL {
             let name = format!("{kind}-{}", scale.key());
-            let ours = table::series_csv(&name, &series(&name)).unwrap();
+            let ours = table::series_csv(&name, &[("", &series(&name))]).unwrap();
             assert!(ours == committed(&format!("{name}.csv")).as_bytes(), "{name}.csv differs");
         }
     }
@@ -139,7 +146,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
                 let stroke = Stroke::solid(GREY, Marker::Triangle);
                 let legend = vec![(Some(stroke), format!("all (n = {})", series.n))];
                 Some(Panel {
-                    title: series.group.label(&Stale),
+                    title: format!("{} {}", series.group.kind.as_deref().unwrap(), series.probes),
                     legend,
                     lines: vec![(stroke, series.clone())],
                 })

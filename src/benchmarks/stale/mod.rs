@@ -115,6 +115,11 @@ impl Benchmark for Stale {
         &CURVES
     }
 
+    /// PR is passed too seldom for a stable comparison by verdict (section 4.3).
+    fn pooled(&self) -> Option<&'static [&'static str]> {
+        Some(&["SR", "IPA"])
+    }
+
     /// Query to new over query to old (figures 3 and 8).
     fn ratio(&self) -> Option<(usize, usize)> {
         Some((2, 1))

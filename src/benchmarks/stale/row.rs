@@ -25,6 +25,10 @@ const ROW_FIELDS: [&str; 9] = [
 /// The field that some derived files add.
 const QUERY_TIME: &str = "query_time";
 
+/// The fields by which derived files label what changes (the paper's figure 5 counts categories of attributes). Each is a label
+/// of the case by the same name.
+pub(super) const LABELS: [&str; 4] = ["category", "attribute", "topic", "domain"];
+
 /// The three probes: field, id (section 3.3 of the paper), framing (appendix E.1).
 pub(super) const PROBES: [(&str, &str, &str); 3] =
     [("dim1_query", "SR", QUESTION), ("dim2_query", "PR", QUESTION), ("dim3_query", "IPA", REQUEST)];
@@ -70,7 +74,8 @@ impl Checker {
         {
             self.uid = Some(uid.clone());
         }
-        let mut fields = self.object(WHOLE_ROW, node, &ROW_FIELDS, &[QUERY_TIME])?;
+        let optional: Vec<&str> = std::iter::once(QUERY_TIME).chain(LABELS).collect();
+        let mut fields = self.object(WHOLE_ROW, node, &ROW_FIELDS, &optional)?;
 
         let id = self.text(&mut fields, "uid");
         let split = self.split(&mut fields);
@@ -82,6 +87,13 @@ impl Checker {
         let relevant = fields.take("relevant_session_index").and_then(|node| self.relevant(node));
         let probes = fields.take("probing_queries").and_then(|node| self.probes(node));
         let query_time = fields.take(QUERY_TIME).map(|node| self.time(QUERY_TIME, node));
+
+        let mut labels = BTreeMap::new();
+        for name in LABELS {
+            if let Some(text) = self.text(&mut fields, name) {
+                labels.insert(name.to_owned(), text);
+            }
+        }
 
         if let (Some(sessions), Some(times)) = (&sessions, &times)
             && sessions.len() != times.len()
@@ -103,9 +115,10 @@ impl Checker {
             Some(time) => Some(time?),
             None => None,
         };
+        labels.insert(SPLIT.to_owned(), split?);
         Some(Case {
             id: id?,
-            labels: BTreeMap::from([(SPLIT.to_owned(), split?)]),
+            labels,
             history: History {
                 segments: sessions
                     .into_iter()
@@ -130,8 +143,8 @@ impl Checker {
     /// The fields of an object at `path`, with unknown, repeated and missing ones reported.
     fn object(&mut self, path: &str, node: Node, required: &[&str], optional: &[&str]) -> Option<Fields> {
         let mut all = required.join(", ");
-        for name in optional {
-            all += &format!(" and, where wanted, {name}");
+        if !optional.is_empty() {
+            all += &format!(" and, where wanted, {}", optional.join(", "));
         }
         let found = match node {
             Node::Object(fields) => fields,
@@ -160,7 +173,7 @@ impl Checker {
         Some(fields)
     }
 
-    /// A top-level field that must be a string with something in it. A missing one is already reported.
+    /// A top-level field that must be a string with something in it. A missing one is already reported, or may be missing.
     fn text(&mut self, fields: &mut Fields, name: &str) -> Option<String> {
         let node = fields.take(name)?;
         self.string(name, node)

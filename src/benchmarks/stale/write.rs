@@ -1,10 +1,11 @@
 //! Cases written as STALE rows: what [`super::StaleReader`] reads back as the same cases.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::row::{PROBES, shown};
+use super::row::{LABELS, PROBES, shown};
 use super::{EXPLANATION, NEW, OLD, SPLIT};
 use crate::data::{Case, Turn};
 
@@ -39,6 +40,9 @@ struct Row<'a> {
     probing_queries: Queries<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     query_time: Option<String>,
+    /// Further labels of the case, each a field.
+    #[serde(flatten)]
+    labels: BTreeMap<&'static str, &'a str>,
 }
 
 #[derive(Serialize)]
@@ -103,5 +107,6 @@ fn row(case: &Case) -> Result<Row<'_>, WriteError> {
         timestamps: case.history.segments.iter().map(time).collect::<Result<_, _>>()?,
         probing_queries: Queries { dim1_query: query(0)?, dim2_query: query(1)?, dim3_query: query(2)? },
         query_time: case.history.query_time.map(shown),
+        labels: LABELS.iter().filter_map(|name| Some((*name, case.labels.get(*name)?.as_str()))).collect(),
     })
 }

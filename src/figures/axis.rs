@@ -1,0 +1,198 @@
+//! Axes: the range and ticks of logarithmic values, the ticks of layers, and where linear layers lie.
+
+use crate::lens::{Layer, Part, Point, Series, Statistic};
+
+/// The value axis that all panels of a sheet share.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Range {
+    pub low: f64,
+    pub high: f64,
+    pub ticks: Vec<f64>,
+}
+
+impl Range {
+    /// What holds `series` and `reference`. `reach` is how many times beyond the values of softmax layers the axis may go for
+    /// those of linear layers.
+    pub fn of<'a>(series: &[&'a Series], reference: Option<f64>, reach: f64) -> Self {
+        let positive = |v: &f64| *v > 0.0 && v.is_finite();
+        let all = || series.iter().flat_map(|series| &series.points);
+        let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
+        // what sets the axis: softmax layers, linear ones where there are no others
+        let counts = |p: &&Point| !(softmax && p.layer.is_linear());
+        let points = || all().filter(counts);
+        let means = || points().filter_map(|p| p.value).filter(positive).chain(reference);
+        // a band, or the single cases where there is none
+        let bands = || {
+            let of = |one: &'a Series| one.points.iter().filter(counts).filter_map(|p| extent(one, p));
+            series.iter().copied().flat_map(of)
+        };
+        let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
+        let least = means().fold(f64::INFINITY, f64::min);
+        if !least.is_finite() {
+            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0] };
+        }
+        // bands may reach towards zero, which is infinitely far down: they are cut half a decade below the curves
+        let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
+        let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
+        let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
+        let linear =
+            || all().filter(|p| softmax && p.layer.is_linear()).filter_map(|p| p.value).filter(positive);
+        let (low, most) =
+            (linear().fold(low, f64::min).max(low / reach), linear().fold(most, f64::max).min(most * reach));
+        let room = (most / low).powf(0.05).max(1.05);
+        let (low, high) = (low / room, most * room);
+        Range { low, high, ticks: value_ticks(low, high) }
+    }
+
+    /// Where a value lies on the axis, at its edge where it lies beyond.
+    pub fn clamp(&self, value: f64) -> f64 {
+        value.clamp(self.low, self.high).log10()
+    }
+
+    /// Whether a value has a place on the axis.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+/// The lowest and highest value drawn at a layer beside the estimate: its band, or its single cases.
+fn extent(series: &Series, point: &Point) -> Option<(f64, f64)> {
+    let cases = || single_cases(series, point).iter().copied().filter(|value| *value > 0.0);
+    let of_cases = || Some((cases().reduce(f64::min)?, cases().reduce(f64::max)?));
+    point.band.or_else(of_cases)
+}
+
+/// The cases of a layer that are drawn one by one: none of a noise baseline, whose points would hide the others, and not a
+/// single one, which is the curve itself.
+pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
+    let noise = matches!(series.statistic, Statistic::Mean(_, Part::Noise));
+    if noise || point.cases.len() < 2 { &[] } else { &point.cases }
+}
+
+/// A tick's value, as a percentage where it is a share.
+pub(super) fn write_value(value: f64, percent: bool) -> String {
+    let value = if percent { value * 100.0 } else { value };
+    // the tick came through a logarithm: three digits bring it back
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if percent { format!("{text}%") } else { text.to_owned() }
+}
+
+/// Ticks of a logarithmic axis: decades where there are enough of them, finer steps where not.
+pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let series: [&[f64]; 4] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]];
+    for steps in series {
+        let all = decades.clone().flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
+        let ticks: Vec<f64> = all.filter(|t| (low..=high).contains(t)).collect();
+        if ticks.len() >= 4 {
+            let every = ticks.len().div_ceil(7);
+            return ticks.into_iter().step_by(every).collect();
+        }
+    }
+    // less than a factor of about two: even steps
+    let rough = (high - low) / 4.0;
+    let scale = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * scale).find(|s| *s >= rough).unwrap_or(rough);
+    let first = (low / step).ceil() as i64;
+    (first..first + 8).map(|i| i as f64 * step).filter(|t| (low..=high).contains(t)).collect()
+}
+
+/// Ticks of the layer axis: every layer of a shallow model, round numbers of a deep one, and always the last layer.
+pub(super) fn layer_ticks(layers: &[usize]) -> Vec<usize> {
+    let (Some(&first), Some(&last)) = (layers.first(), layers.last()) else { return Vec::new() };
+    let step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 100].into_iter().find(|step| (last - first) / step < 8);
+    let step = step.unwrap_or(last - first).max(1);
+    // a round number so near to the last layer would touch its label
+    let round = (first.div_ceil(step) * step..last).step_by(step).filter(|tick| (last - tick) * 2 > step);
+    round.chain([last]).collect()
+}
+
+/// Where linear layers lie on the axis, half a layer to either side: neighbours in one stretch.
+pub(super) fn linear_stretches(layers: &[Layer]) -> Vec<(f64, f64)> {
+    let together = |a: &Layer, b: &Layer| a.kind == b.kind && a.index + 1 == b.index;
+    let stretch = |run: &[Layer]| match run {
+        [first, ..] if !first.is_linear() => None,
+        [first, .., last] => Some((first.index as f64 - 0.5, last.index as f64 + 0.5)),
+        [one] => Some((one.index as f64 - 0.5, one.index as f64 + 0.5)),
+        [] => None,
+    };
+    layers.chunk_by(together).filter_map(stretch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lens::{Group, LayerKind, Scale};
+
+    fn point(index: usize, kind: LayerKind, value: f64) -> Point {
+        let layer = Layer { index, kind };
+        Point { layer, n: 1, undefined: 0, value: Some(value), band: None, cases: vec![value], signed: None }
+    }
+
+    fn range(points: Vec<Point>) -> Range {
+        let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
+        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
+        Range::of(&[&series], Some(1.0), 10.0)
+    }
+
+    #[test]
+    fn bands_lie_behind_linear_layers_only() {
+        let layer = |index, linear: bool| {
+            let kind = if linear { LayerKind::Linear } else { LayerKind::Softmax };
+            Layer { index, kind }
+        };
+        let hybrid: Vec<Layer> = (0..8).map(|i| layer(i, i % 4 != 3)).collect();
+        assert_eq!(linear_stretches(&hybrid), vec![(-0.5, 2.5), (3.5, 6.5)]);
+        // a layer that was not measured has no band
+        assert_eq!(
+            linear_stretches(&[layer(1, true), layer(4, true), layer(5, true)]),
+            vec![(0.5, 1.5), (3.5, 5.5)]
+        );
+        assert!(linear_stretches(&[layer(0, false), layer(1, false)]).is_empty());
+    }
+
+    #[test]
+    fn linear_layers_do_not_push_the_others_off_the_axis() {
+        let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
+        let far = range(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
+        assert!((0.05..0.1).contains(&far.low) && (20.0..40.0).contains(&far.high), "{far:?}");
+        assert!(!far.holds(1e8) && !far.holds(1e-8));
+        let near = range(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
+        assert!(near.holds(5.0) && near.high < 7.0, "{near:?}");
+        assert!(
+            range(vec![point(0, linear, 1e3)]).holds(1e3),
+            "the axis is theirs where there are no others"
+        );
+    }
+
+    #[test]
+    fn the_axis_holds_single_cases_half_a_decade_below_the_curve() {
+        let few = |cases: Vec<f64>| Point { n: cases.len(), cases, ..point(0, LayerKind::Softmax, 2.0) };
+        assert!(range(vec![few(vec![0.5, 3.5])]).holds(0.5) && range(vec![few(vec![0.5, 3.5])]).holds(3.5));
+        assert!(!range(vec![few(vec![0.01, 3.99])]).holds(0.01));
+    }
+
+    #[test]
+    fn layer_ticks_suit_shallow_and_deep_models_and_name_the_last_layer() {
+        assert_eq!(layer_ticks(&[0, 1, 2]), vec![0, 1, 2]);
+        let layers = |count: usize| (0..count).collect::<Vec<_>>();
+        assert_eq!(layer_ticks(&layers(64)), vec![0, 8, 16, 24, 32, 40, 48, 56, 63]);
+        assert_eq!(layer_ticks(&layers(30)), vec![0, 4, 8, 12, 16, 20, 24, 29]);
+        assert_eq!(layer_ticks(&layers(18)), vec![0, 4, 8, 12, 17]);
+        assert_eq!(layer_ticks(&[5]), vec![5]);
+        assert!(layer_ticks(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_axis_has_at_least_two_and_at_most_eight_ticks_at_any_span() {
+        for (low, high) in
+            [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)]
+        {
+            let ticks = value_ticks(low, high);
+            assert!((2..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+            assert!(ticks.iter().all(|t| (low..=high).contains(t)));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Sentences of captions: what was left out, what stands for what, and what a picture cannot show.
+//!
+//! Each begins with a space, or is empty where it does not apply. Where a figure shows several runs, [`of_each`] says a sentence
+//! once if it holds for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Source;
+use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Part, Series, Statistic};
+
+/// A sentence of each run: once where all say the same, else each with the run's name before it.
+pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
+    let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
+    match &said[..] {
+        [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
+        _ => {
+            let named = sources.iter().zip(&said).filter(|(_, said)| !said.is_empty());
+            named.map(|(source, said)| format!(" {}:{said}", source.origin.model)).collect()
+        }
+    }
+}
+
+/// The groups without members.
+pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = groups.iter().map(|group| lens.label(group)).collect();
+    format!(" Left out, having no members: {}.", names.join(", "))
+}
+
+/// The windowed and the linear layers of a model that has any, with how a figure shows the linear ones.
+pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
+    let mut said = String::new();
+    if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
+        said += &format!(
+            " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
+             prompt; where the window hides a {}, its density is left out.",
+            lens.benchmark.segment()
+        );
+    }
+    if !lens.has_linear_layers() {
+        return said;
+    }
+    said + &format!(
+        " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
+         weights on the {} over those on all tokens, averaged over value heads instead of heads.",
+        lens.benchmark.segment()
+    )
+}
+
+/// How curves show linear layers.
+pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own, noise dotted";
+/// How heat maps show linear layers.
+pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
+
+/// What a figure that splits by verdict says where there are no verdicts.
+pub(super) fn without_verdicts(lens: &Lens) -> String {
+    let split = lens.splits() != [Correctness::All];
+    match (&lens.judge, &lens.no_result) {
+        (Some(_), _) if split => String::new(),
+        (Some(_), _) => {
+            " Left out: the groups by correctness, since the judge called no answer right or wrong."
+                .to_owned()
+        }
+        (None, Some(why)) => {
+            format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
+        }
+        (None, None) => {
+            " Left out: the groups by correctness, since this run has no verdicts yet (`palimpsest judge`)."
+                .to_owned()
+        }
+    }
+}
+
+/// Which probes a figure that splits by verdict shows, where it does not show all.
+pub(super) fn split_probes(lens: &Lens) -> String {
+    if lens.splits() == [Correctness::All] || lens.pooled == lens.probes {
+        return String::new();
+    }
+    let others = lens.probes.iter().filter(|probe| !lens.pooled.contains(probe));
+    let others: Vec<&str> = others.map(String::as_str).collect();
+    format!(
+        " Split by verdict: {}; {} in the tables of `palimpsest lens`.",
+        lens.pooled_in_words(),
+        match others[..] {
+            [one] => format!("{one} is"),
+            _ => format!("{} are", others.join(", ")),
+        }
+    )
+}
+
+/// What the noise baseline is, and of how many examples it is not made of immediate neighbours.
+pub(super) fn noise(lens: &Lens) -> String {
+    let segment = lens.benchmark.segment();
+    let by = match lens.options().baseline {
+        Baseline::Both => format!("its neighbours, the mean over the {segment} before and the one after"),
+        Baseline::Adjacent => {
+            format!("the {segment} next to it, the nearer of the two, of immediate neighbours the one after")
+        }
+    };
+    let mut said =
+        format!(" Dashed: the noise baseline, the same with the evidence {segment} replaced by {by}.");
+    let far = lens.far_baselines().count();
+    if far > 0 {
+        let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
+        said += &format!(
+            " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
+             that was kept in that direction stands in, up to {most} {segment}s away (lens/examples.csv has the distances).",
+            lens.examples.len()
+        );
+    }
+    said
+}
+
+/// What was drawn of the run's examples.
+pub(super) fn drawn(lens: &Lens) -> String {
+    let Some(drawn) = lens.drawn else { return String::new() };
+    format!(
+        " Drawn (seed {}): up to {} examples of each {}, {} and verdict, {} of {}.",
+        drawn.by.seed,
+        drawn.by.most,
+        lens.benchmark.dimension().name(),
+        lens.benchmark.split(),
+        drawn.kept,
+        drawn.of
+    )
+}
+
+/// The layers at which a series is 0, which a logarithmic axis has no place for.
+pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
+    let mut found: BTreeMap<Statistic, BTreeSet<usize>> = BTreeMap::new();
+    for one in series {
+        let zero = one.points.iter().filter(|point| point.value == Some(0.0)).map(|point| point.layer.index);
+        let zero: BTreeSet<usize> = zero.collect();
+        if !zero.is_empty() {
+            found.entry(one.statistic).or_default().extend(zero);
+        }
+    }
+    if found.is_empty() {
+        return String::new();
+    }
+    let one = |(statistic, layers): (&Statistic, &BTreeSet<usize>)| {
+        let name = match statistic {
+            Statistic::Mean(curve, Part::Signal) => curve.label(),
+            Statistic::Mean(curve, Part::Noise) => format!("noise baseline of {}", curve.label()),
+            Statistic::RatioOfMeans | Statistic::MeanOfRatios => "the ratio".to_owned(),
+        };
+        let plural = if layers.len() == 1 { "" } else { "s" };
+        format!("{name} at layer{plural} {}", ranges(layers))
+    };
+    let all: Vec<String> = found.iter().map(one).collect();
+    format!(" 0 in some panel, and so interrupted on the logarithmic axis: {}.", all.join("; "))
+}
+
+/// `0–3, 5`.
+pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
+    let all: Vec<usize> = numbers.iter().copied().collect();
+    let one = |run: &[usize]| match run {
+        [] => None,
+        [one] => Some(one.to_string()),
+        [first, .., last] => Some(format!("{first}–{last}")),
+    };
+    all.chunk_by(|a, b| a + 1 == *b).filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_named_as_ranges() {
+        assert_eq!(ranges(&BTreeSet::from([7, 0, 1, 2, 5])), "0–2, 5, 7");
+        assert_eq!(ranges(&BTreeSet::new()), "");
+    }
+}

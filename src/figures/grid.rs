@@ -1,0 +1,405 @@
+//! How heat maps are drawn: layers by columns in shades of one logarithmic scale, with a bar that says what the shades are.
+//!
+//! Called by [`super::heat_map`], which says what the columns are. Beside the rows of a model with linear or windowed layers
+//! stands what each layer is: a dark mark at softmax layers, an open one at linear layers, a narrow one at windowed layers.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::FigureError;
+use super::axis::{value_ticks, write_value};
+use super::canvas::{Area, MARGIN, Refusal, head, svg, text_width, write};
+use super::sheet::LINEAR_LEGEND;
+use super::style::{self, GREY, INK, UNIT};
+use crate::lens::{Layer, LayerKind, Lens, Scale};
+
+/// A map: columns of segments or places, each with a value a layer.
+pub(super) struct Map {
+    pub title: String,
+    pub note: String,
+    pub columns: Vec<Column>,
+}
+
+/// A column of a map.
+#[derive(Default)]
+pub(super) struct Column {
+    /// Below it; empty where there is no room.
+    pub label: String,
+    /// Below the label: how many cases it is a mean of.
+    pub n: Option<usize>,
+    /// Above it: the part that it plays, which frames it.
+    pub role: Option<String>,
+    pub cells: Cells,
+}
+
+/// What a column shows.
+#[derive(Default)]
+pub(super) enum Cells {
+    /// By layer; NaN where the layer's window hides it.
+    Values(Vec<f64>),
+    /// Nothing is there in any case: struck out.
+    Empty,
+    /// Something was left out here: the map is open.
+    #[default]
+    Gap,
+}
+
+/// How maps are laid out.
+pub(super) struct Layout {
+    /// Width of a map in pixels.
+    pub width: i32,
+    /// Below each other; else side by side.
+    pub stacked: bool,
+    /// Labels of columns stand upright.
+    pub upright: bool,
+    /// Below all columns: what they are.
+    pub axis: String,
+}
+
+/// A logarithmic scale of shades in steps, so that equal shades can be drawn as one.
+pub(super) struct Shades {
+    low: f64,
+    high: f64,
+    /// Cells, those of the lightest shade that are below its value, and those that are 0.
+    cells: (usize, usize, usize),
+}
+
+impl Shades {
+    const STEPS: i32 = 40;
+
+    /// The shades of some maps.
+    pub fn of(maps: &[Map]) -> Self {
+        let columns = maps.iter().flat_map(|map| &map.columns);
+        let values: Vec<f64> = columns
+            .filter_map(|column| match &column.cells {
+                Cells::Values(values) => Some(values),
+                Cells::Empty | Cells::Gap => None,
+            })
+            .flatten()
+            .copied()
+            .filter(|value| !value.is_nan())
+            .collect();
+        let high = values.iter().copied().fold(0.0, f64::max).max(1e-9);
+        let low = values.iter().copied().filter(|v| *v > 0.0).fold(high, f64::min);
+        // more than three decades would leave no contrast where the attention is
+        let low = low.max(high / 1000.0);
+        let low = if low < high { low } else { high / 10.0 };
+        let below = values.iter().filter(|value| **value < low).count();
+        let zero = values.iter().filter(|value| **value == 0.0).count();
+        Shades { low, high, cells: (values.len(), below, zero) }
+    }
+
+    /// What the ends of the scale are, and how many cells lie below it.
+    pub fn in_words(&self, scale: Scale) -> String {
+        let value = |value| write_value(value, scale == Scale::Mass);
+        let (all, below, zero) = self.cells;
+        let zero = match zero {
+            0 => String::new(),
+            zero => format!(", {zero} of them 0"),
+        };
+        match below {
+            0 => format!(
+                " Shades from {}, the least cell, to {}, the greatest.",
+                value(self.low),
+                value(self.high)
+            ),
+            _ => format!(
+                " Shades from {} to {}, the greatest cell; {below} of {all} cells lie below and have the lightest shade{zero}.",
+                value(self.low),
+                value(self.high)
+            ),
+        }
+    }
+
+    fn step(&self, value: f64) -> i32 {
+        let share = (value.max(self.low) / self.low).ln() / (self.high / self.low).ln();
+        (share.clamp(0.0, 1.0) * f64::from(Self::STEPS)).round() as i32
+    }
+
+    /// From near white over blue to near black: lightness falls all the way, so that it reads in grey.
+    fn colour(step: i32) -> RGBColor {
+        const STOPS: [[f64; 3]; 5] = [
+            [250.0, 251.0, 253.0],
+            [198.0, 219.0, 239.0],
+            [92.0, 160.0, 206.0],
+            [16.0, 88.0, 158.0],
+            [6.0, 32.0, 78.0],
+        ];
+        let at = f64::from(step) / f64::from(Self::STEPS) * (STOPS.len() - 1) as f64;
+        let below = (at.floor() as usize).min(STOPS.len() - 2);
+        let mix = |c: usize| {
+            (STOPS[below][c] + (STOPS[below + 1][c] - STOPS[below][c]) * (at - below as f64)).round() as u8
+        };
+        RGBColor(mix(0), mix(1), mix(2))
+    }
+}
+
+/// Cells that a layer's window hides.
+const HIDDEN: RGBColor = style::GRID;
+
+const HEAD: i32 = 54;
+const LEFT: i32 = 44;
+const MAP_HEAD: i32 = 68;
+const MAP_HEIGHT: i32 = 210;
+/// Below a map: labels, numbers of cases, and the axis' name.
+const MAP_FOOT: i32 = 56;
+const BETWEEN: i32 = 18;
+const BAR: i32 = 92;
+/// Width of what marks a layer's kind.
+const MARK: i32 = 6;
+/// Room for what the marks mean.
+const LEGEND: i32 = 24;
+/// Width of a gap, of that of a column.
+const GAP: f64 = 0.55;
+
+/// Maps on one scale of shades.
+pub(super) struct Grid<'a> {
+    pub maps: &'a [Map],
+    pub shades: &'a Shades,
+    pub scale: Scale,
+    pub layout: &'a Layout,
+}
+
+/// The maps as SVG.
+pub(super) fn draw(
+    name: &str,
+    title: &str,
+    origin: &str,
+    lens: &Lens,
+    grid: &Grid<'_>,
+) -> Result<String, FigureError> {
+    let Grid { maps, shades, scale, layout } = *grid;
+    let layers = &lens.layers;
+    let marked = lens.has_kinds();
+    let count = maps.len() as i32;
+    let (across, down) = if layout.stacked { (1, count) } else { (count, 1) };
+    let map_height = MAP_HEAD + MAP_HEIGHT + MAP_FOOT;
+    let width = (2 * MARGIN + LEFT + across * (layout.width + BETWEEN) + BAR).max(620);
+    let height = HEAD + down * map_height + if marked { LEGEND } else { 0 };
+    svg(name, title, (width, height), |area| {
+        head(area, title, origin, width)?;
+        for (place, map) in maps.iter().enumerate() {
+            let at = place as i32;
+            let (column, row) = if layout.stacked { (0, at) } else { (at, 0) };
+            let left = MARGIN + LEFT + column * (layout.width + BETWEEN);
+            let top = HEAD + MAP_HEAD + row * map_height;
+            draw_map(area, map, (left, top), lens, shades, layout)?;
+            if column == 0 {
+                layer_axis(area, (left, top), layers)?;
+            }
+        }
+        if marked {
+            legend(area, (MARGIN + LEFT, HEAD + down * map_height - 4), layers)?;
+        }
+        let left = MARGIN + LEFT + across * (layout.width + BETWEEN);
+        bar(area, (left, HEAD + MAP_HEAD), shades, scale)
+    })
+}
+
+/// The edge of cell `at` of `count` over `length` pixels: whole pixels, so that neighbouring cells leave no seam.
+fn edge(at: usize, count: usize, length: i32) -> i32 {
+    (at as i64 * i64::from(length) / count.max(1) as i64) as i32
+}
+
+/// The edges of all columns over `length` pixels, one more than there are columns; gaps are narrower.
+fn edges(columns: &[Column], length: i32) -> Vec<i32> {
+    let width = |column: &Column| if matches!(column.cells, Cells::Gap) { GAP } else { 1.0 };
+    let all: f64 = columns.iter().map(width).sum();
+    let mut at = 0.0;
+    let mut edges = vec![0];
+    for column in columns {
+        at += width(column);
+        edges.push((at / all * f64::from(length)).round() as i32);
+    }
+    edges
+}
+
+fn rectangle((x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> [(i32, i32); 2] {
+    [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)]
+}
+
+fn draw_map(
+    area: &Area<'_>,
+    map: &Map,
+    (left, top): (i32, i32),
+    lens: &Lens,
+    shades: &Shades,
+    layout: &Layout,
+) -> Result<(), Refusal> {
+    let layers = &lens.layers;
+    write(area, &map.title, (left, top - MAP_HEAD), 13, INK, HPos::Left)?;
+    write(area, &map.note, (left, top - MAP_HEAD + 18), 11, GREY, HPos::Left)?;
+    let bottom = top + MAP_HEIGHT;
+    let edges: Vec<i32> = edges(&map.columns, layout.width).into_iter().map(|x| left + x).collect();
+    let sides = |at: usize| (edges[at], edges[at + 1]);
+    for (at, column) in map.columns.iter().enumerate() {
+        let (x0, x1) = sides(at);
+        match &column.cells {
+            Cells::Gap => {}
+            Cells::Empty => {
+                let diagonal = [(x0 * UNIT, bottom * UNIT), (x1 * UNIT, top * UNIT)];
+                area.draw(&PathElement::new(diagonal, style::GRID.stroke_width(UNIT as u32)))?;
+            }
+            Cells::Values(values) => cells(area, values, (x0, x1), top, shades)?,
+        }
+    }
+    if lens.has_kinds() {
+        let mut from = 0;
+        for run in layers.chunk_by(|a, b| a.kind == b.kind) {
+            let to = from + run.len();
+            let (y0, y1) = (edge(to, layers.len(), MAP_HEIGHT), edge(from, layers.len(), MAP_HEIGHT));
+            let kind = run.first().map_or(LayerKind::Softmax, |layer| layer.kind);
+            mark(area, (left - MARK - 4, bottom - y0), (left - 4, bottom - y1), kind)?;
+            from = to;
+        }
+    }
+    // a map is open where something was left out
+    let mut from = 0;
+    for block in map.columns.chunk_by(|a, b| matches!(a.cells, Cells::Gap) == matches!(b.cells, Cells::Gap)) {
+        let to = from + block.len();
+        if !matches!(block[0].cells, Cells::Gap) {
+            let outline = rectangle((edges[from], top), (edges[to], bottom));
+            area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
+        }
+        from = to;
+    }
+    let mut last_role = i32::MIN;
+    for (at, column) in map.columns.iter().enumerate() {
+        let (x0, x1) = sides(at);
+        let middle = (x0 + x1) / 2;
+        if let Some(role) = &column.role {
+            frame(area, (x0, top - 3), (x1, bottom + 3))?;
+            // two roles side by side stand one above the other
+            let half = text_width(role, 12) / 2 + 2;
+            let raised = middle - half < last_role;
+            write(area, role, (middle, top - if raised { 31 } else { 18 }), 12, INK, HPos::Center)?;
+            last_role = if raised { i32::MIN } else { middle + half };
+        }
+        column_label(area, &column.label, (middle, bottom + 6), layout.upright)?;
+        if let Some(n) = column.n {
+            write(area, &n.to_string(), (middle, bottom + 20), 9, GREY, HPos::Center)?;
+        }
+    }
+    if map.columns.iter().any(|column| column.n.is_some()) {
+        write(area, "n", (left - 6, bottom + 20), 9, GREY, HPos::Right)?;
+    }
+    write(area, &layout.axis, (left + layout.width / 2, bottom + 34), 12, INK, HPos::Center)
+}
+
+fn column_label(area: &Area<'_>, label: &str, (x, y): (i32, i32), upright: bool) -> Result<(), Refusal> {
+    if !upright {
+        return write(area, label, (x, y), 9, GREY, HPos::Center);
+    }
+    let style =
+        style::text(9, GREY).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Right, VPos::Center));
+    area.draw(&Text::new(label.to_owned(), (x * UNIT, y * UNIT), style))
+}
+
+/// The cells of a column, layer 0 at the bottom, as a value axis would have it; equal neighbours are one rectangle.
+fn cells(
+    area: &Area<'_>,
+    values: &[f64],
+    (x0, x1): (i32, i32),
+    top: i32,
+    shades: &Shades,
+) -> Result<(), Refusal> {
+    let shade = |value: &f64| (!value.is_nan()).then(|| shades.step(*value));
+    let steps: Vec<Option<i32>> = values.iter().map(shade).collect();
+    let mut from = 0;
+    for run in steps.chunk_by(|a, b| a == b) {
+        let to = from + run.len();
+        let (y0, y1) = (edge(to, values.len(), MAP_HEIGHT), edge(from, values.len(), MAP_HEIGHT));
+        let colour = run.first().copied().flatten().map_or(HIDDEN, Shades::colour);
+        let cell = rectangle((x0, top + MAP_HEIGHT - y0), (x1, top + MAP_HEIGHT - y1));
+        area.draw(&Rectangle::new(cell, colour.filled()))?;
+        from = to;
+    }
+    Ok(())
+}
+
+/// A dark frame: the backend gives rectangles no stroke width, so it is drawn as a path.
+fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<(), Refusal> {
+    let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(|(x, y)| (x * UNIT, y * UNIT));
+    area.draw(&PathElement::new(corners, style::VERMILLION.stroke_width(UNIT as u32 * 2)))
+}
+
+/// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
+fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: LayerKind) -> Result<(), Refusal> {
+    let x0 = if kind == LayerKind::Windowed { x1 - MARK / 3 } else { x0 };
+    let corners = [(x0 * UNIT, y0 * UNIT), (x1 * UNIT, y1 * UNIT)];
+    if kind != LayerKind::Linear {
+        return area.draw(&Rectangle::new(corners, GREY.filled()));
+    }
+    area.draw(&Rectangle::new(corners, style::LINEAR.filled()))?;
+    area.draw(&Rectangle::new(corners, GREY.stroke_width(UNIT as u32)))
+}
+
+/// What the marks mean: the kinds that the model has.
+fn legend(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
+    let mut at = left;
+    let kinds = [
+        (LayerKind::Linear, LINEAR_LEGEND),
+        (LayerKind::Softmax, "softmax layer: share of attention"),
+        (LayerKind::Windowed, "windowed layer: the same, within its window"),
+    ];
+    for (kind, text) in kinds {
+        if layers.iter().any(|layer| layer.kind == kind) {
+            mark(area, (at, top + 1), (at + MARK, top + 13), kind)?;
+            write(area, text, (at + MARK + 6, top), 12, INK, HPos::Left)?;
+            at += MARK + 6 + text_width(text, 12) + 22;
+        }
+    }
+    Ok(())
+}
+
+/// Rows are labelled by the layers they show, the last one always: a model's measured layers may skip some.
+fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
+    let every = layers.len().div_ceil(8).max(1);
+    let marked = layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
+    let left = if marked { left - MARK - 3 } else { left };
+    let last = layers.len().saturating_sub(1);
+    for (at, layer) in layers.iter().enumerate() {
+        // a label just below the last one would touch it
+        let regular = at % every == 0 && (last - at) * 2 > every;
+        if !regular && at != last {
+            continue;
+        }
+        let y0 = edge(at, layers.len(), MAP_HEIGHT);
+        let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);
+        let y = top + MAP_HEIGHT - (y0 + y1) / 2;
+        let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
+        area.draw(&Text::new(layer.index.to_string(), ((left - 6) * UNIT, y * UNIT), style))?;
+    }
+    let style =
+        style::text(12, INK).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
+    area.draw(&Text::new("layer".to_owned(), ((MARGIN - 2) * UNIT, (top + MAP_HEIGHT / 2) * UNIT), style))
+}
+
+/// The scale of shades, with its ends and what lies between them written.
+fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades, scale: Scale) -> Result<(), Refusal> {
+    let at = |step: i32| top + MAP_HEIGHT - edge(step as usize, Shades::STEPS as usize + 1, MAP_HEIGHT);
+    for step in 0..=Shades::STEPS {
+        let cell = [(left * UNIT, at(step + 1) * UNIT), ((left + 12) * UNIT, at(step) * UNIT)];
+        area.draw(&Rectangle::new(cell, Shades::colour(step).filled()))?;
+    }
+    let outline = rectangle((left, top), (left + 12, top + MAP_HEIGHT));
+    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
+    let label = |text: &str, middle: i32| write(area, text, (left + 17, middle - 7), 10, GREY, HPos::Left);
+    let (low, high) = (top + MAP_HEIGHT, top);
+    let written = |value| write_value(value, scale == Scale::Mass);
+    let less = if shades.cells.1 > 0 { "≤ " } else { "" };
+    label(&format!("{less}{}", written(shades.low)), low)?;
+    label(&written(shades.high), high)?;
+    for tick in value_ticks(shades.low, shades.high) {
+        let middle = (at(shades.step(tick)) + at(shades.step(tick) + 1)) / 2;
+        if middle - high >= 14 && low - middle >= 14 {
+            label(&written(tick), middle)?;
+        }
+    }
+    let unit = match scale {
+        Scale::Mass => ["share of", "attention"],
+        Scale::Density => ["times", "uniform"],
+    };
+    write(area, unit[0], (left, top - 36), 10, INK, HPos::Left)?;
+    write(area, unit[1], (left, top - 23), 10, INK, HPos::Left)
+}

@@ -1,0 +1,288 @@
+//! How a series is drawn in a panel: line, markers, band, single cases, and marks where a band goes beyond the axis.
+//!
+//! Called by [`super::sheet`], which owns the axes and the legend.
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+
+use super::axis::{Range, single_cases};
+use super::canvas::{Area, Refusal};
+use super::style::{GREY, LINEAR, Marker, Stroke, UNIT};
+use crate::lens::{LayerKind, Part, Point, Series, Statistic};
+
+/// Runs of neighbouring points that have a place on the axis.
+fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
+    let mut runs = vec![Vec::new()];
+    for point in points {
+        match (point, runs.last_mut()) {
+            (Some(point), Some(run)) => run.push(point),
+            _ => runs.push(Vec::new()),
+        }
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+/// A panel to draw in: where a layer and the logarithm of a value lie, on the whole picture.
+pub(super) struct Plane<'a, 'b> {
+    pub area: &'a Area<'b>,
+    pub axes: DrawingArea<SVGBackend<'b>, Axes>,
+    pub y: &'a Range,
+}
+
+/// Layers by logarithms of values.
+pub(super) type Axes = Cartesian2d<RangedCoordf64, RangedCoordf64>;
+
+/// Of the fill of a band.
+pub(super) const BAND: f64 = 0.20;
+/// Of the fill of a noise baseline's band.
+pub(super) const NOISE_BAND: f64 = 0.10;
+/// Of a single case's point.
+const CASE: f64 = 0.55;
+
+/// What a legend must explain of what was drawn, besides the curves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Drawn {
+    pub bands: bool,
+    pub noise_bands: bool,
+    pub cases: bool,
+    /// A band or a single case lies beyond the axis.
+    pub cut: bool,
+}
+
+impl Drawn {
+    /// What is drawn of some series on an axis.
+    pub fn of(series: &[&Series], y: &Range) -> Self {
+        let mut drawn = Drawn::default();
+        for one in series {
+            let noise = matches!(one.statistic, Statistic::Mean(_, Part::Noise));
+            for point in &one.points {
+                let band = shown_band(point);
+                drawn.bands |= band.is_some() && !noise;
+                drawn.noise_bands |= band.is_some() && noise;
+                drawn.cases |= !single_cases(one, point).is_empty();
+                drawn.cut |= beyond(one, point, y) != (false, false);
+            }
+        }
+        drawn
+    }
+}
+
+/// The band of a point that has a place on the axis itself.
+fn shown_band(point: &Point) -> Option<(f64, f64)> {
+    point.band.filter(|band| band.1 > 0.0 && point.value.is_some_and(|value| value > 0.0))
+}
+
+/// Whether what is drawn at a layer besides the curve goes on below and above the axis.
+fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
+    let cases = single_cases(series, point).iter();
+    let ends =
+        || shown_band(point).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
+    (ends().any(|end| end < y.low), ends().any(|end| end > y.high))
+}
+
+impl Plane<'_, '_> {
+    /// The place of a layer and a value in units of the picture.
+    fn at(&self, layer: usize, value: f64) -> (i32, i32) {
+        self.axes.map_coordinate(&(layer as f64, self.y.clamp(value)))
+    }
+
+    /// The band of a series at layers of one kind.
+    pub fn band(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
+        let points = series.points.iter().filter(|p| p.layer.kind == kind).map(|p| {
+            let (low, high) = shown_band(p)?;
+            Some((self.at(p.layer.index, low), self.at(p.layer.index, high)))
+        });
+        let share = if stroke.is_noise() { NOISE_BAND } else { BAND };
+        // there are more of them, and on grey
+        let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
+        let fill = stroke.colour.mix(share).filled();
+        for run in runs(points) {
+            if let [((x, low), (_, high))] = run[..] {
+                // a lone layer has a bar
+                let corners = [(x - BAR, high), (x + BAR, low)];
+                self.area.draw(&Rectangle::new(corners, fill))?;
+                continue;
+            }
+            let upper = run.iter().map(|(_, high)| *high);
+            let lower = run.iter().rev().map(|(low, _)| *low);
+            self.area.draw(&Polygon::new(upper.chain(lower).collect::<Vec<_>>(), fill))?;
+        }
+        Ok(())
+    }
+
+    /// The single cases of a series at layers of one kind, and small triangles at the edges of the axis beyond which its bands
+    /// or cases go.
+    pub fn cases_and_cuts(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
+        let mut since = usize::MAX;
+        let of_kind: Vec<&Point> = series.points.iter().filter(|p| p.layer.kind == kind).collect();
+        let every = of_kind.len().div_ceil(MARKERS).max(1);
+        for point in of_kind {
+            for value in single_cases(series, point).iter().filter(|value| self.y.holds(**value)) {
+                let (x, y) = self.at(point.layer.index, *value);
+                let dot = Circle::new((x, y), UNIT * 3 / 2, stroke.colour.mix(CASE).filled());
+                self.area.draw(&dot)?;
+            }
+            let (below, above) = beyond(series, point, self.y);
+            since = if below || above { since.wrapping_add(1) } else { usize::MAX };
+            if since % every != 0 {
+                continue;
+            }
+            let marks = [(below, self.y.low, 1), (above, self.y.high, -1)];
+            for (_, edge, side) in marks.into_iter().filter(|(cut, ..)| *cut) {
+                cut_mark(self.area, self.at(point.layer.index, edge), side, stroke.colour)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The curve of a series at layers of one kind.
+    pub fn curve(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
+        let stroke = match kind {
+            LayerKind::Softmax => stroke,
+            LayerKind::Windowed => stroke.windowed(),
+            LayerKind::Linear => stroke.linear(),
+        };
+        let of_kind = || series.points.iter().filter(|p| p.layer.kind == kind);
+        let points = of_kind().map(|p| p.value.filter(|v| *v > 0.0).map(|v| self.at(p.layer.index, v)));
+        let line = stroke.colour.stroke_width(stroke.width());
+        // a deep model's markers would merge into a thick line
+        let every = of_kind().count().div_ceil(MARKERS).max(1);
+        for run in runs(points) {
+            if let Some((dash, space)) = stroke.dashes() {
+                let dashed = DashedPathElement::new(run.iter().copied(), dash * UNIT, space * UNIT, line);
+                self.area.draw(&dashed)?;
+            } else {
+                self.area.draw(&PathElement::new(run.clone(), line))?;
+            }
+            // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
+            if let ([(x, level)], true) = (run.as_slice(), stroke.is_noise()) {
+                self.area.draw(&PathElement::new([(x - BAR, *level), (x + BAR, *level)], line))?;
+            }
+            for point in run.iter().step_by(every) {
+                marker(self.area, stroke, *point)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Half the width of what stands for a lone layer.
+const BAR: i32 = 4 * UNIT;
+/// Most markers of a curve.
+const MARKERS: usize = 12;
+
+/// A small triangle at an edge of the axis, which points down (1) or up (-1).
+fn cut_mark(area: &Area<'_>, (x, y): (i32, i32), side: i32, colour: RGBColor) -> Result<(), Refusal> {
+    let (half, height) = (5 * UNIT / 2, 5 * UNIT * side);
+    let corners = vec![(x - half, y - height), (x + half, y - height), (x, y)];
+    area.draw(&Polygon::new(corners, colour.filled()))
+}
+
+fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<(), Refusal> {
+    let mark = Mark::of(stroke);
+    if stroke.linear {
+        return area.draw(&(EmptyElement::at(at) + mark.inside() + mark.outline()));
+    }
+    area.draw(&(EmptyElement::at(at) + mark.element()))
+}
+
+/// A marker's shape around the origin.
+struct Mark {
+    kind: Marker,
+    colour: RGBColor,
+}
+
+impl Mark {
+    fn of(stroke: Stroke) -> Self {
+        Mark { kind: stroke.marker, colour: stroke.colour }
+    }
+
+    fn element(&self) -> Polygon<(i32, i32)> {
+        Polygon::new(self.points(), self.colour.filled())
+    }
+
+    /// What hides the line within a hollow marker.
+    fn inside(&self) -> Polygon<(i32, i32)> {
+        Polygon::new(self.points(), WHITE.filled())
+    }
+
+    fn outline(&self) -> PathElement<(i32, i32)> {
+        let mut points = self.points();
+        points.extend(points.first().copied());
+        PathElement::new(points, self.colour.stroke_width(UNIT as u32 * 5 / 4))
+    }
+
+    fn points(&self) -> Vec<(i32, i32)> {
+        let s = 13 * UNIT / 4;
+        match self.kind {
+            Marker::None => Vec::new(),
+            Marker::Square => vec![(-s, -s), (s, -s), (s, s), (-s, s)],
+            Marker::Triangle => vec![(0, -s * 5 / 4), (s * 5 / 4, s), (-s * 5 / 4, s)],
+            Marker::Circle => (0..16)
+                .map(|i| {
+                    let (sin, cos) = (f64::from(i) * std::f64::consts::TAU / 16.0).sin_cos();
+                    ((f64::from(s) * cos).round() as i32, (f64::from(s) * sin).round() as i32)
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What a legend shows beside its words.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sample {
+    Line(Stroke),
+    /// A band, filled to so much.
+    Band(f64),
+    Cases,
+    Cut,
+}
+
+/// Width of a sample in pixels.
+pub(super) const SAMPLE: i32 = 27;
+
+/// A sample at (left, middle), in pixels.
+pub(super) fn sample(area: &Area<'_>, sample: Sample, (x, y): (i32, i32)) -> Result<(), Refusal> {
+    let middle = ((x * 2 + SAMPLE) * UNIT / 2, y * UNIT);
+    match sample {
+        Sample::Line(stroke) => line_sample(area, stroke, (x, y), middle),
+        Sample::Band(share) => {
+            let corners = [(x * UNIT, (y - 6) * UNIT), ((x + SAMPLE) * UNIT, (y + 6) * UNIT)];
+            area.draw(&Rectangle::new(corners, GREY.mix(share * 1.5).filled()))
+        }
+        Sample::Cases => {
+            for (dx, dy) in [(-7, 2), (-1, -3), (6, 1)] {
+                let at = (middle.0 + dx * UNIT, middle.1 + dy * UNIT);
+                area.draw(&Circle::new(at, UNIT * 3 / 2, GREY.mix(CASE).filled()))?;
+            }
+            Ok(())
+        }
+        Sample::Cut => {
+            let down = (middle.0 - 5 * UNIT, middle.1 + 3 * UNIT);
+            cut_mark(area, down, 1, GREY)?;
+            cut_mark(area, (middle.0 + 5 * UNIT, middle.1 - 3 * UNIT), -1, GREY)
+        }
+    }
+}
+
+fn line_sample(
+    area: &Area<'_>,
+    stroke: Stroke,
+    (x, y): (i32, i32),
+    middle: (i32, i32),
+) -> Result<(), Refusal> {
+    let ends = [(x * UNIT, y * UNIT), ((x + SAMPLE) * UNIT, y * UNIT)];
+    if stroke.linear {
+        let corners = [((x - 2) * UNIT, (y - 8) * UNIT), ((x + SAMPLE + 2) * UNIT, (y + 8) * UNIT)];
+        area.draw(&Rectangle::new(corners, LINEAR.filled()))?;
+    }
+    let line = stroke.colour.stroke_width(stroke.width());
+    if let Some((dash, space)) = stroke.dashes() {
+        area.draw(&DashedPathElement::new(ends, dash * UNIT, space * UNIT, line))?;
+    } else {
+        area.draw(&PathElement::new(ends, line))?;
+    }
+    marker(area, stroke, middle)
+}

@@ -1,0 +1,159 @@
+//! Noise baselines: which segments stand in for the evidence.
+//!
+//! The evidence's immediate neighbours, by original index, are preferred. Where a neighbour was dropped to fit the context,
+//! or is evidence itself, the nearest segment in that direction that was kept and holds no evidence stands in, and
+//! [`StandIn::distance`] says how far away it is. Evidence at an edge of what was kept has a stand-in on one side only. A
+//! stand-in is visible to the rows where the evidence is: rows of a later session are not compared with what comes after them.
+//!
+//! STALE speaks of the adjacent session without saying which (appendix E.4), hence [`Baseline`]. Called by
+//! [`super::example`]; it knows spans, not masses.
+
+use crate::prompt::Span;
+
+/// Which neighbours make the baseline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Baseline {
+    /// The mean of the stand-ins before and after the evidence.
+    #[default]
+    Both,
+    /// The nearer of the two; of two that are equally far, the one after the evidence.
+    Adjacent,
+}
+
+impl Baseline {
+    /// As the command line and tables write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Baseline::Both => "both",
+            Baseline::Adjacent => "adjacent",
+        }
+    }
+}
+
+/// A segment in place of an evidence segment, both by their original indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StandIn {
+    /// The evidence, or the segment that it lies in.
+    pub evidence: usize,
+    /// What stands in for it.
+    pub index: usize,
+}
+
+impl StandIn {
+    /// Segments from one to the other in the whole history; 1 for immediate neighbours.
+    pub fn distance(self) -> usize {
+        self.evidence.abs_diff(self.index)
+    }
+}
+
+/// The key spans of a store, some of which are evidence, as the rows that end at a token see them.
+pub(super) struct Evidence<'a> {
+    /// In the order of the prompt.
+    pub keys: &'a [Span],
+    /// How many stand-ins a piece of evidence has.
+    pub baseline: Baseline,
+}
+
+impl Evidence<'_> {
+    /// The original index of the segment that a span is, or lies in: `session[3].turn[1]` lies in the third.
+    fn segment(span: &Span) -> Option<usize> {
+        let whole = span.label.split_once('.').map_or(span.label.as_str(), |(whole, _)| whole);
+        Span::new(whole, 0..0).segment()
+    }
+
+    /// The part that something inside a segment plays.
+    pub fn inside(&self, index: usize) -> Option<String> {
+        let mut inside = self.keys.iter().filter(|span| span.overlay && Self::segment(span) == Some(index));
+        inside.find_map(|span| span.role.clone())
+    }
+
+    /// The places of the segments that stand in for the evidence at `key` before rows that end at token `end`, in the order
+    /// of the prompt.
+    pub fn neighbours(&self, key: usize, end: usize) -> Vec<usize> {
+        let Some((evidence, index)) = self.keys.get(key).and_then(|span| Some((span, Self::segment(span)?)))
+        else {
+            return Vec::new();
+        };
+        let holds =
+            |at: usize| self.keys.iter().any(|span| span.role.is_some() && Self::segment(span) == Some(at));
+        let seen = |span: &Span| evidence.start >= end || span.start < end;
+        let plain = self.keys.iter().enumerate().filter_map(|(place, span)| {
+            let other = span.segment().filter(|_| !span.is_empty() && seen(span))?;
+            (other != index && !holds(other)).then_some((other, place))
+        });
+        let plain: Vec<(usize, usize)> = plain.collect();
+        let before = plain.iter().filter(|(other, _)| *other < index).max();
+        let after = plain.iter().filter(|(other, _)| *other > index).min();
+        let of = |found: &(usize, usize)| found.1;
+        match (self.baseline, before, after) {
+            (Baseline::Both, before, after) => before.into_iter().chain(after).map(of).collect(),
+            (Baseline::Adjacent, Some(before), Some(after)) => {
+                let nearer = if index - before.0 < after.0 - index { before } else { after };
+                vec![of(nearer)]
+            }
+            (Baseline::Adjacent, before, after) => after.or(before).into_iter().map(of).collect(),
+        }
+    }
+
+    /// The stand-ins of several pieces of evidence.
+    pub fn stand_ins(&self, keys: &[usize], end: usize) -> Vec<StandIn> {
+        let of = |&key: &usize| {
+            let evidence = self.keys.get(key).and_then(Self::segment);
+            let places = self.neighbours(key, end).into_iter();
+            places.filter_map(move |place| {
+                Some(StandIn { evidence: evidence?, index: self.keys[place].segment()? })
+            })
+        };
+        keys.iter().flat_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: usize = 100;
+
+    fn span(i: usize, at: usize) -> Span {
+        Span::new(format!("session[{i}]"), at..at + 2)
+    }
+
+    /// By original index, the stand-ins of the evidence at `key`.
+    fn indices(keys: &[Span], baseline: Baseline, key: usize, end: usize) -> Vec<(usize, usize)> {
+        let stand_ins = Evidence { keys, baseline }.stand_ins(&[key], end);
+        stand_ins.iter().map(|one| (one.index, one.distance())).collect()
+    }
+
+    #[test]
+    fn a_dropped_neighbour_is_replaced_by_the_nearest_kept_one_and_the_distance_is_told() {
+        let keys = [
+            Span::new("bos", 0..1),
+            span(1, 1),
+            span(4, 3).with_role("old"),
+            span(5, 5),
+            span(6, 7).with_role("new"),
+            span(9, 9),
+        ];
+        assert_eq!(indices(&keys, Baseline::Both, 2, ALL), [(1, 3), (5, 1)], "3 and 2 were dropped");
+        assert_eq!(indices(&keys, Baseline::Both, 4, ALL), [(5, 1), (9, 3)]);
+        assert_eq!(indices(&keys, Baseline::Adjacent, 2, ALL), [(5, 1)]);
+        assert_eq!(indices(&keys, Baseline::Adjacent, 4, ALL), [(5, 1)], "the nearer one");
+    }
+
+    #[test]
+    fn evidence_never_stands_in_and_what_the_rows_cannot_see_does_not_either() {
+        let keys = [span(0, 0), span(1, 2).with_role("old"), span(2, 4).with_role("new"), span(3, 6)];
+        assert_eq!(indices(&keys, Baseline::Both, 1, ALL), [(0, 1), (3, 2)]);
+        assert_eq!(indices(&keys, Baseline::Both, 1, 6), [(0, 1)], "the new session's rows end at token 6");
+        assert_eq!(indices(&keys, Baseline::Adjacent, 1, ALL), [(0, 1)]);
+        assert!(indices(&keys[1..3], Baseline::Both, 0, ALL).is_empty());
+        let even = [span(2, 0), span(3, 2).with_role("old"), span(4, 4)];
+        assert_eq!(
+            indices(&even, Baseline::Adjacent, 1, ALL),
+            [(4, 1)],
+            "of two immediate ones the one after"
+        );
+        // Evidence at an edge has one neighbour.
+        assert_eq!(indices(&even[1..], Baseline::Both, 0, ALL), [(4, 1)]);
+    }
+}
