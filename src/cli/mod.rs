@@ -22,6 +22,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod data;
+mod data_stats;
 mod driver;
 mod export;
 mod figures;
