@@ -70,7 +70,7 @@ def sound_row(seed, number, kind, sessions, turns):
             if turn % 2 == 0:
                 session.append({"role": "user", "content": words.user()})
             else:
-                session.append({"role": "assistant", "content": words.assistant(rng.randint(1_500, 2_600))})
+                session.append({"role": "assistant", "content": words.assistant(rng.randint(1_440, 2_520))})
         haystack.append(session)
     old, new = sorted(rng.sample(range(sessions), 2))
     fact_old, fact_new = words.fact(), words.fact()
@@ -82,7 +82,7 @@ def sound_row(seed, number, kind, sessions, turns):
         clock += datetime.timedelta(seconds=rng.randint(3_600, 400_000))
         times.append(clock.strftime("%Y-%m-%d %H:%M:%S"))
     return {
-        "uid": f"shape-{number:04d}",
+        "uid": f"shape-{number:0>4}",
         "type": kind,
         "M_old": fact_old,
         "M_new": fact_new,
@@ -161,7 +161,7 @@ def damages():
     yield "time-impossible", set_("timestamps", 0, "2025-02-30 10:00:00")
     yield "time-zone", set_("timestamps", 0, "2025-01-02 10:00:00Z")
     yield "time-number", set_("timestamps", 0, 1735689600)
-    yield "times-few", lambda row: row["timestamps"].pop()
+    yield "times-few", drop("timestamps", -1)
     yield "times-back", times_back
     yield "times-of-evidence-equal", evidence_at_one_time
     yield "query-time-early", set_("query_time", "1999-01-01 00:00:00")

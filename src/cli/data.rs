@@ -4,14 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use indicatif::ProgressBar;
 
-use super::data_stats;
+use super::data_stats::{self, reading_bar};
 use crate::benchmarks::dataset::{Checked, check_file};
 use crate::benchmarks::reading::Report;
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::ground::files::write_atomically;
-use crate::progress;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,18 +105,4 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
     let cases = benchmark.read(Box::new(text.as_slice())).count();
     let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment())).unwrap_or_default();
     super::say(format_args!("wrote {}: {cases} cases{segments}, seed {}", path.display(), spec.seed))
-}
-
-/// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
-pub(super) fn reading_bar(file: &Path) -> ProgressBar {
-    bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
-}
-
-/// A bar over `bytes`, on standard error. Indicatif shows none where that is no terminal; small files need none.
-pub(super) fn bar_of(bytes: u64) -> ProgressBar {
-    const SMALL: u64 = 8 << 20;
-    if bytes < SMALL {
-        return ProgressBar::hidden();
-    }
-    progress::bytes(bytes, "reading")
 }

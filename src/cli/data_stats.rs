@@ -1,12 +1,12 @@
 //! `palimpsest data stats`: table 5 of the STALE paper for any file, any encoding and any model's tokeniser.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::WrongUsage;
-use super::data::{bar_of, reading_bar};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
@@ -14,6 +14,7 @@ use crate::data::stats::{PrintedStats, SplitStats, TokenStats, measure};
 use crate::engine::TextSide;
 use crate::ground::table::aligned;
 use crate::model::fetch::ModelStore;
+use crate::progress;
 use crate::prompt::{BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Templates};
 
 /// Count sessions, turns and tokens by a label (table 5 of the STALE paper).
@@ -185,6 +186,20 @@ fn table(split: &str, lines: &[(String, SplitStats, Option<PrintedStats>)]) -> S
     aligned(&rows, |column| column > 1)
         + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe).\n\
            Content and JSON: mean tokens of what the turns say alone, and of history and query as JSON."
+}
+
+/// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
+pub(super) fn reading_bar(file: &Path) -> ProgressBar {
+    bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
+}
+
+/// A bar over `bytes`, on standard error. Indicatif shows none where that is no terminal; small files need none.
+fn bar_of(bytes: u64) -> ProgressBar {
+    const SMALL: u64 = 8 << 20;
+    if bytes < SMALL {
+        return ProgressBar::hidden();
+    }
+    progress::bytes(bytes, "reading")
 }
 
 #[cfg(test)]
