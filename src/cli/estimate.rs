@@ -288,8 +288,8 @@ fn measure(
 ) -> anyhow::Result<Measured> {
     let begun = Instant::now();
     let tokens = &prompt.tokens;
-    // Some tokens stay, to be each branch's own.
-    let end = tokens.len().saturating_sub(OWN).max(1);
+    // Some tokens stay, to be each branch's own, and there must be room for what is decoded.
+    let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
     let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
     let rows = Rows { spans: rows.to_vec(), answer: AnswerRows::default() };
     // 1. Once without a clock: pages are mapped, threads started.

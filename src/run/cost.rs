@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_row_is_written_flat_with_null_for_unknown_joules_and_read_back() {
         let cost = Cost { tokens_computed: Some(3), ..Cost::of(Spent::default(), Spent::default()) };
-        let row = CostRow { case: "a".to_owned(), probes: vec!["SR".to_owned()], cost, ..CostRow::default() };
+        let row = CostRow { case: "a".to_owned(), probes: vec!["p".to_owned()], cost, ..CostRow::default() };
         let text = serde_json::to_string(&row).unwrap();
         assert!(text.contains("\"tokens_computed\":3") && text.contains("\"joules\":null"), "{text}");
         assert_eq!(serde_json::from_str::<CostRow>(&text).unwrap(), row);
