@@ -67,7 +67,11 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.file_name() != Some(OsStr::new("run.lock")) {
+            // What was spent differs from run to run.
+            } else if !["run.lock", "costs.jsonl"]
+                .map(|name| Some(OsStr::new(name)))
+                .contains(&path.file_name())
+            {
                 found.insert(path.strip_prefix(dir).unwrap().to_owned(), std::fs::read(&path).unwrap());
             }
         }
@@ -274,4 +278,59 @@ fn a_reader_that_leaves_early_is_no_error() {
         drop(child.stderr.take());
         assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
     }
+}
+
+#[test]
+fn an_estimate_says_tokens_time_bytes_and_memory_and_writes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let estimate = run(&dir, &["--limit", "3", "--estimate", "--estimate-seconds", "1"]);
+    assert_eq!(estimate.code, Some(0), "{}", estimate.err);
+    assert!(!dir.exists(), "an estimate makes no folder");
+    for part in ["9 answers on 3 cases", "tokens in", "tokens out", "time ", "bytes ", "memory ", "tokens/s"]
+    {
+        assert!(estimate.out.contains(part), "{part}: {}", estimate.out);
+    }
+    // All cases are in the sample, so tokens are exact: those of the run are its cost rows'.
+    assert_eq!(run(&dir, &["--limit", "3"]).code, Some(0));
+    let costs = RunFolder::read(&dir).unwrap().costs;
+    let sum =
+        |of: fn(&palimpsest::run::cost::Cost) -> usize| costs.iter().map(|row| of(&row.cost)).sum::<usize>();
+    let (computed, reused) = (sum(|c| c.tokens_computed.unwrap()), sum(|c| c.tokens_reused));
+    let digits: String =
+        estimate.out.lines().find(|line| line.starts_with("tokens in")).unwrap().replace(',', "");
+    assert!(
+        digits.contains(&format!(" {computed} computed {reused} reused")),
+        "{digits} is not {computed}, {reused}"
+    );
+    let stored: u64 =
+        std::fs::read_dir(dir.join("attention")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    let bytes = estimate.out.lines().find(|line| line.starts_with("bytes")).unwrap();
+    let megabytes: f64 = bytes.split_whitespace().nth(1).unwrap().parse().unwrap();
+    // Without the headers of the files.
+    assert!(
+        megabytes * 1e6 <= stored as f64 + 5e4 && megabytes * 1e6 > 0.3 * stored as f64,
+        "{bytes}, {stored} bytes"
+    );
+}
+
+#[test]
+fn an_estimate_for_an_endpoint_counts_tokens_and_their_price_and_sends_nothing() {
+    // Nobody listens there.
+    let args =
+        ["run", "--data", "sample", "--limit", "2", "--model", "http://127.0.0.1:9/v1#m", "--estimate"];
+    let plain = palimpsest(args);
+    assert_eq!(plain.code, Some(0), "{}", plain.err);
+    assert!(plain.out.contains("of o200k_base") && !plain.out.contains("price"), "{}", plain.out);
+    let priced = palimpsest(args.into_iter().chain(["--price-in", "1000000", "--price-out", "0"]));
+    let number =
+        |line: &str| line.replace(',', "").split_whitespace().nth(2).unwrap().parse::<f64>().unwrap();
+    let tokens = number(plain.out.lines().find(|line| line.starts_with("tokens in")).unwrap());
+    let price = priced.out.lines().find(|line| line.starts_with("price")).unwrap();
+    // At one unit a token the price is the number of tokens.
+    assert_eq!(price.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap().round(), tokens, "{price}");
+    let half = palimpsest(args.into_iter().chain(["--price-in", "1"]));
+    assert!(half.code == Some(2) && half.err.contains("--price-out"), "{:?} {}", half.code, half.err);
+    let without = palimpsest(["run", "--data", "sample", "--price-in", "1", "--out", "x"]);
+    assert_eq!(without.code, Some(2), "{}", without.err);
 }

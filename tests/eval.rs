@@ -12,6 +12,7 @@ use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment
 use palimpsest::progress::Status;
 use palimpsest::prompt::Span;
 use palimpsest::run::condition::{Condition, Question};
+use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
 use palimpsest::run::exchange::{ExchangeError, Import, export, import};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -143,6 +144,11 @@ impl Subject for Fake<'_> {
                     completion_tokens: Some(7),
                     dropped: vec![2],
                     attention: Some(attention(&case.id, &question.probe.id)),
+                    cost: Some(Cost {
+                        tokens_computed: Some(100),
+                        tokens_generated: Some(7),
+                        ..Cost::default()
+                    }),
                 })
             };
             sink(question, outcome)?;
@@ -341,6 +347,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     completion_tokens: None,
                     dropped: vec![],
                     attention: None,
+                    cost: None,
                 };
                 sink(questions[0], Ok(outcome))?;
             }
@@ -783,4 +790,27 @@ fn a_folder_that_may_not_be_written_is_one_clear_line() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("run") && error.contains("choose a folder that you may write"), "{error}");
     }
+}
+
+#[test]
+fn every_answer_has_a_cost_row_in_a_file_of_its_own_that_a_resumed_run_appends_to() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let failing = [format!("{}/PR", cases(2)[1].id)];
+    let failing: Vec<&str> = failing.iter().map(String::as_str).collect();
+    let mut subject = Fake { failing: &failing, ..Fake::new() };
+    let summary = answer(&dir, &cases(2), &mut subject).unwrap();
+    assert_eq!((summary.done, summary.errors), (5, 1));
+    let costs = RunFolder::read(&dir).unwrap().costs;
+    assert_eq!(costs.len(), 5, "errors have none");
+    assert!(costs.iter().all(|row| row.cost.tokens_computed == Some(100) && row.probes.len() == 1));
+    // The probe that failed, on top of the others.
+    answer(&dir, &cases(2), &mut Fake::new()).unwrap();
+    let folder = RunFolder::read(&dir).unwrap();
+    assert_eq!((folder.costs.len(), &folder.costs[..5]), (6, &costs[..]));
+    let mean = MeanCost::of_answers(&folder.costs).unwrap();
+    assert_eq!((mean.cases, mean.tokens_computed, mean.tokens_generated), (2, 300.0, 21.0));
+    // A run without the file is whole.
+    std::fs::remove_file(dir.join("costs.jsonl")).unwrap();
+    assert!(RunFolder::read(&dir).unwrap().costs.is_empty());
 }

@@ -1,5 +1,6 @@
 //! What must hold for: prompt.
 
+mod bpe;
 mod chat_template;
 mod spans;
 mod templates;

@@ -15,6 +15,7 @@ use std::fmt::Debug;
 use std::io::BufRead;
 
 use crate::data::Case;
+use crate::data::stats::PrintedStats;
 use reading::{ReadError, Report};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
@@ -45,6 +46,12 @@ pub trait Benchmark: Debug + Send + Sync {
     /// What people call the file of this SHA-256, where it is a published one.
     fn published(&self, _sha256: &str) -> Option<&'static str> {
         None
+    }
+
+    /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
+    /// prints none.
+    fn printed_lengths(&self) -> &'static [PrintedStats] {
+        &[]
     }
 
     /// Our own sample, as the text of a file.
@@ -230,6 +237,9 @@ pub enum Several {
     /// A curve each, numbered in the order of the prompt.
     Apart,
 }
+
+/// The encoding in which papers count the tokens of [`Benchmark::printed_lengths`].
+pub const PAPER_ENCODING: &str = "o200k_base";
 
 /// The role of the span that holds the query.
 pub const QUERY: &str = "query";

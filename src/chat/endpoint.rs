@@ -12,7 +12,7 @@ use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
 
-use super::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
@@ -58,6 +58,8 @@ pub struct Endpoint {
     agent: Agent,
     /// Newer hosted models refuse `max_tokens` and name its successor; older servers know only `max_tokens`.
     completion_limit: CompletionLimit,
+    /// Of all replies since it was asked for last.
+    usage: Option<CallTokens>,
 }
 
 struct Key {
@@ -167,7 +169,16 @@ impl Endpoint {
             config = config.proxy(None);
         }
         let completion_limit = CompletionLimit::MaxTokens;
-        Ok(Endpoint { base, url, model, key, patience, agent: config.build().new_agent(), completion_limit })
+        Ok(Endpoint {
+            base,
+            url,
+            model,
+            key,
+            patience,
+            agent: config.build().new_agent(),
+            completion_limit,
+            usage: None,
+        })
     }
 
     /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
@@ -348,7 +359,19 @@ impl ChatModel for Endpoint {
             self.completion_limit = CompletionLimit::MaxCompletionTokens;
             outcome = self.send(messages, sampling);
         }
+        if let Ok(reply) = &outcome {
+            let before = self.usage.unwrap_or(CallTokens { computed: Some(0), generated: Some(0) });
+            let sum = |a: Option<usize>, b: Option<usize>| a.zip(b).map(|(a, b)| a + b);
+            self.usage = Some(CallTokens {
+                computed: sum(before.computed, reply.prompt_tokens),
+                generated: sum(before.generated, reply.completion_tokens),
+            });
+        }
         outcome.map_err(|failure| ChatError(self.explain(&failure)))
+    }
+
+    fn take_tokens(&mut self) -> CallTokens {
+        self.usage.take().unwrap_or_default()
     }
 }
 

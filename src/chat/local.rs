@@ -2,7 +2,7 @@
 
 use candle_core::{D, Device, Tensor};
 
-use super::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
+use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::engine::{EngineError, LocalError, LocalModel, Measurement, Parts};
 use crate::prompt::StreamDecoder;
 
@@ -19,8 +19,10 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     let how = (sampling, stop);
     let mut measurement = Measurement::nothing(tokens.len());
     let generated = measurement.decode(engine, cache, &logits, how, &mut |_| true)?;
+    let text = tokenizer.decode(&generated.tokens, true)?;
+    model.count_usage(0, generated.tokens.len());
     Ok(Reply {
-        text: tokenizer.decode(&generated.tokens, true)?,
+        text,
         stop: generated.stop,
         prompt_tokens: Some(tokens.len()),
         completion_tokens: Some(generated.tokens.len()),
@@ -75,6 +77,8 @@ fn score(
         scores.push(score);
     }
     cache.roll_back(&mark)?;
+    let computed = texts.iter().map(|tokens| (tokens.len() - shared).saturating_sub(1)).sum();
+    model.count_usage(computed, 0);
     Ok(scores)
 }
 
@@ -94,7 +98,9 @@ fn continue_from(
     let mut text = String::new();
     let mut failed = None;
     let (mut measurement, how) = (Measurement::nothing(tokens.len()), (&sampling, stop));
+    let mut generated = 0;
     let done = measurement.decode(engine, cache, &logits, how, &mut |token| {
+        generated += 1;
         match stream.push(token) {
             Ok(piece) => text.extend(piece),
             Err(error) => failed = Some(error),
@@ -110,6 +116,7 @@ fn continue_from(
         Err(error) => return Err(error.into()),
     }
     text.extend(stream.finish()?);
+    model.count_usage(0, generated);
     if let Some(end) = text.find(until) {
         text.truncate(end);
     }
@@ -127,6 +134,11 @@ impl ChatModel for LocalModel {
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
         reply(self, messages, sampling).map_err(|e| chat_error(self, e))
+    }
+
+    fn take_tokens(&mut self) -> CallTokens {
+        let (computed, generated) = LocalModel::take_usage(self);
+        CallTokens { computed: Some(computed), generated: Some(generated) }
     }
 }
 

@@ -27,6 +27,15 @@ pub struct Reply {
 #[error("{0}")]
 pub struct ChatError(pub String);
 
+/// Tokens of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallTokens {
+    /// Tokens of prompts that were computed; `None` where a call did not say.
+    pub computed: Option<usize>,
+    /// Tokens generated; `None` where a call did not say.
+    pub generated: Option<usize>,
+}
+
 /// Anything that answers a conversation.
 pub trait ChatModel {
     /// What to call it in logs and reports, for example `local:smollm2-135m`.
@@ -34,6 +43,11 @@ pub trait ChatModel {
 
     /// The reply to `messages`.
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
+
+    /// What all calls since this was asked last came to, where the model counts.
+    fn take_tokens(&mut self) -> CallTokens {
+        CallTokens::default()
+    }
 }
 
 /// A model whose probabilities can be read: what a judge by scoring needs.

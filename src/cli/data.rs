@@ -4,27 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use indicatif::ProgressBar;
 
-use crate::benchmarks::dataset::{Checked, Dataset, check_file};
+use super::data_stats::{self, reading_bar};
+use crate::benchmarks::dataset::{Checked, check_file};
 use crate::benchmarks::reading::Report;
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
-use crate::data::Case;
-use crate::data::labels;
-use crate::data::stats::{SplitStats, measure};
-use crate::engine::TextSide;
-use crate::figures;
 use crate::ground::files::write_atomically;
-use crate::ground::table::aligned;
-use crate::model::fetch::ModelStore;
-use crate::progress;
-use crate::prompt::{PromptBuilder, Templates};
 
 const EXAMPLES: &str = "\
 Examples:
   palimpsest data check T1_T2_400_FULL.json
   palimpsest data sample --sessions 50 --out sample.json
-  palimpsest data stats sample --model smollm2-135m";
+  palimpsest data stats T1_T2_400_FULL.json";
 
 /// Check, measure and write benchmark files.
 #[derive(Debug, clap::Args)]
@@ -55,24 +46,7 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Count sessions, turns and tokens by split (table 5 of the STALE paper).
-    #[command(after_help = "Examples:\n  palimpsest data stats T1_T2_400_FULL.json --model smollm2-135m")]
-    Stats {
-        /// A benchmark file, or the word `sample` for the built-in sample.
-        data: PathBuf,
-        /// The model whose tokeniser and chat template to use: a name of `model list`, a folder, or a .gguf file.
-        #[arg(long)]
-        model: String,
-        /// Print JSON instead of a table.
-        #[arg(long)]
-        json: bool,
-        /// Draw how many cases have each value of this label (figure 5 of the STALE paper), with --figure.
-        #[arg(long, value_name = "LABEL", requires = "figure")]
-        by: Option<String>,
-        /// The folder for that figure, as SVG, PNG and CSV.
-        #[arg(long, value_name = "DIR", requires = "by")]
-        figure: Option<PathBuf>,
-    },
+    Stats(data_stats::Args),
 }
 
 /// Runs the command.
@@ -82,12 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Action::Sample { sessions, seed, out } => {
             write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
         }
-        Action::Stats { data, model, json, by, figure } => {
-            if let (Some(by), Some(folder)) = (by, figure) {
-                draw_distribution(&data, &by, &folder)?;
-            }
-            stats(&data, &model, json)
-        }
+        Action::Stats(args) => data_stats::run(&args),
     }
 }
 
@@ -136,128 +105,4 @@ fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
     let cases = benchmark.read(Box::new(text.as_slice())).count();
     let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment())).unwrap_or_default();
     super::say(format_args!("wrote {}: {cases} cases{segments}, seed {}", path.display(), spec.seed))
-}
-
-fn stats(data: &Path, model: &str, json: bool) -> anyhow::Result<()> {
-    let bar = reading_bar(data);
-    let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
-    bar.finish_and_clear();
-    let shown = shown_to(model, dataset.benchmark())?;
-    let bar = bar_of(dataset.bytes());
-    let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
-    let cases = cases.map(|case| case.map_err(anyhow::Error::from));
-    let rows =
-        measure(cases, dataset.benchmark().split(), &shown.format, &shown.count).with_context(|| {
-            format!("{}; `palimpsest data check` lists all problems of a file", data.display())
-        })?;
-    bar.finish_and_clear();
-    if json {
-        return super::say(serde_json::to_string_pretty(&rows)?);
-    }
-    super::say(format_args!(
-        "{} (SHA-256 {}), tokens of {model}\n\n{}",
-        dataset.name(),
-        dataset.digest(),
-        table(&rows)
-    ))
-}
-
-/// Draws how many cases have each value of a label.
-fn draw_distribution(data: &Path, label: &str, folder: &Path) -> anyhow::Result<()> {
-    let dataset = Dataset::open(data, SampleSpec::default(), |_| ())?;
-    let cases = dataset.cases_observed(|_| ())?;
-    let counts = labels::count(cases, label, dataset.benchmark().split())?;
-    if counts.values.is_empty() {
-        bail!("{}: no case has the label `{label}`; name one that its rows have", dataset.name());
-    }
-    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
-    let figure = figures::distribution(&counts, &origin)?;
-    figures::write(std::slice::from_ref(&figure), folder)?;
-    crate::progress::note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
-    Ok(())
-}
-
-/// How a model sees a case and counts its tokens.
-struct Shown {
-    /// The formatted context of a case: history and its first probe.
-    format: Box<Shows<Case, String>>,
-    /// Tokens of a text.
-    count: Box<Shows<str, usize>>,
-}
-
-type Shows<From, To> = dyn Fn(&From) -> anyhow::Result<To>;
-
-/// The case's first prompt by the model's chat template, and the model's tokeniser.
-fn shown_to(model: &str, benchmark: &dyn Benchmark) -> anyhow::Result<Shown> {
-    let files = ModelStore::open()?.resolve(model)?;
-    let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
-    let builder = PromptBuilder::new(Templates::load(benchmark, None)?, template);
-    Ok(Shown {
-        format: Box::new(move |case| {
-            let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
-            Ok(builder.build(&case.history, &case.evidence, probe)?.text)
-        }),
-        count: Box::new(move |text| Ok(tokenizer.count(text)?)),
-    })
-}
-
-/// Table 5 as aligned text.
-fn table(rows: &[SplitStats]) -> String {
-    let head = ["split", "cases", "sessions", "turns", "mean", "median", "P95", "max", "content mean"]
-        .map(String::from);
-    let lines: Vec<[String; 9]> = std::iter::once(head)
-        .chain(rows.iter().map(|row| {
-            [
-                row.split.clone(),
-                row.instances.to_string(),
-                format!("{:.2}", row.sessions_mean),
-                format!("{:.2}", row.turns_mean),
-                format!("{:.0}", row.formatted.mean),
-                format!("{:.0}", row.formatted.median),
-                format!("{:.0}", row.formatted.p95),
-                row.formatted.max.to_string(),
-                format!("{:.0}", row.content_mean),
-            ]
-        }))
-        .collect();
-    aligned(&lines, |column| column > 0)
-        + "\nSessions and turns: means. Mean, median, P95 and max: tokens of the formatted context (history and first probe)."
-}
-
-/// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
-fn reading_bar(file: &Path) -> ProgressBar {
-    bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
-}
-
-/// A bar over `bytes`, on standard error. Indicatif shows none where that is no terminal; small files need none.
-fn bar_of(bytes: u64) -> ProgressBar {
-    const SMALL: u64 = 8 << 20;
-    if bytes < SMALL {
-        return ProgressBar::hidden();
-    }
-    progress::bytes(bytes, "reading")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::stats::TokenStats;
-
-    #[test]
-    fn the_table_is_aligned_and_rounds_tokens_to_whole_ones() {
-        let formatted = TokenStats { mean: 151_784.4, median: 151_829.0, p95: 158_656.5, max: 164_919 };
-        let row = |split: &str, instances| SplitStats {
-            split: split.to_owned(),
-            instances,
-            sessions_mean: 50.0,
-            turns_mean: 593.3975,
-            formatted,
-            content_mean: 149_562.0,
-        };
-        let text = table(&[row("T1", 200), row("all", 400)]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "split  cases  sessions   turns    mean  median     P95     max  content mean");
-        assert_eq!(lines[2], "all      400     50.00  593.40  151784  151829  158656  164919        149562");
-        assert!(lines[..3].iter().all(|line| line.len() == lines[0].len()), "{text}");
-    }
 }

@@ -22,7 +22,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod data;
+mod data_stats;
 mod driver;
+mod estimate;
 mod export;
 mod figures;
 mod import;
@@ -99,6 +101,7 @@ pub fn main() -> ExitCode {
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
+        Command::Run(args) if args.wants_estimate() => estimate::run(args),
         Command::Run(args) => run::run(args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),

@@ -21,12 +21,13 @@ use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{ChatTemplate, JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
+use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
-use crate::run::store::RunStore;
+use crate::run::store::{RunFolder, RunStore};
 use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
 
@@ -43,9 +44,9 @@ Examples:
 
 /// Answer a benchmark file and record attention, in one pass.
 ///
-/// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown) and
-/// attention/ (one safetensors file a probe). Started again with the same settings it goes on where it was, also after a
-/// kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
+/// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown), attention/ (one
+/// safetensors file a probe) and costs.jsonl (tokens, seconds, joules). Started again with the same settings it goes on where
+/// it was, also after a kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -56,8 +57,8 @@ pub struct Args {
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
     /// The run folder
-    #[arg(long)]
-    out: PathBuf,
+    #[arg(long, required_unless_present = "estimate")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
     /// Only this part of the cases, for job arrays: 0/4, 1/4, ... (put together with `palimpsest merge`)
@@ -74,6 +75,58 @@ pub struct Args {
     /// sampling and files; with tokens, tokens per second and peak memory
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
+    #[command(flatten)]
+    estimate: EstimateArgs,
+}
+
+impl Args {
+    /// Whether the run is to be estimated and not done.
+    pub(super) fn wants_estimate(&self) -> bool {
+        self.estimate.estimate
+    }
+
+    /// The job to estimate, checked.
+    pub(super) fn into_estimate(self) -> anyhow::Result<(Job, EstimateArgs)> {
+        let Args { data, model, settings, shard, stream, batch_size, estimate, .. } = self;
+        estimate.check()?;
+        let job = Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size };
+        job.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
+        Ok((job, estimate))
+    }
+}
+
+/// Flags of the estimate.
+#[derive(Debug, clap::Args)]
+pub(super) struct EstimateArgs {
+    /// Say what the run will take (tokens, hours, bytes) from about a minute's measurement, and run nothing
+    #[arg(long)]
+    estimate: bool,
+    /// --estimate: seconds of prefill to measure
+    #[arg(long, default_value_t = 45.0, value_name = "SECONDS", requires = "estimate")]
+    pub(super) estimate_seconds: f64,
+    /// --estimate of an endpoint: the encoding to count in, o200k_base or cl100k_base
+    #[arg(long, default_value = crate::benchmarks::PAPER_ENCODING, value_name = "ENCODING", requires = "estimate")]
+    pub(super) estimate_tokenizer: String,
+    /// --estimate of an endpoint: price of a million prompt tokens, in any currency
+    #[arg(long, value_name = "PRICE", requires = "estimate")]
+    pub(super) price_in: Option<f64>,
+    /// --estimate of an endpoint: price of a million generated tokens
+    #[arg(long, value_name = "PRICE", requires = "estimate")]
+    pub(super) price_out: Option<f64>,
+}
+
+impl EstimateArgs {
+    /// Refuses values that mean nothing.
+    fn check(&self) -> anyhow::Result<()> {
+        let prices = [("--price-in", self.price_in), ("--price-out", self.price_out)];
+        let seconds = ("--estimate-seconds", Some(self.estimate_seconds));
+        for (flag, value) in prices.into_iter().chain([seconds]) {
+            if let Some(value) = value.filter(|value| !value.is_finite() || *value < 0.0) {
+                return Err(WrongUsage(format!("{flag} {value} is not 0 or more")).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What decides the results of a run, other than data, model and shard.
@@ -161,7 +214,10 @@ impl Default for Settings {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, batch_size, stats } = args;
+    let Args { data, model, out, settings, shard, stream, batch_size, stats, estimate } = args;
+    estimate.check()?;
+    // Given, but for an estimate, which does not come here.
+    let out = out.unwrap_or_default();
     let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size };
     if let Some(path) = &stats {
         if job.is_endpoint() {
@@ -175,6 +231,9 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         super::write_stats(path, recorder)?;
     }
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
+    if let Some(mean) = MeanCost::of_answers(&RunFolder::read(&out)?.costs) {
+        super::say(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases))?;
+    }
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;
     }
@@ -222,13 +281,21 @@ pub struct Job {
 }
 
 /// A data set that was read once.
-struct Opened {
-    dataset: Dataset,
+pub(super) struct Opened {
+    pub(super) dataset: Dataset,
     named: Named,
     /// All of its cases, without their histories.
-    all: Vec<PlannedCase>,
+    pub(super) all: Vec<PlannedCase>,
     /// The first of them, whole.
     first: Option<Case>,
+}
+
+/// What a run of a local model needs.
+pub(super) struct Ready {
+    pub(super) opened: Opened,
+    pub(super) templates: Templates,
+    pub(super) options: LocalOptions,
+    pub(super) model: LocalModel,
 }
 
 impl Job {
@@ -296,7 +363,7 @@ impl Job {
         Ok(())
     }
 
-    fn is_endpoint(&self) -> bool {
+    pub(super) fn is_endpoint(&self) -> bool {
         self.model.starts_with("http://") || self.model.starts_with("https://")
     }
 
@@ -320,18 +387,20 @@ impl Job {
         }
     }
 
-    fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
+    /// Opens data and model as a run does.
+    pub(super) fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Ready> {
         let s = &self.settings;
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
-        let Opened { dataset, named, all, first } = self.open()?;
+        let opened = self.open()?;
+        let Opened { dataset, all, .. } = &opened;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
             branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
-            observed: observed(&all, &row_roles(dataset.benchmark()), self.batch_size.min(most)),
+            observed: observed(all, &row_roles(dataset.benchmark()), self.batch_size.min(most)),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
@@ -339,7 +408,7 @@ impl Job {
             kept: s.weights.into(),
             ..LocalOptions::default()
         };
-        let mut model = LocalModel::open(&self.model, &options)?;
+        let model = LocalModel::open(&self.model, &options)?;
         ensure!(
             model.context() > s.max_new_tokens,
             "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}; lower the latter",
@@ -352,6 +421,13 @@ impl Job {
                 model.model_name()
             ));
         }
+        Ok(Ready { opened, templates, options, model })
+    }
+
+    fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
+        let s = &self.settings;
+        let Ready { opened, templates, mut model, .. } = self.open_local(recorder)?;
+        let Opened { dataset, named, all, first } = opened;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
         let identity = Identity {
@@ -431,7 +507,7 @@ impl Job {
     }
 
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
-    fn open(&self) -> anyhow::Result<Opened> {
+    pub(super) fn open(&self) -> anyhow::Result<Opened> {
         let _span = stats::io();
         let spec = SampleSpec { segments: self.settings.sessions, seed: self.settings.seed };
         let dataset = Dataset::open(&self.data, spec, |_| {})?;
@@ -445,6 +521,15 @@ impl Job {
         Ok(Opened { dataset, named, all, first })
     }
 
+    /// What of a data set's cases is asked.
+    pub(super) fn plan(&self, dataset: &Dataset, all: Vec<PlannedCase>) -> anyhow::Result<Vec<PlannedCase>> {
+        let s = &self.settings;
+        let all_of = Selection::of_all(dataset.benchmark());
+        let (sample, only) = (self.sample(), s.only.clone());
+        let selection = Selection { sample, only, limit: s.limit, shard: self.shard, ..all_of };
+        Ok(selection.of(all)?)
+    }
+
     fn answer(
         &self,
         identity: Identity,
@@ -452,11 +537,7 @@ impl Job {
         (dataset, all): (&Dataset, Vec<PlannedCase>),
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
-        let s = &self.settings;
-        let all_of = Selection::of_all(dataset.benchmark());
-        let (sample, only) = (self.sample(), s.only.clone());
-        let selection = Selection { sample, only, limit: s.limit, shard: self.shard, ..all_of };
-        let plan = selection.of(all)?;
+        let plan = self.plan(dataset, all)?;
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;

@@ -2,10 +2,14 @@
 //!
 //! Called by `palimpsest data stats`. Knows neither tokenisers nor prompts: the caller hands in how a case is formatted
 //! and how tokens are counted. Holds a few numbers a case, never the cases.
+//!
+//! Three forms of a case are counted (appendix D.4), each with the same history: as JSON ([`raw`]), as the model is shown it, and
+//! as the bare contents of its turns ([`content`]).
 
+use rayon::prelude::*;
 use serde::Serialize;
 
-use super::Case;
+use super::{Case, Turn};
 use crate::ground::numbers::quantile;
 
 /// One row of table 5.
@@ -23,6 +27,10 @@ pub struct SplitStats {
     pub formatted: TokenStats,
     /// Mean tokens of the content alone: what the turns say, one under another, without roles, dates or numbers.
     pub content_mean: f64,
+    /// Tokens of the raw JSON representation.
+    pub raw: TokenStats,
+    /// Tokens of the content alone.
+    pub content: TokenStats,
 }
 
 /// The distribution of a token count.
@@ -38,35 +46,65 @@ pub struct TokenStats {
     pub max: usize,
 }
 
+/// A row of table 5 as a paper prints it, tokens rounded to whole ones.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PrintedStats {
+    /// The label's value, or `all`.
+    pub split: &'static str,
+    /// Number of cases.
+    pub instances: usize,
+    /// Mean number of sessions.
+    pub sessions_mean: f64,
+    /// Mean number of turns.
+    pub turns_mean: f64,
+    /// Mean, median, 95th percentile and largest of the formatted context's tokens.
+    pub formatted: TokenStats,
+    /// Mean tokens of the content alone.
+    pub content_mean: f64,
+}
+
 /// What is kept of one case.
 struct Measured {
     split: String,
     sessions: usize,
     turns: usize,
+    raw: usize,
     formatted: usize,
     content: usize,
 }
 
-/// Table 5 of `cases`: a row a value of the label `split` in alphabetical order, then `all`; empty where there are no cases.
+/// Table 5 of `cases`: a row a value of the label `by` in alphabetical order, then `all`; empty where there are no cases. A case
+/// without the label is in the row of the empty value.
 ///
-/// `format` gives the text that the model would be shown, `count` its number of tokens. The first error of a case, of
-/// `format` or of `count` ends the measurement.
-pub fn measure<E>(
+/// `format` gives the text that the model would be shown, `count` its number of tokens. As many cases as there are threads are
+/// counted at once. The first error of a case, of `format` or of `count` ends the measurement.
+pub fn measure<E: Send>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
-    split: &str,
-    mut format: impl FnMut(&Case) -> Result<String, E>,
-    mut count: impl FnMut(&str) -> Result<usize, E>,
+    by: &str,
+    format: impl Fn(&Case) -> Result<String, E> + Sync,
+    count: impl Fn(&str) -> Result<usize, E> + Sync,
 ) -> Result<Vec<SplitStats>, E> {
-    let mut measured = Vec::new();
-    for case in cases {
-        let case = case?;
-        measured.push(Measured {
-            split: case.labels.get(split).cloned().unwrap_or_default(),
+    let of = |case: Case| {
+        Ok(Measured {
+            split: case.labels.get(by).cloned().unwrap_or_default(),
             sessions: case.history.segments.len(),
             turns: case.history.segments.iter().map(|segment| segment.turns.len()).sum(),
+            raw: count(&raw(&case))?,
             formatted: count(&format(&case)?)?,
             content: count(&content(&case))?,
-        });
+        })
+    };
+    let mut measured = Vec::new();
+    let mut cases = cases.into_iter();
+    loop {
+        let some: Vec<Result<Case, E>> = cases.by_ref().take(rayon::current_num_threads()).collect();
+        if some.is_empty() {
+            break;
+        }
+        let some: Vec<Result<Measured, E>> = some.into_par_iter().map(|case| of(case?)).collect();
+        for one in some {
+            measured.push(one?);
+        }
     }
     let mut splits: Vec<&str> = measured.iter().map(|case| case.split.as_str()).collect();
     splits.sort_unstable();
@@ -82,8 +120,31 @@ pub fn measure<E>(
     Ok(rows)
 }
 
-/// What the turns of a case say, one under another.
-fn content(case: &Case) -> String {
+/// The raw JSON representation: `{"history": [{"time": ..., "turns": [{"role": ..., "content": ...}]}], "query": ...}`, the query
+/// being that of the first probe, without white space between the parts and with letters beyond ASCII as they are.
+pub fn raw(case: &Case) -> String {
+    #[derive(Serialize)]
+    struct Raw<'a> {
+        history: Vec<RawSegment<'a>>,
+        query: Option<&'a str>,
+    }
+    #[derive(Serialize)]
+    struct RawSegment<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        time: Option<String>,
+        turns: &'a [Turn],
+    }
+    let history = case.history.segments.iter().map(|segment| RawSegment {
+        time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string()),
+        turns: &segment.turns,
+    });
+    let query = case.probes.first().map(|probe| probe.query.as_str());
+    // Texts and lists of them have no way to fail.
+    serde_json::to_string(&Raw { history: history.collect(), query }).unwrap_or_default()
+}
+
+/// The content alone: what the turns of a case say, one under another.
+pub fn content(case: &Case) -> String {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
 }
@@ -92,19 +153,24 @@ fn content(case: &Case) -> String {
 fn summarise(split: &str, members: &[&Measured]) -> Option<SplitStats> {
     let n = members.len() as f64;
     let mean = |of: fn(&Measured) -> usize| members.iter().map(|case| of(case) as f64).sum::<f64>() / n;
-    let mut formatted: Vec<f64> = members.iter().map(|case| case.formatted as f64).collect();
-    formatted.sort_by(f64::total_cmp);
+    let tokens = |of: fn(&Measured) -> usize| {
+        let mut counts: Vec<f64> = members.iter().map(|case| of(case) as f64).collect();
+        counts.sort_by(f64::total_cmp);
+        Some(TokenStats {
+            mean: mean(of),
+            median: quantile(&counts, 0.5),
+            p95: quantile(&counts, 0.95),
+            max: members.iter().map(|case| of(case)).max()?,
+        })
+    };
     Some(SplitStats {
         split: split.to_owned(),
         instances: members.len(),
         sessions_mean: mean(|case| case.sessions),
         turns_mean: mean(|case| case.turns),
-        formatted: TokenStats {
-            mean: mean(|case| case.formatted),
-            median: quantile(&formatted, 0.5),
-            p95: quantile(&formatted, 0.95),
-            max: members.iter().map(|case| case.formatted).max()?,
-        },
+        formatted: tokens(|case| case.formatted)?,
         content_mean: mean(|case| case.content),
+        raw: tokens(|case| case.raw)?,
+        content: tokens(|case| case.content)?,
     })
 }

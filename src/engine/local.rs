@@ -97,6 +97,8 @@ pub struct LocalModel {
     cache: Cache,
     /// The text that a conversation's growing prefixes begin with, and the tokens that are at the start of the cache.
     held: Option<(String, Vec<u32>)>,
+    /// Tokens that were prefilled and generated since they were asked for last.
+    usage: (usize, usize),
 }
 
 impl LocalModel {
@@ -145,6 +147,7 @@ impl LocalModel {
             branches,
             cache,
             held: None,
+            usage: (0, 0),
         })
     }
 
@@ -227,7 +230,19 @@ impl LocalModel {
             &mut |_| true,
         )?;
         self.held = Some((conversation.to_owned(), tokens.to_vec()));
+        self.count_usage(tokens.len() - shared, 0);
         Ok(logits)
+    }
+
+    /// Counts tokens of a conversation; [`Self::prefill`] counts its own.
+    pub fn count_usage(&mut self, computed: usize, generated: usize) {
+        self.usage.0 += computed;
+        self.usage.1 += generated;
+    }
+
+    /// The tokens that were prefilled and generated in conversations since this was asked last.
+    pub fn take_usage(&mut self) -> (usize, usize) {
+        std::mem::take(&mut self.usage)
     }
 
     /// The parts, without a change to what the cache holds.

@@ -16,9 +16,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::benchmarks::JudgeUnit;
-use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
+use crate::chat::{CallTokens, ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
 use crate::progress::Steps;
 use crate::run::condition::named;
+use crate::run::cost::{Cost, CostRow, Joulemeter, Spent};
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{ReplyRow, VerdictRow};
@@ -51,6 +52,19 @@ impl Judge<'_> {
             Judge::Scoring(model) => model.name(),
             Judge::Reply { model, .. } => model.name(),
         }
+    }
+
+    /// The tokens of its calls since this was asked last.
+    fn take_tokens(&mut self) -> CallTokens {
+        match self {
+            Judge::Scoring(model) => model.take_tokens(),
+            Judge::Reply { model, .. } => model.take_tokens(),
+        }
+    }
+
+    /// Whether it runs elsewhere as far as this room can tell: its energy is not this machine's.
+    fn is_remote(&self) -> bool {
+        matches!(self, Judge::Reply { .. })
     }
 }
 
@@ -141,6 +155,7 @@ pub fn run(
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failed_in_a_row = 0;
+    let mut meter = Joulemeter::here();
     for call in &calls {
         if judged(call) == call.probes.len() {
             continue;
@@ -164,7 +179,10 @@ pub fn run(
             desk.file(rows(same_error(NO_ANSWER.to_owned())))?;
             continue;
         }
-        match judge_call(judge, &instructions, call.case, &exchanges) {
+        let begun = meter.begin();
+        let outcome = judge_call(judge, &instructions, call.case, &exchanges);
+        let (spent, usage) = (meter.end(&begun), judge.take_tokens());
+        match outcome {
             Err(JudgeError::Call(error)) => {
                 failed_in_a_row += 1;
                 if failed_in_a_row >= PATIENCE {
@@ -180,6 +198,7 @@ pub fn run(
                 desk.file(std::mem::take(&mut waiting))?;
                 let verdicts = match outcome {
                     Ok(Judged { verdicts, replies }) => {
+                        desk.store.append_cost(cost_row(call, task, judge.is_remote(), spent, usage))?;
                         desk.store.append_reply(ReplyRow {
                             case: call.case.case.clone(),
                             probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -201,6 +220,23 @@ pub fn run(
         desk.store.finish()?;
     }
     Ok(desk.summary)
+}
+
+/// What a call cost. Prefill and decoding are not told apart: all seconds count as decoding.
+fn cost_row(call: &Call<'_>, task: Task<'_>, remote: bool, spent: Spent, usage: CallTokens) -> CostRow {
+    let joules = spent.joules.filter(|_| !remote);
+    let prefill = Spent { seconds: 0.0, joules: joules.map(|_| 0.0) };
+    CostRow {
+        case: call.case.case.clone(),
+        probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
+        condition: call.condition.to_owned(),
+        judge: Some(task.judge.to_owned()),
+        cost: Cost {
+            tokens_computed: usage.computed,
+            tokens_generated: usage.generated,
+            ..Cost::of(prefill, Spent { joules, ..spent })
+        },
+    }
 }
 
 fn calls<'a>(plan: &'a [PlannedCase], conditions: &'a [String], unit: JudgeUnit) -> Vec<Call<'a>> {

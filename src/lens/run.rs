@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
+use crate::run::cost::CostRow;
 use crate::run::header::Identity;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -125,6 +126,11 @@ impl AnalysedRun {
         // a header that was read from JSON can be written as JSON
         let header = serde_json::to_value(&store.header).unwrap_or_default();
         Ok(AnalysedRun { benchmark, store, header })
+    }
+
+    /// What was spent on its answers and verdicts.
+    pub fn costs(&self) -> &[CostRow] {
+        &self.store.costs
     }
 
     /// What it is a run of.

@@ -1,11 +1,12 @@
 //! A case and a probe become chat-template text with labelled spans, and then tokens with labelled spans.
 //!
 //! Owns the prompts' wording ([`Templates`]), the model's chat template ([`ChatTemplate`]), the tokeniser
-//! ([`Tokenizer`]) and the exact bookkeeping between them ([`PromptBuilder`], [`Prompt`], [`TokenizedPrompt`]). Called
+//! ([`Tokenizer`]), the encodings that hosted models are counted in ([`BytePairEncoding`]) and the exact bookkeeping between them ([`PromptBuilder`], [`Prompt`], [`TokenizedPrompt`]). Called
 //! by the runner, by truncation (for token costs) and by the local engine (to render and decode conversations). It
 //! must not touch tensors, and it never sees a case's judge-only fields: [`PromptBuilder::build`] takes the history, the
 //! evidence's positions and the probe, which is all that a model under test may be shown.
 
+mod bpe;
 mod build;
 mod chat_template;
 mod encode;
@@ -18,6 +19,7 @@ mod stream;
 mod templates;
 mod tokenizer;
 
+pub use bpe::{BytePairEncoding, CountTokens, ENCODINGS};
 pub use build::{CharSpan, Prompt, PromptBuilder};
 pub use chat_template::{ChatTemplate, DEFAULT_DATE};
 pub use encode::TokenizedPrompt;

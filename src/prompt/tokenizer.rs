@@ -120,7 +120,7 @@ impl Tokenizer {
 const LONGEST_RUN: usize = 500_000;
 
 /// Refuses a text that would be cut into other tokens than the model was trained with.
-fn check_runs(text: &str) -> Result<(), PromptError> {
+pub(super) fn check_runs(text: &str) -> Result<(), PromptError> {
     if text.len() <= LONGEST_RUN {
         return Ok(());
     }

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, cut_to_budget};
+use super::cost::{Cost, Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
@@ -39,6 +40,7 @@ pub struct LocalSubject<'a> {
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
     on_text: OnText<'a>,
+    meter: Joulemeter,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
     coming: Vec<(String, JoinHandle<Result<BudgetedCase, BudgetError>>)>,
 }
@@ -73,6 +75,9 @@ struct Prefilled<'p> {
     prompt: &'p TokenizedPrompt,
     sampling: Sampling,
     measurement: Measurement,
+    /// Tokens that were in the cache already.
+    reused: usize,
+    spent: Spent,
 }
 
 /// Probes that are to be decoded as one batch, in order, with those that failed on the way there.
@@ -99,6 +104,7 @@ impl<'a> LocalSubject<'a> {
             options,
             stop,
             on_text: None,
+            meter: Joulemeter::here(),
             coming: Vec::new(),
         }
     }
@@ -210,6 +216,7 @@ impl<'a> LocalSubject<'a> {
         let (rows, inside) = if attention { (rows, union.rows.clone()) } else { Default::default() };
 
         // 1. The shared part, once a case.
+        let begun = self.meter.begin();
         let reusable = shares.then(|| before.take()).flatten();
         let keep = if reusable.is_some() { shared } else { 0 };
         let Parts { engine, cache, .. } = self.model.parts(keep)?;
@@ -217,9 +224,13 @@ impl<'a> LocalSubject<'a> {
         if reusable.is_none() {
             cache.truncate(0)?;
         }
-        let mut cached = cache.len();
+        let reused = cache.len();
+        let mut cached = reused;
+        let meter = &mut self.meter;
         let mut go_on = |tokens: usize| {
             cached += tokens;
+            // Counters begin anew every few minutes, and a prefill may take hours.
+            meter.joules();
             status.prefill(cached, prompt.tokens.len());
             !stop.load(Ordering::Relaxed)
         };
@@ -244,7 +255,8 @@ impl<'a> LocalSubject<'a> {
         let logits = measurement.prefill(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
-        Ok(Prefilled { logits, prompt, sampling, measurement })
+        let spent = self.meter.end(&begun);
+        Ok(Prefilled { logits, prompt, sampling, measurement, reused, spent })
     }
 
     /// Answers the probe whose prompt is in the cache.
@@ -256,6 +268,7 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
     ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
+        let begun = self.meter.begin();
         let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
         let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, show));
         let mut answered = 0;
@@ -268,7 +281,8 @@ impl<'a> LocalSubject<'a> {
                 !stop_asked.load(Ordering::Relaxed)
             })?;
         texts.iter_mut().for_each(|texts| texts.take(0, None));
-        self.outcome(case, question, &prefilled, &generated)
+        let spent = self.meter.end(&begun);
+        self.outcome(case, question, &prefilled, &generated, spent)
     }
 
     /// Decodes the probes of a batch and hands their outcomes on in order.
@@ -289,6 +303,7 @@ impl<'a> LocalSubject<'a> {
         if !names.is_empty() {
             status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
         }
+        let begun = self.meter.begin();
         let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
             let Parts { engine, cache, tokenizer, stop } = parts;
             let mut texts =
@@ -310,9 +325,17 @@ impl<'a> LocalSubject<'a> {
             Err(ProbeError::Engine(EngineError::Interrupted)) => return Err(RunError::Stopped),
             Err(error) => (Vec::new().into_iter(), Some(said(error))),
         };
+        let spent = self.meter.end(&begun);
+        // Each answer takes a step more than it has tokens, for the one that ends it.
+        let steps = |generated: &Generated| (generated.tokens.len() + 1) as f64;
+        let all: f64 = generated.as_slice().iter().flatten().map(steps).sum();
         for (question, prefilled) in questions {
             let outcome = prefilled.and_then(|prefilled| match (generated.next(), &failed) {
-                (Some(generated), _) => self.outcome(case, question, &prefilled, &generated?),
+                (Some(generated), _) => {
+                    let generated = generated?;
+                    let own = spent.share(steps(&generated) / all.max(1.0));
+                    self.outcome(case, question, &prefilled, &generated, own)
+                }
                 (None, failed) => Err(ProbeError::Batch(failed.clone().unwrap_or_default())),
             });
             sink(question, outcome)?;
@@ -326,6 +349,7 @@ impl<'a> LocalSubject<'a> {
         question: Question<'_>,
         prefilled: &Prefilled<'_>,
         generated: &Generated,
+        decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
         let attention = match self.options.attention {
             true => Some(self.measured(case, question, prefilled, generated)?),
@@ -338,6 +362,12 @@ impl<'a> LocalSubject<'a> {
             completion_tokens: Some(generated.tokens.len()),
             dropped: Vec::new(),
             attention,
+            cost: Some(Cost {
+                tokens_computed: Some(prefilled.prompt.tokens.len() - prefilled.reused),
+                tokens_reused: prefilled.reused,
+                tokens_generated: Some(generated.tokens.len()),
+                ..Cost::of(prefilled.spent, decode)
+            }),
         })
     }
 
@@ -457,26 +487,13 @@ struct Union {
 impl LocalSubject<'_> {
     /// The rows whose attention is stored: the spans in roles that the benchmark's curves begin with, and the query.
     fn row_spans(&self, prompt: &TokenizedPrompt) -> Vec<Span> {
-        let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
-        self.row_roles.iter().copied().chain([QUERY]).flat_map(of).collect()
+        row_spans(prompt, &self.row_roles)
     }
 
     /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
     /// probes, asked for or not, so that answers do not depend on the selection.
     fn shared_tokens(&self, fitted: &BudgetedCase) -> usize {
-        let Some((first, others)) = fitted.prompts.split_first() else { return 0 };
-        let mut shared = first.tokens.len();
-        for other in others {
-            shared = shared.min(first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count());
-        }
-        for prompt in &fitted.prompts {
-            for row in self.row_spans(prompt) {
-                if row.is(QUERY) || row.end > shared {
-                    shared = shared.min(row.start);
-                }
-            }
-        }
-        shared
+        shared_tokens(&fitted.prompts, &self.row_roles)
     }
 
     fn union(&self, fitted: &BudgetedCase, tokens: usize) -> Union {
@@ -490,6 +507,29 @@ impl LocalSubject<'_> {
         }
         union
     }
+}
+
+/// The rows whose attention is stored: the spans in these roles, and the query.
+pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
+    let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
+    row_roles.iter().copied().chain([QUERY]).flat_map(of).collect()
+}
+
+/// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span.
+pub fn shared_tokens(prompts: &[TokenizedPrompt], row_roles: &[&str]) -> usize {
+    let Some((first, others)) = prompts.split_first() else { return 0 };
+    let mut shared = first.tokens.len();
+    for other in others {
+        shared = shared.min(first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count());
+    }
+    for prompt in prompts {
+        for row in row_spans(prompt, row_roles) {
+            if row.is(QUERY) || row.end > shared {
+                shared = shared.min(row.start);
+            }
+        }
+    }
+    shared
 }
 
 /// The seed of one answer's sampler.

@@ -5,12 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::cost::CostRow;
 use super::error::RunError;
 use super::header::RunHeader;
 use super::jsonl::{read_rows, write_rows};
 use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, VerdictRow};
-use super::store::{ANSWERS, FOLDERS, HEADER, PLAN, REPLIES, RunFolder, RunStore, VERDICTS};
+use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RunFolder, RunStore, VERDICTS};
 use crate::ground::files::write_atomically;
 
 /// Why shards could not be merged.
@@ -129,6 +130,10 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
     if !replies.is_empty() {
         write_rows(&building.path().join(REPLIES), &replies)?;
+    }
+    let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
+    if !costs.is_empty() {
+        write_rows(&building.path().join(COSTS), &costs)?;
     }
     let path = building.path().join(HEADER);
     let text = serde_json::to_string_pretty(&header)

@@ -1,14 +1,16 @@
 //! Runs: what is asked of whom, and the folder that keeps what came of it.
 //!
 //! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
-//! [`store`]), under which conditions ([`condition`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
+//! [`store`]), at what [`cost`], under which conditions ([`condition`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
 //! answers comes in as a [`runner::Subject`].
 
 mod answer_streams;
 pub mod condition;
 pub mod context_budget;
+pub mod cost;
 pub mod error;
 pub mod exchange;
+pub mod forecast;
 pub mod header;
 mod jsonl;
 pub mod local;

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
+use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::PlannedCase;
 use super::rows::AnswerRow;
@@ -32,6 +33,8 @@ pub struct ProbeOutcome {
     pub dropped: Vec<usize>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
+    /// What it cost, where that was measured.
+    pub cost: Option<Cost>,
 }
 
 /// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
@@ -206,8 +209,18 @@ impl Job<'_> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
         let error = outcome.as_ref().err().cloned();
+        let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
         let (row, attention) = answer_row(planned, question, outcome);
         self.store.append_answer(row, attention.as_ref())?;
+        if let Some(cost) = cost {
+            self.store.append_cost(CostRow {
+                case: planned.case.clone(),
+                probes: vec![question.probe.id.clone()],
+                condition: question.condition.name.clone(),
+                judge: None,
+                cost,
+            })?;
+        }
         self.progress.step(&format!("{} {question}", planned.case), error.as_deref());
         if error.is_some() {
             self.summary.errors += 1;

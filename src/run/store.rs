@@ -5,6 +5,7 @@
 //! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
 //! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
 //! replies.jsonl   what a judge literally replied
+//! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
 //! ```
 //!
 //! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
@@ -19,6 +20,7 @@ use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
 use super::condition::named;
+use super::cost::CostRow;
 use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
@@ -34,6 +36,7 @@ pub(super) const PLAN: &str = "plan.jsonl";
 pub(super) const ANSWERS: &str = "answers.jsonl";
 pub(super) const VERDICTS: &str = "verdicts.jsonl";
 pub(super) const REPLIES: &str = "replies.jsonl";
+pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
@@ -88,6 +91,8 @@ pub struct RunFolder {
     pub answers: Vec<AnswerRow>,
     /// The rows that count: judge by judge in order of first appearance, each in dataset order.
     pub verdicts: Vec<VerdictRow>,
+    /// What was spent, in the order of time; none in runs of version 0.1.0.
+    pub costs: Vec<CostRow>,
 }
 
 impl RunFolder {
@@ -98,7 +103,8 @@ impl RunFolder {
         let keys = keys(&plan, &header.identity);
         let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, answer_key);
         let verdicts = verdicts_in_order(&keys, &read_rows(&dir.join(VERDICTS))?);
-        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts })
+        let costs = read_rows(&dir.join(COSTS))?;
+        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, costs })
     }
 
     /// The same run with the answers and verdicts of one condition alone, the plain one where `name` is empty.
@@ -114,6 +120,7 @@ impl RunFolder {
         }
         self.answers.retain(|row| row.condition == name);
         self.verdicts.retain(|row| row.condition == name);
+        self.costs.retain(|row| row.condition == name);
         Ok(self)
     }
 
@@ -152,6 +159,8 @@ pub struct RunStore {
     verdicts: RowLog<VerdictRow>,
     /// Where a judge has replied.
     replies: Option<RowLog<ReplyRow>>,
+    /// Where anything was spent by this process.
+    costs: Option<RowLog<CostRow>>,
     // Held until the store is dropped.
     _lock: RunLock,
 }
@@ -238,7 +247,16 @@ impl RunStore {
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
         }
-        Ok(RunStore { dir: dir.to_owned(), header, plan, answers, verdicts, replies, _lock: lock })
+        Ok(RunStore {
+            dir: dir.to_owned(),
+            header,
+            plan,
+            answers,
+            verdicts,
+            replies,
+            costs: None,
+            _lock: lock,
+        })
     }
 
     /// The folder.
@@ -314,6 +332,23 @@ impl RunStore {
             None => RowLog::open(self.dir.join(REPLIES))?,
         };
         self.replies.insert(log).append(row)
+    }
+
+    /// Appends what an answer or a call of a judge cost.
+    pub fn append_cost(&mut self, row: CostRow) -> Result<(), RunError> {
+        let log = match self.costs.take() {
+            Some(log) => log,
+            None => RowLog::open(self.dir.join(COSTS))?,
+        };
+        self.costs.insert(log).append(row)
+    }
+
+    /// What was spent on the run, by earlier processes too, in the order of time.
+    pub fn costs(&self) -> Result<Vec<CostRow>, RunError> {
+        match &self.costs {
+            Some(log) => Ok(log.rows.clone()),
+            None => read_rows(&self.dir.join(COSTS)),
+        }
     }
 
     /// Appends a verdict.

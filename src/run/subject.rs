@@ -2,7 +2,10 @@
 //!
 //! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
 
+use std::time::Instant;
+
 use super::condition::Question;
+use super::cost::Cost;
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::chat::{ChatModel, Message, Sampling};
@@ -61,8 +64,16 @@ where
             };
             // A server that honours seeds draws anew each time.
             let seed = self.sampling.seed.wrapping_add(u64::from(question.condition.repetition));
+            let begun = Instant::now();
             match self.model.reply(&shown.messages, &Sampling { seed, ..self.sampling }) {
                 Ok(reply) => {
+                    // What it takes elsewhere is not this machine's to tell.
+                    let cost = Cost {
+                        tokens_computed: reply.prompt_tokens,
+                        tokens_generated: reply.completion_tokens,
+                        decode_seconds: begun.elapsed().as_secs_f64(),
+                        ..Cost::default()
+                    };
                     self.failed_in_a_row = 0;
                     let outcome = ProbeOutcome {
                         answer: reply.text,
@@ -71,6 +82,7 @@ where
                         completion_tokens: reply.completion_tokens,
                         dropped: shown.dropped,
                         attention: None,
+                        cost: Some(cost),
                     };
                     sink(question, Ok(outcome))?;
                 }

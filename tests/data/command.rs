@@ -85,3 +85,37 @@ fn sample_leaves_nothing_behind_when_it_cannot_write() {
     assert!(err.contains("ask for 2 to 10000"), "{err}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn stats_need_no_model_and_put_the_paper_beside_what_was_measured() {
+    let (code, out, err) = palimpsest(&["data", "stats", "sample", "--paper", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let rows: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| &row["split"]).collect::<Vec<_>>(), ["T1", "T2", "all"]);
+    for row in rows {
+        assert_eq!(row["tokenizer"], "o200k_base");
+        let mean = |form: &str| row[form]["mean"].as_f64().unwrap();
+        // JSON has all that the other forms have, and its own brackets.
+        assert!(mean("raw") > mean("formatted") && mean("formatted") > mean("content"), "{row:#}");
+        assert_eq!(row["content_mean"], row["content"]["mean"]);
+    }
+    // Table 5 of the paper, last line.
+    let paper = &rows[2]["paper"];
+    assert_eq!((&paper["formatted"]["max"], &paper["content_mean"]), (&json!(164_919), &json!(149_562.0)));
+    // Without being asked, only of the published file.
+    let (_, out, _) = palimpsest(&["data", "stats", "sample", "--json"]);
+    assert!(!out.contains("paper"), "{out}");
+    let (code, out, _) =
+        palimpsest(&["data", "stats", "sample", "--tokenizer", "cl100k_base", "--tokenizer", "o200k_base"]);
+    assert_eq!(code, 0);
+    assert_eq!((out.matches("cl100k_base").count(), out.matches("o200k_base").count()), (3, 3), "{out}");
+}
+
+#[test]
+fn stats_refuse_encodings_and_labels_that_there_are_not() {
+    let (code, _, err) = palimpsest(&["data", "stats", "sample", "--tokenizer", "p50k"]);
+    assert!(code == 2 && err.contains("p50k") && err.contains("cl100k_base"), "{code} {err}");
+    let (code, _, err) = palimpsest(&["data", "stats", "sample", "--by", "colour"]);
+    assert!(code == 2 && err.contains("colour") && err.contains("type"), "{code} {err}");
+}

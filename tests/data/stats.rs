@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use palimpsest::benchmarks::stale::StaleReader;
 use palimpsest::data::Case;
-use palimpsest::data::stats::{TokenStats, measure};
+use palimpsest::data::stats::{TokenStats, content, measure, raw};
 use palimpsest::ground::numbers::quantile;
 use serde_json::json;
 
@@ -56,6 +56,7 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
     let content: usize =
         cases[0].history.segments.iter().flat_map(|s| &s.turns).map(|t| t.content.len() + 1).sum();
     assert_eq!(rows[2].content_mean, (content - 1) as f64, "turn contents, one a line, nothing else");
+    assert_eq!((rows[2].content.max, rows[2].content.median), (content - 1, (content - 1) as f64));
 }
 
 #[test]
@@ -73,4 +74,27 @@ fn no_cases_give_no_rows_and_the_first_error_ends_it() {
         measure(good(), "type", |_| Ok(String::new()), |_| Err("count".to_owned())),
         Err("count".to_owned())
     );
+}
+
+#[test]
+fn the_raw_form_is_json_of_history_and_first_query_and_the_content_has_no_structure() {
+    let case = &cases(&["T1"])[0];
+    let value: serde_json::Value = serde_json::from_str(&raw(case)).unwrap();
+    let segments = value["history"].as_array().unwrap();
+    assert_eq!((segments.len(), &value["query"]), (5, &json!(case.probes[0].query)));
+    for (written, segment) in segments.iter().zip(&case.history.segments) {
+        let time = segment.time.unwrap().strftime("%Y-%m-%d %H:%M:%S").to_string();
+        assert_eq!(written, &json!({"time": time, "turns": segment.turns}));
+    }
+    let lines: Vec<&str> =
+        case.history.segments.iter().flat_map(|s| &s.turns).map(|t| t.content.as_str()).collect();
+    assert_eq!(content(case), lines.join("\n"));
+}
+
+#[test]
+fn a_label_that_cases_lack_gives_one_row_of_the_empty_value() {
+    let good = cases(&["T1", "T2"]).into_iter().map(Ok::<_, Infallible>);
+    let rows = measure(good, "colour", |_| Ok(String::new()), |text| Ok(text.len())).unwrap();
+    let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
+    assert_eq!(splits, [("", 2), ("all", 2)]);
 }

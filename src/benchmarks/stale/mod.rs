@@ -7,6 +7,7 @@
 mod array;
 pub mod exchange;
 pub mod haystack;
+mod lengths;
 mod node;
 mod reader;
 mod row;
@@ -21,6 +22,7 @@ pub use write::{WriteError, write_stale};
 use super::{
     Benchmark, Cases, Curve, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
 };
+use crate::data::stats::PrintedStats;
 use crate::data::{JudgeOnly, Notes, Probe};
 
 /// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
@@ -69,6 +71,10 @@ impl Benchmark for Stale {
 
     fn published(&self, sha256: &str) -> Option<&'static str> {
         (sha256 == PUBLISHED_SHA256).then_some("T1_T2_400_FULL.json")
+    }
+
+    fn printed_lengths(&self) -> &'static [PrintedStats] {
+        &lengths::TABLE_5
     }
 
     fn sample(&self, spec: SampleSpec) -> Result<Vec<u8>, SampleError> {

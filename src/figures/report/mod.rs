@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{Figure, FigureError};
 use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, LayerKind, Lens, LensError, Verdicts};
+use crate::run::cost::MeanCost;
 use crate::statistics::metrics::{self, AccuracyTable};
 
 pub mod cases;
@@ -50,6 +51,8 @@ struct Page {
     answered: usize,
     failed: usize,
     expected: usize,
+    /// What a case cost on average, in words: answers, then judging.
+    costs: Vec<Fact>,
     pictures: Vec<Picture>,
     cases: Vec<cases::CasePart>,
 }
@@ -105,6 +108,7 @@ pub fn page(
         answered: run.answers().len() - failed,
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum(),
+        costs: costs(run),
         pictures: figures.iter().map(picture).collect(),
         cases: cases::parts(run, verdicts, lens)?,
     };
@@ -222,6 +226,18 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("palimpsest", text("/identity/version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+}
+
+/// The mean cost of a case, where it was recorded.
+fn costs(run: &AnalysedRun) -> Vec<Fact> {
+    let of = |name, mean: Option<MeanCost>| {
+        mean.map(|mean| Fact { name, value: format!("{mean}; mean of {} cases", mean.cases) })
+    };
+    let rows = run.costs();
+    of("Answers", MeanCost::of_answers(rows))
+        .into_iter()
+        .chain(of("Judge", MeanCost::of_judges(rows)))
+        .collect()
 }
 
 /// What a reader must know of a judge that runs locally: how far its verdicts can be trusted.

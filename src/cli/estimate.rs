@@ -1,0 +1,394 @@
+//! `palimpsest run --estimate`: tokens, hours and bytes of a run before it starts, from about a minute's measurement.
+//!
+//! Opens data and model as the run would, cuts and tokenises a sample of the cases, reads the beginning of the longest prompt
+//! chunk by chunk with attention recorded as in the run, decodes a few tokens at two lengths, and extends both to the whole
+//! ([`crate::run::forecast`]). Writes nothing.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::WrongUsage;
+use super::run::{self, EstimateArgs, Job, Ready};
+use crate::attention::{AnswerRows, Observer};
+use crate::benchmarks::row_roles;
+use crate::data::Case;
+use crate::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
+use crate::engine::{self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling};
+use crate::progress::{grouped, note};
+use crate::prompt::{
+    BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
+};
+use crate::run::context_budget::cut_to_budget;
+use crate::run::forecast::{PrefillFit, rising};
+use crate::run::local::{row_spans, shared_tokens};
+use crate::run::plan::PlannedCase;
+
+/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
+const SAMPLE: usize = 8;
+/// Tokens that are decoded at each of two lengths.
+const STEPS: usize = 9;
+/// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
+const CHUNK: usize = engine::DEFAULT_CHUNK;
+/// The least relative error that is stated: the speed of a machine varies by this much from day to day.
+const LEAST_ERROR: f64 = 0.1;
+
+/// Prints what a run will take.
+pub fn run(args: run::Args) -> anyhow::Result<()> {
+    let (job, args) = args.into_estimate()?;
+    let text = if job.is_endpoint() { endpoint(&args, &job)? } else { local(&args, &job)? };
+    super::say(text)
+}
+
+/// The cases of the plan that are looked at: at even distances.
+fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
+    let n = plan.len().min(SAMPLE);
+    (0..n).filter_map(|i| plan.get((2 * i + 1) * plan.len() / (2 * n))).collect()
+}
+
+/// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
+fn each_sampled(
+    job: &Job,
+    dataset: &crate::benchmarks::dataset::Dataset,
+    plan: &[PlannedCase],
+    mut of: impl FnMut(&Case, &[usize]) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let wanted = sample(plan);
+    let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
+    for case in super::cases(dataset)? {
+        if left.is_empty() {
+            break;
+        }
+        let case = case?;
+        let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
+        left.remove(planned.case.as_str());
+        let asked = (case.probes.iter().enumerate())
+            .filter(|(_, probe)| planned.probes.iter().any(|p| p.id == probe.id))
+            .map(|(at, _)| at);
+        of(&case, &asked.collect::<Vec<_>>())?;
+    }
+    anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
+    Ok(wanted.len())
+}
+
+/// How many answers of a plan there are.
+fn answers(job: &Job, plan: &[PlannedCase]) -> usize {
+    plan.iter().map(|case| case.probes.len()).sum::<usize>() * job.settings.repeat as usize
+}
+
+fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+    let encoding =
+        BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
+    let opened = job.open()?;
+    let dataset = &opened.dataset;
+    let plan = job.plan(dataset, opened.all)?;
+    let templates = Templates::load(dataset.benchmark(), job.settings.prompts.as_deref())?;
+    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
+    let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
+    let cases = each_sampled(job, dataset, &plan, |case, asked| {
+        for &at in asked {
+            let prompt = builder.build(&case.history, &case.evidence, &case.probes[at])?;
+            for message in &prompt.messages {
+                tokens += encoding.count(&message.content)?;
+                bytes += message.content.len();
+            }
+            prompts += 1;
+        }
+        Ok(())
+    })?;
+    let n = answers(job, &plan);
+    let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
+    let (tokens_in, tokens_out) = (whole(tokens), (n * job.settings.max_new_tokens) as f64);
+    let mut text = format!(
+        "{n} answers on {} cases by {}: an estimate, nothing was sent\n\
+         tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
+         tokens out  {} at most ({} an answer)\n\
+         bytes       {} sent",
+        plan.len(),
+        job.model,
+        grouped(tokens_in.round() as u64),
+        encoding.name(),
+        grouped(tokens_out as u64),
+        job.settings.max_new_tokens,
+        gigabytes(whole(bytes) as u64),
+    );
+    if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
+        let (input, output) = (tokens_in / 1e6 * input, tokens_out / 1e6 * output);
+        text += &format!(
+            "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without what the endpoint caches",
+            input + output
+        );
+    } else if args.price_in.is_some() || args.price_out.is_some() {
+        return Err(WrongUsage("give both --price-in and --price-out, or neither".to_owned()).into());
+    }
+    Ok(text)
+}
+
+/// What is known of one sampled case.
+struct SampledCase {
+    /// Tokens that all of its prompts begin with.
+    shared: usize,
+    /// Tokens of each asked prompt beyond them.
+    own: Vec<usize>,
+    /// Bytes of each asked prompt's attention file.
+    bytes: usize,
+}
+
+/// What was measured.
+struct Measured {
+    fit: PrefillFit,
+    /// Context and seconds of a decode step, short and long.
+    steps: [(usize, f64); 2],
+    /// Tokens that the measured prefill read, and its seconds.
+    prefill: (usize, f64),
+    /// All seconds of the measurement.
+    seconds: f64,
+}
+
+fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+    let Ready { opened, templates, options, mut model } = job.open_local(None)?;
+    let s = &job.settings;
+    let dataset = &opened.dataset;
+    let roles = row_roles(dataset.benchmark());
+    let plan = job.plan(dataset, opened.all)?;
+    let builder = PromptBuilder::new(templates, model.template().clone());
+    let budget = model.context() - s.max_new_tokens;
+    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
+    let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
+    let sampled = each_sampled(job, dataset, &plan, |case, asked| {
+        let fitted = cut_to_budget(&builder, model.tokenizer(), case, budget, s.seed)?;
+        let shared = shared_tokens(&fitted.prompts, &roles);
+        let prompts: Vec<&TokenizedPrompt> = asked.iter().filter_map(|&at| fitted.prompts.get(at)).collect();
+        let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
+        let bytes = prompts.iter().map(|prompt| store_bytes(&model, prompt, &roles, s.max_new_tokens)).sum();
+        cases.push(SampledCase { shared, own, bytes });
+        for prompt in prompts {
+            if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                longest = Some(prompt.clone());
+            }
+        }
+        Ok(())
+    })?;
+    let prompt = longest.context("no probe is planned; loosen --only")?;
+    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * s.repeat as usize;
+    let batch = job.batch_size.min(most).max(1);
+    note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));
+    let rows = if s.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
+    let measured = measure(&mut model, &prompt, &rows, batch, args.estimate_seconds)?;
+
+    // A case of the sample, by what it takes; each stands for as many as there are to one of the sample.
+    let repeat = s.repeat as usize;
+    let scale = plan.len() as f64 / sampled.max(1) as f64;
+    let (mut computed, mut reused, mut prefill, mut error, mut decode, mut bytes) = (0, 0, 0.0, 0.0, 0.0, 0);
+    for case in &cases {
+        let n = case.own.len() * repeat;
+        let own: usize = case.own.iter().sum::<usize>() * repeat;
+        computed += case.shared + own;
+        reused += case.shared * n.saturating_sub(1);
+        prefill += measured.fit.seconds(0, case.shared);
+        error += measured.fit.error(0, case.shared);
+        for &own in case.own.iter().cycle().take(n) {
+            prefill += measured.fit.seconds(case.shared, own);
+        }
+        let context = case.shared + case.own.iter().max().unwrap_or(&0) + s.max_new_tokens / 2;
+        let [short, long] = measured.steps;
+        let step = rising(short, long, context);
+        decode += n.div_ceil(batch) as f64 * s.max_new_tokens as f64 * step;
+        bytes += case.bytes * repeat;
+    }
+    let whole = |n: f64| n * scale;
+    let hours = |seconds: f64| duration(whole(seconds));
+    // Two standard errors of the fit, or what a machine varies by.
+    let off = (2.0 * error / prefill.max(f64::MIN_POSITIVE)).max(LEAST_ERROR);
+    let lengths: Vec<usize> =
+        cases.iter().map(|case| case.shared + case.own.iter().max().unwrap_or(&0)).collect();
+    let (shortest, longest) = (lengths.iter().min().unwrap_or(&0), lengths.iter().max().unwrap_or(&0));
+    let n = answers(job, &plan);
+    let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
+    let mut text = format!(
+        "{n} answers on {} cases by {} ({}, {dtype}): an estimate, nothing was run\n\
+         tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
+         tokens out  {} at most ({} an answer)\n\
+         time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
+        plan.len(),
+        model.model_name(),
+        s.device,
+        grouped(whole(computed as f64).round() as u64),
+        grouped(whole(reused as f64).round() as u64),
+        grouped(*shortest as u64),
+        grouped(*longest as u64),
+        grouped((n * s.max_new_tokens) as u64),
+        s.max_new_tokens,
+        hours(prefill + decode),
+        hours(prefill * (1.0 - off).max(0.0) + decode / s.max_new_tokens as f64 * (1.0 - LEAST_ERROR)),
+        hours(prefill * (1.0 + off) + decode * (1.0 + LEAST_ERROR)),
+        hours(prefill),
+        hours(decode),
+    );
+    if !s.no_attention {
+        text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes as f64) as u64));
+    }
+    if let Some(peak) = peak(job, &options, model.context())? {
+        text += &format!("memory      {} at the peak\n", gigabytes(peak));
+    }
+    let (tokens, seconds) = measured.prefill;
+    text += &format!(
+        "measured    {:.0} s: prefill of {} tokens at {:.0} tokens/s, a decode step of {batch} after {} tokens {:.1} ms; {} tokens \
+         by the fit {}",
+        measured.seconds,
+        grouped(tokens as u64),
+        tokens as f64 / seconds.max(f64::MIN_POSITIVE),
+        grouped(measured.steps[1].0 as u64),
+        measured.steps[1].1 * 1e3,
+        grouped(*longest as u64),
+        duration(measured.fit.seconds(0, *longest)),
+    );
+    Ok(text)
+}
+
+/// The plan's peak of memory; `None` where the model's description cannot be had without its files.
+fn peak(job: &Job, options: &engine::LocalOptions, context: usize) -> anyhow::Result<Option<u64>> {
+    let Ok((_, description, _)) = super::memory_plan::description(&job.model) else { return Ok(None) };
+    let request = MemoryRequest {
+        context,
+        chunk: options.chunk,
+        logits: 1,
+        dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
+        devices: options.devices.iter().map(DeviceName::of).collect(),
+        branches: options.branches,
+        observed: options.observed,
+        kept: options.kept,
+    };
+    let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
+    Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))
+}
+
+/// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
+fn store_bytes(model: &LocalModel, prompt: &TokenizedPrompt, roles: &[&str], new: usize) -> usize {
+    // The rows `last` and `answer` are recorded too.
+    let rows = row_spans(prompt, roles).len() + 2;
+    let keys = prompt.spans.len() + prompt.overlays.len();
+    let layers = &model.engine().decoder().spec().layers;
+    let of_layer = |layer: &crate::model::LayerSpec| match (layer.attention(), layer.delta_net()) {
+        (Some(attention), _) => rows * keys * (attention.heads + 1),
+        (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
+        _ => 0,
+    };
+    4 * (layers.iter().map(of_layer).sum::<usize>() + prompt.tokens.len() + new)
+}
+
+/// Reads the beginning of a prompt for `seconds`, then decodes a batch at its first chunk and at its end.
+fn measure(
+    model: &mut LocalModel,
+    prompt: &TokenizedPrompt,
+    rows: &[Span],
+    batch: usize,
+    seconds: f64,
+) -> anyhow::Result<Measured> {
+    let begun = Instant::now();
+    let tokens = &prompt.tokens;
+    // Some tokens stay, to be each branch's own, and there must be room for what is decoded.
+    let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
+    let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
+    let rows = Rows { spans: rows.to_vec(), answer: AnswerRows::default() };
+    // 1. Once without a clock: pages are mapped, threads started.
+    let Parts { engine, cache, .. } = model.parts(0)?;
+    cache.truncate(0)?;
+    let mut nothing = Measurement::nothing(tokens.len());
+    engine.fill_cache(cache, &tokens[..end.min(CHUNK)], &mut nothing, &mut |_| true)?;
+    // 2. Chunk by chunk. A prompt of one chunk is timed in parts.
+    let chunk = CHUNK.min(end.div_ceil(4));
+    model.parts(0)?.cache.truncate(0)?;
+    let mut observed = Measurement::new(rows, keys, tokens.len())?;
+    let (mut chunks, mut done, mut read) = (Vec::new(), 0, 0.0);
+    let mut short = None;
+    while done < end && (chunks.len() < 3 || read < seconds) {
+        let next = end.min(done + chunk);
+        let Parts { engine, cache, .. } = model.parts(done)?;
+        if cache.len() != done {
+            // A layer could not go back behind the decoding; what was measured has to do.
+            break;
+        }
+        let clock = Instant::now();
+        engine.fill_cache(cache, &tokens[done..next], &mut observed, &mut |_| true)?;
+        engine.device().synchronize()?;
+        let took = clock.elapsed().as_secs_f64();
+        chunks.push((done, next, took));
+        read += took;
+        done = next;
+        cache.mark()?;
+        if short.is_none() {
+            short = Some((done, step(model, tokens, done, batch)?));
+        }
+    }
+    let long = (done, step(model, tokens, done, batch)?);
+    let fit = PrefillFit::of(&chunks).context("the prompt has no tokens")?;
+    Ok(Measured {
+        fit,
+        steps: [short.unwrap_or(long), long],
+        prefill: (done, read),
+        seconds: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// Tokens of each branch's own prompt.
+const OWN: usize = 8;
+
+/// Seconds of a decode step of `batch` answers after the first `context` tokens, which are in the cache.
+fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) -> anyhow::Result<f64> {
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: STEPS };
+    let own = &tokens[context.min(tokens.len() - 1)..(context + OWN).min(tokens.len())];
+    let mut sequences = Vec::new();
+    for _ in 0..batch {
+        let Parts { engine, cache, .. } = model.parts(context)?;
+        anyhow::ensure!(cache.len() == context, "the cache cannot go back to {context} tokens");
+        let mut nothing = Measurement::nothing(tokens.len());
+        let logits = nothing.prefill(engine, cache, own, 1, &mut |_| true)?.squeeze(0)?;
+        if batch == 1 {
+            let clock = Instant::now();
+            engine.decode(cache, &logits, &sampling, &[], &mut |_| true)?;
+            return Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64);
+        }
+        sequences.push(BatchSequence { branch: cache.branch(context, STEPS)?, logits, sampling });
+    }
+    let Parts { engine, cache, .. } = model.parts(context)?;
+    let clock = Instant::now();
+    let observers: Vec<&mut dyn Observer> = Vec::new();
+    for outcome in engine.decode_batch(cache, sequences, observers, &[], &mut |_, _| true)? {
+        outcome?;
+    }
+    Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64)
+}
+
+/// `42 s`, `12 min`, `3.4 h`.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        0.0..10.0 => format!("{seconds:.1} s"),
+        10.0..120.0 => format!("{seconds:.0} s"),
+        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_in_units_that_people_read() {
+        let shown = [3.21, 59.6, 600.0, 36_000.0].map(duration);
+        assert_eq!(shown, ["3.2 s", "60 s", "10 min", "10.0 h"]);
+    }
+
+    #[test]
+    fn the_sample_is_spread_evenly_and_whole_where_the_plan_is_short() {
+        let plan = |n: usize| {
+            let case = |i: usize| PlannedCase::of(&Case { id: i.to_string(), ..Case::default() });
+            (0..n).map(case).collect::<Vec<_>>()
+        };
+        let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
+        assert_eq!(ids(3), [0, 1, 2]);
+        assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
+    }
+}

@@ -1,0 +1,89 @@
+//! The byte-pair encodings of OpenAI's models, which need no model's files: `o200k_base`, in which the STALE paper counts
+//! tokens (appendix D.4), and `cl100k_base`.
+//!
+//! A thin layer over the crate `tiktoken-rs`, which ships the tables: the texts of the tables have the SHA-256 that OpenAI's own
+//! package pins. Called by `data stats`, and wherever prompts are counted for an endpoint whose tokeniser is not here.
+
+use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
+
+use super::tokenizer::check_runs;
+use super::{PromptError, Tokenizer};
+
+/// The encodings that can be named.
+pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
+
+/// Anything that says how many tokens a text has.
+pub trait CountTokens {
+    /// Number of tokens of `text`.
+    ///
+    /// # Errors
+    /// [`PromptError::Tokenizer`] where the text cannot be cut into tokens reliably.
+    fn count(&self, text: &str) -> Result<usize, PromptError>;
+}
+
+impl CountTokens for Tokenizer {
+    fn count(&self, text: &str) -> Result<usize, PromptError> {
+        Tokenizer::count(self, text)
+    }
+}
+
+/// An encoding with its table. Opening one takes some tenths of a second and 40 MB.
+pub struct BytePairEncoding {
+    name: &'static str,
+    table: CoreBPE,
+}
+
+impl BytePairEncoding {
+    /// The encoding of a name in [`ENCODINGS`].
+    ///
+    /// # Errors
+    /// [`PromptError::Tokenizer`] for any other name.
+    pub fn named(name: &str) -> Result<Self, PromptError> {
+        let failed = |reason: String| PromptError::Tokenizer { name: name.to_owned(), reason };
+        let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
+            let known = ENCODINGS.join(", ");
+            return Err(failed(format!(
+                "no such encoding (known: {known}); a model's own is given by --model"
+            )));
+        };
+        let table = if known == ENCODINGS[0] { o200k_base() } else { cl100k_base() };
+        Ok(BytePairEncoding { name: known, table: table.map_err(|error| failed(error.to_string()))? })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Token ids of `text`. Text that looks like a special token is text, as in a message to an endpoint.
+    ///
+    /// # Errors
+    /// [`PromptError::Tokenizer`] where the text holds runs that the pre-tokeniser's expression gives up on.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+        check_runs(text)?;
+        Ok(self.table.encode_ordinary(text))
+    }
+
+    /// The text of `ids`.
+    ///
+    /// # Errors
+    /// [`PromptError::Tokenizer`] where they are not in the table, or form no UTF-8.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, PromptError> {
+        let failed = |reason: String| PromptError::Tokenizer { name: self.name.to_owned(), reason };
+        self.table.decode(ids).map_err(|error| failed(format!("cannot decode {} tokens: {error}", ids.len())))
+    }
+}
+
+impl CountTokens for BytePairEncoding {
+    fn count(&self, text: &str) -> Result<usize, PromptError> {
+        check_runs(text)?;
+        Ok(self.table.count_ordinary(text))
+    }
+}
+
+impl std::fmt::Debug for BytePairEncoding {
+    /// Without the table.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BytePairEncoding").field("name", &self.name).finish_non_exhaustive()
+    }
+}

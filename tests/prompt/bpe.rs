@@ -1,0 +1,59 @@
+//! The encodings of OpenAI's models.
+
+use std::path::Path;
+
+use palimpsest::prompt::{BytePairEncoding, CountTokens, ENCODINGS};
+use proptest::prelude::*;
+
+fn read(name: &str) -> serde_json::Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizers").join(name);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn hard_texts_get_the_ids_of_openais_own_package_and_come_back() {
+    // scripts/openai_encodings.py: tiktoken 0.14.0 with the tables whose SHA-256 it pins.
+    let (texts, expected) = (read("texts.json"), read("openai.json"));
+    let texts: Vec<&str> = texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    assert!(texts.len() > 250);
+    for name in ENCODINGS {
+        let encoding = BytePairEncoding::named(name).unwrap();
+        let expected: Vec<Vec<u32>> = serde_json::from_value(expected[name].clone()).unwrap();
+        assert_eq!(expected.len(), texts.len());
+        for (text, expected) in texts.iter().zip(expected) {
+            assert_eq!(encoding.encode(text).unwrap(), expected, "{name}: {text:?}");
+            assert_eq!(encoding.count(text).unwrap(), expected.len(), "{name}: {text:?}");
+            assert_eq!(encoding.decode(&expected).unwrap(), *text, "{name}");
+        }
+    }
+}
+
+#[test]
+fn any_text_comes_back_from_its_ids() {
+    let encoding = BytePairEncoding::named("o200k_base").unwrap();
+    proptest!(ProptestConfig::with_cases(500), |(text in "(\\PC|\\s|<\\|endoftext\\|>){0,200}")| {
+        let ids = encoding.encode(&text).unwrap();
+        prop_assert_eq!(encoding.decode(&ids).unwrap(), text);
+    });
+}
+
+#[test]
+fn long_runs_are_counted_or_refused_and_never_panic() {
+    // Where the expression of the pre-tokeniser goes back too often, the crate below panics.
+    let encoding = BytePairEncoding::named("o200k_base").unwrap();
+    for piece in ["a", "A", " ", "\n", "7", "!", "é", "\u{301}", "文", "aA", "e\u{301}", " \n", "' "] {
+        let most = encoding.encode(&piece.repeat(400_000 / piece.len())).unwrap();
+        assert!(!most.is_empty(), "{piece:?}");
+    }
+    for piece in ["a", " ", "\u{301}"] {
+        let error = encoding.count(&piece.repeat(600_000)).unwrap_err().to_string();
+        assert!(error.contains("in a row") && error.contains("Break it up"), "{error}");
+    }
+    assert!(encoding.decode(&[u32::MAX]).is_err());
+}
+
+#[test]
+fn an_unknown_encoding_is_refused_with_those_that_are_known() {
+    let error = BytePairEncoding::named("p50k").unwrap_err().to_string();
+    assert!(error.contains("p50k") && error.contains("o200k_base, cl100k_base"), "{error}");
+}
