@@ -62,6 +62,12 @@ fn template_error(name: &str, error: &Error) -> PromptError {
     if let Some(detail) = error.detail() {
         reason = format!("{reason}: {detail}");
     }
+    // The engine does not say which value it is.
+    if let (ErrorKind::UndefinedError, Some(range)) = (error.kind(), error.range())
+        && let Some(expression) = error.template_source().and_then(|source| source.get(range))
+    {
+        reason = format!("{reason}: {}", expression.trim());
+    }
     let unsupported = matches!(
         error.kind(),
         ErrorKind::SyntaxError

@@ -90,7 +90,10 @@ fn a_template_that_names_an_unknown_variable_is_refused_by_its_name_before_any_c
         let error = run(&mut store, &mut Judge::Scoring(&mut model), instructions, &stop, false).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(named) && error.contains("judge.j2"), "{error}");
-        assert!(error.contains("reasons, explanation, new, old") || named == "judge.j2", "{error}");
+        assert!(
+            error.contains("variables of judge.j2 are probes, labels, reasons, ") || named == "judge.j2",
+            "{error}"
+        );
         assert!(model.asked.is_empty() && store.verdicts().is_empty());
     }
 }
@@ -100,12 +103,12 @@ fn a_template_of_ones_own_is_what_the_judge_reads_and_its_verdicts_stand_beside_
     let (_root, dir) = finished(1);
     let mut store = RunStore::open(&dir).unwrap();
     judge(&mut store, &mut agreeable(1)).unwrap();
-    let own = Instructions { template: "{{ new }} or {{ probes[2].answer }}?".into(), ..stale() };
+    let own = Instructions { template: "{{ new }} or {{ probes[2].id }}?".into(), ..stale() };
     let mut model = agreeable(1);
     let stop = AtomicBool::new(false);
     let summary = run(&mut store, &mut Judge::Scoring(&mut model), own.clone(), &stop, false).unwrap();
     assert_eq!((summary.skipped, summary.done), (0, 3));
-    assert_eq!(model.asked[0][0].content, "new 0 or answer to case-0/IPA?");
+    assert_eq!(model.asked[0][0].content, "new 0 or IPA?");
     let digests: Vec<_> = store.verdicts().into_iter().map(|row| row.rubric.unwrap()).collect();
     assert_eq!(digests, [stale().digest(), own.digest()].map(|digest| vec![digest; 3]).concat());
     let again = run(&mut store, &mut Judge::Scoring(&mut Scripted::default()), own, &stop, false).unwrap();
