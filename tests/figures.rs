@@ -470,7 +470,7 @@ fn the_page_shows_run_table_errors_and_dropped_sessions_in_words() {
         "greedy",
         "4096 tokens",
         "How well it judges is not known",
-        "1 session left out to fit the context: 0.",
+        "1 session left out to fit the context: 1.",
         "the evidence alone needs 9,000 tokens of a context of 4,096",
         "17 of 18 probes were answered",
         "1 without verdict",

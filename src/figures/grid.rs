@@ -283,7 +283,9 @@ fn draw_map(
     if map.columns.iter().any(|column| column.n.is_some()) {
         write(area, "n", (left - 6, bottom + 20), 9, GREY, HPos::Right)?;
     }
-    write(area, &layout.axis, (left + layout.width / 2, bottom + 34), 12, INK, HPos::Center)
+    let second_line = layout.upright || map.columns.iter().any(|column| column.n.is_some());
+    let below = if second_line { 34 } else { 22 };
+    write(area, &layout.axis, (left + layout.width / 2, bottom + below), 12, INK, HPos::Center)
 }
 
 fn column_label(area: &Area<'_>, label: &str, (x, y): (i32, i32), upright: bool) -> Result<(), Refusal> {

@@ -154,6 +154,8 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
 
 /// Width of a map of few columns, in pixels.
 const MAP_WIDTH: i32 = 288;
+/// Width of a map above which several stand below each other.
+const BESIDE: i32 = 330;
 /// Width of the widest map.
 const MOST_WIDTH: i32 = 1600;
 
@@ -204,7 +206,8 @@ fn numbered(maps: &mut [Map], segment: &str) -> Layout {
         }
     }
     let axis = format!("{segment} (numbered from 1)");
-    Layout { width: wanted.clamp(MAP_WIDTH, MOST_WIDTH), stacked: true, upright, axis }
+    let width = wanted.clamp(MAP_WIDTH, MOST_WIDTH);
+    Layout { width, stacked: width > BESIDE, upright, axis }
 }
 
 /// What every heat map's caption says of its shades and layers.

@@ -55,7 +55,8 @@ struct AttentionPart {
 
 #[derive(Debug, Serialize)]
 struct SegmentPart {
-    index: usize,
+    /// Its place in the whole history, from 1, as the prompt and the figures number it.
+    number: usize,
     /// Empty where it has none.
     time: String,
     /// The parts that it plays, for any probe; empty where it is no evidence.
@@ -260,7 +261,7 @@ fn segments(
         let limit = excerpt.filter(|_| roles.is_empty());
         let (turns, cut) = turns(segment, limit);
         SegmentPart {
-            index: segment.index,
+            number: segment.index + 1,
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
             roles,
             shades,
@@ -301,9 +302,10 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The segments that truncation left out, as ranges; `None` where it left out none.
+/// The segments that truncation left out, numbered from 1, as ranges; `None` where it left out none.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
-    let mut all: Vec<usize> = answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()).collect();
+    let mut all: Vec<usize> =
+        answers.iter().flat_map(|row| row.dropped_sessions.iter().map(|index| index + 1)).collect();
     all.sort_unstable();
     all.dedup();
     let ranges = all.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
