@@ -21,6 +21,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+mod agree;
 mod data;
 mod driver;
 mod export;
@@ -69,6 +70,7 @@ enum Command {
     Lens(lens::Args),
     Figures(figures::Args),
     Report(report::Args),
+    Agree(agree::Args),
     Trace(trace::Args),
     Export(export::Args),
     Import(import::Args),
@@ -102,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),
         Command::Report(args) => report::run(args),
+        Command::Agree(args) => agree::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),

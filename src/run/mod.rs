@@ -11,6 +11,7 @@ pub mod error;
 pub mod exchange;
 pub mod header;
 mod jsonl;
+pub mod judged;
 pub mod local;
 pub mod merge;
 pub mod plan;
