@@ -17,6 +17,7 @@
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
 //! - [`judge`]: verdicts on answers. [`statistics`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
+//! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
@@ -32,6 +33,7 @@ pub mod chat;
 pub mod cli;
 pub mod data;
 pub mod engine;
+pub mod export;
 pub mod figures;
 mod fused;
 pub mod ground;
