@@ -180,7 +180,6 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
             "dropped_sessions": row.dropped_sessions,
             "attention": row.attention,
         },
-        "completed": row.error.is_none(),
     });
     let Some(fields) = sample.as_object_mut() else { return sample };
     if let Some(answer) = &row.answer {
