@@ -16,6 +16,8 @@
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
 //! - [`judge`]: verdicts on answers. [`statistics`] counts them.
+//! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
+//! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
@@ -24,12 +26,14 @@
 //! On the [`ground`] floor are whole files, digests, quantiles and tables of text. Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
 //! is the way between host and device; `fused` is what a card does in one kernel and others in several.
 
+pub mod agreement;
 pub mod attention;
 pub mod benchmarks;
 pub mod chat;
 pub mod cli;
 pub mod data;
 pub mod engine;
+pub mod export;
 pub mod figures;
 mod fused;
 pub mod ground;

@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 
 use palimpsest::run::store::{RunFolder, RunStore};
 
+mod agree;
 mod bad_input;
 mod endpoints;
+mod export;
 mod old_folder;
 mod resume;
 mod selftest;
@@ -227,6 +229,9 @@ fn every_command_explains_itself() {
         &["run"],
         &["judge"],
         &["trace"],
+        &["agree"],
+        &["agree", "draw"],
+        &["agree", "score"],
         &["export"],
         &["import"],
         &["merge"],

@@ -21,6 +21,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+mod agree;
 mod data;
 mod data_stats;
 mod driver;
@@ -73,6 +74,7 @@ enum Command {
     Figures(figures::Args),
     Table(table::Args),
     Report(report::Args),
+    Agree(agree::Args),
     Trace(trace::Args),
     Export(export::Args),
     Import(import::Args),
@@ -108,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::Figures(args) => figures::run(args),
         Command::Table(args) => table::run(args),
         Command::Report(args) => report::run(args),
+        Command::Agree(args) => agree::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),

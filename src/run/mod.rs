@@ -13,6 +13,7 @@ pub mod exchange;
 pub mod forecast;
 pub mod header;
 mod jsonl;
+pub mod judged;
 pub mod local;
 pub mod merge;
 pub mod plan;

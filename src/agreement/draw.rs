@@ -1,0 +1,237 @@
+//! The stratified sample: of every run and every value of the split so many cases, with all their probes.
+
+use std::path::PathBuf;
+
+use super::AgreementError;
+use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
+use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::data::draw::Draws;
+use crate::ground::digest::sha256;
+use crate::judge::{Exchange, judge_prompt, rubric_digest};
+use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
+use crate::run::store::RunFolder;
+
+/// How a sample is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// Cases a run and value of the split.
+    pub per_cell: usize,
+    /// Seed of the cases and of the order of items.
+    pub seed: u64,
+}
+
+/// One item as a rater sees it: no model, no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Item {
+    /// Its id.
+    pub item: String,
+    /// What was asked.
+    pub query: String,
+    /// What was answered.
+    pub answer: String,
+    /// What only a judge may see, by name: the case's notes, then the probe's.
+    pub notes: Vec<(String, String)>,
+    /// The judge's instructions for this one answer.
+    pub rubric: String,
+}
+
+/// A sample: what raters see, and the key that they do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawn {
+    /// In the order of the sheet.
+    pub items: Vec<Item>,
+    /// Which answer each is.
+    pub key: Key,
+}
+
+/// An answer that can be drawn.
+struct Candidate<'a> {
+    run: usize,
+    case: &'a PlannedCase,
+    probe: &'a PlannedProbe,
+    answer: &'a str,
+    split: &'a str,
+}
+
+/// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). A case can be drawn where every
+/// probe that the run asks of it has an answer; verdicts have no part in it. Each run and value of the split has a stream of
+/// draws of its own, so that a cell does not depend on which others there are.
+///
+/// # Errors
+/// [`AgreementError`] for runs that do not go together, for answers that are not judged right or wrong, and for cells with too
+/// few cases.
+pub fn draw(
+    benchmark: &dyn Benchmark,
+    runs: &[RunFolder],
+    condition: &str,
+    how: Draw,
+) -> Result<Drawn, AgreementError> {
+    check(benchmark, runs)?;
+    let mut drawn: Vec<Candidate<'_>> = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        for value in splits(benchmark, run) {
+            let mut cases: Vec<Vec<Candidate<'_>>> = run
+                .plan
+                .iter()
+                .filter(|case| split_of(benchmark, case) == value)
+                .filter_map(|case| answered(run, index, case, value))
+                .collect();
+            if cases.len() < how.per_cell {
+                return Err(AgreementError::TooFew {
+                    run: run.dir.clone(),
+                    split: benchmark.split(),
+                    value: value.to_owned(),
+                    found: cases.len(),
+                    wanted: how.per_cell,
+                });
+            }
+            let stream = format!("{}/{value}", run.header.identity_sha256);
+            Draws::new("agreement cases", how.seed, &stream).shuffle(&mut cases);
+            drawn.extend(cases.into_iter().take(how.per_cell).flatten());
+        }
+    }
+    Draws::new("agreement order", how.seed, "").shuffle(&mut drawn);
+
+    let mut content = format!("{FORMAT}\n{condition}\n");
+    for Candidate { run, case, probe, answer, .. } in &drawn {
+        let identity = runs.get(*run).map_or("", |run| run.header.identity_sha256.as_str());
+        content += &serde_json::json!([identity, case.case, probe.id, answer]).to_string();
+    }
+    // A letter first: spreadsheets take digits for numbers and dates.
+    let sheet: String = format!("s{}", sha256(content).chars().take(6).collect::<String>());
+    let rubric = benchmark.rubric();
+    let mut items = Vec::with_capacity(drawn.len());
+    let mut keys = Vec::with_capacity(drawn.len());
+    for (number, candidate) in drawn.into_iter().enumerate() {
+        let Candidate { run, case, probe, answer, split } = candidate;
+        let item = format!("{sheet}-{:03}", number + 1);
+        let exchange = Exchange { probe: probe.clone(), answer: Some(answer.to_owned()) };
+        items.push(Item {
+            item: item.clone(),
+            query: probe.query.clone(),
+            answer: answer.to_owned(),
+            notes: notes(case, probe),
+            rubric: judge_prompt(&rubric, case, &[exchange])?,
+        });
+        keys.push(KeyItem {
+            item,
+            run,
+            case: case.case.clone(),
+            probe: probe.id.clone(),
+            dimension: dimension_of(benchmark, probe),
+            split: split.to_owned(),
+            answer_sha256: sha256(answer),
+        });
+    }
+    let key = Key {
+        format: FORMAT.to_owned(),
+        sheet,
+        benchmark: benchmark.name().to_owned(),
+        condition: condition.to_owned(),
+        seed: how.seed,
+        per_cell: how.per_cell,
+        rubric: rubric_digest(&rubric),
+        groups: Groups {
+            dimension: benchmark.dimension().name().to_owned(),
+            dimensions: dimensions(benchmark, runs),
+            split: benchmark.split().to_owned(),
+        },
+        runs: key_runs(runs),
+        items: keys,
+    };
+    Ok(Drawn { items, key })
+}
+
+/// Refuses runs that do not go together, and answers that are not judged right or wrong.
+fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementError> {
+    let verdict = benchmark.rubric().verdict;
+    if verdict != VerdictKind::Correct {
+        return Err(AgreementError::NotRightOrWrong {
+            benchmark: benchmark.title(),
+            values: verdict.values(),
+        });
+    }
+    let benchmark_of = |run: &RunFolder| run.header.identity.benchmark.clone();
+    for (at, run) in runs.iter().enumerate() {
+        for before in runs.iter().take(at) {
+            if benchmark_of(before) != benchmark_of(run) {
+                return Err(AgreementError::Benchmarks {
+                    first: before.dir.clone(),
+                    first_benchmark: benchmark_of(before),
+                    other: run.dir.clone(),
+                    other_benchmark: benchmark_of(run),
+                });
+            }
+            let same = before.header.identity_sha256 == run.header.identity_sha256;
+            if same && before.header.shard == run.header.shard {
+                return Err(AgreementError::SameRun(before.dir.clone(), run.dir.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of the label that cases are split by; `all` without it.
+fn split_of<'a>(benchmark: &dyn Benchmark, case: &'a PlannedCase) -> &'a str {
+    case.labels.get(benchmark.split()).map_or("all", String::as_str)
+}
+
+/// The values of the split, sorted.
+fn splits<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder) -> Vec<&'a str> {
+    let mut values: Vec<&str> = run.plan.iter().map(|case| split_of(benchmark, case)).collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+/// What probes are grouped by, in the order of the runs' cases.
+fn dimensions(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for probe in runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes) {
+        let dimension = dimension_of(benchmark, probe);
+        if !found.contains(&dimension) {
+            found.push(dimension);
+        }
+    }
+    found
+}
+
+/// A case's answers where all of its probes have one.
+fn answered<'a>(
+    run: &'a RunFolder,
+    index: usize,
+    case: &'a PlannedCase,
+    split: &'a str,
+) -> Option<Vec<Candidate<'a>>> {
+    let answer = |probe: &PlannedProbe| {
+        let row = run.answers.iter().find(|row| row.case == case.case && row.probe == probe.id);
+        row.filter(|row| row.error.is_none())?.answer.as_deref()
+    };
+    let candidate =
+        |probe: &'a PlannedProbe| Some(Candidate { run: index, case, probe, answer: answer(probe)?, split });
+    case.probes.iter().map(candidate).collect()
+}
+
+/// What only a judge may see, as text.
+fn notes(case: &PlannedCase, probe: &PlannedProbe) -> Vec<(String, String)> {
+    let text = |(name, note): (&String, &serde_json::Value)| {
+        let note = note.as_str().map_or_else(|| format!("{note:#}"), str::to_owned);
+        (name.clone(), note)
+    };
+    case.judge.iter().chain(&probe.judge).map(text).collect()
+}
+
+/// The runs as the key names them.
+fn key_runs(runs: &[RunFolder]) -> Vec<KeyRun> {
+    let model = |run: &RunFolder| run.header.identity.model.name.clone();
+    let of = |run: &RunFolder| {
+        let name = model(run);
+        let alone = runs.iter().filter(|other| model(other) == name).count() == 1;
+        KeyRun {
+            dir: std::path::absolute(&run.dir).unwrap_or_else(|_| PathBuf::from(&run.dir)),
+            model: if alone { name } else { format!("{name} ({})", run.dir.display()) },
+            identity_sha256: run.header.identity_sha256.clone(),
+        }
+    };
+    runs.iter().map(of).collect()
+}

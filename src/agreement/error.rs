@@ -1,0 +1,152 @@
+//! Why answers could not be drawn, or ratings not be scored.
+
+use std::path::PathBuf;
+
+use crate::judge::JudgeError;
+use crate::run::error::RunError;
+use crate::run::judged::UnknownJudge;
+
+/// Why answers could not be drawn, or ratings not be scored.
+#[derive(Debug, thiserror::Error)]
+pub enum AgreementError {
+    /// A run folder could not be read.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The judge that was named gave no verdict.
+    #[error(transparent)]
+    UnknownJudge(#[from] UnknownJudge),
+    /// The rubric could not be rendered for raters.
+    #[error(transparent)]
+    Rubric(#[from] JudgeError),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The runs are of different benchmarks.
+    #[error(
+        "{first} is a run of {first_benchmark} and {other} of {other_benchmark}; draw from runs of one benchmark"
+    )]
+    Benchmarks {
+        /// The first run.
+        first: PathBuf,
+        /// What it is of.
+        first_benchmark: String,
+        /// The one that differs.
+        other: PathBuf,
+        /// What that is of.
+        other_benchmark: String,
+    },
+    /// The benchmark's answers are neither right nor wrong.
+    #[error(
+        "a judge of {benchmark} says {values} of an answer, and raters say correct or incorrect; draw from runs of a benchmark \
+         whose answers are judged right or wrong"
+    )]
+    NotRightOrWrong {
+        /// The benchmark's title.
+        benchmark: &'static str,
+        /// What its judge says.
+        values: String,
+    },
+    /// One run is given twice.
+    #[error("{0} and {1} hold the same run; give each run once")]
+    SameRun(PathBuf, PathBuf),
+    /// A cell has too few cases.
+    #[error(
+        "{run}: {split} {value} has {found} cases with all answers, and {wanted} are to be drawn; finish the run, or draw \
+         fewer with --per-cell {found}"
+    )]
+    TooFew {
+        /// The run folder.
+        run: PathBuf,
+        /// The label that cases are split by.
+        split: &'static str,
+        /// Its value.
+        value: String,
+        /// How many cases can be drawn.
+        found: usize,
+        /// How many were asked for.
+        wanted: usize,
+    },
+    /// The folder of a sheet holds one already, on which raters may be at work.
+    #[error("{0} holds a sheet already; draw into a new folder")]
+    Occupied(PathBuf),
+    /// A file that this tool wrote is not as it was written.
+    #[error("{path}: {reason}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// A run is not the one that was drawn from.
+    #[error(
+        "{dir} is not the run that the sheet was drawn from; give `runs[{index}].dir` in key.json its place"
+    )]
+    OtherRun {
+        /// The folder.
+        dir: PathBuf,
+        /// Its place in the key.
+        index: usize,
+    },
+    /// An answer changed after it was drawn.
+    #[error(
+        "{dir}: the answer of {case} {probe} is not the one that was rated; it was answered again after the draw, so draw anew"
+    )]
+    OtherAnswer {
+        /// The run folder.
+        dir: PathBuf,
+        /// The case.
+        case: String,
+        /// The probe.
+        probe: String,
+    },
+    /// Nobody judged a run.
+    #[error("{0} has no verdicts; judge it with `palimpsest judge`")]
+    NotJudged(PathBuf),
+    /// The runs were judged by different judges.
+    #[error(
+        "{first} was last judged by {first_judge} and {other} by {other_judge}; choose one with --judge NAME"
+    )]
+    Judges {
+        /// A run folder.
+        first: PathBuf,
+        /// Its judge.
+        first_judge: String,
+        /// Another.
+        other: PathBuf,
+        /// Its judge.
+        other_judge: String,
+    },
+    /// The judge judged by another rubric than the raters read.
+    #[error(
+        "{dir}: {judge} judged by another rubric than the raters read; judge again with this version, or draw anew"
+    )]
+    OtherRubric {
+        /// The run folder.
+        dir: PathBuf,
+        /// The judge.
+        judge: String,
+    },
+    /// A rating cannot be read.
+    #[error("{path}, {place}: {reason}")]
+    Rating {
+        /// The file.
+        path: PathBuf,
+        /// The line or entry.
+        place: String,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+}
+
+impl AgreementError {
+    /// Of a path, for `map_err`.
+    pub(super) fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| AgreementError::Io { path, source }
+    }
+}

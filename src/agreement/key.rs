@@ -1,0 +1,121 @@
+//! `key.json`: which answer each item of a sheet is. Kept from the raters.
+//!
+//! It holds no verdict: those are looked up when ratings are scored, so that raters and judge can work in either order.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::AgreementError;
+
+/// The value of [`Key::format`] that this version writes and reads.
+pub const FORMAT: &str = "palimpsest agreement 1";
+/// The file's name in the folder of a sheet.
+pub const FILE: &str = "key.json";
+
+/// Which answer each item is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
+    pub sheet: String,
+    /// The benchmark, by name.
+    pub benchmark: String,
+    /// The condition of all answers; empty for the plain one.
+    pub condition: String,
+    /// Seed of the draw.
+    pub seed: u64,
+    /// Cases a run and value of the split.
+    pub per_cell: usize,
+    /// SHA-256 of the rubric that the raters read.
+    pub rubric: String,
+    /// What cases are split by, and probes.
+    pub groups: Groups,
+    /// The runs that were drawn from.
+    pub runs: Vec<KeyRun>,
+    /// In the order of the sheet.
+    pub items: Vec<KeyItem>,
+}
+
+/// What people call the groups of items.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Groups {
+    /// What probes are grouped by, for example `probe`.
+    pub dimension: String,
+    /// Their values, in the order of the first run's cases.
+    pub dimensions: Vec<String>,
+    /// The label that cases are split by, for example `type`.
+    pub split: String,
+}
+
+/// A run that was drawn from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRun {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its model, told apart from the others by its folder where two have one name.
+    pub model: String,
+    /// The hash of its identity.
+    pub identity_sha256: String,
+}
+
+/// One item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyItem {
+    /// Its id.
+    pub item: String,
+    /// Which of the runs, counted from 0.
+    pub run: usize,
+    /// The case.
+    pub case: String,
+    /// The probe.
+    pub probe: String,
+    /// What the probe is grouped by.
+    pub dimension: String,
+    /// The value of the label that the case is split by.
+    pub split: String,
+    /// SHA-256 of the answer.
+    pub answer_sha256: String,
+}
+
+impl Key {
+    /// Reads the key of the sheet in `folder`.
+    ///
+    /// # Errors
+    /// [`AgreementError::Io`] or [`AgreementError::Broken`].
+    pub fn read(folder: &Path) -> Result<Key, AgreementError> {
+        let path = folder.join(FILE);
+        let broken = |reason: String| AgreementError::Broken { path: path.clone(), reason };
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(broken(
+                    "there is none; give the folder that `palimpsest agree draw` wrote".to_owned(),
+                ));
+            }
+            Err(e) => return Err(AgreementError::io(&path)(e)),
+        };
+        let key: Key = serde_json::from_slice(&text)
+            .map_err(|e| broken(format!("it does not parse: {e}; restore it as it was drawn")))?;
+        if key.format != FORMAT {
+            return Err(broken(format!(
+                "its format is \"{}\", and this version reads \"{FORMAT}\"",
+                key.format
+            )));
+        }
+        if let Some(item) = key.items.iter().find(|item| item.run >= key.runs.len()) {
+            return Err(broken(format!(
+                "item {} names run {}, and there are {}",
+                item.item,
+                item.run,
+                key.runs.len()
+            )));
+        }
+        Ok(key)
+    }
+}

@@ -1,0 +1,186 @@
+//! Ratings, as the page saves them and as a spreadsheet does.
+//!
+//! ```text
+//! ratings.json   {"format", "sheet", "ratings": [{"item", "rating", "comment"?}]}
+//! sheet.csv      columns `item` and `rating`, and any others
+//! ```
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::AgreementError;
+use super::key::Key;
+
+/// The format of the page's JSON.
+pub const FORMAT: &str = "palimpsest ratings 1";
+
+/// What a rater said of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rating {
+    /// It is right.
+    Correct,
+    /// It is wrong.
+    Incorrect,
+    /// The rater could not say.
+    Unsure,
+}
+
+impl Rating {
+    /// Reads a word, or its first letter, in any case; absent where it is empty.
+    fn parse(text: &str) -> Result<Option<Rating>, String> {
+        match text.trim().to_lowercase().as_str() {
+            "" => Ok(None),
+            "correct" | "c" => Ok(Some(Rating::Correct)),
+            "incorrect" | "i" => Ok(Some(Rating::Incorrect)),
+            "unsure" | "u" => Ok(Some(Rating::Unsure)),
+            _ => {
+                Err(format!("rating `{}`: give correct, incorrect or unsure, or leave it empty", text.trim()))
+            }
+        }
+    }
+
+    /// Right or wrong; absent for unsure.
+    pub fn correct(self) -> Option<bool> {
+        match self {
+            Rating::Correct => Some(true),
+            Rating::Incorrect => Some(false),
+            Rating::Unsure => None,
+        }
+    }
+}
+
+/// The ratings of one rater.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ratings {
+    /// What to call the rater: the file.
+    pub rater: String,
+    of: HashMap<String, Rating>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    format: String,
+    sheet: String,
+    ratings: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    item: String,
+    rating: String,
+    #[serde(default, rename = "comment")]
+    _comment: String,
+}
+
+impl Ratings {
+    /// Reads a file of ratings of the sheet of `key`, JSON or CSV by its content.
+    ///
+    /// # Errors
+    /// [`AgreementError::Io`]; [`AgreementError::Broken`] for a file that is neither; [`AgreementError::Rating`] for an item that
+    /// the sheet does not have, one that is rated twice, and a word that is no rating.
+    pub fn read(path: &Path, key: &Key) -> Result<Ratings, AgreementError> {
+        let bytes = std::fs::read(path).map_err(AgreementError::io(path))?;
+        let broken = |reason: String| AgreementError::Broken { path: path.to_owned(), reason };
+        let text = String::from_utf8(bytes)
+            .map_err(|_| broken("it is not UTF-8; save it as CSV UTF-8".to_owned()))?;
+        let text = text.trim_start_matches('\u{feff}');
+        let entries = if text.trim_start().starts_with('{') {
+            let file: File = serde_json::from_str(text)
+                .map_err(|e| broken(format!("it does not parse: {e}; save it from the page again")))?;
+            if file.format != FORMAT {
+                return Err(broken(format!(
+                    "its format is \"{}\", and this version reads \"{FORMAT}\"",
+                    file.format
+                )));
+            }
+            if file.sheet != key.sheet {
+                let (of, key) = (file.sheet, &key.sheet);
+                return Err(broken(format!(
+                    "it rates the sheet {of}, and the key is of {key}; give its own folder"
+                )));
+            }
+            let numbered = file.ratings.into_iter().enumerate();
+            numbered.map(|(at, e)| (format!("ratings[{at}]"), e.item, e.rating)).collect()
+        } else {
+            table(text).map_err(broken)?
+        };
+        let wrong = |place: &str, reason: String| {
+            let place = place.to_owned();
+            AgreementError::Rating { path: path.to_owned(), place, reason }
+        };
+        let known: HashMap<&str, ()> = key.items.iter().map(|item| (item.item.as_str(), ())).collect();
+        let (mut of, mut places) = (HashMap::new(), HashMap::new());
+        for (place, item, rating) in entries {
+            let item = item.trim().to_owned();
+            if !known.contains_key(item.as_str()) {
+                let sheet = &key.sheet;
+                let reason =
+                    format!("item `{item}` is not in the sheet {sheet}; give the ratings of this sheet");
+                return Err(wrong(&place, reason));
+            }
+            if let Some(before) = places.insert(item.clone(), place.clone()) {
+                let before: &String = &before;
+                return Err(wrong(&place, format!("item `{item}` stands at {before} too; keep one of them")));
+            }
+            if let Some(rating) = Rating::parse(&rating).map_err(|reason| wrong(&place, reason))? {
+                of.insert(item, rating);
+            }
+        }
+        Ok(Ratings { rater: rater(path), of })
+    }
+
+    /// The rating of an item, where it has one.
+    pub fn get(&self, item: &str) -> Option<Rating> {
+        self.of.get(item).copied()
+    }
+
+    /// How many items are rated.
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Whether nothing is rated.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+}
+
+/// The file as tables name the rater.
+fn rater(path: &Path) -> String {
+    PathBuf::from(path.file_name().unwrap_or(path.as_os_str())).display().to_string()
+}
+
+/// The rows of a table: place, item, rating. Spreadsheets save with commas, semicolons or tabs, as the country has it.
+fn table(text: &str) -> Result<Vec<(String, String, String)>, String> {
+    let head = text.lines().next().unwrap_or_default();
+    let separators = [b',', b';', b'\t'];
+    let separator = separators.into_iter().max_by_key(|s| head.bytes().filter(|b| b == s).count());
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(separator.unwrap_or(b','))
+        .flexible(true)
+        .from_reader(text.as_bytes());
+    let heads = reader.headers().map_err(|e| format!("it does not parse: {e}"))?.clone();
+    let column = |name: &str| {
+        let found = heads.iter().position(|head| head.trim().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| {
+            format!("it has no column `{name}`; give the sheet.csv with its ratings, or what the page saved")
+        })
+    };
+    let (item, rating) = (column("item")?, column("rating")?);
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|e| format!("it does not parse: {e}"))?;
+        let line = record.position().map_or(0, csv::Position::line);
+        // Spreadsheets append empty rows.
+        if record.iter().all(|cell| cell.trim().is_empty()) {
+            continue;
+        }
+        let cell = |at: usize| record.get(at).unwrap_or_default().to_owned();
+        rows.push((format!("line {line}"), cell(item), cell(rating)));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,193 @@
+//! Ratings against verdicts: the counts behind table 7.
+
+use serde::Serialize;
+
+use super::AgreementError;
+use super::key::{Key, KeyItem};
+use super::ratings::Ratings;
+use crate::ground::digest::sha256;
+use crate::statistics::agreement::Agreement;
+use crate::run::judged::Judged;
+use crate::run::store::RunFolder;
+
+/// Raters against a judge, and against each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scored {
+    /// Whose verdicts they are.
+    pub judge: String,
+    /// Items of the sheet.
+    pub items: usize,
+    /// Items on which the judge gave no verdict: left out of every count.
+    pub without_verdict: usize,
+    /// Whether a run is of version 0.1.0, whose verdicts do not say by which rubric they were given.
+    pub rubric_unknown: bool,
+    /// One a rater.
+    pub raters: Vec<RaterScore>,
+    /// One a pair of raters.
+    pub pairs: Vec<RatersCompared>,
+}
+
+/// One rater against the judge.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RaterScore {
+    /// Which rater.
+    pub rater: String,
+    /// Items rated unsure: left out of the counts.
+    pub unsure: usize,
+    /// Items without a rating: left out.
+    pub missing: usize,
+    /// The rows of the table: all items, then by dimension, by the split and by model.
+    pub subsets: Vec<Subset>,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Subset {
+    /// What it is a value of: `all`, `probe`, `type`, `model`.
+    pub group: String,
+    /// The value.
+    pub name: String,
+    /// The rater as reference against the judge.
+    pub counts: Agreement,
+}
+
+/// Two raters on the items that both called right or wrong.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RatersCompared {
+    /// One.
+    pub first: String,
+    /// The other.
+    pub second: String,
+    /// The first as reference against the second.
+    pub counts: Agreement,
+}
+
+/// Scores `raters` by the verdicts of `judge`, or of the judge that came last. `runs` are those of the key, in its order, with the
+/// answers of its condition.
+///
+/// # Errors
+/// [`AgreementError`] where a run is not the one that was drawn from, an answer is not the one that was rated, or a run was not
+/// judged by the same judge and rubric.
+pub fn score(
+    key: &Key,
+    runs: &[RunFolder],
+    judge: Option<&str>,
+    raters: &[Ratings],
+) -> Result<Scored, AgreementError> {
+    let judged = judges(key, runs, judge)?;
+    let mut verdicts: Vec<Option<bool>> = Vec::with_capacity(key.items.len());
+    for item in &key.items {
+        let verdict = match (runs.get(item.run), judged.get(item.run)) {
+            (Some(run), Some(judged)) => {
+                check_answer(run, item)?;
+                judged.get(&item.case, &item.probe, &key.condition).and_then(|row| match row.error {
+                    None => row.correct,
+                    Some(_) => None,
+                })
+            }
+            _ => None,
+        };
+        verdicts.push(verdict);
+    }
+    let rater = |ratings: &Ratings| {
+        let given: Vec<_> = key.items.iter().map(|item| ratings.get(&item.item)).collect();
+        let rated: Vec<(&KeyItem, (bool, bool))> = key
+            .items
+            .iter()
+            .zip(given.iter().zip(&verdicts))
+            .filter_map(|(item, (rating, verdict))| Some((item, (rating.as_ref()?.correct()?, (*verdict)?))))
+            .collect();
+        RaterScore {
+            rater: ratings.rater.clone(),
+            unsure: given.iter().flatten().filter(|rating| rating.correct().is_none()).count(),
+            missing: given.iter().filter(|rating| rating.is_none()).count(),
+            subsets: subsets(key, &rated),
+        }
+    };
+    let mut pairs = Vec::new();
+    for (at, first) in raters.iter().enumerate() {
+        for second in raters.iter().skip(at + 1) {
+            let both = |item: &KeyItem| {
+                Some((first.get(&item.item)?.correct()?, second.get(&item.item)?.correct()?))
+            };
+            let counts = Agreement::count(key.items.iter().filter_map(both));
+            pairs.push(RatersCompared { first: first.rater.clone(), second: second.rater.clone(), counts });
+        }
+    }
+    Ok(Scored {
+        judge: judged.first().map_or_else(String::new, |judged| judged.judge.to_owned()),
+        items: key.items.len(),
+        without_verdict: verdicts.iter().filter(|verdict| verdict.is_none()).count(),
+        rubric_unknown: judged.iter().any(|judged| judged.rubric.is_none()),
+        raters: raters.iter().map(rater).collect(),
+        pairs,
+    })
+}
+
+/// The verdicts on each run, all of one judge by the rubric that raters read.
+fn judges<'a>(
+    key: &Key,
+    runs: &'a [RunFolder],
+    judge: Option<&str>,
+) -> Result<Vec<Judged<'a>>, AgreementError> {
+    let mut found: Vec<Judged<'a>> = Vec::new();
+    for (index, (run, expected)) in runs.iter().zip(&key.runs).enumerate() {
+        if run.header.identity_sha256 != expected.identity_sha256 {
+            return Err(AgreementError::OtherRun { dir: run.dir.clone(), index });
+        }
+        let Some(judged) = run.judged_by(judge)? else {
+            return Err(AgreementError::NotJudged(run.dir.clone()));
+        };
+        if let (Some(first), Some(other)) = (runs.first(), found.first().filter(|j| j.judge != judged.judge))
+        {
+            return Err(AgreementError::Judges {
+                first: first.dir.clone(),
+                first_judge: other.judge.to_owned(),
+                other: run.dir.clone(),
+                other_judge: judged.judge.to_owned(),
+            });
+        }
+        if judged.rubric.is_some_and(|rubric| rubric != key.rubric) {
+            return Err(AgreementError::OtherRubric { dir: run.dir.clone(), judge: judged.judge.to_owned() });
+        }
+        found.push(judged);
+    }
+    Ok(found)
+}
+
+/// Refuses an answer that is not the one that was rated.
+fn check_answer(run: &RunFolder, item: &KeyItem) -> Result<(), AgreementError> {
+    let row = run.answers.iter().find(|row| row.case == item.case && row.probe == item.probe);
+    let answer = row.and_then(|row| row.answer.as_deref()).map(sha256);
+    if answer.as_ref() == Some(&item.answer_sha256) {
+        return Ok(());
+    }
+    Err(AgreementError::OtherAnswer {
+        dir: run.dir.clone(),
+        case: item.case.clone(),
+        probe: item.probe.clone(),
+    })
+}
+
+/// The rows of the table. Groups keep the order of the cases' probes, of the split's values and of the runs.
+fn subsets(key: &Key, rated: &[(&KeyItem, (bool, bool))]) -> Vec<Subset> {
+    let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Subset {
+        group: group.to_owned(),
+        name: name.to_owned(),
+        counts: Agreement::count(rated.iter().filter(|(item, _)| takes(item)).map(|(_, pair)| *pair)),
+    };
+    let mut rows = vec![row("all", "Overall", &|_| true)];
+    for dimension in &key.groups.dimensions {
+        rows.push(row(&key.groups.dimension, dimension, &|item| item.dimension == *dimension));
+    }
+    let mut splits: Vec<&String> = key.items.iter().map(|item| &item.split).collect();
+    splits.sort_unstable();
+    splits.dedup();
+    for split in splits {
+        rows.push(row(&key.groups.split, split, &|item| item.split == *split));
+    }
+    for (index, run) in key.runs.iter().enumerate() {
+        rows.push(row("model", &run.model, &|item| item.run == index));
+    }
+    rows
+}

@@ -1,0 +1,86 @@
+//! The sheet for raters, as a table for spreadsheets and as a page for browsers, with the key beside it.
+//!
+//! ```text
+//! sheet.csv    one row an item, with empty columns `rating` and `comment`
+//! sheet.html   the same as one page that needs neither network nor server
+//! key.json     which answer each item is (see `key`)
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use super::draw::{Drawn, Item};
+use super::{AgreementError, key};
+use crate::ground::files::write_atomically;
+
+/// The table's name in the folder of a sheet.
+pub const CSV: &str = "sheet.csv";
+/// The page's name.
+pub const HTML: &str = "sheet.html";
+
+const PAGE: &str = include_str!("sheet.html");
+/// Where the page has its items.
+const DATA: &str = "/*DATA*/";
+/// What begins the names of the columns that hold notes.
+const NOTE: &str = "note_";
+/// Spreadsheets take a file for UTF-8 where it begins so.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Writes the sheet and its key into `folder`, the key last; returns the files.
+///
+/// # Errors
+/// [`AgreementError::Occupied`] where the folder holds a sheet, on which raters may be at work; [`AgreementError::Io`].
+pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, AgreementError> {
+    if folder.join(key::FILE).exists() {
+        return Err(AgreementError::Occupied(folder.to_owned()));
+    }
+    std::fs::create_dir_all(folder).map_err(AgreementError::io(folder))?;
+    let key = format!("{:#}\n", serde_json::json!(drawn.key));
+    let files =
+        [(CSV, csv(&drawn.items)), (HTML, html(title, drawn).into_bytes()), (key::FILE, key.into_bytes())];
+    let mut written = Vec::new();
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        write_atomically(&path, &bytes).map_err(AgreementError::io(&path))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// The table. Notes have a column each.
+fn csv(items: &[Item]) -> Vec<u8> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in items.iter().flat_map(|item| &item.notes) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let mut writer = csv::Writer::from_writer(BYTE_ORDER_MARK.as_bytes().to_vec());
+    let heads = names.iter().map(|name| format!("{NOTE}{name}"));
+    let fixed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let head: Vec<String> =
+        fixed(&["item", "rating", "comment", "query", "answer"]).into_iter().chain(heads).collect();
+    let mut rows = vec![[head, fixed(&["rubric"])].concat()];
+    for item in items {
+        let note = |name: &&str| item.notes.iter().find(|(own, _)| own == name).map_or("", |(_, text)| text);
+        let cells = [item.query.as_str(), &item.answer].into_iter().chain(names.iter().map(note));
+        let cells = cells.chain([item.rubric.as_str()]).map(text_cell);
+        rows.push(fixed(&[item.item.as_str(), "", ""]).into_iter().chain(cells).collect());
+    }
+    for row in rows {
+        // Into memory, in rows of one length: neither can fail.
+        let _ = writer.write_record(row);
+    }
+    writer.into_inner().unwrap_or_default()
+}
+
+/// A cell that spreadsheets show as it is: what begins like a formula, as lists do, gets the apostrophe that marks text.
+fn text_cell(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() }
+}
+
+/// The page with its items.
+fn html(title: &str, drawn: &Drawn) -> String {
+    let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "items": drawn.items });
+    // Within a script element only `<` could end it.
+    PAGE.replacen(DATA, &data.to_string().replace('<', "\\u003c"), 1)
+}

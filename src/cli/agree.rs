@@ -1,0 +1,150 @@
+//! `palimpsest agree`: a sheet for people to rate answers on, and their agreement with a judge.
+
+use std::path::{Path, PathBuf};
+
+use crate::agreement::key::Key;
+use crate::agreement::ratings::Ratings;
+use crate::agreement::{self, Draw, Format, sheet};
+use crate::run::store::RunFolder;
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest agree draw runs/a runs/b --out agreement --per-cell 20
+  palimpsest agree score agreement --ratings ratings.json --judge local:qwen3.5-27b";
+
+/// Human agreement with a judge (STALE, appendix E.3).
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Draw(DrawArgs),
+    Score(ScoreArgs),
+}
+
+const DRAW_EXAMPLES: &str = "\
+Examples:
+  palimpsest agree draw runs/a runs/b --out agreement
+  palimpsest agree draw runs/quickstart --per-cell 4 --out agreement";
+
+/// Draw answers and write a sheet for raters: sheet.csv, sheet.html, and key.json, which raters do not get.
+///
+/// The sample is stratified: of every run and every value of the benchmark's split (STALE: type) so many cases, each with
+/// all of its probes. The sheet names no model and no verdict, and its order is random.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DRAW_EXAMPLES)]
+struct DrawArgs {
+    /// The run folders, one a model.
+    #[arg(required = true, value_name = "DIR")]
+    runs: Vec<PathBuf>,
+    /// The folder to write; it must not hold a sheet.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Cases a run and value of the split.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = super::positive)]
+    per_cell: usize,
+    /// Seed of the draw and of the order.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The answers of this condition, for example repeat-2 [default: the plain one].
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    condition: String,
+}
+
+const SCORE_EXAMPLES: &str = "\
+Examples:
+  palimpsest agree score agreement --ratings ratings.json
+  palimpsest agree score agreement --ratings anna.csv --ratings ben.json --format latex";
+
+/// Compare the judge's verdicts with the ratings: agreement, kappa, precision, recall, F1 and error rates, over all items and
+/// by probe, type and model (STALE, table 7).
+///
+/// The rating is the truth and the judge's `correct` the positive class. Items that are unsure, not rated or without a verdict are
+/// left out and counted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SCORE_EXAMPLES)]
+struct ScoreArgs {
+    /// The folder that `agree draw` wrote.
+    folder: PathBuf,
+    /// Ratings that sheet.html saved, or the filled-in sheet.csv; once for each rater.
+    #[arg(long, required = true, value_name = "FILE")]
+    ratings: Vec<PathBuf>,
+    /// The judge [default: the one that judged last].
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// How the table is written.
+    #[arg(long, default_value = "text")]
+    format: Written,
+}
+
+/// How a table is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Written {
+    /// Aligned columns
+    Text,
+    /// Markdown
+    Md,
+    /// Comma-separated values, with counts
+    Csv,
+    /// Unrounded numbers, with counts
+    Json,
+    /// A tabular with the rules of booktabs
+    Latex,
+}
+
+impl From<Written> for Format {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Text => Format::Text,
+            Written::Md => Format::Markdown,
+            Written::Csv => Format::Csv,
+            Written::Json => Format::Json,
+            Written::Latex => Format::Latex,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.action {
+        Action::Draw(args) => draw(&args),
+        Action::Score(args) => score(&args),
+    }
+}
+
+fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
+    Ok(RunFolder::read(dir)?.condition(condition)?)
+}
+
+fn draw(args: &DrawArgs) -> anyhow::Result<()> {
+    let DrawArgs { runs, out, per_cell, seed, condition } = args;
+    let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
+    let Some(first) = runs.first() else { return Ok(()) };
+    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let how = Draw { per_cell: *per_cell, seed: *seed };
+    let drawn = agreement::draw(benchmark, &runs, condition, how)?;
+    sheet::write(out, benchmark.title(), &drawn)?;
+    let (items, out) = (drawn.items.len(), out.display());
+    super::say(format_args!("{out}: {items} items of {} runs", runs.len()))?;
+    super::say(format_args!(
+        "give raters {out}/{} or {out}/{}, and keep {out}/key.json",
+        sheet::HTML,
+        sheet::CSV
+    ))?;
+    super::say(format_args!("next: palimpsest agree score {out} --ratings FILE"))
+}
+
+fn score(args: &ScoreArgs) -> anyhow::Result<()> {
+    let ScoreArgs { folder, ratings, judge, format } = args;
+    let key = Key::read(folder)?;
+    let raters: Vec<Ratings> =
+        ratings.iter().map(|path| Ratings::read(path, &key)).collect::<Result<_, _>>()?;
+    let runs: Vec<RunFolder> =
+        key.runs.iter().map(|run| read(&run.dir, &key.condition)).collect::<Result<_, _>>()?;
+    let scored = agreement::score(&key, &runs, judge.as_deref(), &raters)?;
+    super::write_out(scored.written((*format).into()).as_bytes())
+}

@@ -1,0 +1,271 @@
+//! Inspect's eval log (JSON, version 2), as `inspect view` and `inspect_ai.log.read_eval_log` read it.
+//!
+//! A sample is an answer: its input is the query, with `with_history` after the history as the model was shown it, turn by
+//! turn; its output the answer; its scores one a judge; its metadata case, probe, condition, labels, facets and the name of the
+//! attention file, which stays where it is. Written sample by sample, as histories are large.
+//!
+//! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
+//! error or a missing verdict counts as not correct, as in the tables of this tool.
+
+use std::io::Write;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value, json};
+
+use super::{Answered, ExportError, check_distinct, id, rows};
+use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::chat::StopReason;
+use crate::run::judged::Judged;
+use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::store::RunFolder;
+
+/// How a log is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Log<'a> {
+    /// What the run is of.
+    pub benchmark: &'a dyn Benchmark,
+    /// The condition of the answers, the plain one where it is empty.
+    pub condition: &'a str,
+    /// Whether samples begin with the history.
+    pub with_history: bool,
+    /// Whether rows may be missing.
+    pub partial: bool,
+}
+
+/// Writes the log of a run with the scores of these judges, and returns how many samples it has.
+///
+/// # Errors
+/// [`ExportError::Unfinished`] for rows that are missing, unless `partial`; [`ExportError::Double`] for ids that are not
+/// distinct; [`ExportError::Io`].
+pub fn write(
+    mut out: impl Write,
+    folder: &RunFolder,
+    judges: &[Judged<'_>],
+    log: Log<'_>,
+) -> Result<usize, ExportError> {
+    let answered = rows(folder, &[log.condition], log.partial)?;
+    check_distinct(answered.iter().map(|a| id(&a.case.case, &a.probe.id)))?;
+    let head = head(folder, &answered, judges, log);
+    out.write_all(b"{")?;
+    for (name, value) in &head {
+        write!(out, "{}: {value},\n", json!(name))?;
+    }
+    out.write_all(b"\"samples\": [")?;
+    for (at, answered) in answered.iter().enumerate() {
+        out.write_all(if at > 0 { b",\n" } else { b"\n" })?;
+        let history = if log.with_history { history(folder, &answered.case.case)? } else { Vec::new() };
+        serde_json::to_writer(&mut out, &sample(folder, answered, history, judges))?;
+    }
+    out.write_all(b"\n]}\n")?;
+    out.flush()?;
+    Ok(answered.len())
+}
+
+/// Everything but the samples.
+fn head(
+    folder: &RunFolder,
+    answered: &[Answered<'_>],
+    judges: &[Judged<'_>],
+    log: Log<'_>,
+) -> Map<String, Value> {
+    let identity = &folder.header.identity;
+    let expected: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
+    let clean = answered.iter().filter(|a| a.row.error.is_none()).count();
+    let (begun, ended) = (written(folder, "run.json"), written(folder, "answers.jsonl"));
+    let sampling = identity.sampling.map(|sampling| {
+        json!({
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            "max_tokens": sampling.max_new_tokens,
+        })
+    });
+    let ids: Vec<String> = answered.iter().map(|a| id(&a.case.case, &a.probe.id)).collect();
+    let eval = json!({
+        "eval_id": folder.header.identity_sha256,
+        "run_id": folder.header.identity_sha256,
+        "created": begun,
+        "task": log.benchmark.name(),
+        "task_display_name": log.benchmark.title(),
+        "task_id": folder.header.identity_sha256,
+        "task_version": 0,
+        "dataset": {
+            "name": identity.dataset.name,
+            "samples": expected,
+            "sample_ids": ids,
+            "shuffled": false,
+        },
+        "model": identity.model.name,
+        "model_generate_config": sampling.unwrap_or_else(|| json!({})),
+        "config": { "epochs": 1 },
+        "packages": { "palimpsest": identity.version },
+        "metadata": { "run": folder.header, "condition": log.condition },
+    });
+    let scores: Vec<Value> = judges.iter().map(|judged| score(judged, answered, log, expected)).collect();
+    let usage = usage(
+        answered.iter().filter_map(|a| a.row.prompt_tokens).sum(),
+        answered.iter().filter_map(|a| a.row.completion_tokens).sum(),
+    );
+    let status = if answered.len() == expected { "success" } else { "cancelled" };
+    let parts = [
+        ("version", json!(2)),
+        ("status", json!(status)),
+        ("eval", eval),
+        (
+            "plan",
+            json!({ "name": "plan", "steps": [{ "solver": "palimpsest", "params": {} }], "config": {} }),
+        ),
+        ("results", json!({ "total_samples": expected, "completed_samples": clean, "scores": scores })),
+        (
+            "stats",
+            json!({
+                "started_at": begun,
+                "completed_at": ended,
+                "model_usage": { &identity.model.name: usage },
+            }),
+        ),
+    ];
+    parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// When a file of the run was last written, in RFC 3339: rows hold no clock.
+fn written(folder: &RunFolder, name: &str) -> String {
+    let time = std::fs::metadata(folder.dir.join(name)).and_then(|file| file.modified());
+    let time = jiff::Timestamp::try_from(time.unwrap_or(SystemTime::UNIX_EPOCH)).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
+}
+
+/// What a judge's scores come to.
+fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected: usize) -> Value {
+    let most = match log.benchmark.rubric().verdict {
+        VerdictKind::Score { most } => most,
+        VerdictKind::Correct | VerdictKind::Choice { .. } => 1,
+    };
+    let verdict = |a: &Answered<'_>| judged.get(&a.case.case, &a.probe.id, &a.row.condition);
+    let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
+    let mean = worth.iter().sum::<f64>() / expected.max(1) as f64;
+    json!({
+        "name": judged.judge,
+        "scorer": judged.judge,
+        "scored_samples": worth.len(),
+        "unscored_samples": expected - worth.len().min(expected),
+        "metrics": { "accuracy": { "name": "accuracy", "value": mean } },
+        "metadata": { "rubric": judged.rubric, "denominator": expected },
+    })
+}
+
+fn usage(input: usize, output: usize) -> Value {
+    json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output })
+}
+
+fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judges: &[Judged<'_>]) -> Value {
+    let Answered { case, probe, row } = answered;
+    let id = id(&case.case, &probe.id);
+    let model = &folder.header.identity.model.name;
+    let message = |role: &str, content: Value, source: &str| json!({ "id": format!("{id}_{role}"), "role": role, "content": content, "source": source });
+    let mut input = history;
+    input.push(message("user", json!(row.query), "input"));
+    let mut messages = input.clone();
+    let mut sample = json!({
+        "id": id,
+        "epoch": 1,
+        "input": input,
+        "target": "",
+        "metadata": {
+            "case": case.case,
+            "probe": probe.id,
+            "condition": row.condition,
+            "labels": row.labels,
+            "facets": probe.facets,
+            "dropped_sessions": row.dropped_sessions,
+            "attention": row.attention,
+        },
+    });
+    let Some(fields) = sample.as_object_mut() else { return sample };
+    if let Some(answer) = &row.answer {
+        let reply = message("assistant", content(row, answer), "generate");
+        let tokens = usage(row.prompt_tokens.unwrap_or(0), row.completion_tokens.unwrap_or(0));
+        let stop = match row.stop {
+            Some(StopReason::EndOfTurn) => "stop",
+            Some(StopReason::MaxNewTokens) => "max_tokens",
+            None => "unknown",
+        };
+        messages.push(reply.clone());
+        let choices = json!([{ "message": reply, "stop_reason": stop }]);
+        fields.insert(
+            "output".to_owned(),
+            json!({ "model": model, "choices": choices, "completion": answer, "usage": tokens }),
+        );
+        fields.insert("model_usage".to_owned(), json!({ model: tokens }));
+    }
+    fields.insert("messages".to_owned(), Value::Array(messages));
+    if let Some(error) = &row.error {
+        let error = json!({ "message": error, "traceback": "", "traceback_ansi": "" });
+        fields.insert("error".to_owned(), error);
+    }
+    let scores: Map<String, Value> = judges
+        .iter()
+        .filter_map(|judged| {
+            let verdict = judged.get(&case.case, &probe.id, &row.condition)?;
+            Some((judged.judge.to_owned(), verdict_score(verdict, row)?))
+        })
+        .collect();
+    if !scores.is_empty() {
+        fields.insert("scores".to_owned(), Value::Object(scores));
+    }
+    sample
+}
+
+/// The answer; with what the model thought before it as a part of its own, where the row holds it.
+fn content(row: &AnswerRow, answer: &str) -> Value {
+    let row = serde_json::to_value(row).unwrap_or_default();
+    match row.get("thought").and_then(Value::as_str).filter(|thought| !thought.is_empty()) {
+        Some(thought) => json!([
+            { "type": "reasoning", "reasoning": thought },
+            { "type": "text", "text": answer },
+        ]),
+        None => json!(answer),
+    }
+}
+
+/// A clean verdict.
+fn verdict_score(verdict: &VerdictRow, row: &AnswerRow) -> Option<Value> {
+    if verdict.error.is_some() {
+        return None;
+    }
+    let value = match (verdict.score, verdict.correct) {
+        (Some(score), _) => json!(score),
+        (None, correct) => json!(if correct? { "C" } else { "I" }),
+    };
+    let mut metadata = Map::new();
+    metadata.extend(verdict.probability.map(|p| ("probability".to_owned(), json!(p))));
+    metadata.extend(verdict.choice.as_ref().map(|choice| ("choice".to_owned(), json!(choice))));
+    Some(json!({
+        "value": value,
+        "answer": row.answer,
+        "explanation": verdict.reason,
+        "metadata": metadata,
+    }))
+}
+
+/// The history as the model was shown it: a message a turn. Roles that Inspect does not have are said in the text.
+fn history(folder: &RunFolder, case: &str) -> Result<Vec<Value>, ExportError> {
+    let Some(shown) = folder.shown(case)? else { return Ok(Vec::new()) };
+    let mut messages = Vec::new();
+    for segment in &shown.segments {
+        for (at, turn) in segment.turns.iter().enumerate() {
+            let (role, content) = match turn.role.as_str() {
+                "user" | "assistant" => (turn.role.as_str(), turn.content.clone()),
+                role => ("user", format!("{role}: {}", turn.content)),
+            };
+            messages.push(json!({
+                "id": format!("{}_{}_{at}", segment.kind, segment.index),
+                "role": role,
+                "content": content,
+                "source": "input",
+                "metadata": { "kind": segment.kind, "index": segment.index, "time": segment.time },
+            }));
+        }
+    }
+    Ok(messages)
+}

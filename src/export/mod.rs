@@ -1,0 +1,102 @@
+//! Answers and verdicts in the formats of other tools.
+//!
+//! Each format is a file: [`inspect`] (Inspect's eval log), [`parquet`] (one row an answer), [`hypotheses`] (LongMemEval's JSON
+//! lines). The format of a benchmark's authors is the benchmark's business. Called by `palimpsest export`; reads run folders
+//! only, and leaves attention files where they are.
+
+pub mod hypotheses;
+pub mod inspect;
+pub mod parquet;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use crate::run::condition::named;
+use crate::run::exchange::ExchangeError;
+use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::rows::AnswerRow;
+use crate::run::store::RunFolder;
+
+/// Why a run could not be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// Answers are missing.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// Two answers would have one id.
+    #[error(
+        "the id `{0}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
+    )]
+    Double(String),
+    /// The run was never asked some of its questions.
+    #[error(
+        "{dir}: {count} questions have no row yet; finish the run, or export what there is with --partial"
+    )]
+    Unfinished {
+        /// The run folder.
+        dir: PathBuf,
+        /// How many.
+        count: usize,
+    },
+    /// A file could not be read or written.
+    #[error("cannot write the export: {0}")]
+    Io(#[from] std::io::Error),
+    /// The run folder refused.
+    #[error(transparent)]
+    Run(#[from] crate::run::error::RunError),
+    /// JSON could not be written.
+    #[error("cannot write the export as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The Parquet file could not be written.
+    #[error("cannot write the export as Parquet: {0}")]
+    Parquet(#[from] ::parquet::errors::ParquetError),
+}
+
+/// An answer row with what the plan says of it.
+#[derive(Debug, Clone, Copy)]
+struct Answered<'a> {
+    case: &'a PlannedCase,
+    probe: &'a PlannedProbe,
+    row: &'a AnswerRow,
+}
+
+/// The id of an answer outside of its run: `CASE_PROBE`.
+pub fn id(case: &str, probe: &str) -> String {
+    format!("{case}_{probe}")
+}
+
+/// The rows of a run, errors included, in the plan's order. Refused where the plan asks for more, unless `partial`.
+fn rows<'a>(
+    folder: &'a RunFolder,
+    conditions: &[&str],
+    partial: bool,
+) -> Result<Vec<Answered<'a>>, ExportError> {
+    let key = |row: &AnswerRow| (row.case.clone(), named(&row.probe, &row.condition));
+    let by_key: HashMap<_, &AnswerRow> = folder.answers.iter().map(|row| (key(row), row)).collect();
+    let (mut found, mut missing) = (Vec::new(), 0);
+    for case in &folder.plan {
+        for probe in &case.probes {
+            for condition in conditions {
+                match by_key.get(&(case.case.clone(), named(&probe.id, condition))) {
+                    Some(row) => found.push(Answered { case, probe, row }),
+                    None => missing += 1,
+                }
+            }
+        }
+    }
+    if missing > 0 && !partial {
+        return Err(ExportError::Unfinished { dir: folder.dir.clone(), count: missing });
+    }
+    Ok(found)
+}
+
+/// Refuses ids that would stand for two answers.
+fn check_distinct(ids: impl Iterator<Item = String>) -> Result<(), ExportError> {
+    let mut seen = HashSet::new();
+    for id in ids {
+        if !seen.insert(id.clone()) {
+            return Err(ExportError::Double(id));
+        }
+    }
+    Ok(())
+}

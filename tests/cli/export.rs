@@ -1,0 +1,212 @@
+//! Exports: what each format holds. Other tools' own readers are tried in scripts/check_exports.py.
+use palimpsest::run::rows::AnswerRow;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use serde_json::{Value, json};
+
+use super::agree::{answered, verdict, write_rows};
+use super::*;
+
+/// Four cases, judged by two judges; one answer is an error, one verdict too.
+struct Exported {
+    root: tempfile::TempDir,
+}
+
+impl Exported {
+    fn new() -> Self {
+        let made = Exported { root: tempfile::tempdir().unwrap() };
+        let dir = made.at("run");
+        answered(&dir, "tiny", 4);
+        let mut answers: Vec<AnswerRow> = RunFolder::read(&dir).unwrap().answers;
+        (answers[1].answer, answers[1].error) = (None, Some("too long".to_owned()));
+        answers[2].dropped_sessions.clear();
+        answers[2].stop = Some(palimpsest::chat::StopReason::MaxNewTokens);
+        write_rows(&dir.join("answers.jsonl"), &answers);
+        let said = |at: usize| (at != 1 && at != 3).then_some(at.is_multiple_of(2));
+        let mut verdicts: Vec<_> =
+            answers.iter().enumerate().map(|(at, row)| verdict(&row.case, &row.probe, said(at))).collect();
+        verdicts.insert(
+            0,
+            palimpsest::run::rows::VerdictRow { judge: "first".to_owned(), ..verdicts[0].clone() },
+        );
+        write_rows(&dir.join("verdicts.jsonl"), &verdicts);
+        let turn = |role: &str, content: &str| json!({ "role": role, "content": content });
+        for row in &answers {
+            let shown = json!({ "case": row.case, "query_time": null, "sessions": [
+                { "index": 4, "time": "2026-01-02T08:30:00", "turns": [turn("user", "hello"), turn("where", "Riga")] },
+            ]});
+            std::fs::write(dir.join(format!("cases/{}.json", row.case)), shown.to_string()).unwrap();
+        }
+        made
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn export(&self, format: &str, more: &[&str]) -> Ended {
+        let mut command = command(["export", "--format", format]);
+        command.arg(self.at("run")).arg("--out").arg(self.at(format)).args(more);
+        ended(command)
+    }
+
+    fn exported(&self, format: &str, more: &[&str]) -> Vec<u8> {
+        let done = self.export(format, more);
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        std::fs::read(self.at(format)).unwrap()
+    }
+}
+
+#[test]
+fn an_inspect_log_has_a_sample_an_answer_and_a_scorer_a_judge() {
+    let made = Exported::new();
+    let log: Value = serde_json::from_slice(&made.exported("inspect", &[])).unwrap();
+    assert_eq!((&log["version"], &log["status"]), (&json!(2), &json!("success")));
+    assert_eq!((&log["eval"]["task"], &log["eval"]["model"]), (&json!("stale"), &json!("tiny")));
+    assert_eq!(log["eval"]["model_generate_config"]["max_tokens"], 16);
+    let samples = log["samples"].as_array().unwrap();
+    assert_eq!((samples.len(), &log["results"]["total_samples"]), (12, &json!(12)));
+    assert_eq!(log["results"]["completed_samples"], 11);
+    // Of twelve answers those at 0, 2, 4, ... are right; the error and the lost verdict count as not correct.
+    let scores = log["results"]["scores"].as_array().unwrap();
+    assert_eq!(scores.iter().map(|s| s["name"].as_str().unwrap()).collect::<Vec<_>>()[0], "first");
+    assert_eq!((&scores[1]["scored_samples"], &scores[1]["unscored_samples"]), (&json!(10), &json!(2)));
+    assert_eq!(scores[1]["metrics"]["accuracy"]["value"], 0.5);
+    assert_eq!(log["stats"]["model_usage"]["tiny"]["total_tokens"], 12 * 109);
+
+    let sample = &samples[0];
+    assert_eq!((&sample["id"], &sample["epoch"]), (&json!("case-0_SR"), &json!(1)));
+    assert_eq!(sample["input"].as_array().unwrap().len(), 1);
+    assert_eq!(sample["input"][0]["content"], "SR question 0?");
+    let answer = "- </script> \"é\" of case-0/SR, said:\nline two";
+    assert_eq!(sample["output"]["choices"][0]["message"]["content"], answer);
+    assert_eq!(sample["messages"][1]["content"], answer);
+    assert_eq!(
+        (&sample["metadata"]["labels"]["type"], &sample["metadata"]["probe"]),
+        (&json!("T1"), &json!("SR"))
+    );
+    let score = &sample["scores"].as_object().unwrap()[scores[1]["name"].as_str().unwrap()];
+    assert_eq!((&score["value"], &score["explanation"]), (&json!("C"), &json!("it says so")));
+    assert_eq!((&samples[1]["error"]["message"], &samples[1]["output"]), (&json!("too long"), &Value::Null));
+    assert_eq!(samples[2]["output"]["choices"][0]["stop_reason"], "max_tokens");
+    assert_eq!(samples[3].get("scores"), None, "an unreadable verdict is no score");
+
+    let log: Value =
+        serde_json::from_slice(&made.exported("inspect", &["--with-history", "--judge", "first"])).unwrap();
+    assert_eq!(log["results"]["scores"].as_array().unwrap().len(), 1);
+    let input = log["samples"][0]["input"].as_array().unwrap();
+    let said: Vec<_> =
+        input.iter().map(|m| (m["role"].as_str().unwrap(), m["content"].as_str().unwrap())).collect();
+    assert_eq!(said, [("user", "hello"), ("user", "where: Riga"), ("user", "SR question 0?")]);
+    assert_eq!(input[0]["metadata"]["index"], 4);
+}
+
+#[test]
+fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
+    let made = Exported::new();
+    let bytes = made.exported("parquet", &[]);
+    let reader = SerializedFileReader::new(std::fs::File::open(made.at("parquet")).unwrap()).unwrap();
+    assert_eq!(&bytes[..4], b"PAR1");
+    let of_run = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    let header = of_run.iter().find(|pair| pair.key == "palimpsest.run").unwrap().value.clone().unwrap();
+    assert!(header.contains("\"dataset\""), "{header}");
+    let rows: Vec<BTreeMap<String, Field>> = reader
+        .get_row_iter(None)
+        .unwrap()
+        .map(|row| row.unwrap().into_columns().into_iter().collect())
+        .collect();
+    assert_eq!(rows.len(), 12);
+    let names: std::collections::BTreeSet<&str> = rows[0].keys().map(String::as_str).collect();
+    let expected = "model case probe condition labels query answer stop prompt_tokens completion_tokens dropped_sessions \
+                    attention error judge rubric correct score choice probability reason verdict_error";
+    assert_eq!(names, expected.split_whitespace().collect());
+    let text = |row: usize, name: &str| match &rows[row][name] {
+        Field::Str(text) => Some(text.clone()),
+        Field::Null => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(text(0, "answer").unwrap(), "- </script> \"é\" of case-0/SR, said:\nline two");
+    assert_eq!((text(1, "answer"), text(1, "error").unwrap()), (None, "too long".to_owned()));
+    assert_eq!(
+        (text(0, "model").unwrap(), text(2, "stop").unwrap()),
+        ("tiny".into(), "max_new_tokens".into())
+    );
+    assert_eq!(rows[0]["labels"].to_string(), "{type: \"T1\"}");
+    assert_eq!(rows[0]["dropped_sessions"].to_string(), "[2, 3]");
+    assert_eq!(rows[2]["dropped_sessions"].to_string(), "[]");
+    assert_eq!(rows[3]["dropped_sessions"].to_string(), "[2, 3]");
+    assert_eq!(
+        (&rows[0]["correct"], &rows[5]["correct"], &rows[3]["correct"]),
+        (&Field::Bool(true), &Field::Bool(false), &Field::Null)
+    );
+    assert_eq!(text(3, "verdict_error").unwrap(), "unreadable");
+    assert_eq!((&rows[0]["prompt_tokens"], &rows[0]["probability"]), (&Field::Long(100), &Field::Null));
+    made.exported("parquet", &["--judge", "first"]);
+    let reader = SerializedFileReader::new(std::fs::File::open(made.at("parquet")).unwrap()).unwrap();
+    let judged = reader.get_row_iter(None).unwrap().filter(|row| {
+        let row = row.as_ref().unwrap();
+        row.get_column_iter().any(|(name, field)| name == "judge" && *field == Field::Str("first".to_owned()))
+    });
+    assert_eq!(judged.count(), 1);
+}
+
+#[test]
+fn hypotheses_are_lines_of_two_fields_and_a_missing_one_is_refused_or_empty() {
+    let made = Exported::new();
+    let refused = made.export("longmemeval", &[]);
+    assert!(
+        refused.code == Some(1) && refused.err.contains("case-0/PR") && refused.err.contains("--partial"),
+        "{}",
+        refused.err
+    );
+    assert!(!made.at("longmemeval").exists());
+    let text = String::from_utf8(made.exported("longmemeval", &["--partial"])).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 12);
+    assert!(lines.iter().all(|line| line.as_object().unwrap().len() == 2));
+    assert_eq!(
+        lines[0],
+        json!({
+            "question_id": "case-0_SR",
+            "hypothesis": "- </script> \"é\" of case-0/SR, said:\nline two",
+        })
+    );
+    assert_eq!(lines[1], json!({ "question_id": "case-0_PR", "hypothesis": "" }));
+}
+
+#[test]
+fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused() {
+    let made = Exported::new();
+    let dir = made.at("run").display().to_string();
+    let short = palimpsest(["export", "--stale", &dir, "--partial"]);
+    assert_eq!(short.code, Some(0), "{}", short.err);
+    assert_eq!(short.out.as_bytes(), made.exported("stale", &["--partial"]));
+    for (args, what) in [
+        (vec!["export", &dir], "--format"),
+        (vec!["export"], "required"),
+        (vec!["export", "--format", "stale", "--stale", &dir], "cannot be used with"),
+        (
+            vec!["export", "--format", "stale", &dir, "--with-history"],
+            "--with-history is for --format inspect",
+        ),
+        (vec!["export", "--format", "longmemeval", &dir, "--judge", "x"], "--judge is for"),
+    ] {
+        let refused = palimpsest(&args);
+        assert!(refused.code == Some(2) && refused.err.contains(what), "{args:?}: {}", refused.err);
+    }
+    let unknown = made.export("inspect", &["--judge", "x"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("verdict of the judge `x`"), "{}", unknown.err);
+    // A question that was never asked is not an error row: the run is not finished.
+    let path = made.at("run").join("answers.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.lines().skip(1).flat_map(|line| [line, "\n"]).collect::<String>()).unwrap();
+    for format in ["inspect", "parquet"] {
+        let refused = made.export(format, &[]);
+        assert!(
+            refused.code == Some(1) && refused.err.contains("1 questions have no row yet"),
+            "{}",
+            refused.err
+        );
+        assert!(made.export(format, &["--partial"]).out.contains("11 "));
+    }
+}
