@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use palimpsest::run::store::{RunFolder, RunStore};
 
 mod bad_input;
+mod broken_rows;
 mod endpoints;
 mod old_folder;
 mod resume;

@@ -68,7 +68,11 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         dtype: Some("f32".to_owned()),
         prompts: Some("p1".to_owned()),
         sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),
-        context: ContextPolicy { tokens: Some(4096), policy: "evidence-preserving truncation".to_owned() },
+        context: ContextPolicy {
+            tokens: Some(4096),
+            policy: "evidence-preserving truncation".to_owned(),
+            ..ContextPolicy::default()
+        },
         seed: 1,
         only: None,
         limit: None,
@@ -141,6 +145,7 @@ impl Subject for Fake<'_> {
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped: vec![2],
+                    dropped_neighbours: vec![2],
                     attention: Some(attention(&case.id, &question.probe.id)),
                 })
             };
@@ -181,10 +186,16 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
     for row in &folder.answers {
         assert_eq!(row.attention.as_deref(), Some(attention_file(&row.case, &row.probe, "").as_str()));
         assert_eq!(folder.attention(row).unwrap().unwrap(), attention(&row.case, &row.probe));
-        assert_eq!(row.dropped_sessions, [2]);
+        assert_eq!(
+            (row.dropped_sessions.as_slice(), row.dropped_neighbours.as_slice()),
+            (&[2][..], &[2][..])
+        );
     }
     let shown = folder.shown("case-1").unwrap().unwrap();
     assert_eq!(shown.segments.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
+    // Behind the gap the prompt's numbers are not the file's.
+    let numbers: Vec<_> = shown.segments.iter().map(|s| s.number).collect();
+    assert_eq!(numbers, [None, None, Some(3), Some(4), Some(5)]);
     assert_eq!(folder.plan[1].judge["explanation"], "because 1");
     assert_eq!(folder.shown("case-9").unwrap(), None);
 }
@@ -339,6 +350,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     prompt_tokens: None,
                     completion_tokens: None,
                     dropped: vec![],
+                    dropped_neighbours: vec![],
                     attention: None,
                 };
                 sink(questions[0], Ok(outcome))?;

@@ -8,22 +8,26 @@
 
 mod build;
 mod chat_template;
+mod count;
 mod encode;
 mod error;
 mod gguf_tokenizer;
 mod message;
+mod numbers;
 mod sandbox;
 mod span;
 mod stream;
 mod templates;
 mod tokenizer;
 
-pub use build::{CharSpan, Prompt, PromptBuilder};
+pub use build::{BORDER_TOKENS, CharSpan, Prompt, PromptBuilder};
 pub use chat_template::{ChatTemplate, DEFAULT_DATE};
+pub use count::{CharsPerToken, CountTokens};
 pub use encode::TokenizedPrompt;
 pub use error::PromptError;
 pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use message::{Message, MessageRole};
+pub use numbers::SegmentNumbers;
 pub use span::{NO_SEGMENTS, Span};
 pub use stream::StreamDecoder;
 pub use templates::Templates;

@@ -9,6 +9,7 @@ pub mod condition;
 pub mod context_budget;
 pub mod error;
 pub mod exchange;
+pub mod file_plan;
 pub mod header;
 mod jsonl;
 pub mod local;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
 use super::error::RunError;
-use super::plan::PlannedCase;
+use super::plan::{PlannedCase, PlannedProbe};
 use super::rows::AnswerRow;
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
-use crate::data::Case;
+use crate::data::{Case, Probe};
 use crate::progress::{Status, Steps};
 
 /// What came of one probe.
@@ -30,6 +30,8 @@ pub struct ProbeOutcome {
     pub completion_tokens: Option<usize>,
     /// Original indices of the segments that truncation dropped, ascending.
     pub dropped: Vec<usize>,
+    /// Those of them that are immediate neighbours of evidence.
+    pub dropped_neighbours: Vec<usize>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
 }
@@ -72,8 +74,9 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// Answers what `store` still lacks of its plan. `cases` are the dataset's, in its order, or why one cannot be read: two of them
-/// are in memory at a time. `stop` is looked at after each write.
+/// Answers what `store` still lacks of its plan. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
+/// of them are in memory at a time. Planned cases that are broken rows get error rows at once. `stop` is looked at after each
+/// write.
 ///
 /// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
 pub fn run(
@@ -84,8 +87,10 @@ pub fn run(
     show_progress: bool,
 ) -> Result<Summary, RunError> {
     let plan = store.plan().to_vec();
+    let (broken, sound): (Vec<&PlannedCase>, Vec<&PlannedCase>) =
+        plan.iter().partition(|case| case.broken.is_some());
     let mut missing: HashMap<&str, &PlannedCase> =
-        plan.iter().map(|case| (case.case.as_str(), case)).collect();
+        sound.into_iter().map(|case| (case.case.as_str(), case)).collect();
     let clean = store.clean_answers();
     let conditions = match store.header().identity.conditions.clone() {
         none if none.is_empty() => vec![Condition::default()],
@@ -96,6 +101,9 @@ pub fn run(
     let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
     let done = (|| {
+        for planned in broken {
+            job.refuse(planned, &conditions)?;
+        }
         // The case whose turn it is: it waits until the one after it is known, which can then be prepared meanwhile.
         let mut held: Option<(Case, &PlannedCase)> = None;
         for case in cases {
@@ -169,6 +177,19 @@ impl Job<'_> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
     }
 
+    /// Answers all that is planned of a broken row by an error: nothing of it can be asked.
+    fn refuse(&mut self, planned: &PlannedCase, conditions: &[Condition]) -> Result<(), RunError> {
+        let reason = format!("not asked: {}", planned.broken.as_deref().unwrap_or_default());
+        for PlannedProbe { id, query, .. } in &planned.probes {
+            let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
+            for condition in conditions {
+                let question = Question { probe: &probe, condition };
+                self.record(planned, question, Err(reason.clone()), &mut vec![question])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Has what is not clean of one case answered, before `next`.
     fn answer(
         &mut self,
@@ -234,6 +255,7 @@ fn answer_row(
         prompt_tokens: None,
         completion_tokens: None,
         dropped_sessions: Vec::new(),
+        dropped_neighbours: Vec::new(),
         attention: None,
         error: None,
     };
@@ -244,6 +266,7 @@ fn answer_row(
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
             row.dropped_sessions = outcome.dropped;
+            row.dropped_neighbours = outcome.dropped_neighbours;
             (row, outcome.attention)
         }
         Err(error) => {
@@ -263,9 +286,12 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     }
     let shown = case.history.segments.iter();
     let shown = shown.filter(|s| answered.iter().any(|row| !row.dropped_sessions.contains(&s.index)));
-    let segments = shown.map(|s| ShownSegment {
+    // All probes of a case share their history, so this is what each of them was shown.
+    let numbers = store.header().identity.context.numbers;
+    let segments = shown.enumerate().map(|(place, s)| ShownSegment {
         kind: s.kind.clone(),
         index: s.index,
+        number: numbers.of(place, s.index).filter(|number| *number != s.index + 1),
         time: s.time,
         turns: s.turns.clone(),
     });

@@ -60,6 +60,9 @@ pub struct ShownSegment {
     pub kind: String,
     /// The segment's original index.
     pub index: usize,
+    /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<usize>,
     /// When it took place, where the dataset says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<DateTime>,

@@ -113,6 +113,11 @@ pub fn accuracy_table<'a>(
         .map(|row| ((row.case.as_str(), row.probe.as_str()), row.worth(most.unwrap_or(1))))
         .collect();
 
+    // A broken row whose split cannot be read belongs to no cell, and to no mean of cells.
+    let of_cells = benchmark.overall() == Weighing::Cells;
+    let plan: Vec<&PlannedCase> = (plan.iter())
+        .filter(|case| !of_cells || case.broken.is_none() || case.labels.contains_key(benchmark.split()))
+        .collect();
     let mut dimensions: Vec<String> = Vec::new();
     for probe in plan.iter().flat_map(|case| &case.probes) {
         let dimension = dimension_of(benchmark, probe);
@@ -121,7 +126,10 @@ pub fn accuracy_table<'a>(
         }
     }
     let split = benchmark.split();
-    let kind = |case: &PlannedCase| case.labels.get(split).cloned().unwrap_or_else(|| "all".to_owned());
+    let kind = |case: &PlannedCase| {
+        let unknown = if case.broken.is_some() { "unreadable" } else { "all" };
+        case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())
+    };
     // Cases by row: the strata of the bootstrap, sorted.
     let mut by_kind: BTreeMap<String, Vec<&PlannedCase>> = BTreeMap::new();
     for case in plan {
@@ -196,7 +204,6 @@ pub fn accuracy_table<'a>(
         };
     }
     let count = cells.len();
-    let of_cells = benchmark.overall() == Weighing::Cells;
     let statistic = |sample: &[Vec<&Vec<Outcome>>]| match of_cells {
         true => mean_of_cells(sample, count),
         false => mean_of_probes(sample),

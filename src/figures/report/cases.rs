@@ -1,6 +1,6 @@
 //! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -56,6 +56,8 @@ struct AttentionPart {
 #[derive(Debug, Serialize)]
 struct SegmentPart {
     index: usize,
+    /// What the prompt called it, where that is not one more than its index.
+    number: Option<usize>,
     /// Empty where it has none.
     time: String,
     /// The parts that it plays, for any probe; empty where it is no evidence.
@@ -261,6 +263,7 @@ fn segments(
         let (turns, cut) = turns(segment, limit);
         SegmentPart {
             index: segment.index,
+            number: segment.number,
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
             roles,
             shades,
@@ -303,19 +306,31 @@ fn percent(share: f64) -> String {
 
 /// The segments that truncation left out, as ranges; `None` where it left out none.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
-    let mut all: Vec<usize> = answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()).collect();
-    all.sort_unstable();
-    all.dedup();
+    let all = distinct(answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()));
+    let neighbours = distinct(answers.iter().flat_map(|row| row.dropped_neighbours.iter().copied()));
+    let ranges = ranges(&all);
+    let beside = match neighbours.as_slice() {
+        [] => String::new(),
+        some => format!(" Next to evidence: {}.", self::ranges(some)),
+    };
+    (!all.is_empty()).then(|| {
+        let plural = if all.len() == 1 { "" } else { "s" };
+        format!("{} {segment}{plural} left out to fit the context: {ranges}.{beside}", all.len())
+    })
+}
+
+fn distinct(indices: impl Iterator<Item = usize>) -> Vec<usize> {
+    indices.collect::<BTreeSet<usize>>().into_iter().collect()
+}
+
+/// Ascending numbers for people: `0, 3–5`.
+fn ranges(all: &[usize]) -> String {
     let ranges = all.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
         [] => None,
         [one] => Some(one.to_string()),
         [first, .., last] => Some(format!("{first}–{last}")),
     });
-    let text = ranges.collect::<Vec<_>>().join(", ");
-    (!all.is_empty()).then(|| {
-        let plural = if all.len() == 1 { "" } else { "s" };
-        format!("{} {segment}{plural} left out to fit the context: {text}.", all.len())
-    })
+    ranges.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -329,6 +344,7 @@ mod tests {
         let segment = ShownSegment {
             kind: "session".to_owned(),
             index: 0,
+            number: None,
             time: None,
             turns: vec![turn("äöü"), turn("éè"), turn("last")],
         };
