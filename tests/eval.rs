@@ -201,6 +201,24 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
 }
 
 #[test]
+fn a_run_whose_cut_histories_have_the_numbers_of_the_first_version_is_not_gone_on_with() {
+    let (_root, dir) = finished(2);
+    let rows = bytes(&dir);
+    let first = rows.split_inclusive(|b| *b == b'\n').next().unwrap();
+    std::fs::write(dir.join("answers.jsonl"), first).unwrap();
+    // As that version wrote it.
+    let path = dir.join("cases/case-0.json");
+    let mut shown: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for segment in shown["sessions"].as_array_mut().unwrap() {
+        segment.as_object_mut().unwrap().remove("number");
+    }
+    std::fs::write(&path, shown.to_string()).unwrap();
+    let error = answer(&dir, &cases(2), &mut Fake::new()).unwrap_err().to_string();
+    assert!(error.contains("case-0") && error.contains("another --out"), "{error}");
+    assert_eq!(bytes(&dir), first);
+}
+
+#[test]
 fn a_run_cut_off_at_any_byte_ends_with_the_same_bytes() {
     let cases = cases(2);
     let (_root, dir) = finished(2);

@@ -5,7 +5,7 @@
 use super::{PromptError, Tokenizer};
 
 /// Counts tokens.
-pub trait CountTokens: Send + Sync {
+pub trait CountTokens {
     /// Tokens of `text`, without added special tokens, or an upper bound of them.
     fn count(&self, text: &str) -> Result<usize, PromptError>;
 

@@ -16,6 +16,7 @@ use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
 use crate::progress::{Status, Steps};
+use crate::prompt::SegmentNumbers;
 
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +87,7 @@ pub fn run(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Summary, RunError> {
+    check_numbers(store)?;
     let plan = store.plan().to_vec();
     let (broken, sound): (Vec<&PlannedCase>, Vec<&PlannedCase>) =
         plan.iter().partition(|case| case.broken.is_some());
@@ -276,6 +278,31 @@ fn answer_row(
     }
 }
 
+/// [`ShownSegment::number`] of the segment at `place` of what is shown.
+fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<usize> {
+    numbers.of(place, index).filter(|number| *number != index + 1)
+}
+
+/// Refuses a run that was begun by version 0.1.0 and has histories cut by it: their numbers had gaps, and the identity of both
+/// versions is the same, so that runs of histories that fit can go on.
+fn check_numbers(store: &RunStore) -> Result<(), RunError> {
+    let answers = store.answers();
+    let Some(cut) = answers.iter().find(|row| row.error.is_none() && !row.dropped_sessions.is_empty()) else {
+        return Ok(());
+    };
+    let numbers = store.header().identity.context.numbers;
+    let segments = store.shown(&cut.case)?.map(|shown| shown.segments).unwrap_or_default();
+    let as_now = |(place, s): (usize, &ShownSegment)| s.number == stored_number(numbers, place, s.index);
+    if segments.iter().enumerate().all(as_now) {
+        return Ok(());
+    }
+    Err(RunError::GaveUp(format!(
+        "the histories that were cut here (case `{}`, for one) were shown under the numbers of the whole history, as version 0.1.0 did; \
+         finish the run with that version, or begin anew in another --out",
+        cut.case
+    )))
+}
+
 /// Writes the segments that at least one answered probe of the case was shown. Decided from the rows, so that it does
 /// not depend on which of them this process wrote.
 fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
@@ -291,7 +318,7 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let segments = shown.enumerate().map(|(place, s)| ShownSegment {
         kind: s.kind.clone(),
         index: s.index,
-        number: numbers.of(place, s.index).filter(|number| *number != s.index + 1),
+        number: stored_number(numbers, place, s.index),
         time: s.time,
         turns: s.turns.clone(),
     });

@@ -122,15 +122,7 @@ impl RunFolder {
 
     /// What the model was shown of `case`; absent until one of its probes was answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
-        let path = self.dir.join(case_file(case));
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(RunError::io("read", &path)(e)),
-        };
-        serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
+        read_shown(&self.dir, case)
     }
 
     /// The attention store that `row` names, where it names one.
@@ -335,6 +327,11 @@ impl RunStore {
         write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
     }
 
+    /// What [`Self::write_shown`] wrote.
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
+        read_shown(&self.dir, case)
+    }
+
     /// Undoes [`Self::write_shown`].
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
         let _span = stats::io();
@@ -364,6 +361,18 @@ impl RunStore {
             _ => Ok(()),
         }
     }
+}
+
+fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
+    let path = dir.join(case_file(case));
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(RunError::io("read", &path)(e)),
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
 }
 
 /// A case, a probe and a condition by their names.
