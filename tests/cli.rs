@@ -10,6 +10,7 @@ use palimpsest::run::store::{RunFolder, RunStore};
 
 mod agree;
 mod bad_input;
+mod broken_rows;
 mod endpoints;
 mod export;
 mod old_folder;

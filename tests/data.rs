@@ -41,7 +41,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check<'a>(text: impl BufRead + 'a) -> Report {
-    Stale.check(Box::new(text))
+    Stale.check(Box::new(text), &mut |_| {})
 }
 
 /// The session that plays a part in a case.

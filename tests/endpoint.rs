@@ -321,7 +321,7 @@ fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
 
 fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
-    Ok(Shown { messages, dropped: vec![0] })
+    Ok(Shown { messages, dropped: vec![0], ..Shown::default() })
 }
 
 #[test]

@@ -69,7 +69,11 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         dtype: Some("f32".to_owned()),
         prompts: Some("p1".to_owned()),
         sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, seed: 1, max_new_tokens: 16 }),
-        context: ContextPolicy { tokens: Some(4096), policy: "evidence-preserving truncation".to_owned() },
+        context: ContextPolicy {
+            tokens: Some(4096),
+            policy: "evidence-preserving truncation".to_owned(),
+            ..ContextPolicy::default()
+        },
         seed: 1,
         only: None,
         limit: None,
@@ -143,6 +147,7 @@ impl Subject for Fake<'_> {
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped: vec![2],
+                    dropped_neighbours: vec![2],
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
@@ -188,12 +193,36 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
     for row in &folder.answers {
         assert_eq!(row.attention.as_deref(), Some(attention_file(&row.case, &row.probe, "").as_str()));
         assert_eq!(folder.attention(row).unwrap().unwrap(), attention(&row.case, &row.probe));
-        assert_eq!(row.dropped_sessions, [2]);
+        assert_eq!(
+            (row.dropped_sessions.as_slice(), row.dropped_neighbours.as_slice()),
+            (&[2][..], &[2][..])
+        );
     }
     let shown = folder.shown("case-1").unwrap().unwrap();
     assert_eq!(shown.segments.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
+    // Behind the gap the prompt's numbers are not the file's.
+    let numbers: Vec<_> = shown.segments.iter().map(|s| s.number).collect();
+    assert_eq!(numbers, [None, None, Some(3), Some(4), Some(5)]);
     assert_eq!(folder.plan[1].judge["explanation"], "because 1");
     assert_eq!(folder.shown("case-9").unwrap(), None);
+}
+
+#[test]
+fn a_run_whose_cut_histories_have_the_numbers_of_the_first_version_is_not_gone_on_with() {
+    let (_root, dir) = finished(2);
+    let rows = bytes(&dir);
+    let first = rows.split_inclusive(|b| *b == b'\n').next().unwrap();
+    std::fs::write(dir.join("answers.jsonl"), first).unwrap();
+    // As that version wrote it.
+    let path = dir.join("cases/case-0.json");
+    let mut shown: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for segment in shown["sessions"].as_array_mut().unwrap() {
+        segment.as_object_mut().unwrap().remove("number");
+    }
+    std::fs::write(&path, shown.to_string()).unwrap();
+    let error = answer(&dir, &cases(2), &mut Fake::new()).unwrap_err().to_string();
+    assert!(error.contains("case-0") && error.contains("another --out"), "{error}");
+    assert_eq!(bytes(&dir), first);
 }
 
 #[test]
@@ -346,6 +375,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     prompt_tokens: None,
                     completion_tokens: None,
                     dropped: vec![],
+                    dropped_neighbours: vec![],
                     attention: None,
                     cost: None,
                 };

@@ -297,6 +297,7 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
         probes: Vec::new(),
         evidence: Vec::new(),
         judge: case.judge.notes.clone(),
+        broken: None,
     };
     let answers = ["I do not know.", "It has changed.", ""];
     let exchanges: Vec<Exchange> = (case.probes.iter().zip(answers))

@@ -122,6 +122,7 @@ pub fn write(dir: &Path, plan: &Plan) {
                 prompt_tokens: Some(100),
                 completion_tokens: Some(9),
                 dropped_sessions: dropped.clone(),
+                dropped_neighbours: dropped.clone(),
                 attention: (!failed).then(|| file.clone()),
                 error: failed
                     .then(|| "the evidence alone needs 9,000 tokens of a context of 4,096".to_owned()),

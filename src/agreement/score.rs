@@ -6,9 +6,9 @@ use super::AgreementError;
 use super::key::{Key, KeyItem};
 use super::ratings::Ratings;
 use crate::ground::digest::sha256;
-use crate::statistics::agreement::Agreement;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
+use crate::statistics::agreement::Agreement;
 
 /// Raters against a judge, and against each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]

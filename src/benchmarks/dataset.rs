@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::reading::Report;
+use super::reading::{Problem, Report};
 use super::{ALL, Benchmark, Cases, SampleError, SampleSpec, recognise};
 use crate::ground::digest::{hex, sha256};
 
@@ -159,15 +159,20 @@ pub struct Checked {
     pub digest: String,
 }
 
-/// Reads a file once: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read.
-pub fn check_file(path: &Path, mut on_bytes: impl FnMut(&[u8])) -> Result<Checked, DatasetError> {
+/// Reads a file once: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read, `on_problem` of every
+/// problem when it is found.
+pub fn check_file(
+    path: &Path,
+    mut on_bytes: impl FnMut(&[u8]),
+    on_problem: &mut dyn FnMut(&Problem),
+) -> Result<Checked, DatasetError> {
     let benchmark = recognise(&beginning(path)?, &ALL);
     let mut hash = Sha256::new();
     let reader = Tap::new(open(path)?, |piece: &[u8]| {
         hash.update(piece);
         on_bytes(piece);
     });
-    let report = benchmark.check(Box::new(BufReader::with_capacity(BUFFER, reader)));
+    let report = benchmark.check(Box::new(BufReader::with_capacity(BUFFER, reader)), on_problem);
     Ok(Checked { benchmark, report, digest: hex(&hash.finalize()) })
 }
 

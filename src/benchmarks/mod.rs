@@ -16,7 +16,7 @@ use std::io::BufRead;
 
 use crate::data::Case;
 use crate::data::stats::PrintedStats;
-use reading::{ReadError, Report};
+use reading::{Problem, ReadError, Report};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];
@@ -38,9 +38,9 @@ pub trait Benchmark: Debug + Send + Sync {
     /// The cases of a file, every field checked.
     fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a>;
 
-    /// What is wrong with a file.
-    fn check(&self, text: Box<dyn BufRead + '_>) -> Report {
-        reading::check(self.read(text), self.split())
+    /// What is wrong with a file; every problem is told to `on_problem` when it is found.
+    fn check(&self, text: Box<dyn BufRead + '_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
+        reading::check(self.read(text), self.split(), on_problem)
     }
 
     /// What people call the file of this SHA-256, where it is a published one.
@@ -77,6 +77,12 @@ pub trait Benchmark: Debug + Send + Sync {
 
     /// The label that cases are split by: the rows of tables and the panels of figures.
     fn split(&self) -> &'static str;
+
+    /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
+    /// then counts as one probe.
+    fn probes(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// What probes are split by: the columns of tables.
     fn dimension(&self) -> Dimension {

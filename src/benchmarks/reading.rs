@@ -6,7 +6,7 @@ use std::io;
 
 use crate::data::Case;
 
-/// How many problems a [`Report`] keeps; the rest are counted.
+/// How many problems a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
 
 /// One thing wrong with one row.
@@ -34,13 +34,24 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with one row; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowProblems(pub Vec<Problem>);
+/// Everything wrong with one row.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowProblems {
+    /// Never empty.
+    pub problems: Vec<Problem>,
+    /// The labels that the row has all the same, as far as they can be read: its case is counted under them.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<Vec<Problem>> for RowProblems {
+    fn from(problems: Vec<Problem>) -> Self {
+        RowProblems { problems, labels: BTreeMap::new() }
+    }
+}
 
 impl fmt::Display for RowProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.0.iter().enumerate() {
+        for (i, problem) in self.problems.iter().enumerate() {
             if i > 0 {
                 writeln!(f)?;
             }
@@ -110,8 +121,13 @@ impl Report {
     }
 }
 
-/// Reads all of a file's rows, one at a time, and reports every problem in them. Sound rows are counted by the label `split`.
-pub fn check(rows: impl Iterator<Item = Result<Case, ReadError>>, split: &str) -> Report {
+/// Reads all of a file's rows, one at a time, and reports every problem in them: each is told to `on_problem` when it is found.
+/// Sound rows are counted by the label `split`.
+pub fn check(
+    rows: impl Iterator<Item = Result<Case, ReadError>>,
+    split: &str,
+    on_problem: &mut dyn FnMut(&Problem),
+) -> Report {
     let mut report = Report::default();
     for row in rows {
         match row {
@@ -119,7 +135,8 @@ pub fn check(rows: impl Iterator<Item = Result<Case, ReadError>>, split: &str) -
                 let split = case.labels.get(split).cloned().unwrap_or_default();
                 *report.splits.entry(split).or_insert(0) += 1;
             }
-            Err(ReadError::Row(RowProblems(problems))) => {
+            Err(ReadError::Row(RowProblems { problems, .. })) => {
+                problems.iter().for_each(&mut *on_problem);
                 report.problem_count += problems.len();
                 let room = PROBLEMS_SHOWN.saturating_sub(report.problems.len());
                 report.problems.extend(problems.into_iter().take(room));

@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::data_stats::{self, reading_bar};
 use crate::benchmarks::dataset::{Checked, check_file};
-use crate::benchmarks::reading::Report;
+use crate::benchmarks::reading::{Problem, Report};
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::ground::files::write_atomically;
 
@@ -27,11 +27,16 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check a benchmark file: every problem is counted, the first 20 are listed, and the exit code is 1 if there is one.
-    #[command(after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json")]
+    /// Check a benchmark file: every problem is a line on standard output, and the exit code is 1 if there is one.
+    #[command(
+        after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json\n  palimpsest data check broken.json --limit 20"
+    )]
     Check {
         /// The file; which benchmark's it is shows in its content.
         file: PathBuf,
+        /// List at most N problems; the rest are counted.
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
     },
     /// Write the built-in sample as a file.
     #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
@@ -52,7 +57,7 @@ enum Action {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
-        Action::Check { file } => check(&file),
+        Action::Check { file, limit } => check(&file, limit.unwrap_or(usize::MAX)),
         Action::Sample { sessions, seed, out } => {
             write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
         }
@@ -60,10 +65,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn check(file: &Path) -> anyhow::Result<()> {
+fn check(file: &Path, limit: usize) -> anyhow::Result<()> {
     let bar = reading_bar(file);
-    let Checked { benchmark, report, digest } = check_file(file, |piece| bar.inc(piece.len() as u64))?;
+    let (mut listed, mut said) = (0, Ok(()));
+    // Told as they are found: a file may have more of them than memory holds.
+    let mut list = |problem: &Problem| {
+        if listed < limit && said.is_ok() {
+            said = bar.suspend(|| super::say(problem));
+            listed += 1;
+        }
+    };
+    let checked = check_file(file, |piece| bar.inc(piece.len() as u64), &mut list);
     bar.finish_and_clear();
+    let Checked { benchmark, report, digest } = checked?;
+    said?;
     if report.is_sound() {
         let published = benchmark.published(&digest);
         let published = published.map(|name| format!(" (the published {name})")).unwrap_or_default();
@@ -74,17 +89,21 @@ fn check(file: &Path) -> anyhow::Result<()> {
         ))?;
         return Ok(());
     }
-    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    if report.problem_count > report.problems.len() {
-        lines.push(format!("and {} more", report.problem_count - report.problems.len()));
+    if report.problem_count > listed {
+        super::say(format_args!("and {} more", report.problem_count - listed))?;
     }
-    if let Some(broken) = report.broken {
-        lines.push(format!("{:#}", anyhow::Error::from(broken)));
-        let sound: usize = report.splits.values().sum();
-        lines.push(format!("nothing behind this place was checked ({sound} sound rows before it)"));
+    let sound: usize = report.splits.values().sum();
+    let of_rows =
+        format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
+    let (file, title) = (file.display(), benchmark.title());
+    match report.broken {
+        None => bail!("{file} is not a sound {title} file: {of_rows}; `run` counts such rows as errors"),
+        Some(broken) => bail!(
+            "{file} is not a sound {title} file: {:#}\n  nothing behind this place was checked ({sound} sound rows before it; {of_rows} \
+             so far)",
+            anyhow::Error::from(broken)
+        ),
     }
-    let title = benchmark.title();
-    bail!("{} is not a sound {title} file\n  {}", file.display(), lines.join("\n  "))
 }
 
 /// `400 rows (T1 200, T2 200)`.

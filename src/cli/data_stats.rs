@@ -1,13 +1,15 @@
 //! `palimpsest data stats`: table 5 of the STALE paper for any file, any encoding and any model's tokeniser.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::WrongUsage;
 use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
 use crate::data::labels;
@@ -88,12 +90,24 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for counter in opened.collect::<anyhow::Result<Vec<_>>>()? {
         let bar = bar_of(dataset.bytes());
         let cases = dataset.cases_observed(|piece| bar.inc(piece.len() as u64))?;
+        let mut broken = 0;
+        let cases = cases.filter(|case| {
+            let is_broken = matches!(case, Err(ReadError::Row(_)));
+            broken += usize::from(is_broken);
+            !is_broken
+        });
         let cases = cases.map(|case| case.map_err(anyhow::Error::from));
         let rows = measure(cases, split, |case| counter.format(case), |text| counter.count(text));
         let rows = rows.with_context(|| {
             format!("{}; `palimpsest data check` lists all problems of a file", data.display())
         })?;
         bar.finish_and_clear();
+        if broken > 0 {
+            progress::note(format_args!(
+                "note: {broken} rows of {} are broken and not counted; `palimpsest data check` lists them",
+                dataset.name()
+            ));
+        }
         // The paper's rows are of its own label and its own encoding.
         let comparable = beside && counter.name == PAPER_ENCODING && split == benchmark.split();
         for measured in rows {
@@ -115,7 +129,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Draws how many cases have each value of a label.
 fn draw_distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
-    let counts = labels::count(dataset.cases_observed(|_| ())?, label, dataset.benchmark().split())?;
+    let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+    let counts = labels::count(sound, label, dataset.benchmark().split())?;
     let origin = format!("{} · {} cases", dataset.name(), counts.cases);
     let figure = figures::distribution(&counts, &origin)?;
     figures::write(std::slice::from_ref(&figure), folder)?;
@@ -125,13 +140,15 @@ fn draw_distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::R
 
 /// Refuses a label that no case has, and names those that there are.
 fn check_label(dataset: &Dataset, label: &str) -> anyhow::Result<()> {
-    let Some(first) = super::cases(dataset)?.next().transpose()? else { return Ok(()) };
-    let known: Vec<&str> = first.labels.keys().map(String::as_str).collect();
-    ensure!(
-        known.contains(&label),
-        WrongUsage(format!("--by {label}: cases have no such label; they have {}", known.join(", ")))
-    );
-    Ok(())
+    let mut known = BTreeSet::new();
+    for case in super::sound_cases(dataset)? {
+        known.extend(case?.labels.into_keys());
+        if known.contains(label) {
+            return Ok(());
+        }
+    }
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(WrongUsage(format!("--by {label}: cases have no such label; they have {known}")).into())
 }
 
 /// How a case is shown and its tokens counted.

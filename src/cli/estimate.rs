@@ -41,10 +41,11 @@ pub fn run(args: run::Args) -> anyhow::Result<()> {
     super::say(text)
 }
 
-/// The cases of the plan that are looked at: at even distances.
+/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
 fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
-    let n = plan.len().min(SAMPLE);
-    (0..n).filter_map(|i| plan.get((2 * i + 1) * plan.len() / (2 * n))).collect()
+    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
+    let n = sound.len().min(SAMPLE);
+    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
 /// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
@@ -56,7 +57,7 @@ fn each_sampled(
 ) -> anyhow::Result<usize> {
     let wanted = sample(plan);
     let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
-    for case in super::cases(dataset)? {
+    for case in super::sound_cases(dataset)? {
         if left.is_empty() {
             break;
         }
@@ -72,9 +73,10 @@ fn each_sampled(
     Ok(wanted.len())
 }
 
-/// How many answers of a plan there are.
+/// How many answers of a plan there are, broken rows apart.
 fn answers(job: &Job, plan: &[PlannedCase]) -> usize {
-    plan.iter().map(|case| case.probes.len()).sum::<usize>() * job.settings.repeat as usize
+    let sound = plan.iter().filter(|case| case.broken.is_none());
+    sound.map(|case| case.probes.len()).sum::<usize>() * job.settings.repeat as usize
 }
 
 fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{self, Benchmark};
 use crate::data::Case;
 use crate::model::Kept;
@@ -243,6 +244,12 @@ fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Resul
     Ok(dataset.cases()?.map(move |case| {
         case.with_context(|| format!("{name} cannot be used; `palimpsest data check` lists all its problems"))
     }))
+}
+
+/// [`cases`] without the rows that are broken.
+fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
+    Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
 }
 
 /// What a run is of.

@@ -59,6 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         shard: None,
         stream: false,
         batch_size: run::DEFAULT_BATCH_SIZE,
+        strict: false,
     };
     super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 

@@ -9,20 +9,25 @@ use anyhow::{Context, bail, ensure};
 
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{SampleSpec, row_roles};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
 use crate::engine;
 use crate::engine::memory_plan::{Branches, ObservedSpans};
-use crate::engine::{ContextLength, LocalModel, LocalOptions};
+use crate::engine::{ContextLength, LocalModel, LocalOptions, TokenCounter};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{ChatTemplate, JUDGE_FILE, PromptBuilder, Templates};
+use crate::prompt::{
+    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SegmentNumbers, Templates,
+};
 use crate::run::condition::Condition;
+use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages};
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
+use crate::run::file_plan::FilePlan;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
@@ -40,7 +45,8 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest run --data sample --limit 4 --context 4096 --out runs/first
   palimpsest run --data stale.json --model ./qwen3-8b --device cuda --shard 0/8 --out runs/0
-  palimpsest run --data sample --model http://127.0.0.1:8000/v1#qwen3-8b --out runs/served";
+  palimpsest run --data sample --model http://127.0.0.1:8000/v1#qwen3-8b --out runs/served
+  palimpsest run --data stale.json --model http://127.0.0.1:8000/v1#llama-3.3-70b --context 131072 --tokenizer ./tokenizer.json --out runs/llama";
 
 /// Answer a benchmark file and record attention, in one pass.
 ///
@@ -70,6 +76,9 @@ pub struct Args {
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = super::positive)]
     batch_size: usize,
+    /// Refuse a file with broken rows, which otherwise are left out and count as errors
+    #[arg(long)]
+    strict: bool,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory
@@ -87,9 +96,9 @@ impl Args {
 
     /// The job to estimate, checked.
     pub(super) fn into_estimate(self) -> anyhow::Result<(Job, EstimateArgs)> {
-        let Args { data, model, settings, shard, stream, batch_size, estimate, .. } = self;
+        let Args { data, model, settings, shard, stream, batch_size, strict, estimate, .. } = self;
         estimate.check()?;
-        let job = Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size };
+        let job = Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size, strict };
         job.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
         Ok((job, estimate))
     }
@@ -132,9 +141,19 @@ impl EstimateArgs {
 /// What decides the results of a run, other than data, model and shard.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Settings {
-    /// Most tokens of prompt and answer together [default: the model's context length]
+    /// Most tokens of prompt and answer together [default: the model's context length; an endpoint gets histories whole]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     pub context: Option<usize>,
+    /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
+    /// o200k_base or cl100k_base
+    #[arg(long, value_name = "NAME_OR_FILE", conflicts_with = "chars_per_token")]
+    pub tokenizer: Option<String>,
+    /// In the place of --tokenizer: at least so many characters a token
+    #[arg(long, value_name = "X")]
+    pub chars_per_token: Option<f64>,
+    /// Under which numbers the sessions of histories that were cut are shown
+    #[arg(long, value_enum, default_value_t)]
+    pub session_numbers: SessionNumbers,
     /// Only the first N cases (of what --sample and --only leave)
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub limit: Option<usize>,
@@ -187,11 +206,36 @@ pub struct Settings {
     pub weights: Weights,
 }
 
+/// Under which numbers sessions are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SessionNumbers {
+    /// From 1 without gaps, which would point at what was left
+    #[default]
+    Consecutive,
+    /// Those of the whole history
+    Original,
+    /// None; needs a session.j2 that does without (docs/prompts.md)
+    None,
+}
+
+impl From<SessionNumbers> for SegmentNumbers {
+    fn from(numbers: SessionNumbers) -> Self {
+        match numbers {
+            SessionNumbers::Consecutive => SegmentNumbers::Consecutive,
+            SessionNumbers::Original => SegmentNumbers::Original,
+            SessionNumbers::None => SegmentNumbers::None,
+        }
+    }
+}
+
 impl Default for Settings {
     /// What an empty command line means.
     fn default() -> Self {
         Settings {
             context: None,
+            tokenizer: None,
+            chars_per_token: None,
+            session_numbers: SessionNumbers::default(),
             limit: None,
             sample: None,
             sample_seed: 0,
@@ -214,11 +258,11 @@ impl Default for Settings {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, batch_size, stats, estimate } = args;
+    let Args { data, model, out, settings, shard, stream, batch_size, strict, stats, estimate } = args;
     estimate.check()?;
     // Given, but for an estimate, which does not come here.
     let out = out.unwrap_or_default();
-    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size };
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size, strict };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -278,15 +322,27 @@ pub struct Job {
     pub stream: bool,
     /// Most probes of a case that are decoded as one batch.
     pub batch_size: usize,
+    /// Whether a file with broken rows is refused.
+    pub strict: bool,
+}
+
+/// The policy of runs whose histories are cut where they must be.
+const TRUNCATION: &str = "evidence-preserving truncation";
+
+/// What counts an endpoint's tokens.
+struct Counter {
+    /// The tokeniser; absent for a stated bound.
+    named: Option<Named>,
+    tokens: Box<dyn CountTokens>,
 }
 
 /// A data set that was read once.
 pub(super) struct Opened {
     pub(super) dataset: Dataset,
     named: Named,
-    /// All of its cases, without their histories.
+    /// All of its cases, without their histories, broken rows among them.
     pub(super) all: Vec<PlannedCase>,
-    /// The first of them, whole.
+    /// The first sound one, whole.
     first: Option<Case>,
 }
 
@@ -337,10 +393,31 @@ impl Job {
             "--sessions is for --data sample; a file has its own histories"
         );
         if self.is_endpoint() {
+            let counted = s.tokenizer.is_some() || s.chars_per_token.is_some();
             ensure!(
-                s.context.is_none(),
-                "--context cuts histories by a local model's tokeniser; an endpoint gets them whole, so drop it"
+                s.context.is_none() || counted,
+                "--context needs to know how many tokens a text has, and {} is an endpoint; add --tokenizer NAME_OR_FILE or \
+                 --chars-per-token X, or drop --context to send histories whole",
+                self.model
             );
+            ensure!(
+                s.context.is_some() || !counted,
+                "--tokenizer and --chars-per-token count tokens for --context; give one, or drop them to send histories whole"
+            );
+            if let Some(chars) = s.chars_per_token {
+                ensure!(
+                    CharsPerToken::new(chars).is_some(),
+                    "--chars-per-token {chars} is not a number above 0"
+                );
+            }
+            if let Some(context) = s.context {
+                ensure!(
+                    context > s.max_new_tokens.saturating_add(TEMPLATE_RESERVE),
+                    "--context {context} leaves no room for a prompt beside --max-new-tokens {} and the {TEMPLATE_RESERVE} tokens that are \
+                     kept free for the server's chat template",
+                    s.max_new_tokens
+                );
+            }
             let local = [
                 ("--dtype", s.dtype.is_some()),
                 ("--weights", s.weights != Weights::default()),
@@ -352,6 +429,11 @@ impl Job {
             if let Some((flag, _)) = local.iter().find(|(_, given)| *given) {
                 bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
             }
+        }
+        let of_endpoints =
+            [("--tokenizer", s.tokenizer.is_some()), ("--chars-per-token", s.chars_per_token.is_some())];
+        if let Some((flag, _)) = of_endpoints.iter().find(|(_, given)| *given && !self.is_endpoint()) {
+            bail!("{flag} is for endpoints; a local model has its own tokeniser, so drop it");
         }
         if let Some(context) = s.context {
             ensure!(
@@ -384,6 +466,30 @@ impl Job {
             top_p: s.top_p,
             seed: s.seed,
             max_new_tokens: s.max_new_tokens,
+        }
+    }
+
+    /// What counts an endpoint's tokens, where its histories are to be cut.
+    fn counter(&self) -> anyhow::Result<Option<Counter>> {
+        let s = &self.settings;
+        if let Some(name) = &s.tokenizer {
+            let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
+            return Ok(Some(Counter { named: Some(Named { name, digest }), tokens }));
+        }
+        let bound = s.chars_per_token.and_then(CharsPerToken::new);
+        Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
+    }
+
+    fn context_of_endpoint(&self, counter: Option<&Counter>) -> ContextPolicy {
+        let s = &self.settings;
+        let policy = if counter.is_some() { TRUNCATION } else { "full" };
+        ContextPolicy {
+            tokens: s.context,
+            policy: policy.to_owned(),
+            tokenizer: counter.and_then(|counter| counter.named.clone()),
+            chars_per_token: s.chars_per_token,
+            reserved: counter.map(|_| TEMPLATE_RESERVE),
+            numbers: s.session_numbers.into(),
         }
     }
 
@@ -439,7 +545,9 @@ impl Job {
             sampling: Some(self.sampling()),
             context: ContextPolicy {
                 tokens: Some(model.context()),
-                policy: "evidence-preserving truncation".to_owned(),
+                policy: TRUNCATION.to_owned(),
+                numbers: s.session_numbers.into(),
+                ..ContextPolicy::default()
             },
             seed: s.seed,
             only: s.only.clone(),
@@ -450,7 +558,8 @@ impl Job {
             conditions: self.conditions(),
         };
         let stop = super::interrupt::flag("answer")?;
-        let builder = PromptBuilder::new(templates, model.template().clone());
+        let builder =
+            PromptBuilder::new(templates, model.template().clone()).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
             sampling: self.sampling(),
@@ -476,6 +585,7 @@ impl Job {
         let s = &self.settings;
         let Opened { dataset, named, all, first } = self.open()?;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
+        let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
         let mut endpoint = Endpoint::from_address(&self.model, patience)?;
         endpoint.check_reachable()?;
@@ -487,7 +597,7 @@ impl Job {
             dtype: None,
             prompts: Some(templates.digest().to_owned()),
             sampling: Some(self.sampling()),
-            context: ContextPolicy { tokens: None, policy: "full".to_owned() },
+            context: self.context_of_endpoint(counter.as_ref()),
             seed: s.seed,
             only: s.only.clone(),
             limit: s.limit,
@@ -497,11 +607,32 @@ impl Job {
             conditions: self.conditions(),
         };
         // The endpoint applies its own chat template; only the messages go out.
-        let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
+        let builder =
+            PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
+        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(s.max_new_tokens);
+        // All probes of a case are shown the same history, so it is cut once for all of them.
+        let mut held: Option<(String, BudgetedCase<Vec<Message>>)> = None;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
-            let prompt = builder.build(&case.history, &case.evidence, probe);
-            Ok(Shown { messages: prompt.map_err(|e| e.to_string())?.messages, dropped: Vec::new() })
+            let Some(Counter { tokens, .. }) = &counter else {
+                let prompt = builder.build(&case.history, &case.evidence, probe);
+                return Ok(Shown {
+                    messages: prompt.map_err(|e| e.to_string())?.messages,
+                    ..Shown::default()
+                });
+            };
+            let cut = match held.take() {
+                Some((id, cut)) if id == case.id => cut,
+                _ => cut_messages(&builder, &**tokens, case, budget, s.seed).map_err(|e| e.to_string())?,
+            };
+            let at = case.probes.iter().position(|other| other.id == probe.id);
+            let shown = at.and_then(|at| cut.prompts.get(at)).map(|messages| Shown {
+                messages: messages.clone(),
+                dropped: cut.dropped.clone(),
+                dropped_neighbours: cut.dropped_neighbours.clone(),
+            });
+            held = Some((case.id.clone(), cut));
+            shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
         self.answer(identity, &self.model, (&dataset, all), &mut subject)
     }
@@ -511,12 +642,38 @@ impl Job {
         let _span = stats::io();
         let spec = SampleSpec { segments: self.settings.sessions, seed: self.settings.seed };
         let dataset = Dataset::open(&self.data, spec, |_| {})?;
-        let (mut all, mut first) = (Vec::new(), None);
-        for case in super::cases(&dataset)? {
-            let case = case?;
-            all.push(PlannedCase::of(&case));
-            first.get_or_insert(case);
+        let name = dataset.name();
+        let help = "`palimpsest data check` lists all its problems";
+        let (mut rows, mut first) = (FilePlan::new(dataset.benchmark()), None);
+        for case in dataset.cases()? {
+            match case {
+                Ok(case) => {
+                    rows.sound(&case);
+                    first.get_or_insert(case);
+                }
+                Err(ReadError::Row(problems)) => rows.broken(problems),
+                // How many rows there are behind it is not known, and with it no denominator.
+                error => {
+                    error.with_context(|| format!("{name} cannot be used; {help}"))?;
+                }
+            }
         }
+        let (count, broken) = rows.rows();
+        if let Some(problem) = rows.first_problem() {
+            ensure!(
+                broken < count,
+                "{name} cannot be used; {help}: none of its {count} rows is sound: {problem}"
+            );
+            ensure!(
+                !self.strict,
+                "{broken} of the {count} rows of {name} are broken, and --strict refuses that; {help}. The first: {problem}"
+            );
+            note(format_args!(
+                "note: {broken} of the {count} rows of {name} are broken; they are not asked and count as errors ({help}; --strict refuses \
+                 such a file). The first: {problem}"
+            ));
+        }
+        let all = rows.finish();
         let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
         Ok(Opened { dataset, named, all, first })
     }
@@ -543,12 +700,19 @@ impl Job {
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
         let stop = super::interrupt::flag("answer")?;
         let show = !(self.stream && std::io::stdout().is_terminal());
-        let cases = dataset.cases()?.map(|case| {
+        // Broken rows are in the plan, and their errors in the rows.
+        let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+        let cases = sound.map(|case| {
             // It was read before, so the file has changed since.
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
-        runner::run(&mut store, cases, subject, &stop, show)
-            .with_context(|| format!("{}", self.out.display()))
+        let summary = runner::run(&mut store, cases, subject, &stop, show)
+            .with_context(|| format!("{}", self.out.display()))?;
+        let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
+        if broken > 0 {
+            note(format_args!("note: the errors of {broken} broken rows stay until the file is mended"));
+        }
+        Ok(summary)
     }
 }
 

@@ -1,16 +1,25 @@
 //! Evidence-preserving truncation (STALE, section 4.1): whole distractor segments go until the history fits.
 //!
 //! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. The evidence segments
-//! and their immediate neighbours always stay: the neighbours are the noise baseline of the attention analysis.
+//! always stay, and nothing else is required to: a case is refused only where its evidence alone does not fit.
 //!
-//! **Which segments stay.** The droppable segments are put in an order of keeping: first the one farthest, counted in
-//! segments, from everything kept so far, then the one farthest from all of those, and so on; equally far ones in an order
-//! drawn from the seed. The longest beginning of that order that fits is kept. Why so:
+//! **Which segments stay.** All others are put in an order of keeping. Each is kept if it still fits when its turn comes, and
+//! passed over otherwise, so that one long segment does not end the filling. The order:
+//!
+//! 1. The immediate neighbours of evidence, which are the noise baseline of the attention analysis: one of each piece of
+//!    evidence before the second of any, otherwise in an order drawn from the seed.
+//! 2. The rest: first the segment farthest, counted in segments, from evidence and neighbours, then the one farthest from all
+//!    of those, and so on; equally far ones in an order drawn from the seed.
+//!
+//! Why so:
 //!
 //! - What stays is spread over the whole time line, so the evidence keeps its relative place in the history. Dropping the
 //!   oldest first would move the evidence to the front, where models read differently.
-//! - The order does not look at lengths (beyond fitting) or texts, so no kind of segment is favoured.
-//! - A larger budget keeps a superset of what a smaller one keeps, so runs at several context lengths are nested.
+//! - The order does not look at lengths or texts. Fitting does: where little room is left, short segments are likelier to stay.
+//! - Nothing goes without need: no dropped segment would fit beside what stays.
+//!
+//! **Budgets are nested only where segments cost the same.** Then a larger budget keeps all that a smaller one keeps. In general
+//! it need not: a long segment that fits only the larger budget can take the room of later, shorter ones.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +33,8 @@ pub struct Truncated {
     pub history: History,
     /// Original indices of the segments dropped, ascending.
     pub dropped: Vec<usize>,
+    /// Those of them that are immediate neighbours of evidence.
+    pub dropped_neighbours: Vec<usize>,
     /// Tokens of what is kept, the fixed part included.
     pub tokens: usize,
 }
@@ -31,14 +42,14 @@ pub struct Truncated {
 /// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
-    /// What must stay is larger than the budget.
+    /// The evidence is larger than the budget.
     #[error(
-        "the evidence and its neighbours (segments {}) need {evidence} tokens and the rest of the prompt {fixed}, \
+        "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
         list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
-        /// Original indices of the segments that must stay.
+        /// Original indices of the evidence segments.
         segments: Vec<usize>,
         /// Their tokens.
         evidence: usize,
@@ -83,33 +94,37 @@ pub fn truncate(
     if let Some(missing) = evidence.iter().find(|index| !segments.iter().any(|s| s.index == **index)) {
         return Err(TruncateError::NoSuchSegment(*missing));
     }
-    let protected = |index: usize| evidence.iter().any(|e| e.abs_diff(index) <= 1);
-    let (kept, droppable): (Vec<usize>, Vec<usize>) =
-        (0..segments.len()).partition(|&place| protected(segments[place].index));
+    let index = |place: usize| segments[place].index;
+    let (required, others): (Vec<usize>, Vec<usize>) =
+        (0..segments.len()).partition(|&place| evidence.contains(&index(place)));
+    let beside = |place: usize| evidence.iter().any(|e| e.abs_diff(index(place)) == 1);
+    let (neighbours, rest): (Vec<usize>, Vec<usize>) = others.iter().partition(|&&place| beside(place));
     let tokens = |places: &[usize]| places.iter().fold(0usize, |sum, &place| sum.saturating_add(cost[place]));
 
-    let whole = tokens(&kept).saturating_add(tokens(&droppable)).saturating_add(fixed);
+    let mut used = tokens(&required).saturating_add(fixed);
+    let whole = used.saturating_add(tokens(&others));
     if whole <= budget {
-        return Ok(Truncated { history: history.clone(), dropped: Vec::new(), tokens: whole });
+        let (dropped, dropped_neighbours) = (Vec::new(), Vec::new());
+        return Ok(Truncated { history: history.clone(), dropped, dropped_neighbours, tokens: whole });
     }
-    let mut used = tokens(&kept).saturating_add(fixed);
     if used > budget {
         return Err(TruncateError::DoesNotFit {
-            segments: kept.iter().map(|&place| segments[place].index).collect(),
-            evidence: tokens(&kept),
+            segments: required.into_iter().map(index).collect(),
+            evidence: used.saturating_sub(fixed),
             fixed,
             budget,
         });
     }
-    let index = |place: usize| segments[place].index;
-    let mut stays: BTreeSet<usize> = kept.iter().copied().collect();
-    for place in order_of_keeping(&kept, droppable, index, seed) {
+    // The rest is spread over what all neighbours leave, kept or not, so that its order does not depend on what fits.
+    let spread_from: Vec<usize> = required.iter().chain(&neighbours).copied().collect();
+    let neighbours = order_of_neighbours(evidence, neighbours, index, seed);
+    let mut stays: BTreeSet<usize> = required.into_iter().collect();
+    for place in neighbours.into_iter().chain(order_of_keeping(&spread_from, rest, index, seed)) {
         let with = used.saturating_add(cost[place]);
-        if with > budget {
-            break;
+        if with <= budget {
+            used = with;
+            stays.insert(place);
         }
-        used = with;
-        stays.insert(place);
     }
     let (kept, dropped): (Vec<usize>, Vec<usize>) =
         (0..segments.len()).partition(|place| stays.contains(place));
@@ -118,12 +133,43 @@ pub fn truncate(
             segments: kept.iter().map(|&place| segments[place].clone()).collect(),
             query_time: history.query_time,
         },
+        dropped_neighbours: dropped.iter().copied().filter(|&place| beside(place)).map(index).collect(),
         dropped: dropped.into_iter().map(index).collect(),
         tokens: used,
     })
 }
 
-/// The droppable places, those to keep first in front: always the one farthest from all chosen before.
+/// The places next to evidence, those to keep first in front: one of each piece of evidence before the second of any.
+fn order_of_neighbours(
+    evidence: &[usize],
+    mut neighbours: Vec<usize>,
+    index: impl Fn(usize) -> usize,
+    seed: u64,
+) -> Vec<usize> {
+    Draws::new("palimpsest truncation neighbours 1", seed, "").shuffle(&mut neighbours);
+    // How many neighbours of each piece of evidence are in the order already.
+    let mut given = vec![0usize; evidence.len()];
+    let of = |place: usize| {
+        let at = index(place);
+        evidence.iter().enumerate().filter(move |(_, e)| e.abs_diff(at) == 1).map(|(nth, _)| nth)
+    };
+    let mut order = Vec::with_capacity(neighbours.len());
+    while !neighbours.is_empty() {
+        let fewest = |place: &usize| of(*place).filter_map(|nth| given.get(nth)).min().copied();
+        let least = neighbours.iter().map(fewest).min();
+        let Some(at) = neighbours.iter().position(|place| Some(fewest(place)) == least) else { break };
+        let chosen = neighbours.remove(at);
+        for nth in of(chosen) {
+            if let Some(given) = given.get_mut(nth) {
+                *given += 1;
+            }
+        }
+        order.push(chosen);
+    }
+    order
+}
+
+/// The other places, those to keep first in front: always the one farthest from all chosen before.
 fn order_of_keeping(
     kept: &[usize],
     mut droppable: Vec<usize>,

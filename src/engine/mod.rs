@@ -11,6 +11,7 @@ use crate::stats;
 use crate::transfer;
 
 mod batch;
+mod counter;
 mod cuda;
 mod device;
 mod local;
@@ -23,6 +24,7 @@ mod text_side;
 pub mod thread;
 
 pub use batch::{BatchSequence, OnToken};
+pub use counter::TokenCounter;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use local::{ContextLength, LocalModel, LocalOptions, Parts, resolve_to_run};
 pub use local_error::LocalError;

@@ -188,6 +188,7 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
         let stop = match row.stop {
             Some(StopReason::EndOfTurn) => "stop",
             Some(StopReason::MaxNewTokens) => "max_tokens",
+            Some(StopReason::Refused) => "content_filter",
             None => "unknown",
         };
         messages.push(reply.clone());

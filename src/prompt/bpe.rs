@@ -7,25 +7,10 @@
 use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
 
 use super::tokenizer::check_runs;
-use super::{PromptError, Tokenizer};
+use super::{CountTokens, PromptError};
 
 /// The encodings that can be named.
 pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
-
-/// Anything that says how many tokens a text has.
-pub trait CountTokens {
-    /// Number of tokens of `text`.
-    ///
-    /// # Errors
-    /// [`PromptError::Tokenizer`] where the text cannot be cut into tokens reliably.
-    fn count(&self, text: &str) -> Result<usize, PromptError>;
-}
-
-impl CountTokens for Tokenizer {
-    fn count(&self, text: &str) -> Result<usize, PromptError> {
-        Tokenizer::count(self, text)
-    }
-}
 
 /// An encoding with its table. Opening one takes some tenths of a second and 40 MB.
 pub struct BytePairEncoding {

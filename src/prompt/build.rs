@@ -12,7 +12,7 @@ use jiff::civil::DateTime;
 use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
 use super::message::{Message, MessageRole};
 use super::templates::SegmentText;
-use super::{ChatTemplate, NO_SEGMENTS, PromptError, Templates, Tokenizer};
+use super::{ChatTemplate, CountTokens, NO_SEGMENTS, PromptError, SegmentNumbers, Templates};
 use crate::benchmarks::QUERY;
 use crate::data::{Case, Evidence, History, Probe, Segment, Stretch};
 
@@ -23,7 +23,7 @@ const HISTORY_MARK: &str = "\u{F0003}history\u{F0003}";
 const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 
 /// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
-const BORDER_TOKENS: usize = 8;
+pub const BORDER_TOKENS: usize = 8;
 
 /// A labelled half-open byte range of a prompt's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub struct Prompt {
 pub struct PromptBuilder {
     templates: Templates,
     chat: ChatTemplate,
+    numbers: SegmentNumbers,
 }
 
 /// A labelled stretch of text on its way into a prompt.
@@ -89,9 +90,15 @@ enum Label {
 }
 
 impl PromptBuilder {
-    /// A builder for the model whose chat template is given.
+    /// A builder for the model whose chat template is given. It numbers the segments shown consecutively.
     pub fn new(templates: Templates, chat_template: ChatTemplate) -> Self {
-        PromptBuilder { templates, chat: chat_template }
+        PromptBuilder { templates, chat: chat_template, numbers: SegmentNumbers::default() }
+    }
+
+    /// The same with the segments numbered so.
+    #[must_use]
+    pub fn numbering(self, numbers: SegmentNumbers) -> Self {
+        PromptBuilder { numbers, ..self }
     }
 
     /// The chat template.
@@ -152,35 +159,30 @@ impl PromptBuilder {
 
     /// Tokens that each segment of `history` adds to a prompt, in order: what truncation weighs.
     ///
-    /// The segments are tokenised together, each followed by another one, as they will be in a prompt. They begin with a
-    /// non-space character and end with a blank line, so for usual vocabularies the cost of one does not depend on its
-    /// neighbours. Check the truncated prompt's true length all the same, and drop one more segment if it does not fit.
-    pub fn segment_costs(&self, history: &History, tokenizer: &Tokenizer) -> Result<Vec<usize>, PromptError> {
+    /// Segments begin with a non-space character and end with a blank line, so for usual vocabularies the cost of one does not
+    /// depend on its neighbours. It can depend on its number, which may change when others go. Check the truncated prompt's true
+    /// length all the same, and drop one more segment if it does not fit.
+    pub fn segment_costs(
+        &self,
+        history: &History,
+        tokens: &dyn CountTokens,
+    ) -> Result<Vec<usize>, PromptError> {
         let texts = self.segment_texts(history)?;
-        let mut joined: String = texts.iter().map(|segment| segment.text.as_str()).collect();
-        // Text follows the last segment too; white space at the end of a text can be tokenised differently.
-        joined.push('.');
-        let offsets = tokenizer.encode_with_offsets(&joined)?.offsets;
-        let (mut border, mut before) = (0, 0);
-        let costs = texts.iter().map(|segment| {
-            border += segment.text.len();
-            let reached = offsets.partition_point(|&(start, _)| start < border);
-            reached - std::mem::replace(&mut before, reached)
-        });
-        Ok(costs.collect())
+        tokens.count_each(&texts.iter().map(|segment| segment.text.as_str()).collect::<Vec<_>>())
     }
 
-    /// Upper bound of the tokens of everything but the segments, over all of `probes`.
+    /// Upper bound of the tokens of everything but the segments, over all of `probes`; [`BORDER_TOKENS`] of them are for the
+    /// borders.
     pub fn fixed_cost(
         &self,
         history: &History,
         probes: &[Probe],
-        tokenizer: &Tokenizer,
+        tokens: &dyn CountTokens,
     ) -> Result<usize, PromptError> {
         let mut most = 0;
         for probe in probes {
             let prompt = self.assemble(history, &[], Labels { evidence: &[], stretches: &[] }, probe)?;
-            most = most.max(tokenizer.count(&prompt.text)? + BORDER_TOKENS);
+            most = most.max(tokens.count(&prompt.text)? + BORDER_TOKENS);
         }
         Ok(most)
     }
@@ -283,7 +285,8 @@ impl PromptBuilder {
     }
 
     fn segment_texts(&self, history: &History) -> Result<Vec<SegmentText>, PromptError> {
-        history.segments.iter().map(|segment| self.templates.segment(segment)).collect()
+        let segments = history.segments.iter().enumerate();
+        segments.map(|(place, segment)| self.templates.segment(segment, place, self.numbers)).collect()
     }
 }
 

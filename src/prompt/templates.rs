@@ -9,7 +9,7 @@ use std::path::Path;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use sha2::{Digest, Sha256};
 
-use super::{PromptError, sandbox};
+use super::{PromptError, SegmentNumbers, sandbox};
 use crate::benchmarks::Benchmark;
 use crate::data::Segment;
 use crate::ground::digest::hex;
@@ -81,18 +81,38 @@ impl Templates {
         })
     }
 
-    /// One segment. Begins with a non-space character and ends with a blank line, so that no
+    /// One segment, the one at `place` of what is shown. Begins with a non-space character and ends with a blank line, so that no
     /// token of a usual vocabulary straddles the border between two segments.
-    pub(super) fn segment(&self, segment: &Segment) -> Result<SegmentText, PromptError> {
+    pub(super) fn segment(
+        &self,
+        segment: &Segment,
+        place: usize,
+        numbers: SegmentNumbers,
+    ) -> Result<SegmentText, PromptError> {
         let name = self.file(&segment.kind)?;
         let turns: Vec<Value> = (segment.turns.iter())
             .map(|turn| context! { role => &turn.role, speaker => capitalised(&turn.role), content => &turn.content })
             .collect();
         let bytes = segment.turns.iter().map(|turn| turn.content.len()).sum();
         let date = segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
-        let context = context! { number => segment.index + 1, date, turns };
-        let mut text = sandbox::render(&self.env, name, context, bytes)?.trim_start().to_owned();
+        let render = |number: Value| {
+            sandbox::render(&self.env, name, context! { number, date => &date, turns => &turns }, bytes)
+        };
         let failed = |reason| PromptError::Template { name: name.to_owned(), line: None, reason };
+        let rendered = match numbers.of(place, segment.index) {
+            Some(number) => render(number.into())?,
+            None => render(Value::UNDEFINED).map_err(|error| {
+                // Undefined variables are errors; whether it is this one shows in the same with a number.
+                if render(1.into()).is_err() {
+                    return error;
+                }
+                failed(format!(
+                    "it shows `number`, which is left out (--session-numbers none); give a {name} in --prompts that does \
+                     without it or asks {{% if number is defined %}}"
+                ))
+            })?,
+        };
+        let mut text = rendered.trim_start().to_owned();
         let (kind, index) = (&segment.kind, segment.index);
         if text.is_empty() {
             return Err(failed(format!("it renders {kind} {index} as nothing")));

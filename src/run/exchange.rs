@@ -68,6 +68,8 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
                 Some(answer) => {
                     exchanged.answers.insert(probe.id.clone(), (*answer).to_owned());
                 }
+                // No further run can fill it; it leaves as the missing answer that it is.
+                None if case.broken.is_some() => {}
                 None => missing.push(format!("{}/{}", case.case, probe.id)),
             }
         }
@@ -144,6 +146,7 @@ pub fn import(
                 prompt_tokens: None,
                 completion_tokens: None,
                 dropped_sessions: Vec::new(),
+                dropped_neighbours: Vec::new(),
                 attention: None,
             });
         }
@@ -165,7 +168,7 @@ pub fn import(
         dtype: None,
         prompts: None,
         sampling: None,
-        context: ContextPolicy { tokens: None, policy: "imported".to_owned() },
+        context: ContextPolicy { policy: "imported".to_owned(), ..ContextPolicy::default() },
         seed: 0,
         only: None,
         limit: None,

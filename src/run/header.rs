@@ -12,6 +12,7 @@ use super::plan::{CaseSample, Shard};
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
+use crate::prompt::SegmentNumbers;
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
@@ -130,13 +131,26 @@ pub struct Named {
 }
 
 /// How a history is fitted to the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextPolicy {
     /// Most tokens of prompt and answer together; absent where nothing is cut.
     pub tokens: Option<usize>,
     /// For example `evidence-preserving truncation` or `full`.
     pub policy: String,
+    /// What counts an endpoint's tokens; absent for a local model, whose own tokeniser does, and where nothing is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<Named>,
+    /// In the place of a tokeniser, a stated bound: at least so many characters a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chars_per_token: Option<f64>,
+    /// Tokens kept free for an endpoint's chat template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<usize>,
+    /// Under which numbers segments are shown; absent where consecutively. Runs of version 0.1.0, where it is absent too, kept the
+    /// original numbers of histories that they cut.
+    #[serde(default, rename = "session_numbers", skip_serializing_if = "SegmentNumbers::is_default")]
+    pub numbers: SegmentNumbers,
 }
 
 /// Where a run happened: kept for the reader, outside the identity.

@@ -144,7 +144,11 @@ impl<'a> LocalSubject<'a> {
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
         let new = self.options.sampling.max_new_tokens;
         let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
-            let outcome = outcome.map(|o| ProbeOutcome { dropped: fitted.dropped.clone(), ..o });
+            let outcome = outcome.map(|o| ProbeOutcome {
+                dropped: fitted.dropped.clone(),
+                dropped_neighbours: fitted.dropped_neighbours.clone(),
+                ..o
+            });
             match outcome {
                 Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
                 outcome => sink(question, outcome.map_err(said)),
@@ -361,6 +365,7 @@ impl<'a> LocalSubject<'a> {
             prompt_tokens: Some(prefilled.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
             dropped: Vec::new(),
+            dropped_neighbours: Vec::new(),
             attention,
             cost: Some(Cost {
                 tokens_computed: Some(prefilled.prompt.tokens.len() - prefilled.reused),

@@ -10,6 +10,7 @@ pub mod context_budget;
 pub mod cost;
 pub mod error;
 pub mod exchange;
+pub mod file_plan;
 pub mod forecast;
 pub mod header;
 mod jsonl;

@@ -16,7 +16,7 @@ use crate::data::{Case, Evidence, Notes, Place, Probe};
 use crate::ground::digest::sha256;
 
 /// One line of `plan.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedCase {
     /// Zero-based position in the selection before sharding: what merging checks for gaps and doubles.
@@ -31,6 +31,9 @@ pub struct PlannedCase {
     pub evidence: Vec<PlannedEvidence>,
     /// What only the judge may see of the case.
     pub judge: Notes,
+    /// What is wrong with the file's row, where it is broken and cannot be asked; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
 }
 
 /// One probe of a [`PlannedCase`].
@@ -205,6 +208,7 @@ impl PlannedCase {
             probes: case.probes.iter().map(probe).collect(),
             evidence: all(&case.evidence),
             judge: case.judge.notes.clone(),
+            broken: None,
         }
     }
 

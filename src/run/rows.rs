@@ -36,6 +36,9 @@ pub struct AnswerRow {
     pub completion_tokens: Option<usize>,
     /// Original indices of the segments that truncation dropped.
     pub dropped_sessions: Vec<usize>,
+    /// Those of them that are immediate neighbours of evidence, the noise baseline; absent where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped_neighbours: Vec<usize>,
     /// The attention store, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::condition::{Condition, Question};
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
-use super::plan::PlannedCase;
+use super::plan::{PlannedCase, PlannedProbe};
 use super::rows::AnswerRow;
 use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
-use crate::data::Case;
+use crate::data::{Case, Probe};
 use crate::progress::{Status, Steps};
+use crate::prompt::SegmentNumbers;
 
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +32,8 @@ pub struct ProbeOutcome {
     pub completion_tokens: Option<usize>,
     /// Original indices of the segments that truncation dropped, ascending.
     pub dropped: Vec<usize>,
+    /// Those of them that are immediate neighbours of evidence.
+    pub dropped_neighbours: Vec<usize>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
     /// What it cost, where that was measured.
@@ -75,8 +78,9 @@ pub struct Summary {
     pub stopped: bool,
 }
 
-/// Answers what `store` still lacks of its plan. `cases` are the dataset's, in its order, or why one cannot be read: two of them
-/// are in memory at a time. `stop` is looked at after each write.
+/// Answers what `store` still lacks of its plan. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
+/// of them are in memory at a time. Planned cases that are broken rows get error rows at once. `stop` is looked at after each
+/// write.
 ///
 /// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
 pub fn run(
@@ -86,9 +90,12 @@ pub fn run(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Summary, RunError> {
+    check_numbers(store)?;
     let plan = store.plan().to_vec();
+    let (broken, sound): (Vec<&PlannedCase>, Vec<&PlannedCase>) =
+        plan.iter().partition(|case| case.broken.is_some());
     let mut missing: HashMap<&str, &PlannedCase> =
-        plan.iter().map(|case| (case.case.as_str(), case)).collect();
+        sound.into_iter().map(|case| (case.case.as_str(), case)).collect();
     let clean = store.clean_answers();
     let conditions = match store.header().identity.conditions.clone() {
         none if none.is_empty() => vec![Condition::default()],
@@ -99,6 +106,9 @@ pub fn run(
     let progress = Steps::new("answers", planned - clean.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
     let done = (|| {
+        for planned in broken {
+            job.refuse(planned, &conditions)?;
+        }
         // The case whose turn it is: it waits until the one after it is known, which can then be prepared meanwhile.
         let mut held: Option<(Case, &PlannedCase)> = None;
         for case in cases {
@@ -170,6 +180,19 @@ impl Job<'_> {
     /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
     fn show(&self, case: &Case) -> Result<(), RunError> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
+    }
+
+    /// Answers all that is planned of a broken row by an error: nothing of it can be asked.
+    fn refuse(&mut self, planned: &PlannedCase, conditions: &[Condition]) -> Result<(), RunError> {
+        let reason = format!("not asked: {}", planned.broken.as_deref().unwrap_or_default());
+        for PlannedProbe { id, query, .. } in &planned.probes {
+            let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
+            for condition in conditions {
+                let question = Question { probe: &probe, condition };
+                self.record(planned, question, Err(reason.clone()), &mut vec![question])?;
+            }
+        }
+        Ok(())
     }
 
     /// Has what is not clean of one case answered, before `next`.
@@ -247,6 +270,7 @@ fn answer_row(
         prompt_tokens: None,
         completion_tokens: None,
         dropped_sessions: Vec::new(),
+        dropped_neighbours: Vec::new(),
         attention: None,
         error: None,
     };
@@ -257,6 +281,7 @@ fn answer_row(
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
             row.dropped_sessions = outcome.dropped;
+            row.dropped_neighbours = outcome.dropped_neighbours;
             (row, outcome.attention)
         }
         Err(error) => {
@@ -264,6 +289,31 @@ fn answer_row(
             (row, None)
         }
     }
+}
+
+/// [`ShownSegment::number`] of the segment at `place` of what is shown.
+fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<usize> {
+    numbers.of(place, index).filter(|number| *number != index + 1)
+}
+
+/// Refuses a run that was begun by version 0.1.0 and has histories cut by it: their numbers had gaps, and the identity of both
+/// versions is the same, so that runs of histories that fit can go on.
+fn check_numbers(store: &RunStore) -> Result<(), RunError> {
+    let answers = store.answers();
+    let Some(cut) = answers.iter().find(|row| row.error.is_none() && !row.dropped_sessions.is_empty()) else {
+        return Ok(());
+    };
+    let numbers = store.header().identity.context.numbers;
+    let segments = store.shown(&cut.case)?.map(|shown| shown.segments).unwrap_or_default();
+    let as_now = |(place, s): (usize, &ShownSegment)| s.number == stored_number(numbers, place, s.index);
+    if segments.iter().enumerate().all(as_now) {
+        return Ok(());
+    }
+    Err(RunError::GaveUp(format!(
+        "the histories that were cut here (case `{}`, for one) were shown under the numbers of the whole history, as version 0.1.0 did; \
+         finish the run with that version, or begin anew in another --out",
+        cut.case
+    )))
 }
 
 /// Writes the segments that at least one answered probe of the case was shown. Decided from the rows, so that it does
@@ -276,9 +326,12 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     }
     let shown = case.history.segments.iter();
     let shown = shown.filter(|s| answered.iter().any(|row| !row.dropped_sessions.contains(&s.index)));
-    let segments = shown.map(|s| ShownSegment {
+    // All probes of a case share their history, so this is what each of them was shown.
+    let numbers = store.header().identity.context.numbers;
+    let segments = shown.enumerate().map(|(place, s)| ShownSegment {
         kind: s.kind.clone(),
         index: s.index,
+        number: stored_number(numbers, place, s.index),
         time: s.time,
         turns: s.turns.clone(),
     });

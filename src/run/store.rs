@@ -63,6 +63,9 @@ pub struct ShownSegment {
     pub kind: String,
     /// The segment's original index.
     pub index: usize,
+    /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<usize>,
     /// When it took place, where the dataset says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<DateTime>,
@@ -126,15 +129,7 @@ impl RunFolder {
 
     /// What the model was shown of `case`; absent until one of its probes was answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
-        let path = self.dir.join(case_file(case));
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(RunError::io("read", &path)(e)),
-        };
-        serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
+        read_shown(&self.dir, case)
     }
 
     /// The attention store that `row` names, where it names one.
@@ -367,6 +362,11 @@ impl RunStore {
         write_atomically(&path, &bytes).map_err(RunError::io("write", &path))
     }
 
+    /// What [`Self::write_shown`] wrote.
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
+        read_shown(&self.dir, case)
+    }
+
     /// Undoes [`Self::write_shown`].
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
         let _span = stats::io();
@@ -396,6 +396,18 @@ impl RunStore {
             _ => Ok(()),
         }
     }
+}
+
+fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
+    let path = dir.join(case_file(case));
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(RunError::io("read", &path)(e)),
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
 }
 
 /// A case, a probe and a condition by their names.

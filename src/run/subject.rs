@@ -16,12 +16,14 @@ use crate::progress::Status;
 pub const PATIENCE: usize = 3;
 
 /// The conversation that puts a probe, and what had to be left out of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shown {
     /// What is sent.
     pub messages: Vec<Message>,
     /// Original indices of the segments that truncation dropped, ascending.
     pub dropped: Vec<usize>,
+    /// Those of them that are immediate neighbours of evidence.
+    pub dropped_neighbours: Vec<usize>,
 }
 
 /// A chat model under test.
@@ -81,6 +83,7 @@ where
                         prompt_tokens: reply.prompt_tokens,
                         completion_tokens: reply.completion_tokens,
                         dropped: shown.dropped,
+                        dropped_neighbours: shown.dropped_neighbours,
                         attention: None,
                         cost: Some(cost),
                     };

@@ -111,6 +111,11 @@ impl<'a> Outcomes<'a> {
             .map(|row| ((row.case.as_str(), row.probe.as_str()), row.worth(most.unwrap_or(1))))
             .collect();
 
+        // A broken row whose split cannot be read belongs to no cell, and to no mean of cells.
+        let of_cells = benchmark.overall() == Weighing::Cells;
+        let has_cell =
+            |case: &&PlannedCase| case.broken.is_none() || case.labels.contains_key(benchmark.split());
+        let plan: Vec<&'a PlannedCase> = plan.iter().filter(|case| !of_cells || has_cell(case)).collect();
         let mut dimensions: Vec<String> = Vec::new();
         for probe in plan.iter().flat_map(|case| &case.probes) {
             let dimension = dimension_of(benchmark, probe);
@@ -119,7 +124,10 @@ impl<'a> Outcomes<'a> {
             }
         }
         let split = benchmark.split();
-        let kind = |case: &PlannedCase| case.labels.get(split).cloned().unwrap_or_else(|| "all".to_owned());
+        let kind = |case: &PlannedCase| {
+            let unknown = if case.broken.is_some() { "unreadable" } else { "all" };
+            case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())
+        };
         let mut by_kind: BTreeMap<String, Vec<&'a PlannedCase>> = BTreeMap::new();
         for case in plan {
             by_kind.entry(kind(case)).or_default().push(case);
@@ -158,7 +166,6 @@ impl<'a> Outcomes<'a> {
             strata.push(cases.iter().map(of_case).collect());
         }
         let kinds = by_kind.into_keys().collect();
-        let of_cells = benchmark.overall() == Weighing::Cells;
         Outcomes { split, kinds, dimensions, cells, most, of_cells, strata }
     }
 

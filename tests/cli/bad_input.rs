@@ -46,6 +46,8 @@ fn flags_that_make_no_sense_are_refused_before_any_work() {
         (&["--temperature", "-1"], "0 or more"),
         (&["--temperature", "nan"], "0 or more"),
         (&["--context", "8"], "no room"),
+        (&["--tokenizer", "x.json"], "--tokenizer is for endpoints"),
+        (&["--chars-per-token", "3"], "--chars-per-token is for endpoints"),
     ];
     for (flags, said) in cases {
         let refused = run(&dir, flags);
@@ -54,6 +56,9 @@ fn flags_that_make_no_sense_are_refused_before_any_work() {
     // The last of two --model counts for none: clap refuses them, so the endpoint's flags are typed out.
     for flags in [
         &["--context", "900"][..],
+        &["--context", "400", "--chars-per-token", "3"],
+        &["--tokenizer", "x.json"],
+        &["--chars-per-token", "0", "--context", "900"],
         &["--dtype", "f32"],
         &["--device", "cuda"],
         &["--allow-longer"],
@@ -202,8 +207,8 @@ fn weights_that_are_no_numbers_leave_rows_that_say_so_and_no_backtrace() {
 fn a_context_too_small_for_the_evidence_leaves_rows_that_say_how_much_is_missing() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    let ended = run(&dir, &["--limit", "2", "--context", "600"]);
-    assert_eq!(ended.code, Some(1));
+    let ended = run(&dir, &["--limit", "2", "--context", "400"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
     let rows = RunFolder::read(&dir).unwrap().answers;
     assert_eq!(rows.len(), 6);
     assert!(rows.iter().all(|row| row.error.as_ref().is_some_and(|e| e.contains("raise --context"))));
@@ -228,6 +233,29 @@ fn prompts_that_are_broken_or_drop_the_history_are_refused() {
         assert!(!dir.exists(), "{file} {text}");
         std::fs::remove_file(prompts.join(file)).unwrap();
     }
+}
+
+#[test]
+fn sessions_without_numbers_need_a_template_that_does_without() {
+    let root = tempfile::tempdir().unwrap();
+    let prompts = root.path().join("prompts");
+    std::fs::create_dir(&prompts).unwrap();
+    let dir = root.path().join("run");
+    let flags = ["--limit", "1", "--session-numbers", "none", "--prompts", prompts.to_str().unwrap()];
+    let refused = run(&dir, &flags);
+    let line = refusal(&refused, 1);
+    assert!(line.contains("session.j2") && line.contains("number is defined"), "{line}");
+    assert!(!dir.exists());
+    let template = "Session{% if number is defined %} {{ number }}{% endif %}\n{% for turn in turns %}{{ turn.content }}\n{% endfor %}";
+    std::fs::write(prompts.join("session.j2"), template).unwrap();
+    let done = run(&dir, &flags);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let header = std::fs::read_to_string(dir.join("run.json")).unwrap();
+    assert!(header.contains("\"session_numbers\": \"none\""), "{header}");
+    // Another fault of the template is not blamed on the numbers.
+    std::fs::write(prompts.join("session.j2"), "{{ nubmer }}").unwrap();
+    let refused = run(&root.path().join("other"), &flags);
+    assert!(!refusal(&refused, 1).contains("--session-numbers"), "{}", refused.err);
 }
 
 #[test]

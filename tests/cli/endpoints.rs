@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use super::*;
 
 /// A server on this machine that says the same to everyone. Its thread ends with the test process.
-fn server(content: &str) -> String {
-    recording(content).0
+pub(super) fn server(content: &str) -> String {
+    listening_server(content).0
 }
 
-/// The same, with what it was sent.
-fn recording(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
+/// The same, with the bodies of the requests that it got.
+fn listening_server(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
-    let heard = requests.clone();
+    let seen = Arc::clone(&requests);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/v1#stub", listener.local_addr().unwrap());
     let reply = serde_json::json!({
@@ -21,8 +21,7 @@ fn recording(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
-            let request = read_request(&mut stream);
-            heard.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+            seen.lock().unwrap().push(read_request(&mut stream));
             let _ = write!(
                 stream,
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{reply}",
@@ -33,21 +32,21 @@ fn recording(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     (address, requests)
 }
 
-/// Reads a request to its end: closing before that would reset the connection.
-fn read_request(stream: &mut impl Read) -> Vec<u8> {
+/// Reads a request to its end, as closing before that would reset the connection, and returns its body.
+fn read_request(stream: &mut impl Read) -> String {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     loop {
         match stream.read(&mut piece) {
             Ok(n) if n > 0 => request.extend_from_slice(&piece[..n]),
-            _ => return request,
+            _ => return String::new(),
         }
         let Some(head) = request.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
         let text = String::from_utf8_lossy(&request[..head]).to_lowercase();
         let length =
             text.lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
         if request.len() >= head + 4 + length.unwrap_or(0) {
-            return request;
+            return String::from_utf8_lossy(&request[head + 4..]).into_owned();
         }
     }
 }
@@ -83,7 +82,7 @@ fn an_endpoint_answers_and_another_one_judges() {
 fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_alone() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    let (address, requests) = recording("fine");
+    let (address, requests) = listening_server("fine");
     let repeated = |more: &[&str]| {
         let mut command =
             command(["run", "--data", "sample", "--sessions", "3", "--only", "SR", "--repeat", "3"]);
@@ -226,4 +225,76 @@ fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_
     assert!(again.err.contains("judge.j2, which answers do not depend on"), "{}", again.err);
     let identity = |dir: &Path| RunFolder::read(dir).unwrap().header.identity.prompts;
     assert_eq!(identity(&dir), identity(&root.path().join("again")));
+}
+
+/// The tokens of a request's messages, by transformers' tokeniser file.
+fn tokens_sent(body: &str) -> usize {
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let tokenizer = palimpsest::prompt::Tokenizer::from_file(&model().join("tokenizer.json")).unwrap();
+    let contents = body["messages"].as_array().unwrap().iter().map(|m| m["content"].as_str().unwrap());
+    contents.map(|content| tokenizer.count(content).unwrap()).sum()
+}
+
+#[test]
+fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_without_gaps() {
+    let root = tempfile::tempdir().unwrap();
+    let (address, requests) = listening_server("fine");
+    let tokenizer = model().join("tokenizer.json");
+    let run = |dir: &Path, flags: &[&str]| {
+        requests.lock().unwrap().clear();
+        let mut answering = command(["run", "--data", "sample", "--sessions", "14", "--limit", "1"]);
+        answering.args(["--max-new-tokens", "64", "--model", &address, "--out"]).arg(dir).args(flags);
+        let done = ended(answering);
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        let bodies = requests.lock().unwrap().iter().filter(|body| !body.is_empty()).cloned().collect();
+        (RunFolder::read(dir).unwrap(), bodies)
+    };
+    let (whole, sent): (_, Vec<String>) = run(&root.path().join("whole"), &[]);
+    let longest = sent.iter().map(|body| tokens_sent(body)).max().unwrap();
+    assert!(whole.answers.iter().all(|row| row.dropped_sessions.is_empty()));
+
+    let context = 64 + 256 + longest * 2 / 3;
+    let flags = ["--context", &context.to_string(), "--tokenizer", tokenizer.to_str().unwrap()];
+    let (folder, sent): (_, Vec<String>) = run(&root.path().join("cut"), &flags);
+    let policy = &folder.header.identity.context;
+    assert_eq!((policy.tokens, policy.reserved), (Some(context), Some(256)));
+    let named = policy.tokenizer.as_ref().unwrap();
+    let digest = palimpsest::ground::digest::sha256(std::fs::read(&tokenizer).unwrap());
+    assert_eq!((named.name.as_str(), named.digest.as_str()), ("tokenizer.json", digest.as_str()));
+    assert_eq!(sent.len(), 3);
+    for body in &sent {
+        // Most of the budget is used: no session that was left out would have fitted.
+        let tokens = tokens_sent(body);
+        assert!(tokens <= longest * 2 / 3 && tokens > longest / 3, "{tokens} of {longest}");
+    }
+    let dropped = &folder.answers[0].dropped_sessions;
+    assert!(!dropped.is_empty() && folder.answers.iter().all(|row| row.dropped_sessions == *dropped));
+    for n in 1..=14 {
+        let shown = sent[0].contains(&format!("Session {n} ("));
+        assert_eq!(shown, n <= 14 - dropped.len(), "session {n} of {dropped:?}");
+    }
+    let case = folder.shown(&folder.plan[0].case).unwrap().unwrap();
+    for (place, segment) in case.segments.iter().enumerate() {
+        assert_eq!(segment.number.unwrap_or(segment.index + 1), place + 1);
+    }
+
+    let (original, sent): (_, Vec<String>) =
+        run(&root.path().join("original"), &[&flags[..], &["--session-numbers", "original"]].concat());
+    assert_ne!(original.header.identity_sha256, folder.header.identity_sha256);
+    for n in 0..14 {
+        let shown = sent[0].contains(&format!("Session {} (", n + 1));
+        assert_eq!(shown, !original.answers[0].dropped_sessions.contains(&n), "session {}", n + 1);
+    }
+
+    // The bound: characters of the messages over X, with the reserve, fit.
+    let bound = ["--context", "4000", "--chars-per-token", "2.5"];
+    let (folder, sent): (_, Vec<String>) = run(&root.path().join("bound"), &bound);
+    assert_eq!(folder.header.identity.context.chars_per_token, Some(2.5));
+    assert!(!folder.answers[0].dropped_sessions.is_empty());
+    for body in &sent {
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let contents = body["messages"].as_array().unwrap().iter().map(|m| m["content"].as_str().unwrap());
+        let tokens: f64 = contents.map(|content| (content.chars().count() as f64 / 2.5).ceil()).sum();
+        assert!(tokens <= (4000 - 64 - 256) as f64, "{tokens}");
+    }
 }

@@ -28,7 +28,7 @@ fn check_sums_a_sound_file_up_in_one_line() {
 }
 
 #[test]
-fn check_lists_twenty_problems_says_how_many_more_and_fails() {
+fn check_lists_every_problem_in_a_line_or_as_many_as_asked_for_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.json");
     let rows: Vec<_> = (0..23)
@@ -40,9 +40,13 @@ fn check_lists_twenty_problems_says_how_many_more_and_fails() {
         .collect();
     std::fs::write(&path, json!(rows).to_string()).unwrap();
     let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
-    assert_eq!((code, out.as_str()), (1, ""));
-    assert_eq!(err.matches("found \"T9\"").count(), 20, "{err}");
-    assert!(err.contains("row 19 (uid \"case-19\"), type") && err.contains("and 3 more"), "{err}");
+    assert_eq!((code, out.lines().count(), err.lines().count()), (1, 23, 1), "{out}{err}");
+    assert_eq!(out.matches("found \"T9\"").count(), 23, "{out}");
+    assert!(out.contains("row 22 (uid \"case-22\"), type"), "{out}");
+    assert!(err.contains("23 problems in 23 of 23 rows"), "{err}");
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path), "--limit", "20"]);
+    assert_eq!((code, out.lines().count()), (1, 21), "{out}");
+    assert!(out.ends_with("\nand 3 more\n") && err.contains("23 problems"), "{out}{err}");
 }
 
 #[test]

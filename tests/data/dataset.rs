@@ -47,7 +47,7 @@ fn every_byte_of_a_file_is_heard_of_once_while_it_is_read() {
     let mut heard = Vec::new();
     assert_eq!(dataset.cases_observed(|piece| heard.extend_from_slice(piece)).unwrap().count(), 2);
     assert_eq!(heard, text.as_bytes());
-    let Checked { report, digest, .. } = check_file(file.path(), |_| {}).unwrap();
+    let Checked { report, digest, .. } = check_file(file.path(), |_| {}, &mut |_| {}).unwrap();
     assert!(report.is_sound());
     assert_eq!(digest, dataset.digest());
 }

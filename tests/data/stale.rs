@@ -19,7 +19,7 @@ fn read(text: &[u8]) -> Vec<Result<Case, ReadError>> {
 fn problems_of(row: &Value) -> Vec<Problem> {
     let text = serde_json::to_vec(&json!([row])).unwrap();
     match read(&text).into_iter().next() {
-        Some(Err(ReadError::Row(RowProblems(problems)))) => problems,
+        Some(Err(ReadError::Row(RowProblems { problems, .. }))) => problems,
         other => panic!("expected a refused row, got {other:?}"),
     }
 }
@@ -122,7 +122,7 @@ fn an_unknown_field_is_named() {
 fn a_repeated_key_is_named_and_not_silently_overwritten() {
     let text = serde_json::to_string(&json!([row("a")])).unwrap();
     let doubled = text.replacen("\"M_new\":", "\"M_new\":\"other\",\"M_new\":", 1);
-    let Some(Err(ReadError::Row(RowProblems(problems)))) = read(doubled.as_bytes()).pop() else {
+    let Some(Err(ReadError::Row(RowProblems { problems, .. }))) = read(doubled.as_bytes()).pop() else {
         panic!("a repeated key was accepted")
     };
     assert_eq!((problems[0].field.as_str(), problems.len()), ("M_new", 1));
@@ -256,7 +256,7 @@ fn every_problem_of_a_row_is_listed_with_row_and_uid() {
     let text = serde_json::to_vec(&json!([row("a"), bad, row("b")])).unwrap();
     let items = read(&text);
     assert!(items[0].is_ok() && items[2].is_ok() && items.len() == 3);
-    let Err(ReadError::Row(RowProblems(problems))) = &items[1] else { panic!("{:?}", items[1]) };
+    let Err(ReadError::Row(RowProblems { problems, .. })) = &items[1] else { panic!("{:?}", items[1]) };
     let fields: Vec<&str> = problems.iter().map(|p| p.field.as_str()).collect();
     assert_eq!(fields, ["type", "haystack_session[0][0].role", "timestamps[1]"]);
     assert!(problems.iter().all(|p| p.row == 1 && p.uid.as_deref() == Some("case-7")));
@@ -528,7 +528,7 @@ proptest! {
         prop_assert_eq!(items.len(), 2);
         match &items[0] {
             Ok(_) => {}
-            Err(ReadError::Row(RowProblems(problems))) => prop_assert!(!problems.is_empty()),
+            Err(ReadError::Row(RowProblems { problems, .. })) => prop_assert!(!problems.is_empty()),
             other => prop_assert!(false, "{other:?}"),
         }
         prop_assert!(items[1].is_ok());

@@ -30,7 +30,7 @@ fn kept(truncated: &Truncated) -> Vec<usize> {
 fn a_history_that_fits_is_left_as_it_is() {
     let whole = history(6);
     let done = truncate(&whole, &evidence(1, 3), &[10; 6], 5, 65, 0).unwrap();
-    assert_eq!(done, Truncated { history: whole, dropped: vec![], tokens: 65 });
+    assert_eq!(done, Truncated { history: whole, dropped: vec![], dropped_neighbours: vec![], tokens: 65 });
 }
 
 #[test]
@@ -52,16 +52,53 @@ fn evidence_at_the_ends_has_one_neighbour() {
 
 #[test]
 fn what_cannot_fit_is_an_error_with_the_numbers_and_the_remedy() {
-    let error = truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 600, 0).unwrap_err();
+    let error = truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 200, 0).unwrap_err();
     assert_eq!(
         error,
-        TruncateError::DoesNotFit { segments: vec![0, 1, 2, 3, 4, 5], evidence: 600, fixed: 50, budget: 600 }
+        TruncateError::DoesNotFit { segments: vec![1, 4], evidence: 200, fixed: 50, budget: 200 }
     );
     let text = error.to_string();
-    for part in ["0, 1, 2, 3, 4, 5", "600 tokens", "prompt 50", "50 more", "--context"] {
+    for part in ["1, 4", "200 tokens", "prompt 50", "50 more", "--context"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 650, 0).is_ok());
+    let done = truncate(&history(8), &evidence(1, 4), &[100; 8], 50, 250, 0).unwrap();
+    assert_eq!((kept(&done), done.tokens), (vec![1, 4], 250));
+}
+
+#[test]
+fn neighbours_come_first_one_of_each_evidence_before_the_second_of_any_and_those_that_go_are_named() {
+    for seed in 0..20 {
+        let of = |budget| truncate(&history(20), &evidence(5, 12), &[10; 20], 0, budget, seed).unwrap();
+        let two = kept(&of(40));
+        let beside = |e: usize, kept: &[usize]| kept.iter().filter(|i| i.abs_diff(e) == 1).count();
+        assert_eq!((two.len(), beside(5, &two), beside(12, &two)), (4, 1, 1), "{two:?}");
+        let gone: Vec<usize> = [4, 6, 11, 13].into_iter().filter(|i| !two.contains(i)).collect();
+        assert_eq!(of(40).dropped_neighbours, gone);
+        assert_eq!(kept(&of(60)), [4, 5, 6, 11, 12, 13]);
+        assert_eq!(of(60).dropped_neighbours, Vec::<usize>::new());
+    }
+    // Which of the two neighbours it is, is drawn.
+    let first = |seed| kept(&truncate(&history(20), &evidence(5, 12), &[10; 20], 0, 30, seed).unwrap());
+    let all: BTreeSet<Vec<usize>> = (0..40).map(first).collect();
+    assert_eq!(all.len(), 4, "{all:?}");
+}
+
+#[test]
+fn one_long_segment_does_not_end_the_filling() {
+    // A neighbour and a distractor that can never fit.
+    let mut cost = [10; 20];
+    (cost[4], cost[19]) = (500, 500);
+    let done = truncate(&history(20), &evidence(5, 12), &cost, 0, 180, 0).unwrap();
+    assert_eq!((done.dropped.as_slice(), done.dropped_neighbours.as_slice()), (&[4, 19][..], &[4][..]));
+    assert_eq!(done.tokens, 180);
+}
+
+#[test]
+fn budgets_are_not_nested_where_costs_differ() {
+    // The larger budget has room for the long end of the time line, and then for nothing else.
+    let cost = [10, 10, 10, 10, 10, 10, 100];
+    let of = |budget| kept(&truncate(&history(7), &evidence(0, 1), &cost, 0, budget, 0).unwrap());
+    assert_eq!((of(60), of(130)), (vec![0, 1, 2, 3, 4, 5], vec![0, 1, 2, 6]));
 }
 
 #[test]
@@ -97,8 +134,7 @@ proptest! {
     fn whatever_the_costs(case in any_case()) {
         let (cost, old, new, fixed, budget, larger, seed) = case;
         let (whole, evidence) = (history(cost.len()), evidence(old, new));
-        let stays: BTreeSet<usize> =
-            (0..cost.len()).filter(|i| i.abs_diff(old) <= 1 || i.abs_diff(new) <= 1).collect();
+        let stays: BTreeSet<usize> = evidence.into_iter().collect();
         let needed: usize = stays.iter().map(|&i| cost[i]).sum();
         let result = truncate(&whole, &evidence, &cost, fixed, budget, seed);
         prop_assert_eq!(&result, &truncate(&whole, &evidence, &cost, fixed, budget, seed), "the same every time");
@@ -110,20 +146,30 @@ proptest! {
         // It fits, and the tokens are those of what is kept.
         prop_assert!(done.tokens <= budget);
         prop_assert_eq!(done.tokens, fixed + kept.iter().map(|&i| cost[i]).sum::<usize>());
-        // Evidence and neighbours stay; kept and dropped partition the history, in order, sessions unchanged.
+        // Evidence stays; kept and dropped partition the history, in order, sessions unchanged.
         prop_assert!(stays.iter().all(|i| kept.contains(i)));
         let mut all: Vec<usize> = kept.iter().chain(&done.dropped).copied().collect();
         prop_assert!(kept.is_sorted() && done.dropped.is_sorted());
         all.sort_unstable();
         prop_assert_eq!(all, (0..cost.len()).collect::<Vec<_>>());
         prop_assert!(done.history.segments.iter().all(|session| *session == whole.segments[session.index]));
-        // Nothing goes without need: all that was dropped would not have fitted.
-        let dropped: usize = done.dropped.iter().map(|&i| cost[i]).sum();
-        prop_assert!(done.dropped.is_empty() || done.tokens + dropped > budget);
-        // A larger budget keeps all that a smaller one keeps.
-        let wide = truncate(&whole, &evidence, &cost, fixed, larger, seed).unwrap();
-        let wide: BTreeSet<usize> = wide.history.segments.iter().map(|session| session.index).collect();
-        prop_assert!(kept.iter().all(|i| wide.contains(i)));
+        // Nothing goes without need: nothing that was dropped fits beside what stays.
+        prop_assert!(done.dropped.iter().all(|&i| done.tokens + cost[i] > budget));
+        // The neighbours that went are named.
+        let beside = |i: usize| !stays.contains(&i) && (i.abs_diff(old) == 1 || i.abs_diff(new) == 1);
+        let gone: Vec<usize> = done.dropped.iter().copied().filter(|&i| beside(i)).collect();
+        prop_assert_eq!(&done.dropped_neighbours, &gone);
+        // No other segment stays in a neighbour's place: without the others it would not fit either.
+        let only: Vec<usize> = kept.iter().copied().filter(|&i| stays.contains(&i) || beside(i)).collect();
+        let near: usize = only.iter().map(|&i| cost[i]).sum();
+        prop_assert!(gone.iter().all(|&i| fixed + near + cost[i] > budget));
+        // Where all cost the same, a larger budget keeps all that a smaller one keeps.
+        let even = vec![100; cost.len()];
+        let of = |budget| truncate(&whole, &evidence, &even, fixed, budget, seed);
+        if let (Ok(narrow), Ok(wide)) = (of(budget), of(larger)) {
+            let wide: BTreeSet<usize> = wide.history.segments.iter().map(|session| session.index).collect();
+            prop_assert!(narrow.history.segments.iter().all(|session| wide.contains(&session.index)));
+        }
         // What fits once is left alone the second time, whatever room there is.
         let costs: Vec<usize> = kept.iter().map(|&i| cost[i]).collect();
         let again = truncate(&done.history, &evidence, &costs, fixed, budget, seed).unwrap();

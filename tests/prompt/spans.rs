@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use jiff::civil::date;
 use palimpsest::data::{Case, Evidence, JudgeOnly};
-use palimpsest::prompt::{Prompt, PromptError, TokenizedPrompt, Tokenizer};
+use palimpsest::prompt::{Prompt, PromptError, SegmentNumbers, TokenizedPrompt, Tokenizer};
 use proptest::prelude::*;
 
 use super::{CHATML, TRIMS_AND_RAISES, builder, cycling, evidence, history, probe, tokenizer};
@@ -78,12 +78,32 @@ fn spans_tile_a_chat_prompt_in_text_order() {
     assert_eq!(text_of(&prompt, "template[2]"), "<|im_end|>\n<|im_start|>assistant\n");
     assert_eq!(
         text_of(&prompt, "session[2]"),
-        "Session 3 (2024-05-02 09:30)\nUser: Any tips for tomatoes?\nAssistant: Water them in the morning.\n\n"
+        "Session 2 (2024-05-02 09:30)\nUser: Any tips for tomatoes?\nAssistant: Water them in the morning.\n\n"
     );
     let roles: Vec<_> =
         prompt.spans.iter().filter_map(|span| Some((span.role.as_deref()?, span.label.as_str()))).collect();
     let expected = [("old", "session[0]"), ("new", "session[4]"), ("query", "query")];
     assert_eq!(roles, expected);
+}
+
+#[test]
+fn a_cut_history_is_numbered_as_asked_and_its_spans_keep_the_places_of_the_file() {
+    let question = probe("question", "Does the user cycle to work?");
+    let of = |numbers: SegmentNumbers| {
+        let builder = builder(CHATML, None).numbering(numbers);
+        builder.build(&cycling(), &evidence(), &question)
+    };
+    for (numbers, shown) in
+        [(SegmentNumbers::Consecutive, ["1", "2", "3"]), (SegmentNumbers::Original, ["1", "3", "5"])]
+    {
+        let prompt = of(numbers).unwrap();
+        for (label, number) in ["session[0]", "session[2]", "session[4]"].iter().zip(shown) {
+            let text = text_of(&prompt, label);
+            assert!(text.starts_with(&format!("Session {number} (")), "{numbers:?}: {text}");
+        }
+    }
+    let error = of(SegmentNumbers::None).unwrap_err().to_string();
+    assert!(error.contains("session.j2") && error.contains("--session-numbers none"), "{error}");
 }
 
 #[test]

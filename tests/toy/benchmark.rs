@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use palimpsest::benchmarks::reading::{Problem, ReadError, RowProblems};
+use palimpsest::benchmarks::reading::{Problem, ReadError};
 use palimpsest::benchmarks::{Benchmark, Cases, Curve, Dimension, JudgeUnit, QUERY, Rubric, VerdictKind};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Place, Probe, Segment, Turn};
 use serde::Deserialize;
@@ -61,7 +61,7 @@ impl Benchmark for Logbook {
             let line = line.map_err(|source| ReadError::Read { row, source })?;
             case(&line).map_err(|found| {
                 let (field, remedy) = ("(row)".to_owned(), "write a logbook".to_owned());
-                RowProblems(vec![Problem { row, uid: None, field, found, remedy }]).into()
+                ReadError::Row(vec![Problem { row, uid: None, field, found, remedy }].into())
             })
         }))
     }

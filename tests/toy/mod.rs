@@ -108,7 +108,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         dtype: None,
         prompts: None,
         sampling: Some(SAMPLING),
-        context: ContextPolicy { tokens: Some(8192), policy: "full".to_owned() },
+        context: ContextPolicy { tokens: Some(8192), policy: "full".to_owned(), ..ContextPolicy::default() },
         seed: 0,
         only: None,
         limit: None,

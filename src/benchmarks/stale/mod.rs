@@ -108,6 +108,10 @@ impl Benchmark for Stale {
         SPLIT
     }
 
+    fn probes(&self) -> Vec<&'static str> {
+        row::PROBES.map(|(_, id, _)| id).to_vec()
+    }
+
     /// The mean of the six cells (table 2).
     fn overall(&self) -> Overall {
         Overall::Cells

@@ -47,9 +47,12 @@ impl<R: BufRead> StaleReader<R> {
         };
         let node: Node = serde_json::from_slice(&self.text).map_err(|e| start.error(&e))?;
         let (uid, outcome) = row::case_from_row(node, start.row);
-        let (case, mut problems) = match outcome {
-            Ok(case) => (Some(case), Vec::new()),
-            Err(RowProblems(problems)) => (None, problems),
+        let (case, RowProblems { mut problems, labels }) = match outcome {
+            Ok(case) => {
+                let labels = case.labels.clone();
+                (Some(case), RowProblems { labels, ..RowProblems::default() })
+            }
+            Err(problems) => (None, problems),
         };
         if let Some(uid) = uid {
             if let Some(first) = self.uids.get(&uid) {
@@ -66,7 +69,7 @@ impl<R: BufRead> StaleReader<R> {
         }
         match case {
             Some(case) if problems.is_empty() => Ok(Some(case)),
-            _ => Err(ReadError::Row(RowProblems(problems))),
+            _ => Err(ReadError::Row(RowProblems { problems, labels })),
         }
     }
 }

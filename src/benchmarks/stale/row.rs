@@ -38,12 +38,12 @@ const WHOLE_ROW: &str = "(row)";
 
 /// The row's uid where it is readable, and the case or all that is wrong with the row.
 pub(super) fn case_from_row(node: Node, row: usize) -> (Option<String>, Result<Case, RowProblems>) {
-    let mut checker = Checker { row, uid: None, problems: Vec::new() };
+    let mut checker = Checker { row, uid: None, problems: Vec::new(), labels: BTreeMap::new() };
     let case = checker.case(node);
-    let Checker { uid, problems, .. } = checker;
+    let Checker { uid, problems, labels, .. } = checker;
     let outcome = match case {
         Some(case) if problems.is_empty() => Ok(case),
-        _ => Err(RowProblems(problems)),
+        _ => Err(RowProblems { problems, labels }),
     };
     (uid, outcome)
 }
@@ -53,6 +53,8 @@ struct Checker {
     row: usize,
     uid: Option<String>,
     problems: Vec<Problem>,
+    /// What could be read of the case's labels.
+    labels: BTreeMap<String, String>,
 }
 
 impl Checker {
@@ -79,6 +81,7 @@ impl Checker {
 
         let id = self.text(&mut fields, "uid");
         let split = self.split(&mut fields);
+        self.labels.extend(split.clone().map(|split| (SPLIT.to_owned(), split)));
         let old = self.text(&mut fields, "M_old");
         let new = self.text(&mut fields, "M_new");
         let explanation = self.text(&mut fields, "explanation");

@@ -1,6 +1,6 @@
 //! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -55,8 +55,10 @@ struct AttentionPart {
 
 #[derive(Debug, Serialize)]
 struct SegmentPart {
-    /// Its place in the whole history, from 1, as the prompt and the figures number it.
+    /// Its place in the whole history, from 1, as the figures number it.
     number: usize,
+    /// What the prompt called it, where that is another number.
+    shown_as: Option<usize>,
     /// Empty where it has none.
     time: String,
     /// The parts that it plays, for any probe; empty where it is no evidence.
@@ -262,6 +264,7 @@ fn segments(
         let (turns, cut) = turns(segment, limit);
         SegmentPart {
             number: segment.index + 1,
+            shown_as: segment.number,
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
             roles,
             shades,
@@ -304,20 +307,32 @@ fn percent(share: f64) -> String {
 
 /// The segments that truncation left out, numbered from 1, as ranges; `None` where it left out none.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
-    let mut all: Vec<usize> =
-        answers.iter().flat_map(|row| row.dropped_sessions.iter().map(|index| index + 1)).collect();
-    all.sort_unstable();
-    all.dedup();
+    let all = distinct(answers.iter().flat_map(|row| row.dropped_sessions.iter().map(|index| index + 1)));
+    let beside =
+        distinct(answers.iter().flat_map(|row| row.dropped_neighbours.iter().map(|index| index + 1)));
+    let ranges = ranges(&all);
+    let beside = match beside.as_slice() {
+        [] => String::new(),
+        some => format!(" Next to evidence: {}.", self::ranges(some)),
+    };
+    (!all.is_empty()).then(|| {
+        let plural = if all.len() == 1 { "" } else { "s" };
+        format!("{} {segment}{plural} left out to fit the context: {ranges}.{beside}", all.len())
+    })
+}
+
+fn distinct(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
+    numbers.collect::<BTreeSet<usize>>().into_iter().collect()
+}
+
+/// Ascending numbers for people: `1, 4–6`.
+fn ranges(all: &[usize]) -> String {
     let ranges = all.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
         [] => None,
         [one] => Some(one.to_string()),
         [first, .., last] => Some(format!("{first}–{last}")),
     });
-    let text = ranges.collect::<Vec<_>>().join(", ");
-    (!all.is_empty()).then(|| {
-        let plural = if all.len() == 1 { "" } else { "s" };
-        format!("{} {segment}{plural} left out to fit the context: {text}.", all.len())
-    })
+    ranges.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -331,6 +346,7 @@ mod tests {
         let segment = ShownSegment {
             kind: "session".to_owned(),
             index: 0,
+            number: None,
             time: None,
             turns: vec![turn("äöü"), turn("éè"), turn("last")],
         };

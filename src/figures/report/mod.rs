@@ -206,6 +206,19 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
     ];
     let selection: Vec<String> =
         selection.iter().filter_map(|(name, pointer)| Some(format!("{name} {}", text(pointer)?))).collect();
+    let counted = text("/identity/context/tokenizer/name").map(|name| {
+        let digest = short("/identity/context/tokenizer/digest").unwrap_or_default();
+        format!("{name} (SHA-256 {digest})")
+    });
+    let bound =
+        || text("/identity/context/chars_per_token").map(|x| format!("at least {x} characters a token"));
+    let counted = with(
+        counted.or_else(bound),
+        text("/identity/context/reserved").map(|n| format!("{n} tokens kept free for the chat template")),
+        "",
+    );
+    let broken = run.cases().iter().filter(|case| case.broken.is_some()).count();
+    let broken = format!("{broken} of {}, not asked, counted as errors", run.cases().len());
     let facts = [
         ("Benchmark", Some(run.benchmark().title().to_owned())),
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
@@ -217,6 +230,9 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
             "Context",
             with(context.or_else(|| text("/identity/context/policy")), text("/identity/context/policy"), ""),
         ),
+        ("Tokens counted by", counted),
+        ("Numbers of cut histories", text("/identity/context/session_numbers")),
+        ("Broken rows", run.cases().iter().any(|case| case.broken.is_some()).then_some(broken)),
         ("Dtype", text("/identity/dtype")),
         ("Sampling", sampling),
         ("Seed", text("/identity/seed")),

@@ -1,0 +1,77 @@
+//! How many tokens a text has, for whoever needs no more than that: truncation, also of prompts for models behind an endpoint.
+//!
+//! [`Tokenizer`] counts exactly; [`CharsPerToken`] is a stated bound for models whose tokeniser is not at hand.
+
+use super::{PromptError, Tokenizer};
+
+/// Counts tokens.
+pub trait CountTokens {
+    /// Tokens of `text`, without added special tokens, or an upper bound of them.
+    fn count(&self, text: &str) -> Result<usize, PromptError>;
+
+    /// Tokens that each of `texts` adds to a text in which they stand one after the other.
+    fn count_each(&self, texts: &[&str]) -> Result<Vec<usize>, PromptError> {
+        texts.iter().map(|text| self.count(text)).collect()
+    }
+}
+
+impl CountTokens for Tokenizer {
+    fn count(&self, text: &str) -> Result<usize, PromptError> {
+        Tokenizer::count(self, text)
+    }
+
+    /// Tokenised together, each followed by another one, as they will be in a prompt.
+    fn count_each(&self, texts: &[&str]) -> Result<Vec<usize>, PromptError> {
+        let mut joined = texts.concat();
+        // Text follows the last one too; white space at the end of a text can be tokenised differently.
+        joined.push('.');
+        let offsets = self.encode_with_offsets(&joined)?.offsets;
+        let (mut border, mut before) = (0, 0);
+        let counts = texts.iter().map(|text| {
+            border += text.len();
+            let reached = offsets.partition_point(|&(start, _)| start < border);
+            reached - std::mem::replace(&mut before, reached)
+        });
+        Ok(counts.collect())
+    }
+}
+
+/// A stated bound: a text of n characters has at most n / x tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CharsPerToken(f64);
+
+impl CharsPerToken {
+    /// At least `chars` characters a token, above 0; `None` for what is no such number.
+    pub fn new(chars: f64) -> Option<Self> {
+        (chars.is_finite() && chars > 0.0).then_some(CharsPerToken(chars))
+    }
+
+    /// Characters a token.
+    pub fn chars(self) -> f64 {
+        self.0
+    }
+}
+
+impl CountTokens for CharsPerToken {
+    /// Rounded up.
+    fn count(&self, text: &str) -> Result<usize, PromptError> {
+        Ok((text.chars().count() as f64 / self.0).ceil() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_counted_not_bytes_and_rounded_up() {
+        let bound = CharsPerToken::new(2.5).unwrap();
+        // 6 / 2.5 = 2.4; the bytes would give 4.
+        assert_eq!(bound.count("äöüäöü").unwrap(), 3);
+        assert_eq!((bound.count("").unwrap(), bound.count("abcde").unwrap()), (0, 2));
+        assert_eq!(bound.count_each(&["ab", "abcdef"]).unwrap(), [1, 3]);
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(CharsPerToken::new(wrong), None);
+        }
+    }
+}
