@@ -22,7 +22,7 @@ const OUTPUT_ALLOWANCE: usize = 1 << 20;
 pub(crate) fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>, PromptError> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    env.set_syntax(syntax.map_err(|error| template_error("(syntax)", &error))?);
+    env.set_syntax(syntax.map_err(|error| template_error("(syntax)", "", &error))?);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_undefined_behavior(undefined);
     env.set_fuel(Some(FUEL));
@@ -35,7 +35,7 @@ pub(crate) fn add_template(
     name: &str,
     source: String,
 ) -> Result<(), PromptError> {
-    env.add_template_owned(name.to_owned(), source).map_err(|error| template_error(name, &error))
+    env.add_template_owned(name.to_owned(), source).map_err(|error| template_error(name, "", &error))
 }
 
 /// Renders the template called `name`, whose variables hold `input_bytes` bytes of text.
@@ -47,8 +47,10 @@ pub(crate) fn render(
 ) -> Result<String, PromptError> {
     let limit = input_bytes.saturating_mul(4).saturating_add(OUTPUT_ALLOWANCE);
     let mut output = Bounded { bytes: Vec::new(), limit };
-    let template = env.get_template(name).map_err(|error| template_error(name, &error))?;
-    template.render_captured_to(context, &mut output).map_err(|error| template_error(name, &error))?;
+    let template = env.get_template(name).map_err(|error| template_error(name, "", &error))?;
+    template
+        .render_captured_to(context, &mut output)
+        .map_err(|error| template_error(name, template.source(), &error))?;
     String::from_utf8(output.bytes).map_err(|error| PromptError::Template {
         name: name.to_owned(),
         line: None,
@@ -56,15 +58,15 @@ pub(crate) fn render(
     })
 }
 
-/// An error of the template engine, with the reasons beneath it on the same line.
-fn template_error(name: &str, error: &Error) -> PromptError {
+/// An error of the template engine on `source`, with the reasons beneath it on the same line.
+fn template_error(name: &str, source: &str, error: &Error) -> PromptError {
     let mut reason = error.kind().to_string();
     if let Some(detail) = error.detail() {
         reason = format!("{reason}: {detail}");
     }
     // The engine does not say which value it is.
     if let (ErrorKind::UndefinedError, Some(range)) = (error.kind(), error.range())
-        && let Some(expression) = error.template_source().and_then(|source| source.get(range))
+        && let Some(expression) = source.get(range)
     {
         reason = format!("{reason}: {}", expression.trim());
     }
