@@ -69,7 +69,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Quickstart(quickstart::Args),
-    Run(run::Args),
+    // Boxed: it has the most flags by far.
+    Run(Box<run::Args>),
     Judge(judge::Args),
     Lens(lens::Args),
     Figures(figures::Args),
@@ -104,8 +105,8 @@ pub fn main() -> ExitCode {
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
-        Command::Run(args) if args.wants_estimate() => estimate::run(args),
-        Command::Run(args) => run::run(args, stats.as_ref()),
+        Command::Run(args) if args.wants_estimate() => estimate::run(*args),
+        Command::Run(args) => run::run(*args, stats.as_ref()),
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),
