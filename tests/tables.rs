@@ -86,6 +86,7 @@ impl Run {
                 labels: BTreeMap::from([("type".to_owned(), format!("T{kind}"))]),
                 evidence: Vec::new(),
                 judge: Notes::default(),
+                broken: None,
                 case: id,
             }
         };
@@ -470,6 +471,7 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
         probes,
         evidence: Vec::new(),
         judge: Notes::default(),
+        broken: None,
     };
     let plan = [
         case(0, "a", "Pequod", vec![probe("q1", "place"), probe("q2", "place"), probe("q3", "oil")]),
