@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::thinking::Thinking;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{Judge, run as judge_run};
+use crate::prompt::ThinkingMode;
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 
@@ -49,11 +51,22 @@ pub struct Args {
     /// Endpoint: attempts after a failed first one.
     #[arg(long, default_value_t = 5)]
     retries: usize,
+    #[command(flatten)]
+    thinking: Thinking,
+}
+
+/// How the judge is run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Setup {
+    place: Place,
+    timeout: u64,
+    retries: usize,
+    thinking: Thinking,
 }
 
 /// Where a local judge runs, and in what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+struct Place {
     device: String,
     dtype: Option<String>,
 }
@@ -62,6 +75,13 @@ impl Default for Place {
     /// What an empty command line means.
     fn default() -> Self {
         Place { device: "cpu".to_owned(), dtype: None }
+    }
+}
+
+impl Default for Setup {
+    /// What an empty command line means.
+    fn default() -> Self {
+        Setup { place: Place::default(), timeout: 600, retries: 5, thinking: Thinking::default() }
     }
 }
 
@@ -86,9 +106,9 @@ impl<'a> Named<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, judge, device, dtype, timeout, retries } = args;
-    let place = Place { device, dtype };
-    let summary = judge_folder(&dir, &judge, &place, timeout, retries)?;
+    let Args { dir, judge, device, dtype, timeout, retries, thinking } = args;
+    let setup = Setup { place: Place { device, dtype }, timeout, retries, thinking };
+    let summary = judge_folder(&dir, &judge, &setup)?;
     super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
@@ -97,17 +117,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Judges what is not judged yet.
-pub(super) fn judge_folder(
-    dir: &Path,
-    judge: &str,
-    place: &Place,
-    timeout: u64,
-    retries: usize,
-) -> anyhow::Result<Summary> {
-    let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
-    if let (Named::Endpoint(_), true) = (&named, *place != Place::default()) {
+pub(super) fn judge_folder(dir: &Path, judge: &str, setup: &Setup) -> anyhow::Result<Summary> {
+    let Setup { place, timeout, retries, thinking } = setup;
+    let wrong = |why: String| super::WrongUsage(why);
+    let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
+    let is_endpoint = matches!(named, Named::Endpoint(_));
+    thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
+    if is_endpoint && *place != Place::default() {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
-        return Err(super::WrongUsage(why).into());
+        return Err(wrong(why).into());
+    }
+    if !is_endpoint && thinking.thinking == ThinkingMode::On {
+        let why =
+            format!("{judge} is read by scoring, which leaves no place for a thought; drop --thinking on");
+        return Err(wrong(why).into());
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
@@ -119,15 +142,19 @@ pub(super) fn judge_folder(
                 devices: engine::parse_devices(&place.device)?,
                 dtype: place.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(JUDGE_CONTEXT),
+                thinking: thinking.local(),
                 ..LocalOptions::default()
             };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
             judge_run(&mut store, &mut Judge::Scoring(&mut model), &rubric, &stop, true)?
         }
         Named::Endpoint(address) => {
-            let patience =
-                Patience { timeout: Duration::from_secs(timeout.max(1)), retries, ..Patience::default() };
-            let mut model = Endpoint::from_address(address, patience)?;
+            let patience = Patience {
+                timeout: Duration::from_secs((*timeout).max(1)),
+                retries: *retries,
+                ..Patience::default()
+            };
+            let mut model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
             model.check_reachable()?;
             let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: REPLY_TOKENS };
             judge_run(&mut store, &mut Judge::Reply { model: &mut model, sampling }, &rubric, &stop, true)?

@@ -59,11 +59,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         shard: None,
         stream: false,
         batch_size: run::DEFAULT_BATCH_SIZE,
+        retry_cut: false,
     };
     super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 
     step(3, "judging the answers with the same model, read by scoring");
-    let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Place::default(), 600, 5)?;
+    let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Setup::default())?;
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");

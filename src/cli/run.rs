@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
+use super::thinking::Thinking;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{SampleSpec, row_roles};
@@ -63,12 +64,16 @@ pub struct Args {
     /// Only this part of the cases, for job arrays: 0/4, 1/4, ... (put together with `palimpsest merge`)
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Print answers as they are generated
+    /// Print answers as they are generated, thoughts included
     #[arg(long)]
     stream: bool,
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = super::positive)]
     batch_size: usize,
+    /// Try answers again that ended inside a thought, which resuming leaves as they are: the same would come again unless a sampler
+    /// or a server draws anew
+    #[arg(long)]
+    retry_cut: bool,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory
@@ -124,6 +129,8 @@ pub struct Settings {
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
     pub weights: Weights,
+    #[command(flatten)]
+    pub thinking: Thinking,
 }
 
 impl Default for Settings {
@@ -145,14 +152,15 @@ impl Default for Settings {
             device: "cpu".to_owned(),
             dtype: None,
             weights: Weights::default(),
+            thinking: Thinking::default(),
         }
     }
 }
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, batch_size, stats } = args;
-    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size };
+    let Args { data, model, out, settings, shard, stream, batch_size, retry_cut, stats } = args;
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size, retry_cut };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -209,6 +217,8 @@ pub struct Job {
     pub stream: bool,
     /// Most probes of a case that are decoded as one batch.
     pub batch_size: usize,
+    /// Whether answers that a thought took the place of are tried again.
+    pub retry_cut: bool,
 }
 
 /// A data set that was read once.
@@ -270,6 +280,7 @@ impl Job {
                 bail!("{flag} is for local models, and {} is an endpoint; drop it", self.model);
             }
         }
+        s.thinking.check(self.is_endpoint())?;
         if let Some(context) = s.context {
             ensure!(
                 context > s.max_new_tokens,
@@ -316,12 +327,17 @@ impl Job {
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
             kept: s.weights.into(),
+            thinking: s.thinking.local(),
             ..LocalOptions::default()
         };
         let mut model = LocalModel::open(&self.model, &options)?;
+        let thought = match model.max_thinking() {
+            0 => String::new(),
+            most => format!(" and --max-thinking {most}"),
+        };
         ensure!(
-            model.context() > s.max_new_tokens,
-            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}; lower the latter",
+            model.context() > s.max_new_tokens.saturating_add(model.max_thinking()),
+            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}{thought}; lower the latter",
             model.context(),
             s.max_new_tokens
         );
@@ -350,6 +366,7 @@ impl Job {
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             conditions: self.conditions(),
+            thinking: s.thinking.local_policy(&model),
         };
         let stop = super::interrupt::flag("answer")?;
         let builder = PromptBuilder::new(templates, model.template().clone());
@@ -379,7 +396,7 @@ impl Job {
         let Opened { dataset, named, all, first } = self.open()?;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
-        let mut endpoint = Endpoint::from_address(&self.model, patience)?;
+        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let identity = Identity {
@@ -396,6 +413,7 @@ impl Job {
             attention: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             conditions: self.conditions(),
+            thinking: s.thinking.endpoint_policy(),
         };
         // The endpoint applies its own chat template; only the messages go out.
         let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
@@ -436,6 +454,9 @@ impl Job {
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
+        if self.retry_cut {
+            store.retry_cut();
+        }
         let stop = super::interrupt::flag("answer")?;
         let show = !(self.stream && std::io::stdout().is_terminal());
         let cases = dataset.cases()?.map(|case| {

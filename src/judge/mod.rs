@@ -128,7 +128,7 @@ pub fn run(
     let planned = store.planned();
     let judged = |call: &Call<'_>| call.probes.iter().filter(|p| clean.contains(&key(call, p))).count();
     let skipped = calls.iter().map(judged).sum();
-    let summary = Summary { planned, skipped, done: 0, errors: 0, stopped: false };
+    let summary = Summary { planned, skipped, ..Summary::default() };
     let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
@@ -435,7 +435,8 @@ pub fn judge_by_reply(
     kind: VerdictKind,
 ) -> Result<Judged, JudgeError> {
     let ids: Vec<&str> = exchanges.iter().map(|exchange| exchange.probe.id.as_str()).collect();
-    let first = model.reply(messages, sampling)?.text;
+    let first = model.reply(messages, sampling)?;
+    let first = first.answer().map_err(JudgeError::NoVerdict)?.to_owned();
     let mut found = parse_verdicts(&first, &ids, kind);
     let mut replies = vec![first.clone()];
     if found.iter().any(Option::is_none) {

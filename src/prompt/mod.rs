@@ -16,6 +16,7 @@ mod sandbox;
 mod span;
 mod stream;
 mod templates;
+mod thinking;
 mod tokenizer;
 
 pub use build::{CharSpan, Prompt, PromptBuilder};
@@ -27,4 +28,7 @@ pub use message::{Message, MessageRole};
 pub use span::{NO_SEGMENTS, Span};
 pub use stream::StreamDecoder;
 pub use templates::Templates;
+pub use thinking::{
+    Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
+};
 pub use tokenizer::{Encoded, Tokenizer};

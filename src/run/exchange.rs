@@ -135,16 +135,11 @@ pub fn import(
             rows.push(AnswerRow {
                 case: case.case.clone(),
                 probe: probe.id.clone(),
-                condition: String::new(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
                 error: answer.is_none().then(|| "the imported file has no answer".to_owned()),
                 answer,
-                stop: None,
-                prompt_tokens: None,
-                completion_tokens: None,
-                dropped_sessions: Vec::new(),
-                attention: None,
+                ..AnswerRow::default()
             });
         }
     }
@@ -172,6 +167,7 @@ pub fn import(
         attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         conditions: Vec::new(),
+        thinking: None,
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

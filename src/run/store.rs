@@ -152,6 +152,8 @@ pub struct RunStore {
     verdicts: RowLog<VerdictRow>,
     /// Where a judge has replied.
     replies: Option<RowLog<ReplyRow>>,
+    /// Whether rows without an answer because of a thought that did not end are to be tried again.
+    retry_cut: bool,
     // Held until the store is dropped.
     _lock: RunLock,
 }
@@ -238,7 +240,16 @@ impl RunStore {
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
         }
-        Ok(RunStore { dir: dir.to_owned(), header, plan, answers, verdicts, replies, _lock: lock })
+        Ok(RunStore {
+            dir: dir.to_owned(),
+            header,
+            plan,
+            answers,
+            verdicts,
+            replies,
+            retry_cut: false,
+            _lock: lock,
+        })
     }
 
     /// The folder.
@@ -284,6 +295,18 @@ impl RunStore {
             .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
             .map(|row| (row.case, row.probe, row.condition))
             .collect()
+    }
+
+    /// Has answers that a thought took the place of tried again ([`AnswerRow::cut`]).
+    pub fn retry_cut(&mut self) {
+        self.retry_cut = true;
+    }
+
+    /// What is left as it is although it has no answer, by case, probe and condition: generation ended inside a thought and would
+    /// again. None of it after [`Self::retry_cut`].
+    pub fn cut_answers(&self) -> BTreeSet<(String, String, String)> {
+        let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
+        rows.map(|row| (row.case, row.probe, row.condition)).collect()
     }
 
     /// Saves the attention store, where there is one, then appends the row, which is made to name it.

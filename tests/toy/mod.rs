@@ -84,7 +84,13 @@ impl ChatModel for Scorer {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.0.push(messages[0].content.clone());
         let text = format!("Well: {{\"score\": {}, \"reason\": \"so it is\"}}", self.0.len() % 3);
-        Ok(Reply { text, stop: StopReason::EndOfTurn, prompt_tokens: None, completion_tokens: None })
+        Ok(Reply {
+            text,
+            thought: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+        })
     }
 }
 
@@ -115,6 +121,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         attention: true,
         version: "0.2.0".to_owned(),
         conditions: Vec::new(),
+        thinking: None,
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
     let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();
