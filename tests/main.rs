@@ -20,4 +20,5 @@ mod real_model;
 mod speed;
 mod statistics;
 mod synthetic_run;
+mod thinking;
 mod toy;
