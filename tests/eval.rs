@@ -10,7 +10,7 @@ use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::progress::Status;
-use palimpsest::prompt::Span;
+use palimpsest::prompt::{Span, SpecialTokens};
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::error::RunError;
 use palimpsest::run::exchange::{ExchangeError, Import, export, import};
@@ -76,6 +76,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         version: "0.1.0".to_owned(),
         conditions: Vec::new(),
         thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }

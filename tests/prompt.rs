@@ -2,6 +2,7 @@
 
 mod chat_template;
 mod spans;
+mod special_tokens;
 mod templates;
 mod tokenizer;
 mod vocabularies;

@@ -1,5 +1,6 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -16,7 +17,7 @@ use crate::ground::files::write_atomically;
 use crate::ground::table::aligned;
 use crate::model::fetch::ModelStore;
 use crate::progress;
-use crate::prompt::{PromptBuilder, Templates};
+use crate::prompt::{PromptBuilder, Templates, contents, known_special_tokens};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +40,9 @@ enum Action {
     Check {
         /// The file; which benchmark's it is shows in its content.
         file: PathBuf,
+        /// Also note the special tokens of this model that the text spells, beside those of known formats.
+        #[arg(long)]
+        model: Option<String>,
     },
     /// Write the built-in sample as a file.
     #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
@@ -70,7 +74,7 @@ enum Action {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
-        Action::Check { file } => check(&file),
+        Action::Check { file, model } => check(&file, model.as_deref()),
         Action::Sample { sessions, seed, out } => {
             write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
         }
@@ -78,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn check(file: &Path) -> anyhow::Result<()> {
+fn check(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
     let bar = reading_bar(file);
     let Checked { benchmark, report, digest } = check_file(file, |piece| bar.inc(piece.len() as u64))?;
     bar.finish_and_clear();
@@ -90,7 +94,7 @@ fn check(file: &Path) -> anyhow::Result<()> {
             file.display(),
             counts(&report)
         ))?;
-        return Ok(());
+        return note_special_tokens(file, model);
     }
     let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     if report.problem_count > report.problems.len() {
@@ -103,6 +107,47 @@ fn check(file: &Path) -> anyhow::Result<()> {
     }
     let title = benchmark.title();
     bail!("{} is not a sound {title} file\n  {}", file.display(), lines.join("\n  "))
+}
+
+/// How many cases a note names.
+const NAMED: usize = 20;
+
+/// Says which cases hold text that spells a special token. They are sound: it is read as that token unless a run is told
+/// otherwise.
+fn note_special_tokens(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
+    let tokenizer = match model {
+        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
+        None => None,
+    };
+    let dataset = Dataset::open(file, SampleSpec::default(), |_| {})?;
+    let (mut count, mut named) = (0, Vec::new());
+    for case in super::cases(&dataset)? {
+        let case = case?;
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        for text in contents(&case) {
+            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
+            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
+        }
+        if found.is_empty() {
+            continue;
+        }
+        count += 1;
+        if named.len() < NAMED {
+            let tokens: Vec<&str> = found.iter().map(String::as_str).collect();
+            named.push(format!("  case `{}`: {}", case.id, tokens.join(" ")));
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    if count > named.len() {
+        named.push(format!("  and {} more", count - named.len()));
+    }
+    super::say(format_args!(
+        "note: {count} cases hold text that spells a special token, which ends a turn in mid-history as it does in transformers; \
+         `palimpsest run --special-tokens text` reads it as plain text\n{}",
+        named.join("\n")
+    ))
 }
 
 /// `400 rows (T1 200, T2 200)`.

@@ -20,7 +20,7 @@ use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{ChatTemplate, PromptBuilder, Templates};
+use crate::prompt::{ChatTemplate, PromptBuilder, SpecialTokens, Templates};
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -131,6 +131,10 @@ pub struct Settings {
     pub weights: Weights,
     #[command(flatten)]
     pub thinking: Thinking,
+    /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
+    /// as plain text
+    #[arg(long, value_enum, default_value_t)]
+    pub special_tokens: SpecialTokens,
 }
 
 impl Default for Settings {
@@ -153,6 +157,7 @@ impl Default for Settings {
             dtype: None,
             weights: Weights::default(),
             thinking: Thinking::default(),
+            special_tokens: SpecialTokens::default(),
         }
     }
 }
@@ -273,6 +278,7 @@ impl Job {
                 ("--weights", s.weights != Weights::default()),
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
+                ("--special-tokens", !s.special_tokens.is_default()),
                 ("--stream", self.stream),
                 ("--batch-size", self.batch_size != DEFAULT_BATCH_SIZE),
             ];
@@ -367,9 +373,10 @@ impl Job {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             conditions: self.conditions(),
             thinking: s.thinking.local_policy(&model),
+            special_tokens: s.special_tokens,
         };
         let stop = super::interrupt::flag("answer")?;
-        let builder = PromptBuilder::new(templates, model.template().clone());
+        let builder = PromptBuilder::new(templates, model.template().clone()).reading(s.special_tokens);
         check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
             sampling: self.sampling(),
@@ -414,6 +421,7 @@ impl Job {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             conditions: self.conditions(),
             thinking: s.thinking.endpoint_policy(),
+            special_tokens: SpecialTokens::default(),
         };
         // The endpoint applies its own chat template; only the messages go out.
         let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);

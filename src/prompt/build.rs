@@ -12,7 +12,7 @@ use jiff::civil::DateTime;
 use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
 use super::message::{Message, MessageRole};
 use super::templates::SegmentText;
-use super::{ChatTemplate, NO_SEGMENTS, PromptError, Templates, Tokenizer};
+use super::{ChatTemplate, NO_SEGMENTS, PromptError, SpecialTokens, Templates, Tokenizer};
 use crate::benchmarks::QUERY;
 use crate::data::{Case, Evidence, History, Probe, Segment, Stretch};
 
@@ -53,6 +53,8 @@ pub struct Prompt {
     /// What lies over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
     /// the turn's content), and the case's stretches.
     pub overlays: Vec<CharSpan>,
+    /// How text of the segments and of the query that spells a special token is read.
+    pub special_tokens: SpecialTokens,
     /// The same as messages, for endpoints, which apply a template themselves.
     pub messages: Vec<Message>,
 }
@@ -62,6 +64,7 @@ pub struct Prompt {
 pub struct PromptBuilder {
     templates: Templates,
     chat: ChatTemplate,
+    special_tokens: SpecialTokens,
 }
 
 /// A labelled stretch of text on its way into a prompt.
@@ -91,7 +94,13 @@ enum Label {
 impl PromptBuilder {
     /// A builder for the model whose chat template is given.
     pub fn new(templates: Templates, chat_template: ChatTemplate) -> Self {
-        PromptBuilder { templates, chat: chat_template }
+        PromptBuilder { templates, chat: chat_template, special_tokens: SpecialTokens::default() }
+    }
+
+    /// The same builder, for text of the data that spells a special token to be read so.
+    #[must_use]
+    pub fn reading(self, special_tokens: SpecialTokens) -> Self {
+        PromptBuilder { special_tokens, ..self }
     }
 
     /// The chat template.
@@ -107,8 +116,8 @@ impl PromptBuilder {
     /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
-    /// places. Text that looks like a special token is left as it is: the model's usual chat stack reads it as that token
-    /// too, and spans stay exact.
+    /// places. Text that spells a special token is left as it is; how it is read, [`Self::reading`] says. Spans stay exact
+    /// either way.
     ///
     /// What only a judge may see has no way in:
     ///
@@ -160,7 +169,13 @@ impl PromptBuilder {
         let mut joined: String = texts.iter().map(|segment| segment.text.as_str()).collect();
         // Text follows the last segment too; white space at the end of a text can be tokenised differently.
         joined.push('.');
-        let offsets = tokenizer.encode_with_offsets(&joined)?.offsets;
+        let offsets = match self.special_tokens {
+            SpecialTokens::Control => tokenizer.encode_with_offsets(&joined)?,
+            SpecialTokens::Text => {
+                tokenizer.encode_content(&joined, std::slice::from_ref(&(0..joined.len())))?
+            }
+        }
+        .offsets;
         let (mut border, mut before) = (0, 0);
         let costs = texts.iter().map(|segment| {
             border += segment.text.len();
@@ -180,7 +195,7 @@ impl PromptBuilder {
         let mut most = 0;
         for probe in probes {
             let prompt = self.assemble(history, &[], Labels { evidence: &[], stretches: &[] }, probe)?;
-            most = most.max(tokenizer.count(&prompt.text)? + BORDER_TOKENS);
+            most = most.max(prompt.encode_text(tokenizer)?.ids.len() + BORDER_TOKENS);
         }
         Ok(most)
     }
@@ -226,7 +241,7 @@ impl PromptBuilder {
         }
         let (spans, starts) = label(&pieces, self.chat.bos(), history, labels.evidence);
         let overlays = overlays(history, texts, &spans, &starts, labels)?;
-        Ok(Prompt { text, spans, overlays, messages })
+        Ok(Prompt { text, spans, overlays, special_tokens: self.special_tokens, messages })
     }
 
     /// The user message: preamble, segments, instructions and query.

@@ -30,7 +30,7 @@ pub(super) const FOLD_SEPARATOR: &str = "\n\n";
 
 /// Tokens that open, part and close turns in the formats of the known models. A template that writes one of them is meant
 /// for a vocabulary that holds it. (Names like `<|user|>` are missing: some models were trained on them as plain text.)
-const MARKERS: [&str; 17] = [
+pub(super) const MARKERS: [&str; 17] = [
     "<|im_start|>",
     "<|im_end|>",
     "<|begin_of_text|>",

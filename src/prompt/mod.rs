@@ -14,6 +14,7 @@ mod gguf_tokenizer;
 mod message;
 mod sandbox;
 mod span;
+mod special_tokens;
 mod stream;
 mod templates;
 mod thinking;
@@ -26,6 +27,7 @@ pub use error::PromptError;
 pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use message::{Message, MessageRole};
 pub use span::{NO_SEGMENTS, Span};
+pub use special_tokens::{SpecialTokens, contents, known_special_tokens};
 pub use stream::StreamDecoder;
 pub use templates::Templates;
 pub use thinking::{

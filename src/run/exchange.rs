@@ -13,6 +13,7 @@ use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use crate::ground::digest::sha256;
+use crate::prompt::SpecialTokens;
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
@@ -168,6 +169,7 @@ pub fn import(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         conditions: Vec::new(),
         thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

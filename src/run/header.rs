@@ -12,7 +12,7 @@ use super::plan::Shard;
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
-use crate::prompt::{ReasoningEffort, ThinkingMode};
+use crate::prompt::{ReasoningEffort, SpecialTokens, ThinkingMode};
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
@@ -107,6 +107,9 @@ pub struct Identity {
     /// Whether the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingPolicy>,
+    /// How text of the data that spells a special token was read; absent where as that token. Since version 0.2.
+    #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
+    pub special_tokens: SpecialTokens,
 }
 
 /// How a model was told to think.

@@ -16,7 +16,7 @@ use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::progress::Status;
-use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::prompt::{PromptBuilder, SpecialTokens, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
@@ -122,6 +122,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         version: "0.2.0".to_owned(),
         conditions: Vec::new(),
         thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
     let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();
