@@ -15,6 +15,8 @@ use palimpsest::run::subject::{ChatSubject, Shown};
 
 use crate::eval::{cases, header};
 
+mod thoughts;
+
 /// A server that gives each connection the next of its scripted replies and keeps the requests.
 struct Server {
     port: u16,
@@ -24,6 +26,8 @@ struct Server {
 enum Scripted {
     /// Status line, further headers, body.
     Reply(&'static str, &'static str, String),
+    /// Half of a body, then the end of the connection.
+    Half(String),
     /// Takes the request and never answers.
     Silence,
     /// Closes at once.
@@ -63,6 +67,14 @@ fn serve(script: Vec<Scripted>) -> Server {
                     let length = body.len();
                     let text = format!(
                         "HTTP/1.1 {line}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
+                    );
+                    let _ = stream.write_all(text.as_bytes());
+                }
+                Scripted::Half(body) => {
+                    let length = body.len();
+                    let half = &body[..length / 2];
+                    let text = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{half}"
                     );
                     let _ = stream.write_all(text.as_bytes());
                 }

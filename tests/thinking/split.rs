@@ -69,7 +69,7 @@ fn tokens_are_split_as_text_is_whether_markers_are_tokens_or_letters() {
         tokenizer(&[], &MARKERS),
         tokenizer(&[], &["<|im_end|>"]),
         // The end of the marker and what follows it in one token.
-        tokenizer(&[(">", "Ċ"), (">Ċ", "Ċ"), ("<", "th")], &["<|im_end|>"]),
+        tokenizer(&[(">", "Ċ"), (">Ċ", "Ċ"), ("t", "h"), ("<", "th")], &["<|im_end|>"]),
     ];
     for tokenizer in &vocabularies {
         for (format, opened, text, thought, answer) in [
