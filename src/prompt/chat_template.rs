@@ -14,7 +14,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::message::{Message, MessageRole};
-use super::thinking::Thinking;
+use super::thoughts::Thinking;
 use super::{GgufTokenizer, PromptError, Tokenizer, sandbox};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.

@@ -18,6 +18,7 @@ mod special_tokens;
 mod stream;
 mod templates;
 mod thinking;
+mod thoughts;
 mod tokenizer;
 
 pub use build::{CharSpan, Prompt, PromptBuilder};
@@ -30,7 +31,7 @@ pub use span::{NO_SEGMENTS, Span};
 pub use special_tokens::{SpecialTokens, contents, known_special_tokens};
 pub use stream::StreamDecoder;
 pub use templates::Templates;
-pub use thinking::{
+pub use thoughts::{
     Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
 };
 pub use tokenizer::{Encoded, Tokenizer};
