@@ -15,6 +15,8 @@ use palimpsest::run::subject::{ChatSubject, Shown};
 
 use crate::eval::{cases, header};
 
+mod thoughts;
+
 /// A server that gives each connection the next of its scripted replies and keeps the requests.
 pub struct Server {
     port: u16,

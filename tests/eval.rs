@@ -10,7 +10,7 @@ use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::progress::Status;
-use palimpsest::prompt::Span;
+use palimpsest::prompt::{Span, SpecialTokens};
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
@@ -81,6 +81,8 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         version: "0.1.0".to_owned(),
         sample: None,
         conditions: Vec::new(),
+        thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }
@@ -144,6 +146,8 @@ impl Subject for Fake<'_> {
                 Ok(ProbeOutcome {
                     answer: format!("answer to {key}: \"é\"\nsecond line"),
                     stop: StopReason::EndOfTurn,
+                    thought: None,
+                    max_thinking: None,
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
                     dropped: vec![2],
@@ -180,7 +184,7 @@ pub fn finished(n: usize) -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
     let summary = answer(&dir, &cases(n), &mut Fake::new()).unwrap();
-    assert_eq!(summary, Summary { planned: 3 * n, skipped: 0, done: 3 * n, errors: 0, stopped: false });
+    assert_eq!(summary, Summary { planned: 3 * n, done: 3 * n, ..Summary::default() });
     (root, dir)
 }
 
@@ -372,6 +376,8 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                 let outcome = ProbeOutcome {
                     answer: text.to_owned(),
                     stop: StopReason::MaxNewTokens,
+                    thought: None,
+                    max_thinking: None,
                     prompt_tokens: None,
                     completion_tokens: None,
                     dropped: vec![],

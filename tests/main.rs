@@ -21,4 +21,5 @@ mod speed;
 mod statistics;
 mod synthetic_run;
 mod tables;
+mod thinking;
 mod toy;

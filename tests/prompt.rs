@@ -3,6 +3,7 @@
 mod bpe;
 mod chat_template;
 mod spans;
+mod special_tokens;
 mod templates;
 mod tokenizer;
 mod vocabularies;

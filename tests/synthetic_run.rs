@@ -126,6 +126,7 @@ pub fn write(dir: &Path, plan: &Plan) {
                 attention: (!failed).then(|| file.clone()),
                 error: failed
                     .then(|| "the evidence alone needs 9,000 tokens of a context of 4,096".to_owned()),
+                ..AnswerRow::default()
             };
             answers += &line(&serde_json::to_value(&answer).unwrap());
             if failed {

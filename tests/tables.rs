@@ -107,12 +107,8 @@ impl Run {
                     labels: case.labels.clone(),
                     query: probe.query.clone(),
                     answer: Some("so".to_owned()),
-                    stop: None,
-                    prompt_tokens: None,
-                    completion_tokens: None,
                     dropped_sessions: if self.truncated { vec![3] } else { Vec::new() },
-                    attention: None,
-                    error: None,
+                    ..AnswerRow::default()
                 });
                 verdicts.extend(self.judge.map(|judge| VerdictRow {
                     case: case.case.clone(),

@@ -130,6 +130,8 @@ pub struct MassObserver {
     /// Tokens of the prompt.
     tokens: usize,
     answer: AnswerRows,
+    /// Generated tokens before those of the rows: a thought.
+    thought: usize,
 }
 
 /// What a layer's rows have paid so far.
@@ -188,6 +190,7 @@ impl MassObserver {
             keep: 0,
             tokens,
             answer: AnswerRows::default(),
+            thought: 0,
         }
     }
 
@@ -269,9 +272,10 @@ impl MassObserver {
         self.finish_after(0)
     }
 
-    /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. A mean over no tokens
-    /// is no row.
+    /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
+    /// among them and in no row. A mean over no tokens is no row.
     pub fn finish_after(&self, generated: usize) -> Result<Masses> {
+        let generated = generated.saturating_sub(self.thought);
         let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
         if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
             candle_core::bail!(
@@ -347,7 +351,7 @@ impl MassObserver {
             }
             let _span = stats::observer();
             let q = Tensor::cat(&seen.answered[..generated], 0)?;
-            let first = self.tokens - 1;
+            let first = self.tokens - 1 + self.thought;
             if each == 0 {
                 let sums = delta::segment_sums(&q, first, &seen.history, &self.bounds)?;
                 by_row.extend(answer.map(|answer| (answer, sums)));
@@ -388,7 +392,7 @@ impl MassObserver {
         let mut rows = self.rows.clone();
         let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
         if let Some(place) = answer {
-            let first = self.tokens - 1;
+            let first = self.tokens - 1 + self.thought;
             rows.insert(place, Span::new("answer", first..first + generated));
         }
         Named { rows, answer, each: if self.answer.each { generated } else { 0 } }
@@ -483,6 +487,12 @@ fn fetched(layers: &[BTreeMap<usize, Tensor>]) -> Result<impl Iterator<Item = ((
 }
 
 impl Observer for MassObserver {
+    fn skip_generated(&mut self, thought: usize) {
+        self.thought = thought;
+        self.layers.values_mut().for_each(|sums| sums.answered = Answered::default());
+        self.deltas.values_mut().for_each(|seen| seen.answered.clear());
+    }
+
     fn wants(&self, site: &Site) -> bool {
         site.offset < self.tokens && (!self.rows.is_empty() || self.answer.any())
     }
@@ -521,14 +531,14 @@ impl Observer for MassObserver {
     }
 
     fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
-        let (wanted, tokens) = (self.answer, self.tokens);
+        let (wanted, tokens, thought) = (self.answer, self.tokens, self.thought);
         let heads = sums.dim(0)?;
         let answered = &mut self.layer(site, heads).answered;
-        if site.offset + 1 != tokens + answered.len() {
+        if site.offset + 1 != tokens + thought + answered.len() {
             candle_core::bail!(
                 "This is a bug: the row at {} comes after {} rows of a prompt of {tokens} tokens",
                 site.offset,
-                answered.len()
+                thought + answered.len()
             );
         }
         answered.push(sums, wanted)

@@ -32,6 +32,10 @@ pub trait Observer: Send {
         Ok(())
     }
 
+    /// Told that the `thought` tokens generated so far are a thought before the answer, whose rows are not wanted; before the
+    /// row that predicts the next token is read.
+    fn skip_generated(&mut self, _thought: usize) {}
+
     /// Whether [`Observer::observe_delta`] is to be called for this linear-attention layer's chunk.
     fn wants_delta(&self, _site: &DeltaSite) -> bool {
         false

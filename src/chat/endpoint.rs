@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use crate::prompt::{ReasoningEffort, Split};
 
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
@@ -60,6 +62,18 @@ pub struct Endpoint {
     completion_limit: CompletionLimit,
     /// Of all replies since it was asked for last.
     usage: Option<CallTokens>,
+    thinking: EndpointThinking,
+}
+
+/// What an endpoint is told about thoughts. By default nothing, as servers differ in what they take.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EndpointThinking {
+    /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
+    pub chat_template_kwargs: Map<String, Value>,
+    /// Sent as `reasoning_effort`.
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// Most tokens of a thought, added to the request's limit; 0 adds none.
+    pub max_tokens: usize,
 }
 
 struct Key {
@@ -110,6 +124,10 @@ struct Request<'a> {
     max_tokens: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<ReasoningEffort>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    chat_template_kwargs: &'a Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +147,18 @@ struct ReplyMessage {
     content: Option<String>,
     /// In the place of the content, where a hosted model declines.
     refusal: Option<String>,
+    /// The thought, as vLLM and SGLang call it.
+    reasoning_content: Option<Value>,
+    /// The same, as newer ones and OpenRouter do. Of any type: some servers have an object there.
+    reasoning: Option<Value>,
+}
+
+impl ReplyMessage {
+    /// The thought that the server has split off itself.
+    fn thought(&self) -> Option<&str> {
+        let fields = [&self.reasoning_content, &self.reasoning].into_iter().flatten();
+        fields.filter_map(Value::as_str).map(str::trim).find(|text| !text.is_empty())
+    }
 }
 
 #[derive(Deserialize)]
@@ -178,7 +208,14 @@ impl Endpoint {
             agent: config.build().new_agent(),
             completion_limit,
             usage: None,
+            thinking: EndpointThinking::default(),
         })
+    }
+
+    /// The same endpoint, told about thoughts.
+    #[must_use]
+    pub fn thinking(self, thinking: EndpointThinking) -> Self {
+        Endpoint { thinking, ..self }
     }
 
     /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
@@ -195,7 +232,7 @@ impl Endpoint {
     }
 
     fn request<'a>(&'a self, messages: &'a [Message], sampling: &Sampling) -> Request<'a> {
-        let limit = sampling.max_new_tokens;
+        let limit = sampling.max_new_tokens.saturating_add(self.thinking.max_tokens);
         let (max_tokens, max_completion_tokens) = match self.completion_limit {
             CompletionLimit::MaxTokens => (Some(limit), None),
             CompletionLimit::MaxCompletionTokens => (None, Some(limit)),
@@ -208,6 +245,8 @@ impl Endpoint {
             seed: i64::try_from(sampling.seed).ok(),
             max_tokens,
             max_completion_tokens,
+            reasoning_effort: self.thinking.reasoning_effort,
+            chat_template_kwargs: &self.thinking.chat_template_kwargs,
         }
     }
 
@@ -239,24 +278,35 @@ impl Endpoint {
             .into_iter()
             .next()
             .ok_or_else(|| unreadable("it has no choices".to_owned()))?;
-        let said = |text: &String| !text.trim().is_empty();
-        let content = choice.message.content.filter(said);
-        let refusal = choice.message.refusal.filter(said).filter(|_| content.is_none());
+        let own = choice.message.thought().map(str::to_owned);
+        let content = choice.message.content.unwrap_or_default();
+        let Split { thought, answer } = Split::of_text(&content);
+        // Without a thought in it, content is taken as it is.
+        let answer = answer.map(|answer| if thought.is_none() { content } else { answer });
+        let answer = answer.filter(|answer| !answer.trim().is_empty());
+        let refusal = choice.message.refusal.filter(|text| !text.trim().is_empty() && answer.is_none());
         let refused = refusal.is_some();
-        let text = content.or(refusal).ok_or_else(|| {
+        let answer = answer.or(refusal);
+        let thought = match (own, thought) {
+            (Some(own), Some(thought)) => Some(format!("{own}\n\n{thought}")),
+            (own, thought) => own.or(thought),
+        };
+        if answer.is_none() && thought.is_none() {
             let why = choice.finish_reason.as_deref().unwrap_or("none");
-            unreadable(format!(
+            return Err(unreadable(format!(
                 "its message has no content (finish_reason {why}); a reasoning model needs more new tokens"
-            ))
-        })?;
+            )));
+        }
         let stop = match choice.finish_reason.as_deref() {
             _ if refused => StopReason::Refused,
             Some("length" | "max_tokens") => StopReason::MaxNewTokens,
             _ => StopReason::EndOfTurn,
         };
+        let stop = stop.seen_in(answer.is_some());
+        let text = answer.unwrap_or_default();
         let (prompt_tokens, completion_tokens) =
             completion.usage.map_or((None, None), |u| (u.prompt_tokens, u.completion_tokens));
-        Ok(Reply { text, stop, prompt_tokens, completion_tokens })
+        Ok(Reply { text, thought, stop, prompt_tokens, completion_tokens })
     }
 
     /// Sends until there is a reply, a lasting failure, or no patience left.

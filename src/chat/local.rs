@@ -4,26 +4,28 @@ use candle_core::{D, Device, Tensor};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use crate::engine::{EngineError, LocalError, LocalModel, Measurement, Parts};
-use crate::prompt::StreamDecoder;
+use crate::prompt::{Split, StreamDecoder};
 
-/// The text of a conversation, up to the assistant's turn.
+/// The text of a conversation, up to an answer without a thought: decisions that are read by their probabilities are made at once.
 fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, LocalError> {
-    Ok(model.template().render(messages, true)?)
+    Ok(model.template().render_past_thought(messages)?)
 }
 
 fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> Result<Reply, LocalError> {
-    let text = conversation(model, messages)?;
+    let text = model.template().render(messages, true)?;
     let tokens = model.tokenizer().encode(&text)?;
-    let logits = model.prefill(&text, &tokens, sampling.max_new_tokens)?.squeeze(0)?;
-    let Parts { engine, cache, tokenizer, stop } = model.held_parts();
-    let how = (sampling, stop);
+    let room = model.max_thinking() + sampling.max_new_tokens;
+    let logits = model.prefill(&text, &tokens, room)?.squeeze(0)?;
+    let Parts { engine, cache, stop, thinker, .. } = model.held_parts();
+    let how = (sampling, stop, thinker);
     let mut measurement = Measurement::nothing(tokens.len());
-    let generated = measurement.decode(engine, cache, &logits, how, &mut |_| true)?;
-    let text = tokenizer.decode(&generated.tokens, true)?;
+    let generated = measurement.decode_thinking(engine, cache, &logits, how, &mut |_| true)?;
+    let (Split { thought, answer }, stop) = model.split(&generated)?;
     model.count_usage(0, generated.tokens.len());
     Ok(Reply {
-        text,
-        stop: generated.stop,
+        text: answer.unwrap_or_default(),
+        thought,
+        stop,
         prompt_tokens: Some(tokens.len()),
         completion_tokens: Some(generated.tokens.len()),
     })
@@ -93,7 +95,7 @@ fn continue_from(
     let tokens = model.tokenizer().encode(&format!("{conversation}{prefix}"))?;
     let logits = model.prefill(&conversation, &tokens, max_new_tokens)?.squeeze(0)?;
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
-    let Parts { engine, cache, tokenizer, stop } = model.held_parts();
+    let Parts { engine, cache, tokenizer, stop, .. } = model.held_parts();
     let mut stream = StreamDecoder::new(tokenizer, true);
     let mut text = String::new();
     let mut failed = None;

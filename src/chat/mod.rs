@@ -12,14 +12,26 @@ pub use crate::prompt::{Message, MessageRole};
 /// A model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The text, without special tokens.
+    /// The answer's text, without special tokens and without a thought; empty where there is none ([`StopReason::has_answer`]).
     pub text: String,
+    /// What the model thought before it, where it thought and says so.
+    pub thought: Option<String>,
     /// Why generation ended.
     pub stop: StopReason,
     /// Tokens of the prompt, where known.
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
+}
+
+impl Reply {
+    /// The answer, or why there is none: the thought did not end.
+    ///
+    /// # Errors
+    /// The reason, with the remedy.
+    pub fn answer(&self) -> Result<&str, String> {
+        self.stop.without_answer(None).map_or(Ok(&self.text), Err)
+    }
 }
 
 /// Why a model gave no reply. The text names the model and the remedy and never holds a key.

@@ -1,15 +1,19 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use super::data_stats::{self, reading_bar};
-use crate::benchmarks::dataset::{Checked, check_file};
+use crate::benchmarks::dataset::{Checked, Dataset, check_file};
 use crate::benchmarks::reading::{Problem, Report};
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
+use crate::engine::TextSide;
 use crate::ground::files::write_atomically;
+use crate::model::fetch::ModelStore;
+use crate::prompt::{contents, known_special_tokens};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +41,9 @@ enum Action {
         /// List at most N problems; the rest are counted.
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
+        /// Also note the special tokens of this model that the text spells, beside those of known formats.
+        #[arg(long)]
+        model: Option<String>,
     },
     /// Write the built-in sample as a file.
     #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
@@ -57,7 +64,7 @@ enum Action {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
-        Action::Check { file, limit } => check(&file, limit.unwrap_or(usize::MAX)),
+        Action::Check { file, limit, model } => check(&file, limit.unwrap_or(usize::MAX), model.as_deref()),
         Action::Sample { sessions, seed, out } => {
             write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
         }
@@ -65,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-fn check(file: &Path, limit: usize) -> anyhow::Result<()> {
+fn check(file: &Path, limit: usize, model: Option<&str>) -> anyhow::Result<()> {
     let bar = reading_bar(file);
     let (mut listed, mut said) = (0, Ok(()));
     // Told as they are found: a file may have more of them than memory holds.
@@ -87,7 +94,7 @@ fn check(file: &Path, limit: usize) -> anyhow::Result<()> {
             file.display(),
             counts(&report)
         ))?;
-        return Ok(());
+        return note_special_tokens(file, model);
     }
     if report.problem_count > listed {
         super::say(format_args!("and {} more", report.problem_count - listed))?;
@@ -104,6 +111,47 @@ fn check(file: &Path, limit: usize) -> anyhow::Result<()> {
             anyhow::Error::from(broken)
         ),
     }
+}
+
+/// How many cases a note names.
+const NAMED: usize = 20;
+
+/// Says which cases hold text that spells a special token. They are sound: it is read as that token unless a run is told
+/// otherwise.
+fn note_special_tokens(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
+    let tokenizer = match model {
+        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
+        None => None,
+    };
+    let dataset = Dataset::open(file, SampleSpec::default(), |_| {})?;
+    let (mut count, mut named) = (0, Vec::new());
+    for case in super::sound_cases(&dataset)? {
+        let case = case?;
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        for text in contents(&case) {
+            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
+            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
+        }
+        if found.is_empty() {
+            continue;
+        }
+        count += 1;
+        if named.len() < NAMED {
+            let tokens: Vec<&str> = found.iter().map(String::as_str).collect();
+            named.push(format!("  case `{}`: {}", case.id, tokens.join(" ")));
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    if count > named.len() {
+        named.push(format!("  and {} more", count - named.len()));
+    }
+    super::say(format_args!(
+        "note: {count} cases hold text that spells a special token, which ends a turn in mid-history as it does in transformers; \
+         `palimpsest run --special-tokens text` reads it as plain text\n{}",
+        named.join("\n")
+    ))
 }
 
 /// `400 rows (T1 200, T2 200)`.

@@ -352,7 +352,12 @@ fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) ->
             engine.decode(cache, &logits, &sampling, &[], &mut |_| true)?;
             return Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64);
         }
-        sequences.push(BatchSequence { branch: cache.branch(context, STEPS)?, logits, sampling });
+        sequences.push(BatchSequence {
+            branch: cache.branch(context, STEPS)?,
+            logits,
+            sampling,
+            thinker: None,
+        });
     }
     let Parts { engine, cache, .. } = model.parts(context)?;
     let clock = Instant::now();

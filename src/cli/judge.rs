@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::thinking::Thinking;
 use crate::benchmarks::Rubric;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{Instructions, Judge, Reasons, run as judge_run};
-use crate::prompt::JUDGE_FILE;
+use crate::prompt::{JUDGE_FILE, ThinkingMode};
 use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 
@@ -74,6 +75,8 @@ pub(super) struct Settings {
     /// Endpoint: most tokens of one reply.
     #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
     max_new_tokens: usize,
+    #[command(flatten)]
+    thinking: Thinking,
 }
 
 impl Default for Settings {
@@ -87,6 +90,7 @@ impl Default for Settings {
             timeout: 600,
             retries: 5,
             max_new_tokens: REPLY_TOKENS,
+            thinking: Thinking::default(),
         }
     }
 }
@@ -141,11 +145,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// Judges what is not judged yet.
 pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyhow::Result<Summary> {
-    let named = Named::parse(judge).map_err(|e| super::WrongUsage(e.to_string()))?;
+    let wrong = |why: String| super::WrongUsage(why);
+    let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
     let is_endpoint = matches!(named, Named::Endpoint(_));
+    let thinking = &settings.thinking;
+    thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
     if is_endpoint && (settings.device != "cpu" || settings.dtype.is_some()) {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
-        return Err(super::WrongUsage(why).into());
+        return Err(wrong(why).into());
+    }
+    if !is_endpoint && thinking.thinking == ThinkingMode::On {
+        let why =
+            format!("{judge} is read by scoring, which leaves no place for a thought; drop --thinking on");
+        return Err(wrong(why).into());
     }
     if !is_endpoint && settings.max_new_tokens != REPLY_TOKENS {
         let why = format!("--max-new-tokens is for endpoints, and {judge} is read by scoring; drop it");
@@ -162,6 +174,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
                 devices: engine::parse_devices(&settings.device)?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
                 context: ContextLength::AtMost(JUDGE_CONTEXT),
+                thinking: thinking.local(),
                 ..LocalOptions::default()
             };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
@@ -170,7 +183,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         Named::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
-            let mut model = Endpoint::from_address(address, patience)?;
+            let mut model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
             model.check_reachable()?;
             let max_new_tokens = settings.max_new_tokens;
             let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };

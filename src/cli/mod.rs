@@ -41,6 +41,7 @@ mod report;
 mod run;
 mod selftest;
 mod table;
+mod thinking;
 mod trace;
 mod trial;
 
@@ -268,11 +269,17 @@ fn benchmark_of(dir: &Path, header: &RunHeader) -> anyhow::Result<&'static dyn B
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
 /// is an error where nothing came of it at all.
 fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { planned, skipped, done, errors, stopped } = *summary;
+    let Summary { planned, skipped, done, errors, stopped, cut } = *summary;
     let (dir, there) = (dir.display(), skipped + done);
     say(format_args!(
         "{dir}: {there} of {planned} {what} ({skipped} from before, {done} new, {errors} errors)"
     ))?;
+    if cut > 0 {
+        say(format_args!(
+            "{cut} more ended inside a thought before and are left as errors, since the same would come again; --retry-cut tries \
+             them again"
+        ))?;
+    }
     if stopped {
         say("stopped; the same command goes on from here")?;
         std::process::exit(INTERRUPTED);

@@ -60,6 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         stream: false,
         batch_size: run::DEFAULT_BATCH_SIZE,
         strict: false,
+        retry_cut: false,
     };
     super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
+use super::thinking::Thinking;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
@@ -21,7 +22,8 @@ use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{
-    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SegmentNumbers, Templates,
+    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SegmentNumbers,
+    SpecialTokens, Templates,
 };
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages};
@@ -70,7 +72,7 @@ pub struct Args {
     /// Only this part of the cases, for job arrays: 0/4, 1/4, ... (put together with `palimpsest merge`)
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Print answers as they are generated
+    /// Print answers as they are generated, thoughts included
     #[arg(long)]
     stream: bool,
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
@@ -79,6 +81,10 @@ pub struct Args {
     /// Refuse a file with broken rows, which otherwise are left out and count as errors
     #[arg(long)]
     strict: bool,
+    /// Try answers again that ended inside a thought, which resuming leaves as they are: the same would come again unless a sampler
+    /// or a server draws anew
+    #[arg(long)]
+    retry_cut: bool,
     /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
     /// projections, attention, its observer and all else of the model in prefill and in decode,
     /// sampling and files; with tokens, tokens per second and peak memory
@@ -96,9 +102,10 @@ impl Args {
 
     /// The job to estimate, checked.
     pub(super) fn into_estimate(self) -> anyhow::Result<(Job, EstimateArgs)> {
-        let Args { data, model, settings, shard, stream, batch_size, strict, estimate, .. } = self;
+        let Args { data, model, settings, shard, stream, batch_size, strict, retry_cut, estimate, .. } = self;
         estimate.check()?;
-        let job = Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size, strict };
+        let job =
+            Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size, strict, retry_cut };
         job.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
         Ok((job, estimate))
     }
@@ -204,6 +211,12 @@ pub struct Settings {
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
     pub weights: Weights,
+    #[command(flatten)]
+    pub thinking: Thinking,
+    /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
+    /// as plain text
+    #[arg(long, value_enum, default_value_t)]
+    pub special_tokens: SpecialTokens,
 }
 
 /// Under which numbers sessions are shown.
@@ -252,17 +265,20 @@ impl Default for Settings {
             device: "cpu".to_owned(),
             dtype: None,
             weights: Weights::default(),
+            thinking: Thinking::default(),
+            special_tokens: SpecialTokens::default(),
         }
     }
 }
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, batch_size, strict, stats, estimate } = args;
+    let Args { data, model, out, settings, shard, stream, batch_size, strict, retry_cut, stats, estimate } =
+        args;
     estimate.check()?;
     // Given, but for an estimate, which does not come here.
     let out = out.unwrap_or_default();
-    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size, strict };
+    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size, strict, retry_cut };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -324,6 +340,8 @@ pub struct Job {
     pub batch_size: usize,
     /// Whether a file with broken rows is refused.
     pub strict: bool,
+    /// Whether answers that a thought took the place of are tried again.
+    pub retry_cut: bool,
 }
 
 /// The policy of runs whose histories are cut where they must be.
@@ -423,6 +441,7 @@ impl Job {
                 ("--weights", s.weights != Weights::default()),
                 ("--device", s.device != "cpu"),
                 ("--allow-longer", s.allow_longer),
+                ("--special-tokens", !s.special_tokens.is_default()),
                 ("--stream", self.stream),
                 ("--batch-size", self.batch_size != DEFAULT_BATCH_SIZE),
             ];
@@ -435,6 +454,7 @@ impl Job {
         if let Some((flag, _)) = of_endpoints.iter().find(|(_, given)| *given && !self.is_endpoint()) {
             bail!("{flag} is for endpoints; a local model has its own tokeniser, so drop it");
         }
+        s.thinking.check(self.is_endpoint())?;
         if let Some(context) = s.context {
             ensure!(
                 context > s.max_new_tokens,
@@ -512,12 +532,17 @@ impl Job {
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
             kept: s.weights.into(),
+            thinking: s.thinking.local(),
             ..LocalOptions::default()
         };
         let model = LocalModel::open(&self.model, &options)?;
+        let thought = match model.max_thinking() {
+            0 => String::new(),
+            most => format!(" and --max-thinking {most}"),
+        };
         ensure!(
-            model.context() > s.max_new_tokens,
-            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}; lower the latter",
+            model.context() > s.max_new_tokens.saturating_add(model.max_thinking()),
+            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}{thought}; lower the latter",
             model.context(),
             s.max_new_tokens
         );
@@ -556,10 +581,13 @@ impl Job {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
             conditions: self.conditions(),
+            thinking: s.thinking.local_policy(&model),
+            special_tokens: s.special_tokens,
         };
         let stop = super::interrupt::flag("answer")?;
-        let builder =
-            PromptBuilder::new(templates, model.template().clone()).numbering(s.session_numbers.into());
+        let builder = PromptBuilder::new(templates, model.template().clone())
+            .numbering(s.session_numbers.into())
+            .reading(s.special_tokens);
         check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
             sampling: self.sampling(),
@@ -587,7 +615,7 @@ impl Job {
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
-        let mut endpoint = Endpoint::from_address(&self.model, patience)?;
+        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
         let identity = Identity {
@@ -605,12 +633,15 @@ impl Job {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
             conditions: self.conditions(),
+            thinking: s.thinking.endpoint_policy(),
+            special_tokens: SpecialTokens::default(),
         };
         // The endpoint applies its own chat template; only the messages go out.
         let builder =
             PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
-        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(s.max_new_tokens);
+        let answer = s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens);
+        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(answer);
         // All probes of a case are shown the same history, so it is cut once for all of them.
         let mut held: Option<(String, BudgetedCase<Vec<Message>>)> = None;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
@@ -698,6 +729,9 @@ impl Job {
         let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
+        if self.retry_cut {
+            store.retry_cut();
+        }
         let stop = super::interrupt::flag("answer")?;
         let show = !(self.stream && std::io::stdout().is_terminal());
         // Broken rows are in the plan, and their errors in the rows.

@@ -6,7 +6,8 @@
 
 use candle_core::Tensor;
 
-use super::sampling::{Sampling, StopReason};
+use super::phases::{Phases, Thinker};
+use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Sampler, sizes};
 use crate::attention::Observer;
 use crate::model::{Branch, Cache, Phase};
@@ -21,6 +22,8 @@ pub struct BatchSequence {
     pub logits: Tensor,
     /// How its tokens are chosen.
     pub sampling: Sampling,
+    /// Where the model thinks before it answers.
+    pub thinker: Option<Thinker>,
 }
 
 /// Told of every token that branch `usize` generates, and of its end, also by an error, as `None`; returns whether to go on.
@@ -33,8 +36,7 @@ struct Live<'o> {
     branch: Branch,
     logits: Tensor,
     sampler: Sampler,
-    most: usize,
-    tokens: Vec<u32>,
+    phases: Phases,
     observer: Option<&'o mut dyn Observer>,
 }
 
@@ -70,13 +72,15 @@ impl Engine {
             let mut going = Vec::with_capacity(live.len());
             for mut one in live {
                 let nth = one.nth;
-                let ended = one.choose(stop, &mut |token| go_on &= on_token(nth, Some(token)));
-                let Some(ended) = ended.transpose() else {
-                    going.push(one);
-                    continue;
+                let turn_ended = match one.choose(stop, &mut |token| go_on &= on_token(nth, Some(token))) {
+                    Ok(false) if one.phases.has_room() => {
+                        going.push(one);
+                        continue;
+                    }
+                    ended => ended,
                 };
                 go_on &= on_token(nth, None);
-                done[nth] = Some(ended.map(|stop| Generated { tokens: one.tokens, stop }));
+                done[nth] = Some(turn_ended.map(|turn_ended| one.phases.end(turn_ended)));
             }
             if !go_on {
                 return Err(EngineError::Interrupted);
@@ -87,7 +91,7 @@ impl Engine {
             }
 
             // 2. What those that go on make of theirs.
-            let last: Vec<u32> = live.iter().filter_map(|one| one.tokens.last().copied()).collect();
+            let last: Vec<u32> = live.iter().filter_map(|one| one.phases.tokens().last().copied()).collect();
             let mut branches = Vec::new();
             let mut observers: Vec<&mut dyn Observer> = Vec::new();
             for Live { branch, observer, .. } in &mut live {
@@ -120,26 +124,23 @@ impl Engine {
 
 impl<'o> Live<'o> {
     fn new(nth: usize, sequences: BatchSequence, observer: Option<&'o mut dyn Observer>) -> Self {
-        let BatchSequence { branch, logits, sampling } = sequences;
-        let sampler = Sampler::new(&sampling);
-        let (most, tokens) = (sampling.max_new_tokens, Vec::new());
-        Live { nth, branch, logits, sampler, most, tokens, observer }
+        let BatchSequence { branch, logits, sampling, thinker } = sequences;
+        let (sampler, phases) = (Sampler::new(&sampling), Phases::new(&sampling, thinker));
+        Live { nth, branch, logits, sampler, phases, observer }
     }
 
-    /// Chooses the next token; returns why this was the end, if it was.
-    fn choose(
-        &mut self,
-        stop: &[u32],
-        on_token: &mut dyn FnMut(u32),
-    ) -> Result<Option<StopReason>, EngineError> {
-        if self.tokens.len() < self.most {
+    /// Chooses the next token, where there is room for one; returns whether it ended the turn.
+    fn choose(&mut self, stop: &[u32], on_token: &mut dyn FnMut(u32)) -> Result<bool, EngineError> {
+        if self.phases.has_room() {
             let token = self.sampler.sample(&self.logits)?;
             if stop.contains(&token) {
-                return Ok(Some(StopReason::EndOfTurn));
+                return Ok(true);
             }
-            self.tokens.push(token);
+            if let (Some(thought), Some(observer)) = (self.phases.push(token), &mut self.observer) {
+                observer.skip_generated(thought);
+            }
             on_token(token);
         }
-        Ok((self.tokens.len() >= self.most).then_some(StopReason::MaxNewTokens))
+        Ok(false)
     }
 }

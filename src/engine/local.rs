@@ -10,10 +10,12 @@ use candle_core::{DType, Device, Tensor};
 use super::local_error::LocalError;
 use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use super::text_side::TextSide;
-use super::{DeviceName, Engine, Measurement};
+use super::{DeviceName, Engine, Generated, Measurement, StopReason, Thinker};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Kept, OpenModel, arch};
-use crate::prompt::{ChatTemplate, Tokenizer};
+use crate::prompt::{
+    ChatTemplate, PromptError, ReasoningEffort, Split, ThinkingMode, ThoughtReader, Thoughts, Tokenizer,
+};
 
 /// How long a context a model is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +47,28 @@ pub struct LocalOptions {
     pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
     pub kept: Option<Kept>,
+    /// Whether it thinks before it answers, and how much.
+    pub thinking: ThinkingOptions,
+}
+
+/// Most tokens of a thought, unless told otherwise.
+pub const DEFAULT_MAX_THINKING: usize = 4096;
+
+/// Whether a model is to think before it answers, and how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThinkingOptions {
+    /// Whether.
+    pub mode: ThinkingMode,
+    /// How much, in a word that the chat template reads; `None` is the template's own choice.
+    pub effort: Option<ReasoningEffort>,
+    /// Most tokens of a thought, its markers included.
+    pub max: usize,
+}
+
+impl Default for ThinkingOptions {
+    fn default() -> Self {
+        ThinkingOptions { mode: ThinkingMode::Auto, effort: None, max: DEFAULT_MAX_THINKING }
+    }
 }
 
 impl Default for LocalOptions {
@@ -58,6 +82,7 @@ impl Default for LocalOptions {
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
+            thinking: ThinkingOptions::default(),
         }
     }
 }
@@ -81,6 +106,8 @@ pub struct Parts<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Tokens that end a turn.
     pub stop: &'a [u32],
+    /// For the next generation, where the model thinks before it answers.
+    pub thinker: Option<Thinker>,
 }
 
 /// A model on this machine.
@@ -89,7 +116,10 @@ pub struct LocalModel {
     digest: String,
     engine: Engine,
     tokenizer: Arc<Tokenizer>,
+    /// Set to think or not.
     template: ChatTemplate,
+    thoughts: Option<Thoughts>,
+    max_thinking: usize,
     /// Tokens that end a turn.
     stop: Vec<u32>,
     context: usize,
@@ -128,9 +158,19 @@ impl LocalModel {
             return Err(LocalError::ContextTooLong { model: files.name.clone(), asked: context, limit });
         }
         let TextSide { tokenizer, template, stop } = TextSide::open(files)?;
+        let ThinkingOptions { mode, effort, max } = options.thinking;
+        let (template, thoughts) = template
+            .with_thinking(mode, effort)
+            .map_err(|source| LocalError::Thinking { model: files.name.clone(), source })?;
+        let max_thinking = if thoughts.is_some_and(|thoughts| thoughts.on) { max } else { 0 };
         let dtype = options.dtype.unwrap_or_else(|| super::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
         let LocalOptions { chunk, branches, observed, kept, .. } = *options;
+        // Room for the thought beside that for the answer.
+        let branches = match branches.count {
+            0 => branches,
+            count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
+        };
         let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, observed, kept };
         let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
         let engine =
@@ -142,6 +182,8 @@ impl LocalModel {
             engine,
             tokenizer: Arc::new(tokenizer),
             template,
+            thoughts,
+            max_thinking,
             stop,
             context,
             branches,
@@ -171,9 +213,40 @@ impl LocalModel {
         &self.tokenizer
     }
 
-    /// The chat template.
+    /// The chat template, set to think or not.
     pub fn template(&self) -> &ChatTemplate {
         &self.template
+    }
+
+    /// How it thinks; `None` where its chat template has no thoughts.
+    pub fn thoughts(&self) -> Option<Thoughts> {
+        self.thoughts
+    }
+
+    /// Most tokens of a thought; 0 where it does not think.
+    pub fn max_thinking(&self) -> usize {
+        self.max_thinking
+    }
+
+    /// What tells thoughts from an answer that is generated now.
+    pub fn thinker(&self) -> Option<Thinker> {
+        let thoughts = self.thoughts.filter(|thoughts| thoughts.on)?;
+        let reader = ThoughtReader::new(thoughts, Arc::clone(&self.tokenizer));
+        Some(Thinker { reader, budget: self.max_thinking })
+    }
+
+    /// A reply, taken apart: the text of its answer and its thought, and why it ended.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), PromptError> {
+        let Some(thoughts) = self.thoughts else {
+            let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
+            return Ok((Split { thought: None, answer: Some(answer) }, generated.stop));
+        };
+        let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
+        let stop = generated.stop.seen_in(split.answer.is_some());
+        Ok((split, stop))
     }
 
     /// Most tokens of prompt and answer together.
@@ -196,12 +269,7 @@ impl LocalModel {
     pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
         self.held = None;
         self.cache.truncate(keep)?;
-        Ok(Parts {
-            engine: &self.engine,
-            cache: &mut self.cache,
-            tokenizer: &self.tokenizer,
-            stop: &self.stop,
-        })
+        Ok(self.held_parts())
     }
 
     /// Prefills `tokens`, reusing what the cache holds of the same `conversation`, and returns the logits f32 (1, vocab) after the
@@ -247,6 +315,13 @@ impl LocalModel {
 
     /// The parts, without a change to what the cache holds.
     pub fn held_parts(&mut self) -> Parts<'_> {
-        Parts { engine: &self.engine, cache: &mut self.cache, tokenizer: &self.tokenizer, stop: &self.stop }
+        let thinker = self.thinker();
+        Parts {
+            engine: &self.engine,
+            cache: &mut self.cache,
+            tokenizer: &self.tokenizer,
+            stop: &self.stop,
+            thinker,
+        }
     }
 }

@@ -19,6 +19,14 @@ pub enum LocalError {
     /// It could not be run.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Its chat template cannot do what is asked about thoughts.
+    #[error("`{model}`: {source}")]
+    Thinking {
+        /// The model.
+        model: String,
+        /// What it cannot.
+        source: PromptError,
+    },
     /// The context asked for is longer than the model's.
     #[error(
         "a context of {asked} tokens is longer than the {limit} that `{model}` was made for; ask for less, use a model with a longer context, or pass --allow-longer to see what it does beyond"

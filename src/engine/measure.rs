@@ -7,13 +7,13 @@
 //! whatever rows are asked for.
 //!
 //! Rows are spans of the prompt; its last position, `last`, which decides the first word; each token that is generated, `each`;
-//! and their mean, `answer`. The row of a generated token is the position that predicted it, so that the first one's is
+//! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that predicted it, so that the first one's is
 //! `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
 
 use candle_core::Tensor;
 
 use super::sampling::Sampling;
-use super::{Engine, EngineError, Generated, Progress};
+use super::{Engine, EngineError, Generated, Progress, Thinker};
 use crate::attention::{AnswerRows, DeltaSite, MassObserver, Masses, Observer, Site, SpanError};
 use crate::model::Cache;
 use crate::prompt::Span;
@@ -131,10 +131,25 @@ impl Measurement {
         (sampling, stop): (&Sampling, &[u32]),
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        engine.decode_observed(cache, logits, sampling, stop, self, on_token)
+        engine.decode_observed(cache, logits, (sampling, stop, None), self, on_token)
     }
 
-    /// What was measured, after `generated` tokens of an answer, not counting one that ended it.
+    /// [`Measurement::decode`] with a thought before the answer, where there is a thinker.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn decode_thinking(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        logits: &Tensor,
+        how: (&Sampling, &[u32], Option<Thinker>),
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
+        engine.decode_observed(cache, logits, how, self, on_token)
+    }
+
+    /// What was measured, after `generated` tokens, thought and answer together, not counting one that ended the answer.
     ///
     /// # Errors
     /// Those of Candle, and of a number that is not what was generated.
@@ -154,6 +169,10 @@ impl Measurement {
 }
 
 impl Observer for Measurement {
+    fn skip_generated(&mut self, thought: usize) {
+        self.observer.skip_generated(thought);
+    }
+
     fn wants(&self, site: &Site) -> bool {
         self.observer.wants(site)
     }

@@ -9,6 +9,7 @@ use crate::attention::{NoObserver, Observer};
 use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
 use crate::transfer;
+use phases::Phases;
 
 mod batch;
 mod counter;
@@ -18,6 +19,7 @@ mod local;
 mod local_error;
 mod measure;
 pub mod memory_plan;
+mod phases;
 mod sampler;
 mod sampling;
 mod text_side;
@@ -26,9 +28,12 @@ pub mod thread;
 pub use batch::{BatchSequence, OnToken};
 pub use counter::TokenCounter;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
-pub use local::{ContextLength, LocalModel, LocalOptions, Parts, resolve_to_run};
+pub use local::{
+    ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, Parts, ThinkingOptions, resolve_to_run,
+};
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, last};
+pub use phases::Thinker;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use text_side::TextSide;
@@ -83,6 +88,8 @@ pub struct Engine {
 pub struct Generated {
     /// The tokens, without the stop token.
     pub tokens: Vec<u32>,
+    /// How many of them come before the answer: those of a thought with its markers. All of them where it did not end.
+    pub thought: usize,
     /// Why generation ended.
     pub stop: StopReason,
 }
@@ -174,36 +181,38 @@ impl Engine {
         stop: &[u32],
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        self.decode_observed(cache, logits, sampling, stop, &mut NoObserver, on_token)
+        self.decode_observed(cache, logits, (sampling, stop, None), &mut NoObserver, on_token)
     }
 
-    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`.
+    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`, and that lets a thinker, where there is
+    /// one, have a thought of up to its budget before the answer.
     pub fn decode_observed(
         &self,
         cache: &mut Cache,
         logits: &Tensor,
-        sampling: &Sampling,
-        stop: &[u32],
+        (sampling, stop, thinker): (&Sampling, &[u32], Option<Thinker>),
         observer: &mut dyn Observer,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
         let mut sampler = Sampler::new(sampling);
         let mut logits = logits.clone();
-        let mut tokens = Vec::new();
-        while tokens.len() < sampling.max_new_tokens {
+        let mut phases = Phases::new(sampling, thinker);
+        while phases.has_room() {
             let token = sampler.sample(&logits)?;
             if stop.contains(&token) {
-                return Ok(Generated { tokens, stop: StopReason::EndOfTurn });
+                return Ok(phases.end(true));
             }
-            tokens.push(token);
+            if let Some(thought) = phases.push(token) {
+                observer.skip_generated(thought);
+            }
             if !on_token(token) {
                 return Err(EngineError::Interrupted);
             }
-            if tokens.len() < sampling.max_new_tokens {
+            if phases.has_room() {
                 logits = self.step(cache, token, observer)?;
             }
         }
-        Ok(Generated { tokens, stop: StopReason::MaxNewTokens })
+        Ok(phases.end(false))
     }
 
     /// One decode step: appends a generated token and returns the next one's logits, f32 (vocab).

@@ -25,4 +25,42 @@ pub enum StopReason {
     MaxNewTokens,
     /// A hosted model declined to answer, and its text is the refusal. Of endpoints alone.
     Refused,
+    /// The limit of tokens of a thought was reached before the answer.
+    ThoughtCut,
+    /// The model ended its turn inside its thought.
+    ThoughtOnly,
+}
+
+impl StopReason {
+    /// Whether generation came as far as the answer. Where it did not, the same would come again of the same prompt.
+    pub fn has_answer(self) -> bool {
+        !matches!(self, StopReason::ThoughtCut | StopReason::ThoughtOnly)
+    }
+
+    /// The reason where it is known whether there is an answer: a model may think although it was told not to.
+    #[must_use]
+    pub fn seen_in(self, has_answer: bool) -> Self {
+        match self {
+            StopReason::EndOfTurn if !has_answer => StopReason::ThoughtOnly,
+            StopReason::MaxNewTokens if !has_answer => StopReason::ThoughtCut,
+            stop => stop,
+        }
+    }
+
+    /// Why there is no answer, and the remedy; `None` where there is one. `budget` is that of the thought, where known.
+    pub fn without_answer(self, budget: Option<usize>) -> Option<String> {
+        let tokens = budget.map(|budget| format!(" ({budget} tokens)")).unwrap_or_default();
+        match self {
+            StopReason::EndOfTurn | StopReason::MaxNewTokens | StopReason::Refused => None,
+            StopReason::ThoughtCut => Some(format!(
+                "the budget for thinking ended{tokens} before the answer; give a larger --max-thinking, or --thinking off where \
+                 the model can"
+            )),
+            StopReason::ThoughtOnly => Some(
+                "the model ended its turn inside its thought, without an answer; give --thinking off where the model can, or \
+                 another temperature"
+                    .to_owned(),
+            ),
+        }
+    }
 }

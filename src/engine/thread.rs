@@ -224,7 +224,7 @@ impl Owner {
         let logits =
             measurement.prefill(engine, cache, tokens, *keep, &mut |done| sink(Event::Prefilled(done)))?;
         let generated = match sampling.max_new_tokens {
-            0 => Generated { tokens: Vec::new(), stop: StopReason::MaxNewTokens },
+            0 => Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
             _ => {
                 let last = logits.get(logits.dim(0)? - 1)?;
                 let how = (sampling, stop.as_slice());

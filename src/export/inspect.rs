@@ -189,7 +189,7 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
             Some(StopReason::EndOfTurn) => "stop",
             Some(StopReason::MaxNewTokens) => "max_tokens",
             Some(StopReason::Refused) => "content_filter",
-            None => "unknown",
+            Some(StopReason::ThoughtCut | StopReason::ThoughtOnly) | None => "unknown",
         };
         messages.push(reply.clone());
         let choices = json!([{ "message": reply, "stop_reason": stop }]);

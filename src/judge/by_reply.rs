@@ -27,7 +27,7 @@ pub fn judge_by_reply(
     let missing: Vec<usize> =
         (0..ids.len()).filter(|&at| found[at] == Found::Missing && exchanges[at].answer.is_some()).collect();
     let mut replies = vec![first];
-    if !missing.is_empty() && replies[0].stop != StopReason::Refused {
+    if !missing.is_empty() && replies[0].stop != StopReason::Refused && replies[0].stop.has_answer() {
         let wanted: Vec<&str> = missing.iter().map(|&at| ids[at]).collect();
         let again = request_again(messages, &replies[0], &wanted, &found, instructions);
         let second = model.reply(&again, sampling)?;
@@ -101,6 +101,9 @@ fn why_missing(replies: &[Reply], sampling: &Sampling) -> String {
             "the judge's reply was cut at {} tokens before the verdict, twice; allow it more tokens; it began: {said}",
             sampling.max_new_tokens
         ),
+        stop @ (StopReason::ThoughtCut | StopReason::ThoughtOnly) => {
+            format!("the judge gave no verdict: {}", stop.without_answer(None).unwrap_or_default())
+        }
         StopReason::EndOfTurn => {
             format!("no verdict in the judge's reply, twice (does it decline?); the last one began: {said}")
         }

@@ -149,7 +149,7 @@ pub fn run(
         let rendered = instructions.prompt(call.case, &exchanges_of(call));
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
-    let summary = Summary { planned, skipped, done: 0, errors: 0, stopped: false };
+    let summary = Summary { planned, skipped, ..Summary::default() };
     let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.

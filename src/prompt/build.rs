@@ -12,7 +12,7 @@ use jiff::civil::DateTime;
 use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
 use super::message::{Message, MessageRole};
 use super::templates::SegmentText;
-use super::{ChatTemplate, CountTokens, NO_SEGMENTS, PromptError, SegmentNumbers, Templates};
+use super::{ChatTemplate, CountTokens, NO_SEGMENTS, PromptError, SegmentNumbers, SpecialTokens, Templates};
 use crate::benchmarks::QUERY;
 use crate::data::{Case, Evidence, History, Probe, Segment, Stretch};
 
@@ -53,6 +53,8 @@ pub struct Prompt {
     /// What lies over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
     /// the turn's content), and the case's stretches.
     pub overlays: Vec<CharSpan>,
+    /// How text of the segments and of the query that spells a special token is read.
+    pub special_tokens: SpecialTokens,
     /// The same as messages, for endpoints, which apply a template themselves.
     pub messages: Vec<Message>,
 }
@@ -63,6 +65,7 @@ pub struct PromptBuilder {
     templates: Templates,
     chat: ChatTemplate,
     numbers: SegmentNumbers,
+    special_tokens: SpecialTokens,
 }
 
 /// A labelled stretch of text on its way into a prompt.
@@ -92,13 +95,24 @@ enum Label {
 impl PromptBuilder {
     /// A builder for the model whose chat template is given. It numbers the segments shown consecutively.
     pub fn new(templates: Templates, chat_template: ChatTemplate) -> Self {
-        PromptBuilder { templates, chat: chat_template, numbers: SegmentNumbers::default() }
+        PromptBuilder {
+            templates,
+            chat: chat_template,
+            numbers: SegmentNumbers::default(),
+            special_tokens: SpecialTokens::default(),
+        }
     }
 
     /// The same with the segments numbered so.
     #[must_use]
     pub fn numbering(self, numbers: SegmentNumbers) -> Self {
         PromptBuilder { numbers, ..self }
+    }
+
+    /// The same builder, for text of the data that spells a special token to be read so.
+    #[must_use]
+    pub fn reading(self, special_tokens: SpecialTokens) -> Self {
+        PromptBuilder { special_tokens, ..self }
     }
 
     /// The chat template.
@@ -114,8 +128,8 @@ impl PromptBuilder {
     /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
     ///
     /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
-    /// places. Text that looks like a special token is left as it is: the model's usual chat stack reads it as that token
-    /// too, and spans stay exact.
+    /// places. Text that spells a special token is left as it is; how it is read, [`Self::reading`] says. Spans stay exact
+    /// either way.
     ///
     /// What only a judge may see has no way in:
     ///
@@ -228,7 +242,7 @@ impl PromptBuilder {
         }
         let (spans, starts) = label(&pieces, self.chat.bos(), history, labels.evidence);
         let overlays = overlays(history, texts, &spans, &starts, labels)?;
-        Ok(Prompt { text, spans, overlays, messages })
+        Ok(Prompt { text, spans, overlays, special_tokens: self.special_tokens, messages })
     }
 
     /// The user message: preamble, segments, instructions and query.

@@ -5,6 +5,7 @@
 //! template is foreign code: it runs with bounded steps and output. It must not decide anything about prompts beyond
 //! their format; wording lives in [`Templates`](super::Templates).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::civil::{DateTime, date};
@@ -13,6 +14,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::message::{Message, MessageRole};
+use super::thoughts::Thinking;
 use super::{GgufTokenizer, PromptError, Tokenizer, sandbox};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
@@ -28,7 +30,7 @@ pub(super) const FOLD_SEPARATOR: &str = "\n\n";
 
 /// Tokens that open, part and close turns in the formats of the known models. A template that writes one of them is meant
 /// for a vocabulary that holds it. (Names like `<|user|>` are missing: some models were trained on them as plain text.)
-const MARKERS: [&str; 17] = [
+pub(super) const MARKERS: [&str; 17] = [
     "<|im_start|>",
     "<|im_end|>",
     "<|begin_of_text|>",
@@ -58,6 +60,9 @@ pub struct ChatTemplate {
     eos: Option<String>,
     plain: bool,
     folds_system: bool,
+    /// Further variables that it is rendered with.
+    variables: BTreeMap<&'static str, Value>,
+    thinking: Thinking,
 }
 
 impl ChatTemplate {
@@ -83,9 +88,12 @@ impl ChatTemplate {
             eos: eos.map(str::to_owned),
             plain: false,
             folds_system: false,
+            variables: BTreeMap::new(),
+            thinking: Thinking::default(),
         };
         template.refuse_missing_tokens()?;
         template.probe()?;
+        template.thinking = template.find_thinking();
         Ok(template)
     }
 
@@ -168,6 +176,23 @@ impl ChatTemplate {
         self.folds_system
     }
 
+    /// What it can do about thoughts.
+    pub fn thinking(&self) -> &Thinking {
+        &self.thinking
+    }
+
+    /// Renders with this variable from now on.
+    pub(super) fn set(&mut self, variable: &'static str, value: Value) {
+        self.variables.insert(variable, value);
+    }
+
+    /// The same template with a variable.
+    pub(super) fn with(&self, variable: &'static str, value: Value) -> Self {
+        let mut other = self.clone();
+        other.set(variable, value);
+        other
+    }
+
     /// The text of `messages`, with [`DEFAULT_DATE`] for templates that print today's. `add_generation_prompt` ends it with
     /// the opening of an assistant turn.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, PromptError> {
@@ -215,6 +240,7 @@ impl ChatTemplate {
             tools => (),
             documents => (),
             strftime_now,
+            ..Value::from_pairs(self.variables.clone())
         };
         let bytes = messages.iter().map(|message| message.content.len()).sum();
         sandbox::render(&self.env, &self.name, variables, bytes)

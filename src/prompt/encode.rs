@@ -3,7 +3,7 @@
 //! The whole text is tokenised once: piece by piece, merges across the borders would differ from what the model sees in
 //! real use.
 
-use super::{CharSpan, Prompt, PromptError, Span, Tokenizer};
+use super::{CharSpan, Encoded, Prompt, PromptError, Span, SpecialTokens, Tokenizer};
 use crate::benchmarks::QUERY;
 
 /// A prompt's tokens with the spans that tile them.
@@ -26,7 +26,7 @@ impl Prompt {
     /// A span whose whole text went into its predecessor's last token (a lone newline of a template, say) is left out; for the
     /// query, segments and overlays that is an error, since the analysis is about them.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, PromptError> {
-        let encoded = tokenizer.encode_with_offsets(&self.text)?;
+        let encoded = self.encode_text(tokenizer)?;
         // Starts never decrease, so the tokens of a span are those between two borders.
         let border = |byte: usize| match byte == self.text.len() {
             true => encoded.ids.len(),
@@ -56,6 +56,23 @@ impl Prompt {
             .map(|span| Ok(tokens_of(span, border(span.start)..border(span.end))?.as_overlay()))
             .collect::<Result<_, PromptError>>()?;
         Ok(TokenizedPrompt { tokens: encoded.ids, spans, overlays })
+    }
+}
+
+impl Prompt {
+    /// The tokens of the text; what segments and the query spell is plain text where it is to be.
+    pub(super) fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, PromptError> {
+        let is_content = |span: &&CharSpan| {
+            let segment = Span::new(span.label.clone(), 0..0).segment().is_some();
+            segment || span.role.as_deref() == Some(QUERY)
+        };
+        match self.special_tokens {
+            SpecialTokens::Control => tokenizer.encode_with_offsets(&self.text),
+            SpecialTokens::Text => {
+                let content = self.spans.iter().filter(is_content).map(|span| span.start..span.end);
+                tokenizer.encode_content(&self.text, &content.collect::<Vec<_>>())
+            }
+        }
     }
 }
 

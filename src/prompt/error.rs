@@ -70,6 +70,14 @@ pub enum PromptError {
         /// The token's text.
         token: String,
     },
+    /// A chat template cannot do what is asked about thoughts.
+    #[error("template {template} {problem}")]
+    Thinking {
+        /// The template.
+        template: String,
+        /// What it cannot, and the remedy.
+        problem: &'static str,
+    },
     /// A placed text does not occur exactly once.
     #[error("template {name} places the {what} {count} times; it must place it exactly once, unaltered")]
     Placement {

@@ -17,8 +17,11 @@ mod message;
 mod numbers;
 pub(crate) mod sandbox;
 mod span;
+mod special_tokens;
 mod stream;
 mod templates;
+mod thinking;
+mod thoughts;
 mod tokenizer;
 
 pub use bpe::{BytePairEncoding, ENCODINGS};
@@ -31,6 +34,10 @@ pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use message::{Message, MessageRole};
 pub use numbers::SegmentNumbers;
 pub use span::{NO_SEGMENTS, Span};
+pub use special_tokens::{SpecialTokens, contents, known_special_tokens};
 pub use stream::StreamDecoder;
 pub use templates::{JUDGE_FILE, Templates};
+pub use thoughts::{
+    Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
+};
 pub use tokenizer::{Encoded, Tokenizer};

@@ -3,9 +3,16 @@
 //! A thin layer over the `tokenizers` crate that fixes what this project depends on: no special tokens are added
 //! (chat templates write their own), nothing is truncated or padded, and offsets are those of the text as given.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
-use tokenizers::Tokenizer as Inner;
+use tokenizers::tokenizer::Tokenizer as Inner;
+use tokenizers::tokenizer::normalizer::Range as TextRange;
+use tokenizers::{
+    Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+    Token,
+};
 
 use super::{GgufTokenizer, PromptError};
 
@@ -72,14 +79,72 @@ impl Tokenizer {
     pub fn encode_with_offsets(&self, text: &str) -> Result<Encoded, PromptError> {
         check_runs(text)?;
         let encoding = self.inner.encode(text, false).map_err(|error| encode_error(&*error))?;
-        let mut reached = 0;
-        // A normaliser that moves or inserts characters can report a start that steps back; a token never begins
-        // before its predecessor.
-        let offsets = encoding.get_offsets().iter().map(|&(start, end)| {
-            reached = start.min(text.len()).max(reached);
-            (reached, end.min(text.len()).max(reached))
+        Ok(encoded(&encoding, text))
+    }
+
+    /// As [`Self::encode_with_offsets`], but text within the byte ranges `content` that spells a special token is plain text. What
+    /// holds no such text gets the same tokens.
+    pub fn encode_content(&self, text: &str, content: &[Range<usize>]) -> Result<Encoded, PromptError> {
+        let kept = self.added_tokens(text);
+        let count = kept.len();
+        let is_content = |at: &Range<usize>| content.iter().any(|c| c.start <= at.start && at.start < c.end);
+        let kept: Vec<_> =
+            kept.into_iter().filter(|(at, _, special)| !(*special && is_content(at))).collect();
+        if kept.len() == count {
+            return self.encode_with_offsets(text);
+        }
+        check_runs(text)?;
+        let encoding = self.encode_between(text, &kept).map_err(|error| encode_error(&*error))?;
+        Ok(encoded(&encoding, text))
+    }
+
+    /// The texts of special tokens that `text` spells, ascending, each once.
+    pub fn special_tokens_in(&self, text: &str) -> BTreeSet<String> {
+        let special = self.added_tokens(text).into_iter().filter(|(.., special)| *special);
+        special.map(|(_, token, _)| token.value).collect()
+    }
+
+    /// The added tokens that `text` spells: the bytes of each, the token, and whether it is a special one.
+    fn added_tokens(&self, text: &str) -> Vec<(Range<usize>, Token, bool)> {
+        let added = self.inner.get_added_vocabulary();
+        let found = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        let splits = found.get_splits(OffsetReferential::Original, OffsetType::Byte).into_iter();
+        let tokens = splits.filter_map(|(_, (start, end), tokens)| {
+            let token = tokens.as_ref()?.first()?.clone();
+            let special = added.get_added_tokens_decoder().get(&token.id).is_some_and(|token| token.special);
+            Some((start..end, token, special))
         });
-        Ok(Encoded { ids: encoding.get_ids().to_vec(), offsets: offsets.collect() })
+        tokens.collect()
+    }
+
+    /// The steps of the tokeniser, with these added tokens in their places instead of all that the text spells.
+    fn encode_between(
+        &self,
+        text: &str,
+        kept: &[(Range<usize>, Token, bool)],
+    ) -> tokenizers::Result<tokenizers::Encoding> {
+        let mut whole = PreTokenizedString::from(text);
+        whole.split(|_, sequence| {
+            let piece = |range: Range<usize>| sequence.slice(TextRange::Original(range));
+            let mut pieces: Vec<(NormalizedString, Option<Vec<Token>>)> = Vec::new();
+            let mut reached = 0;
+            for (at, token, _) in kept {
+                pieces.extend(piece(reached..at.start).map(|piece| (piece, None)));
+                pieces.extend(piece(at.clone()).map(|piece| (piece, Some(vec![token.clone()]))));
+                reached = at.end;
+            }
+            pieces.extend(piece(reached..text.len()).map(|piece| (piece, None)));
+            Ok(pieces)
+        })?;
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            whole.normalize(|piece| normalizer.normalize(piece))?;
+        }
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut whole)?;
+        }
+        let model = self.inner.get_model();
+        whole.tokenize(|piece| model.tokenize(piece.get()))?;
+        whole.into_encoding(None, 0, OffsetType::Byte)
     }
 
     /// Number of tokens of `text`.
@@ -113,6 +178,17 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
+}
+
+fn encoded(encoding: &tokenizers::Encoding, text: &str) -> Encoded {
+    let mut reached = 0;
+    // A normaliser that moves or inserts characters can report a start that steps back; a token never begins
+    // before its predecessor.
+    let offsets = encoding.get_offsets().iter().map(|&(start, end)| {
+        reached = start.min(text.len()).max(reached);
+        (reached, end.min(text.len()).max(reached))
+    });
+    Encoded { ids: encoding.get_ids().to_vec(), offsets: offsets.collect() }
 }
 
 /// Characters of one kind in a row that a text may hold. The regular expressions of pre-tokenisers go back at most a million times

@@ -13,6 +13,7 @@ use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use crate::ground::digest::sha256;
+use crate::prompt::SpecialTokens;
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
@@ -137,17 +138,11 @@ pub fn import(
             rows.push(AnswerRow {
                 case: case.case.clone(),
                 probe: probe.id.clone(),
-                condition: String::new(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
                 error: answer.is_none().then(|| "the imported file has no answer".to_owned()),
                 answer,
-                stop: None,
-                prompt_tokens: None,
-                completion_tokens: None,
-                dropped_sessions: Vec::new(),
-                dropped_neighbours: Vec::new(),
-                attention: None,
+                ..AnswerRow::default()
             });
         }
     }
@@ -176,6 +171,8 @@ pub fn import(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sample: None,
         conditions: Vec::new(),
+        thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

@@ -12,7 +12,7 @@ use super::plan::{CaseSample, Shard};
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
-use crate::prompt::SegmentNumbers;
+use crate::prompt::{ReasoningEffort, SegmentNumbers, SpecialTokens, ThinkingMode};
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
@@ -107,6 +107,30 @@ pub struct Identity {
     /// What every probe is asked under; empty where that is the plain condition alone. Since version 0.2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Whether the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<ThinkingPolicy>,
+    /// How text of the data that spells a special token was read; absent where as that token. Since version 0.2.
+    #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
+    pub special_tokens: SpecialTokens,
+}
+
+/// How a model was told to think.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThinkingPolicy {
+    /// `on` or `off`; absent where an endpoint was not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ThinkingMode>,
+    /// Most tokens of a thought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+    /// The word that the chat template or the endpoint read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// What an endpoint was sent for its chat template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<Value>,
 }
 
 impl Identity {

@@ -27,7 +27,7 @@ use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Ro
 use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, Split, TokenizedPrompt};
 
 /// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
@@ -118,7 +118,12 @@ impl<'a> LocalSubject<'a> {
     }
 
     fn budget(&self) -> usize {
-        self.model.context().saturating_sub(self.options.sampling.max_new_tokens)
+        self.model.context().saturating_sub(self.room())
+    }
+
+    /// Most tokens that are generated: a thought's and an answer's.
+    fn room(&self) -> usize {
+        self.model.max_thinking() + self.options.sampling.max_new_tokens
     }
 
     /// The case as it will be shown, from the thread that has prepared it.
@@ -142,7 +147,7 @@ impl<'a> LocalSubject<'a> {
         let union = self.union(&fitted, shared);
         let branches = self.model.branches();
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
-        let new = self.options.sampling.max_new_tokens;
+        let new = self.room();
         let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
             let outcome = outcome.map(|o| ProbeOutcome {
                 dropped: fitted.dropped.clone(),
@@ -173,11 +178,13 @@ impl<'a> LocalSubject<'a> {
                 continue;
             }
             let branched = prefilled.and_then(|prefilled| {
-                let branch = self.model.parts(usize::MAX)?.cache.branch(shared, new)?;
+                let Parts { cache, thinker, .. } = self.model.parts(usize::MAX)?;
+                let branch = cache.branch(shared, new)?;
                 batch.sequences.push(BatchSequence {
                     branch,
                     logits: prefilled.logits.clone(),
                     sampling: prefilled.sampling,
+                    thinker,
                 });
                 Ok(prefilled)
             });
@@ -273,12 +280,12 @@ impl<'a> LocalSubject<'a> {
     ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
         let begun = self.meter.begin();
-        let Parts { engine, cache, tokenizer, stop } = self.model.parts(usize::MAX)?;
+        let Parts { engine, cache, tokenizer, stop, thinker } = self.model.parts(usize::MAX)?;
         let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, show));
         let mut answered = 0;
-        let how = (&prefilled.sampling, stop);
+        let how = (&prefilled.sampling, stop, thinker);
         let generated =
-            prefilled.measurement.decode(engine, cache, &prefilled.logits, how, &mut |token| {
+            prefilled.measurement.decode_thinking(engine, cache, &prefilled.logits, how, &mut |token| {
                 texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
                 answered += 1;
                 status.decode(answered);
@@ -309,7 +316,7 @@ impl<'a> LocalSubject<'a> {
         }
         let begun = self.meter.begin();
         let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
-            let Parts { engine, cache, tokenizer, stop } = parts;
+            let Parts { engine, cache, tokenizer, stop, .. } = parts;
             let mut texts =
                 self.on_text.as_mut().map(|show| AnswerStreams::new(sequences.len(), tokenizer, show));
             let mut answered = 0;
@@ -355,13 +362,16 @@ impl<'a> LocalSubject<'a> {
         generated: &Generated,
         decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
-        let attention = match self.options.attention {
+        let (Split { thought, answer }, stop) = self.model.split(generated)?;
+        let attention = match self.options.attention && stop.has_answer() {
             true => Some(self.measured(case, question, prefilled, generated)?),
             false => None,
         };
         Ok(ProbeOutcome {
-            answer: self.model.tokenizer().decode(&generated.tokens, true)?.trim().to_owned(),
-            stop: generated.stop,
+            answer: answer.unwrap_or_default(),
+            thought,
+            max_thinking: Some(self.model.max_thinking()).filter(|&most| most > 0),
+            stop,
             prompt_tokens: Some(prefilled.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
             dropped: Vec::new(),

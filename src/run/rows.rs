@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::chat::StopReason;
 
 /// One line of `answers.jsonl`: what the model answered to one probe of one case, or why it could not.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRow {
     /// The case's id.
     pub case: String,
@@ -25,6 +25,10 @@ pub struct AnswerRow {
     /// The answer; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// What the model thought before its answer, without markers; absent where it thought nothing. No part of the answer, and
+    /// shown to no judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thought: Option<String>,
     /// Why generation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
@@ -45,6 +49,10 @@ pub struct AnswerRow {
     /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether that is because generation ended inside the thought. The same would come again, so resuming leaves the row as it
+    /// is unless it is told otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.

@@ -22,8 +22,12 @@ use crate::prompt::SegmentNumbers;
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
-    /// The answer's text.
+    /// The answer's text; empty where `stop` says that there is none.
     pub answer: String,
+    /// What the model thought before it.
+    pub thought: Option<String>,
+    /// Most tokens of a thought, where there was such a limit.
+    pub max_thinking: Option<usize>,
     /// Why generation ended.
     pub stop: StopReason,
     /// Tokens of the prompt, where known.
@@ -64,7 +68,7 @@ pub trait Subject {
 }
 
 /// What a run or its judging, or a part of one, came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Answers or verdicts that the plan asks for: one a case, probe and condition.
     pub planned: usize,
@@ -76,6 +80,8 @@ pub struct Summary {
     pub errors: usize,
     /// Whether a stop was asked for before the end.
     pub stopped: bool,
+    /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
+    pub cut: usize,
 }
 
 /// Answers what `store` still lacks of its plan. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
@@ -97,13 +103,15 @@ pub fn run(
     let mut missing: HashMap<&str, &PlannedCase> =
         sound.into_iter().map(|case| (case.case.as_str(), case)).collect();
     let clean = store.clean_answers();
+    let cut = store.cut_answers();
+    let settled: BTreeSet<_> = clean.union(&cut).cloned().collect();
     let conditions = match store.header().identity.conditions.clone() {
         none if none.is_empty() => vec![Condition::default()],
         some => some,
     };
     let planned = store.planned();
-    let summary = Summary { planned, skipped: clean.len(), done: 0, errors: 0, stopped: false };
-    let progress = Steps::new("answers", planned - clean.len(), show_progress);
+    let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), ..Summary::default() };
+    let progress = Steps::new("answers", planned - settled.len(), show_progress);
     let mut job = Job { store, stop, progress, summary };
     let done = (|| {
         for planned in broken {
@@ -118,18 +126,18 @@ pub fn run(
             }
             let case = case?;
             let Some(planned) = missing.remove(case.id.as_str()) else { continue };
-            if wanted(planned, &case, &conditions, &clean).is_empty() {
+            if wanted(planned, &case, &conditions, &settled).is_empty() {
                 job.show(&case)?;
                 continue;
             }
             if let Some((current, planned)) = held.replace((case, planned)) {
                 let next = held.as_ref().map(|(next, _)| next);
-                let wanted = wanted(planned, &current, &conditions, &clean);
+                let wanted = wanted(planned, &current, &conditions, &settled);
                 job.answer(&Asked { planned, case: &current, wanted }, next, subject)?;
             }
         }
         if let Some((last, planned)) = held {
-            let wanted = wanted(planned, &last, &conditions, &clean);
+            let wanted = wanted(planned, &last, &conditions, &settled);
             job.answer(&Asked { planned, case: &last, wanted }, None, subject)?;
         }
         match plan.iter().find(|case| missing.contains_key(case.case.as_str())) {
@@ -155,17 +163,17 @@ struct Asked<'a> {
     wanted: Vec<Question<'a>>,
 }
 
-/// What is planned of a case and not clean.
+/// What is planned of a case and not settled.
 fn wanted<'a>(
     planned: &PlannedCase,
     case: &'a Case,
     conditions: &'a [Condition],
-    clean: &BTreeSet<(String, String, String)>,
+    settled: &BTreeSet<(String, String, String)>,
 ) -> Vec<Question<'a>> {
     let probes = planned.probes.iter().filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id));
     let all = probes.flat_map(|probe| conditions.iter().map(move |condition| Question { probe, condition }));
     let key = |q: &Question<'_>| (planned.case.clone(), q.probe.id.clone(), q.condition.name.clone());
-    all.filter(|question| !clean.contains(&key(question))).collect()
+    all.filter(|question| !settled.contains(&key(question))).collect()
 }
 
 /// A run under way.
@@ -231,9 +239,9 @@ impl Job<'_> {
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
-        let error = outcome.as_ref().err().cloned();
         let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
         let (row, attention) = answer_row(planned, question, outcome);
+        let error = row.error.clone();
         self.store.append_answer(row, attention.as_ref())?;
         if let Some(cost) = cost {
             self.store.append_cost(CostRow {
@@ -265,23 +273,22 @@ fn answer_row(
         condition: condition.name.clone(),
         labels: planned.labels.clone(),
         query: probe.query.clone(),
-        answer: None,
-        stop: None,
-        prompt_tokens: None,
-        completion_tokens: None,
-        dropped_sessions: Vec::new(),
-        dropped_neighbours: Vec::new(),
-        attention: None,
-        error: None,
+        ..AnswerRow::default()
     };
     match outcome {
         Ok(outcome) => {
-            row.answer = Some(outcome.answer);
-            row.stop = Some(outcome.stop);
+            row.thought = outcome.thought;
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
             row.dropped_sessions = outcome.dropped;
             row.dropped_neighbours = outcome.dropped_neighbours;
+            row.error = outcome.stop.without_answer(outcome.max_thinking);
+            row.cut = row.error.is_some();
+            if row.cut {
+                return (row, None);
+            }
+            row.answer = Some(outcome.answer);
+            row.stop = Some(outcome.stop);
             (row, outcome.attention)
         }
         Err(error) => {

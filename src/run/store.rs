@@ -156,6 +156,8 @@ pub struct RunStore {
     replies: Option<RowLog<ReplyRow>>,
     /// Where anything was spent by this process.
     costs: Option<RowLog<CostRow>>,
+    /// Whether rows without an answer because of a thought that did not end are to be tried again.
+    retry_cut: bool,
     // Held until the store is dropped.
     _lock: RunLock,
 }
@@ -250,6 +252,7 @@ impl RunStore {
             verdicts,
             replies,
             costs: None,
+            retry_cut: false,
             _lock: lock,
         })
     }
@@ -297,6 +300,18 @@ impl RunStore {
             .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
             .map(|row| (row.case, row.probe, row.condition))
             .collect()
+    }
+
+    /// Has answers that a thought took the place of tried again ([`AnswerRow::cut`]).
+    pub fn retry_cut(&mut self) {
+        self.retry_cut = true;
+    }
+
+    /// What is left as it is although it has no answer, by case, probe and condition: generation ended inside a thought and would
+    /// again. None of it after [`Self::retry_cut`].
+    pub fn cut_answers(&self) -> BTreeSet<(String, String, String)> {
+        let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
+        rows.map(|row| (row.case, row.probe, row.condition)).collect()
     }
 
     /// Saves the attention store, where there is one, then appends the row, which is made to name it.

@@ -79,6 +79,8 @@ where
                     self.failed_in_a_row = 0;
                     let outcome = ProbeOutcome {
                         answer: reply.text,
+                        thought: reply.thought,
+                        max_thinking: None,
                         stop: reply.stop,
                         prompt_tokens: reply.prompt_tokens,
                         completion_tokens: reply.completion_tokens,

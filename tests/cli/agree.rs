@@ -35,8 +35,7 @@ pub fn answered(dir: &Path, model: &str, count: usize) {
                 prompt_tokens: Some(100),
                 completion_tokens: Some(9),
                 dropped_sessions: vec![2, 3],
-                attention: None,
-                error: None,
+                ..AnswerRow::default()
             };
             rows += &format!("{}\n", serde_json::to_string(&row).unwrap());
         }

@@ -44,7 +44,12 @@ fn read(engine: &Engine, cache: &mut Cache, shared: usize, nth: usize) -> Tensor
 fn begin(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<BatchSequence> {
     let sequences = (0..count).map(|nth| {
         let logits = read(engine, cache, shared, nth);
-        BatchSequence { branch: cache.branch(shared, NEW).unwrap(), logits, sampling: greedy(NEW) }
+        BatchSequence {
+            branch: cache.branch(shared, NEW).unwrap(),
+            logits,
+            sampling: greedy(NEW),
+            thinker: None,
+        }
     });
     let sequences = sequences.collect();
     assert_eq!(cache.truncate(shared).unwrap(), shared);

@@ -186,7 +186,12 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
         for (nth, tokens) in others.iter().enumerate() {
             let (logits, measurement) = read(&mut cache, tokens);
             let sampling = greedy(if nth == 1 { 4 } else { n });
-            sequences.push(BatchSequence { branch: cache.branch(shared, n).unwrap(), logits, sampling });
+            sequences.push(BatchSequence {
+                branch: cache.branch(shared, n).unwrap(),
+                logits,
+                sampling,
+                thinker: None,
+            });
             measurements.push(measurement);
         }
         cache.truncate(shared).unwrap();

@@ -168,3 +168,49 @@ fn published_chat_templates_render_as_in_transformers() {
         assert_eq!(template.render(&messages, true).unwrap(), rendered, "{name}");
     }
 }
+
+/// Published templates with thoughts off and on: what comes after a user's message, as transformers renders it
+/// (`_compile_jinja_template(source).render(messages, add_generation_prompt=True, enable_thinking=...)`, transformers 5).
+#[test]
+fn published_chat_templates_switch_thoughts_as_in_transformers() {
+    use palimpsest::prompt::{ThinkingMode, ThoughtFormat};
+    let Some(checkout) = llama_cpp() else { return };
+    let qwen_off = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    let tags = Some(ThoughtFormat::Tags);
+    for (name, format, off, on) in [
+        ("Qwen-Qwen3-0.6B", tags, Some(qwen_off), "<|im_end|>\n<|im_start|>assistant\n"),
+        ("Qwen3.5-4B", tags, Some(qwen_off), "<|im_end|>\n<|im_start|>assistant\n<think>\n"),
+        ("GLM-4.6", tags, Some("/nothink<|assistant|>\n<think></think>"), "<|assistant|>"),
+        ("GLM-4.7-Flash", tags, Some("<|assistant|></think>"), "<|assistant|><think>"),
+        ("MiniMax-M2", tags, None, "[e~[\n]~b]ai\n<think>\n"),
+        ("openai-gpt-oss-120b", Some(ThoughtFormat::Channels), None, "<|end|><|start|>assistant"),
+        ("Qwen-Qwen2.5-7B-Instruct", None, None, "<|im_end|>\n<|im_start|>assistant\n"),
+        ("Qwen3-Coder", None, None, "<|im_end|>\n<|im_start|>assistant\n"),
+        ("google-gemma-2-2b-it", None, None, "<end_of_turn>\n<start_of_turn>model\n"),
+        (
+            "meta-llama-Llama-3.1-8B-Instruct",
+            None,
+            None,
+            "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+    ] {
+        let path = checkout.join("models/templates").join(format!("{name}.jinja"));
+        let source = std::fs::read_to_string(path).unwrap();
+        let template = ChatTemplate::new(name, &source, Some("<B>"), Some("<E>")).unwrap();
+        assert_eq!(template.thinking().format, format, "{name}");
+        let user = [chat::Message { role: MessageRole::User, content: "MARK".to_owned() }];
+        let tail = |mode| {
+            let (set, _) = template.with_thinking(mode, None).ok()?;
+            let text = set.render(&user, true).unwrap();
+            Some(text.rsplit_once("MARK").unwrap().1.to_owned())
+        };
+        let auto = tail(ThinkingMode::Auto);
+        if format.is_some() {
+            assert_eq!(tail(ThinkingMode::On).as_deref(), Some(on), "{name}");
+            assert_eq!(tail(ThinkingMode::Off).as_deref(), off, "{name}");
+            assert_eq!(auto.as_deref(), off.or(Some(on)), "{name}");
+        } else {
+            assert_eq!((auto.as_deref(), tail(ThinkingMode::On)), (Some(on), None), "{name}");
+        }
+    }
+}

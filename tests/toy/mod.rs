@@ -16,7 +16,7 @@ use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::progress::Status;
-use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest::prompt::{PromptBuilder, SpecialTokens, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
@@ -84,7 +84,13 @@ impl ChatModel for Scorer {
     fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
         self.0.push(messages[0].content.clone());
         let text = format!("Well: {{\"score\": {}, \"reason\": \"so it is\"}}", self.0.len() % 3);
-        Ok(Reply { text, stop: StopReason::EndOfTurn, prompt_tokens: None, completion_tokens: None })
+        Ok(Reply {
+            text,
+            thought: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+        })
     }
 }
 
@@ -116,6 +122,8 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         version: "0.2.0".to_owned(),
         sample: None,
         conditions: Vec::new(),
+        thinking: None,
+        special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
     let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::lens::{AnalysedRun, Example, LayerKind, Lens, Verdicts};
+use crate::prompt::known_special_tokens;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ShownCase, ShownSegment};
@@ -26,6 +27,8 @@ pub struct CasePart {
     /// Why there are no segments to show.
     segments_missing: Option<String>,
     dropped: Option<String>,
+    /// Special tokens of known models that its text spells.
+    special_tokens: Vec<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -33,6 +36,7 @@ struct ProbePart {
     id: String,
     query: String,
     answer: Option<String>,
+    thought: Option<String>,
     cut_off: bool,
     error: Option<String>,
     /// `correct`, `wrong`, a score as `3 of 5`, `not judged`, `judge failed`.
@@ -117,7 +121,9 @@ pub fn parts(
                 .iter()
                 .filter_map(|p| answers.get(&(case.case.as_str(), p.id.as_str())).copied())
                 .collect();
-            let (segments, segments_missing) = match run.shown(&case.case)? {
+            let shown = run.shown(&case.case)?;
+            let special_tokens = special_tokens(case, shown.as_ref());
+            let (segments, segments_missing) = match shown {
                 None => (
                     Vec::new(),
                     Some("No prompt was made for this case, so there is no history to show.".to_owned()),
@@ -131,9 +137,19 @@ pub fn parts(
                 segments,
                 segments_missing,
                 dropped: dropped(run.benchmark().segment(), &of_case),
+                special_tokens,
             })
         })
         .collect()
+}
+
+/// Those that what was shown and the queries spell.
+fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static str> {
+    let turns = shown.iter().flat_map(|shown| &shown.segments).flat_map(|segment| &segment.turns);
+    let texts = turns.map(|turn| turn.content.as_str());
+    let texts = texts.chain(case.probes.iter().map(|probe| probe.query.as_str()));
+    let found: BTreeSet<&str> = texts.flat_map(known_special_tokens).collect();
+    found.into_iter().collect()
 }
 
 fn probes(
@@ -152,6 +168,7 @@ fn probes(
             id: probe.id.clone(),
             query: probe.query.clone(),
             answer: answer.and_then(|row| row.answer.clone()),
+            thought: answer.and_then(|row| row.thought.clone()),
             cut_off: answer.is_some_and(|row| row.stop == Some(crate::engine::StopReason::MaxNewTokens)),
             error: match answer {
                 Some(row) => row.error.clone(),
