@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::endpoints::server;
 use super::*;
 
-/// The rows of a small sample: the first ten are T1, the others T2.
+/// The rows of a small sample: T1 and T2 take turns.
 fn sample() -> Vec<Value> {
     let written = palimpsest(["data", "sample", "--sessions", "3"]);
     serde_json::from_str(&written.out).unwrap()
@@ -13,13 +13,13 @@ fn sample() -> Vec<Value> {
 /// Two sound rows, and four that are broken, each in a way of its own.
 fn damaged() -> Vec<Value> {
     let all = sample();
-    let (one, two) = (all[0].clone(), all[10].clone());
-    let mut role = all[1].clone();
+    let (one, two) = (all[0].clone(), all[1].clone());
+    let mut role = all[2].clone();
     role["haystack_session"][0][0]["role"] = json!("tool");
     role["haystack_session"][1][0]["content"] = json!("");
-    let mut nameless = all[11].clone();
+    let mut nameless = all[3].clone();
     nameless.as_object_mut().unwrap().remove("uid");
-    let mut type_ = all[2].clone();
+    let mut type_ = all[4].clone();
     type_["type"] = json!("T9");
     vec![one.clone(), role, two, one, nameless, type_]
 }
