@@ -214,13 +214,64 @@ fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
 #[test]
 fn no_two_files_import_each_other() {
     let imports = imports();
-    let below = |a: &Module, b: &Module| a.starts_with(b) || b.starts_with(a);
     let mut mutual = Vec::new();
     for (a, to) in &imports {
         let both = |b: &Module| a < b && imports.get(b).is_some_and(|back| back.contains(a));
-        mutual.extend(to.iter().filter(|b| both(b) && !below(a, b)).map(|b| format!("{a:?} and {b:?}")));
+        let beside = |b: &Module| !a.starts_with(b) && !b.starts_with(a);
+        mutual.extend(to.iter().filter(|b| both(b) && beside(b)).map(|b| format!("{a:?} and {b:?}")));
     }
+    mutual.extend(parents_and_children());
     assert_eq!(mutual, Vec::<String>::new());
+}
+
+/// Parents that use a child whose file uses what the parent itself defines. What the parent re-exports is not its own.
+fn parents_and_children() -> Vec<String> {
+    let modules = modules();
+    let code: BTreeMap<&Module, String> = modules.iter().map(|(m, path)| (m, code(path))).collect();
+    let mut found = Vec::new();
+    for child in modules.keys() {
+        let Some((name, parent)) = child.split_last() else { continue };
+        let Some(of_parent) = code.get(&parent.to_vec()) else { continue };
+        if !uses_child(of_parent, name) {
+            continue;
+        }
+        let own = defined(of_parent);
+        let used: BTreeSet<String> = paths(child, &code[child])
+            .into_iter()
+            .filter(|path| path.starts_with(parent))
+            .filter_map(|path| path.get(parent.len()).cloned())
+            .filter(|item| own.contains(item))
+            .collect();
+        if !used.is_empty() {
+            found.push(format!("{parent:?} uses {name}, which uses its {used:?}"));
+        }
+    }
+    found
+}
+
+/// Whether a parent's code names `child::`, other than to re-export from it.
+fn uses_child(code: &str, child: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let start_of = |at: usize| code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
+    let of_path = |at: usize| !code[..at].ends_with(is_name) || code[..at].ends_with("self::");
+    (code.match_indices(&format!("{child}::"))).filter(|&(at, _)| of_path(at)).any(|(at, _)| {
+        let statement = code[start_of(at)..at].lines().map(str::trim);
+        let first = statement.into_iter().find(|line| !line.is_empty() && !line.starts_with("#["));
+        !first.is_some_and(|line| line.starts_with("pub"))
+    })
+}
+
+/// The names of the items that a file defines at its top level, submodules apart.
+fn defined(code: &str) -> BTreeSet<String> {
+    let item = |line: &str| {
+        let words: Vec<&str> = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+        let at = words
+            .iter()
+            .position(|word| ["fn", "struct", "enum", "trait", "const", "static", "type"].contains(word))?;
+        words[at + 1..].iter().find(|word| !["fn", "mut", ""].contains(word)).map(|word| (*word).to_owned())
+    };
+    let is_top = |line: &&str| !line.starts_with([' ', '}', ')', '#', 'u']) || line.starts_with("unsafe");
+    code.lines().filter(is_top).filter_map(item).collect()
 }
 
 #[test]
@@ -230,4 +281,11 @@ fn the_reader_of_imports_sees_lists_paths_and_no_comments() {
     let found: BTreeSet<String> = paths(&module, code).iter().map(|path| path.join("::")).collect();
     let expected = ["a::b", "a::c::d", "a::c::e", "i::J::new", "m::g::h"];
     assert_eq!(found, expected.map(str::to_owned).into());
+    let parent =
+        "mod c;\npub use c::Shown;\npub const fn item() {}\nstruct Own;\nimpl Own {\n    fn inner() {}\n}\n";
+    assert_eq!(defined(parent), ["Own", "item"].map(str::to_owned).into());
+    assert!(
+        !uses_child(parent, "c") && uses_child("fn f() { c::g() }", "c") && !uses_child("b::c::g()", "c")
+    );
+    assert!(!uses_child("#[cfg(test)]\npub use c::d;\n", "c"));
 }

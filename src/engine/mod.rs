@@ -15,6 +15,7 @@ mod batch;
 mod counter;
 mod cuda;
 mod device;
+mod generated;
 mod local;
 mod local_error;
 mod measure;
@@ -28,6 +29,7 @@ pub mod thread;
 pub use batch::{BatchSequence, OnToken};
 pub use counter::TokenCounter;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
+pub use generated::Generated;
 pub use local::{
     ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, Parts, ThinkingOptions, resolve_to_run,
 };
@@ -81,17 +83,6 @@ pub fn peak_resident_bytes() -> Option<u64> {
 pub struct Engine {
     decoder: Decoder,
     chunk: usize,
-}
-
-/// What was generated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generated {
-    /// The tokens, without the stop token.
-    pub tokens: Vec<u32>,
-    /// How many of them come before the answer: those of a thought with its markers. All of them where it did not end.
-    pub thought: usize,
-    /// Why generation ended.
-    pub stop: StopReason,
 }
 
 /// Asked between chunks and tokens; returns whether to go on. Gets the number of tokens done since the last call.

@@ -66,9 +66,9 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
-        for probe in super::split_probes(lens) {
+        for probe in super::panels::split_probes(lens) {
             let mut row = Vec::new();
-            for kind in super::panel_kinds(lens) {
+            for kind in super::panels::panel_kinds(lens) {
                 for &correctness in lens.splits() {
                     let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
                     let n = lens.cases(&group);
@@ -98,10 +98,10 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         true => format!("Attention by layer, for each {split}, {probe} and verdict"),
         false => format!("Attention by layer, for each {split} and {probe}"),
     };
-    let rows = super::arranged(sources, blocks);
+    let rows = super::panels::arranged(sources, blocks);
     let sheet = Sheet {
         title: titled(&what, scale),
-        origin: super::origins(sources),
+        origin: super::panels::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
@@ -133,7 +133,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     ];
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
-        let groups = super::panel_kinds(lens).into_iter();
+        let groups = super::panels::panel_kinds(lens).into_iter();
         let groups = groups.map(|kind| Group { probe: None, kind, correctness: Correctness::All });
         let (present, without): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
         let (mut row, mut of_run) = (Vec::new(), Vec::new());
@@ -158,11 +158,11 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-type")) };
     let sheet = Sheet {
         title: titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale),
-        origin: super::origins(sources),
+        origin: super::panels::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
-        rows: super::arranged(sources, blocks),
+        rows: super::panels::arranged(sources, blocks),
         legend: vec![noise_entry()],
         panel: (260, 210),
         reach: 1000.0,

@@ -16,7 +16,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let name = format!("strip-mean-{}", scale.key());
     let (mut maps, mut strips, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     let anchors = lens.benchmark.anchors();
-    for probe in super::panel_probes(lens) {
+    for probe in super::panels::panel_probes(lens) {
         let group = Group { probe, kind: None, correctness: Correctness::All };
         let strip = lens.strip(&group, scale);
         if strip.n == 0 {
@@ -92,7 +92,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     head.extend(kinds.then_some("layer_kind"));
     head.extend((linear && scale == Scale::Mass).then_some("signed"));
     csv.write_record(head).map_err(failed)?;
-    let probes = super::panel_probes(lens);
+    let probes = super::panels::panel_probes(lens);
     let shown = lens.examples.iter().filter(|e| e.case == case).take(probes.len().max(1));
     for example in shown {
         for mass in &example.segments {

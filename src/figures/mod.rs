@@ -9,113 +9,28 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{AnalysedRun, Correctness, Lens, Scale};
-use sheet::Panel;
+use crate::lens::{Lens, Scale};
 
 mod axis;
 pub mod bars;
 pub mod canvas;
 mod captions;
 pub mod curves;
+mod figure;
 mod grid;
 pub mod heat_map;
+mod panels;
 mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
 pub mod sheet;
+mod source;
 pub mod style;
 
 pub use bars::distribution;
-
-/// A picture with what belongs to it.
-#[derive(Debug, Clone)]
-pub struct Figure {
-    /// File name without extension.
-    pub name: String,
-    /// What it shows, in a few words.
-    pub title: String,
-    /// How to read it, and which groups are missing from it.
-    pub caption: String,
-    /// The picture.
-    pub svg: String,
-    /// The numbers in it, in long format.
-    pub csv: Vec<u8>,
-}
-
-/// Why a figure could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum FigureError {
-    /// The drawing library refused.
-    #[error("figure `{figure}`: {reason}")]
-    Draw {
-        /// The figure's name.
-        figure: String,
-        /// What the library said.
-        reason: String,
-    },
-    /// The CSV writer refused.
-    #[error("figure `{figure}`: its table: {source}")]
-    Table {
-        /// The figure's name.
-        figure: String,
-        /// What the writer said.
-        source: csv::Error,
-    },
-    /// The page's template failed.
-    #[error("report: {0}")]
-    Template(#[from] minijinja::Error),
-    /// The file system refused.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-}
-
-/// What every figure says of its origin.
-#[derive(Debug, Clone)]
-pub struct Origin {
-    /// The model's name, without folders.
-    pub model: String,
-    /// One line: model, data, context, judge.
-    pub line: String,
-}
-
-impl Origin {
-    /// From a run's header and the judge whose verdicts split the examples.
-    pub fn of(run: &AnalysedRun, judge: Option<&str>) -> Self {
-        let named = |pointer: &str, fallback: &str| -> String {
-            let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
-            let name = text.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(&text);
-            style::shortened(name, 48)
-        };
-        let model = named("/identity/model/name", "model unnamed");
-        let mut parts = vec![model.clone(), named("/identity/dataset/name", "data unnamed")];
-        parts.push(match run.cases().len() {
-            1 => "1 case".to_owned(),
-            n => format!("{n} cases"),
-        });
-        if let Some(tokens) = run.header_text("/identity/context/tokens") {
-            parts.push(format!("context {tokens} tokens"));
-        }
-        if let Some(judge) = judge {
-            parts.push(format!("judge {}", style::shortened(judge, 40)));
-        }
-        Origin { model, line: parts.join(" · ") }
-    }
-}
-
-/// A run in a figure.
-#[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    /// Its examples.
-    pub lens: &'a Lens,
-    /// What the figure says of it. Where there are several, the models' names tell them apart.
-    pub origin: &'a Origin,
-}
+pub use figure::{Figure, FigureError};
+pub use source::{Origin, Source};
 
 /// Every figure of a run, in the order of the report.
 ///
@@ -154,40 +69,6 @@ fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, Figure
     Ok(figures)
 }
 
-/// The panels of each run, as rows of one sheet: beside each other where there is room, else below each other. Panels of several
-/// runs are named by the run.
-fn arranged(sources: &[Source<'_>], mut blocks: Vec<Vec<Vec<Option<Panel>>>>) -> Vec<Vec<Option<Panel>>> {
-    const MOST_COLUMNS: usize = 4;
-    if let [_] = sources {
-        return blocks.pop().unwrap_or_default();
-    }
-    for (block, source) in blocks.iter_mut().zip(sources) {
-        let name = style::shortened(&source.origin.model, 20);
-        for panel in block.iter_mut().flatten().flatten() {
-            panel.title = format!("{name} · {}", panel.title);
-        }
-    }
-    let width = |block: &Vec<Vec<Option<Panel>>>| block.iter().map(Vec::len).max().unwrap_or(0);
-    if blocks.iter().map(width).sum::<usize>() > MOST_COLUMNS {
-        return blocks.into_iter().flatten().collect();
-    }
-    let rows = blocks.iter().map(Vec::len).max().unwrap_or(0);
-    let beside = |row: usize| {
-        let of_block = |block: &Vec<Vec<Option<Panel>>>| {
-            let mut panels = block.get(row).cloned().unwrap_or_default();
-            panels.resize(width(block), None);
-            panels
-        };
-        blocks.iter().flat_map(of_block).collect()
-    };
-    (0..rows).map(beside).collect()
-}
-
-/// Where the numbers of a figure come from, a line a run.
-fn origins(sources: &[Source<'_>]) -> String {
-    sources.iter().map(|source| source.origin.line.clone()).collect::<Vec<_>>().join("\n")
-}
-
 /// Writes each figure as `<name>.svg`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename.
 ///
 /// # Errors
@@ -217,32 +98,4 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     let captions = format!("{:#}\n", serde_json::Value::Object(captions));
     put("captions.json".to_owned(), captions.as_bytes())?;
     Ok(written)
-}
-
-/// The probes that get panels of their own: all of them, or only their union where there are too many to draw.
-fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
-    const MOST: usize = 6;
-    match lens.probes.len() {
-        1..=MOST => lens.probes.iter().cloned().map(Some).collect(),
-        _ => vec![None],
-    }
-}
-
-/// The probes that get panels where panels are split by verdict: those that the benchmark pools. Without verdicts, all.
-fn split_probes(lens: &Lens) -> Vec<Option<String>> {
-    match lens.splits() == [Correctness::All] {
-        true => panel_probes(lens),
-        false => panel_probes(lens)
-            .into_iter()
-            .filter(|probe| probe.as_ref().is_none_or(|probe| lens.pooled.contains(probe)))
-            .collect(),
-    }
-}
-
-/// The values of the split that get panels of their own; the union where the data has none.
-fn panel_kinds(lens: &Lens) -> Vec<Option<String>> {
-    match lens.kinds.is_empty() {
-        true => vec![None],
-        false => lens.kinds.iter().cloned().map(Some).collect(),
-    }
 }

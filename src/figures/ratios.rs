@@ -103,9 +103,9 @@ fn draw(
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
-        for probe in super::split_probes(lens) {
+        for probe in super::panels::split_probes(lens) {
             let mut row = Vec::new();
-            for kind in super::panel_kinds(lens) {
+            for kind in super::panels::panel_kinds(lens) {
                 let (mut lines, mut legend) = (Vec::new(), Vec::new());
                 for &correctness in lens.splits() {
                     let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
@@ -144,7 +144,7 @@ fn draw(
     };
     let sheet = Sheet {
         title: titled(what, scale),
-        origin: super::origins(sources),
+        origin: super::panels::origins(sources),
         y_label: match scale {
             Scale::Mass => format!("ratio of attention mass, {} / {}", named.curves.0.to, named.curves.1.to),
             Scale::Density => {
@@ -153,7 +153,7 @@ fn draw(
         },
         percent: false,
         reference: Some(1.0),
-        rows: super::arranged(sources, blocks),
+        rows: super::panels::arranged(sources, blocks),
         legend: Vec::new(),
         panel: (300, 150),
         reach: 10.0,

@@ -224,8 +224,7 @@ mod tests {
 
     #[test]
     fn text_stacks_the_lines_of_cells_below_their_heads() {
-        let expected = "\
-             T1
+        let expected = "             T1
 model         a     b      all
 
 x_1*       30.0   0.0     15.0

@@ -182,7 +182,8 @@ impl PromptBuilder {
         tokens: &dyn CountTokens,
     ) -> Result<Vec<usize>, PromptError> {
         let texts = self.segment_texts(history)?;
-        tokens.count_each(&texts.iter().map(|segment| segment.text.as_str()).collect::<Vec<_>>())
+        let texts: Vec<&str> = texts.iter().map(|segment| segment.text.as_str()).collect();
+        tokens.count_each(&texts, self.special_tokens)
     }
 
     /// Upper bound of the tokens of everything but the segments, over all of `probes`; [`BORDER_TOKENS`] of them are for the

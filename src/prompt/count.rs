@@ -2,15 +2,16 @@
 //!
 //! [`Tokenizer`] counts exactly; [`CharsPerToken`] is a stated bound for models whose tokeniser is not at hand.
 
-use super::{PromptError, Tokenizer};
+use super::{PromptError, SpecialTokens, Tokenizer};
 
 /// Counts tokens.
 pub trait CountTokens {
     /// Tokens of `text`, without added special tokens, or an upper bound of them.
     fn count(&self, text: &str) -> Result<usize, PromptError>;
 
-    /// Tokens that each of `texts` adds to a text in which they stand one after the other.
-    fn count_each(&self, texts: &[&str]) -> Result<Vec<usize>, PromptError> {
+    /// Tokens that each of `texts` adds to a text in which they stand one after the other. How text that spells a special token is
+    /// read matters to tokenisers that have such tokens.
+    fn count_each(&self, texts: &[&str], _: SpecialTokens) -> Result<Vec<usize>, PromptError> {
         texts.iter().map(|text| self.count(text)).collect()
     }
 }
@@ -21,11 +22,15 @@ impl CountTokens for Tokenizer {
     }
 
     /// Tokenised together, each followed by another one, as they will be in a prompt.
-    fn count_each(&self, texts: &[&str]) -> Result<Vec<usize>, PromptError> {
+    fn count_each(&self, texts: &[&str], special_tokens: SpecialTokens) -> Result<Vec<usize>, PromptError> {
         let mut joined = texts.concat();
         // Text follows the last one too; white space at the end of a text can be tokenised differently.
         joined.push('.');
-        let offsets = self.encode_with_offsets(&joined)?.offsets;
+        let encoded = match special_tokens {
+            SpecialTokens::Control => self.encode_with_offsets(&joined)?,
+            SpecialTokens::Text => self.encode_content(&joined, std::slice::from_ref(&(0..joined.len())))?,
+        };
+        let offsets = encoded.offsets;
         let (mut border, mut before) = (0, 0);
         let counts = texts.iter().map(|text| {
             border += text.len();
@@ -69,7 +74,7 @@ mod tests {
         // 6 / 2.5 = 2.4; the bytes would give 4.
         assert_eq!(bound.count("äöüäöü").unwrap(), 3);
         assert_eq!((bound.count("").unwrap(), bound.count("abcde").unwrap()), (0, 2));
-        assert_eq!(bound.count_each(&["ab", "abcdef"]).unwrap(), [1, 3]);
+        assert_eq!(bound.count_each(&["ab", "abcdef"], SpecialTokens::Control).unwrap(), [1, 3]);
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(CharsPerToken::new(wrong), None);
         }

@@ -82,6 +82,8 @@ pub struct Summary {
     pub stopped: bool,
     /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
     pub cut: usize,
+    /// Of the errors, those of broken rows, which no model is asked.
+    pub broken: usize,
 }
 
 /// Answers what `store` still lacks of its plan. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
@@ -198,6 +200,7 @@ impl Job<'_> {
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
                 self.record(planned, question, Err(reason.clone()), &mut vec![question])?;
+                self.summary.broken += 1;
             }
         }
         Ok(())

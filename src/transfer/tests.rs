@@ -23,7 +23,7 @@ const CROSSINGS: [&str; 10] = [
 const ALLOWED: [(&str, &str); 8] = [
     // The kernels on slices, which serve the CPU alone.
     ("src/attention/backends/cpu.rs", "Tensor::from_vec"),
-    ("src/attention/backends/mod.rs", "Tensor::from_vec"),
+    ("src/attention/backends/segment_sums.rs", "Tensor::from_vec"),
     ("src/attention/delta.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", "Tensor::from_vec"),
     ("src/attention/delta/cpu.rs", ".to_vec1"),

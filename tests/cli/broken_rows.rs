@@ -103,7 +103,7 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
         let done = run_file(&data, &at(shard), &["--shard", &format!("{shard}/2")]);
         assert_eq!(done.code, Some(0), "{}", done.err);
     }
-    let mut merging = command(["merge", "--out"]);
+    let mut merging = command(["merge"]);
     merging.arg(at("merged")).args([at("0"), at("1")]);
     let merged = ended(merging);
     assert_eq!(merged.code, Some(0), "{}", merged.err);

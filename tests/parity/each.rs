@@ -136,6 +136,49 @@ fn recording_changes_no_bit_of_what_is_decoded_and_none_of_the_prompts_masses() 
 }
 
 #[test]
+fn the_rows_of_an_answer_are_those_of_its_tokens_and_not_of_the_thought_before_them() {
+    const THOUGHT: usize = 5;
+    for name in TINY {
+        let TokensFile { tokens, .. } = TokensFile::of(name);
+        let (said, _) = expected(name);
+        let n = said.len();
+        assert!(n > THOUGHT + 2);
+        let engine = engine(&fixture(name), 64);
+        let mut cache = engine.decoder().cache(tokens.len() + n).unwrap();
+        let mut decoded = |thought: Option<usize>| {
+            cache.truncate(0).unwrap();
+            let mut measurement = measurement(TokensFile::of(name).keys(), tokens.len());
+            measurement.prefill(&engine, &mut cache, &tokens, 1, &mut |_| true).unwrap();
+            for (i, &token) in said.iter().enumerate().take(n - 1) {
+                if thought == Some(i + 1) {
+                    measurement.skip_generated(i + 1);
+                }
+                let phase = palimpsest::model::Phase::Decode;
+                engine.decoder().forward(&[token], 1, &mut cache, phase, &mut measurement).unwrap();
+            }
+            measurement.finish(n).unwrap()
+        };
+        let (whole, answer) = (decoded(None), decoded(Some(THOUGHT)));
+        assert_eq!(answer.rows[1].label, "answer");
+        assert_eq!(answer.rows[1].range(), tokens.len() - 1 + THOUGHT..tokens.len() - 1 + n);
+        let each = |masses: &Masses| masses.each.as_ref().unwrap().mass.clone(); // (layers, heads, n, spans)
+        let of_answer = each(&whole).slice(ndarray::s![.., .., THOUGHT.., ..]).to_owned();
+        assert_eq!(each(&answer), of_answer, "{name}");
+        for ((l, h, k), &mass) in answer.mass.index_axis(ndarray::Axis(2), 1).indexed_iter() {
+            let mean = of_answer.slice(ndarray::s![l, h, .., k]).mean().unwrap();
+            assert!((mass - mean).abs() < 1e-6, "{name}: {mass} is not {mean}");
+        }
+        let delta =
+            |masses: &Masses| masses.each.as_ref().unwrap().delta.as_ref().map(|delta| delta.signed.clone());
+        if let (Some(whole), Some(answer)) = (delta(&whole), delta(&answer)) {
+            let expected = whole.slice(ndarray::s![.., .., THOUGHT.., ..]).to_owned();
+            let apart = answer.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(apart < 1e-6, "{name}: {apart}");
+        }
+    }
+}
+
+#[test]
 fn branches_record_what_each_records_alone_and_what_transformers_says() {
     for name in TINY {
         let file = TokensFile::of(name);

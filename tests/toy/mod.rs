@@ -186,7 +186,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     assert_eq!(series.n, 2);
 
     let tables = table::write(&lens, &dir.join("lens")).unwrap();
-    assert_eq!(tables.len(), 3);
+    assert_eq!(tables.len(), 4);
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
     assert_eq!(

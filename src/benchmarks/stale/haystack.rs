@@ -21,7 +21,7 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
-use super::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, History, Segment, Turn};
 

@@ -12,39 +12,25 @@ mod node;
 mod reader;
 mod row;
 pub mod sample;
+mod terms;
 mod write;
 
 use std::io::BufRead;
 
 pub use reader::StaleReader;
+use terms::{NEW, OLD, SESSION, SPLIT};
 pub use write::{WriteError, write_stale};
 
 use super::{
     Benchmark, Cases, Curve, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
 };
 use crate::data::stats::PrintedStats;
-use crate::data::{JudgeOnly, Notes, Probe};
 
 /// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
 /// As the paper writes it.
 const TITLE: &str = "STALE";
-/// The role of the session that is overwritten, and the judge's note of what it says.
-const OLD: &str = "old";
-/// The role of the session that overwrites it, and the judge's note of what it says.
-const NEW: &str = "new";
-/// The judge's note of why the new observation invalidates the old one.
-const EXPLANATION: &str = "explanation";
-/// The kind of every segment.
-const SESSION: &str = "session";
-/// The label that cases are split by.
-const SPLIT: &str = "type";
-/// The form of an explicit question about the history (appendix E.1).
-const QUESTION: &str = "question";
-/// The form of the user's latest request (appendix E.1).
-const REQUEST: &str = "request";
-
 /// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
@@ -138,15 +124,4 @@ impl Benchmark for Stale {
     fn anchors(&self) -> &'static [&'static str] {
         &[OLD, NEW]
     }
-}
-
-/// What only the judge may see of a case.
-fn judge_only(old: impl Into<String>, new: impl Into<String>, explanation: impl Into<String>) -> JudgeOnly {
-    let notes = [(OLD, old.into()), (NEW, new.into()), (EXPLANATION, explanation.into())];
-    let notes: Notes = notes.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
-    JudgeOnly { notes, ..JudgeOnly::default() }
-}
-
-fn probe(id: &str, form: &str, query: impl Into<String>) -> Probe {
-    Probe { id: id.to_owned(), form: form.to_owned(), query: query.into(), ..Probe::default() }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::row::{LABELS, PROBES, shown};
-use super::{EXPLANATION, NEW, OLD, SPLIT};
+use super::terms::{EXPLANATION, NEW, OLD, SPLIT};
 use crate::data::{Case, Turn};
 
 /// Why a case could not be written.

@@ -1,0 +1,269 @@
+//! The trait of a benchmark, and the plain data that it speaks in.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::BufRead;
+
+use super::reading::{self, Problem, ReadError, Report};
+use crate::data::Case;
+use crate::data::stats::PrintedStats;
+
+/// The cases of a file, in file order, one in memory at a time. After [`ReadError::Row`] reading can go on.
+pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
+
+/// A benchmark.
+pub trait Benchmark: Debug + Send + Sync {
+    /// The word that stands for it in files and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// As people write it.
+    fn title(&self) -> &'static str;
+
+    /// Whether a file that begins so is one of its files. Formats are known by content, not by the file's ending.
+    fn recognises(&self, beginning: &str) -> bool;
+
+    /// The cases of a file, every field checked.
+    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a>;
+
+    /// What is wrong with a file; every problem is told to `on_problem` when it is found.
+    fn check(&self, text: Box<dyn BufRead + '_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
+        reading::check(self.read(text), self.split(), on_problem)
+    }
+
+    /// What people call the file of this SHA-256, where it is a published one.
+    fn published(&self, _sha256: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
+    /// prints none.
+    fn printed_lengths(&self) -> &'static [PrintedStats] {
+        &[]
+    }
+
+    /// Our own sample, as the text of a file.
+    ///
+    /// # Errors
+    /// Where there is none, or not as asked.
+    fn sample(&self, _spec: SampleSpec) -> Result<Vec<u8>, SampleError> {
+        Err(SampleError(format!("{} has no built-in sample; give a file", self.title())))
+    }
+
+    /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
+    /// (`session.j2`) and one a form of probe (`question.j2`).
+    fn templates(&self) -> &'static [(&'static str, &'static str)];
+
+    /// Whether a template may put the query before the history. The query's rows then see nothing of it, and prompts share no
+    /// prefill: such a benchmark looks at the rows `last` and `answer`.
+    fn question_first(&self) -> bool {
+        false
+    }
+
+    /// How answers are judged.
+    fn rubric(&self) -> Rubric;
+
+    /// The label that cases are split by: the rows of tables and the panels of figures.
+    fn split(&self) -> &'static str;
+
+    /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
+    /// then counts as one probe.
+    fn probes(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// What probes are split by: the columns of tables.
+    fn dimension(&self) -> Dimension {
+        Dimension::Probe
+    }
+
+    /// How the number above all cells of a table is made.
+    fn overall(&self) -> Overall {
+        Overall::Probes
+    }
+
+    /// What people call a segment of a history: `session`, `event`.
+    fn segment(&self) -> &'static str;
+
+    /// Who looks at whom: the curves of the analysis. The spans in a role that a curve begins with are recorded as rows.
+    fn curves(&self) -> &'static [Curve];
+
+    /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
+    /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
+    fn pooled(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
+    /// The two curves, by their places in [`Benchmark::curves`], whose quotient the figures show.
+    fn ratio(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// The roles, each played once and in the order of the history, at which cases are aligned to be averaged. Without any
+    /// there is no mean over histories.
+    fn anchors(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What several spans in one role come to.
+    fn several(&self) -> Several {
+        Several::Sum
+    }
+}
+
+/// A case's answers, by probe, as other tools exchange them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchanged {
+    /// The case.
+    pub case: String,
+    /// What was answered to each probe that was.
+    pub answers: BTreeMap<String, String>,
+}
+
+/// How a sample is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SampleSpec {
+    /// Segments of each history; `None` is the benchmark's choice.
+    pub segments: Option<usize>,
+    /// Seed of whatever is drawn.
+    pub seed: u64,
+}
+
+/// Why a sample could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SampleError(pub String);
+
+/// How answers are judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rubric {
+    /// What the judge reads: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
+    /// `answer`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
+    /// verdict, `last` after it, `none` where there is to be none.
+    pub template: &'static str,
+    /// What one call covers.
+    pub unit: JudgeUnit,
+    /// What it returns.
+    pub verdict: VerdictKind,
+}
+
+/// What one call of a judge covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JudgeUnit {
+    /// All probes of a case under a condition.
+    Case,
+    /// One probe under a condition.
+    Probe,
+}
+
+/// What a judge says of an answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum VerdictKind {
+    /// Right or wrong: `correct`, true or false.
+    Correct,
+    /// `score`, a whole number from 0 to `most`.
+    Score {
+        /// The best.
+        most: u32,
+    },
+    /// `choice`, one of these words; right where it is the probe's note `expected`.
+    Choice {
+        /// The words.
+        of: &'static [&'static str],
+    },
+}
+
+impl VerdictKind {
+    /// The key that a judge's JSON and a verdict's row have for it.
+    pub fn key(self) -> &'static str {
+        match self {
+            VerdictKind::Correct => "correct",
+            VerdictKind::Score { .. } => "score",
+            VerdictKind::Choice { .. } => "choice",
+        }
+    }
+
+    /// What its values are, for a judge.
+    pub fn values(self) -> String {
+        match self {
+            VerdictKind::Correct => "true or false".to_owned(),
+            VerdictKind::Score { most } => format!("a whole number from 0 to {most}"),
+            VerdictKind::Choice { of } => {
+                of.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ")
+            }
+        }
+    }
+}
+
+/// What probes are split by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dimension {
+    /// Their ids, which are the same in every case.
+    Probe,
+    /// A facet.
+    Facet(&'static str),
+}
+
+impl Dimension {
+    /// What people call one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dimension::Probe => "probe",
+            Dimension::Facet(facet) => facet,
+        }
+    }
+}
+
+/// How the number above all cells of a table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overall {
+    /// The mean of the cells, each weighing the same.
+    Cells,
+    /// The mean over all probes.
+    Probes,
+}
+
+/// What several spans in one role come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Several {
+    /// One: what is paid to all of them; as rows, the mean over all of their tokens.
+    Sum,
+    /// A curve each, numbered in the order of the prompt.
+    Apart,
+}
+
+/// The encoding in which papers count the tokens of [`Benchmark::printed_lengths`].
+pub const PAPER_ENCODING: &str = "o200k_base";
+
+/// The role of the span that holds the query.
+pub const QUERY: &str = "query";
+
+/// Who looks at whom, by their roles; [`QUERY`] is one, and so are the rows `last` and `answer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Curve {
+    /// Whose attention it is.
+    pub from: &'static str,
+    /// To whom it is paid.
+    pub to: &'static str,
+    /// Which of several spans in that role, counted from 1 in the order of the prompt, where they stay apart; 0 for all.
+    pub nth: usize,
+}
+
+impl Curve {
+    /// From all spans in one role to all in another.
+    pub const fn new(from: &'static str, to: &'static str) -> Self {
+        Curve { from, to, nth: 0 }
+    }
+
+    /// As figures write it: `query to fact`, `query to fact 2`.
+    pub fn label(self) -> String {
+        match self.nth {
+            0 => format!("{} to {}", self.from, self.to),
+            nth => format!("{} to {} {nth}", self.from, self.to),
+        }
+    }
+
+    /// As tables write it: `query_to_fact`, `query_to_fact_2`.
+    pub fn key(self) -> String {
+        self.label().replace(' ', "_")
+    }
+}

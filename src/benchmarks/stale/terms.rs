@@ -1,0 +1,33 @@
+//! The names of the roles, notes and forms of this benchmark, and the parts of a case that are made of them.
+
+use crate::data::{JudgeOnly, Notes, Probe};
+
+/// The role of the session that is overwritten, and the judge's note of what it says.
+pub(super) const OLD: &str = "old";
+/// The role of the session that overwrites it, and the judge's note of what it says.
+pub(super) const NEW: &str = "new";
+/// The judge's note of why the new observation invalidates the old one.
+pub(super) const EXPLANATION: &str = "explanation";
+/// The kind of every segment.
+pub(super) const SESSION: &str = "session";
+/// The label that cases are split by.
+pub(super) const SPLIT: &str = "type";
+/// The form of an explicit question about the history (appendix E.1).
+pub(super) const QUESTION: &str = "question";
+/// The form of the user's latest request (appendix E.1).
+pub(super) const REQUEST: &str = "request";
+
+/// What only the judge may see of a case.
+pub(super) fn judge_only(
+    old: impl Into<String>,
+    new: impl Into<String>,
+    explanation: impl Into<String>,
+) -> JudgeOnly {
+    let notes = [(OLD, old.into()), (NEW, new.into()), (EXPLANATION, explanation.into())];
+    let notes: Notes = notes.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    JudgeOnly { notes, ..JudgeOnly::default() }
+}
+
+pub(super) fn probe(id: &str, form: &str, query: impl Into<String>) -> Probe {
+    Probe { id: id.to_owned(), form: form.to_owned(), query: query.into(), ..Probe::default() }
+}

@@ -1,0 +1,50 @@
+//! A figure, and why one could not be made.
+
+use std::path::PathBuf;
+
+/// A picture with what belongs to it.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// File name without extension.
+    pub name: String,
+    /// What it shows, in a few words.
+    pub title: String,
+    /// How to read it, and which groups are missing from it.
+    pub caption: String,
+    /// The picture.
+    pub svg: String,
+    /// The numbers in it, in long format.
+    pub csv: Vec<u8>,
+}
+
+/// Why a figure could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// The drawing library refused.
+    #[error("figure `{figure}`: {reason}")]
+    Draw {
+        /// The figure's name.
+        figure: String,
+        /// What the library said.
+        reason: String,
+    },
+    /// The CSV writer refused.
+    #[error("figure `{figure}`: its table: {source}")]
+    Table {
+        /// The figure's name.
+        figure: String,
+        /// What the writer said.
+        source: csv::Error,
+    },
+    /// The page's template failed.
+    #[error("report: {0}")]
+    Template(#[from] minijinja::Error),
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
