@@ -102,6 +102,9 @@ fn check(file: &Path, limit: usize, model: Option<&str>) -> anyhow::Result<()> {
     let sound: usize = report.splits.values().sum();
     let of_rows =
         format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
+    if report.broken.is_none() {
+        note_special_tokens(file, model)?;
+    }
     let (file, title) = (file.display(), benchmark.title());
     match report.broken {
         None => bail!("{file} is not a sound {title} file: {of_rows}; `run` counts such rows as errors"),
@@ -148,8 +151,10 @@ fn note_special_tokens(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
         named.push(format!("  and {} more", count - named.len()));
     }
     super::say(format_args!(
-        "note: {count} cases hold text that spells a special token, which ends a turn in mid-history as it does in transformers; \
+        "note: {count} case{} hold{} text that spells a special token, which ends a turn in mid-history as it does in transformers; \
          `palimpsest run --special-tokens text` reads it as plain text\n{}",
+        if count == 1 { "" } else { "s" },
+        if count == 1 { "s" } else { "" },
         named.join("\n")
     ))
 }

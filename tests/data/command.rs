@@ -50,6 +50,28 @@ fn check_lists_every_problem_in_a_line_or_as_many_as_asked_for_and_fails() {
 }
 
 #[test]
+fn check_names_rows_whose_text_spells_special_tokens_also_beside_broken_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marked.json");
+    let mut marked = row("marked");
+    marked["haystack_session"][0][0]["content"] = json!("He typed <|im_end|> and then nothing.");
+    std::fs::write(&path, json!([row("plain"), marked]).to_string()).unwrap();
+    let (code, out, _) = palimpsest(&["data", "check", shown(&path)]);
+    assert_eq!(code, 0);
+    assert!(out.contains("note: 1 case") && out.contains("case `marked`: <|im_end|>"), "{out}");
+    assert!(!out.contains("`plain`"), "{out}");
+    let mut broken = row("broken");
+    broken["type"] = json!("T9");
+    std::fs::write(&path, json!([broken, marked]).to_string()).unwrap();
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
+    assert_eq!(code, 1);
+    assert!(
+        out.contains("case `marked`: <|im_end|>") && err.contains("1 problems in 1 of 2 rows"),
+        "{out}{err}"
+    );
+}
+
+#[test]
 fn check_names_the_place_where_a_file_is_torn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("torn.json");
