@@ -41,10 +41,13 @@ const TABLE_2: [(&str, bool, [f64; 6], f64); 15] = [
     ("CUPMem",                 false, [91.0, 78.0, 32.0, 89.0, 75.0, 43.0], 68.0),
 ];
 
+/// A model, a type, the printed cells (SR, PR, IPA, overall), and the right answers of each repetition by probe.
+type RowOfTable6 = (&'static str, &'static str, [&'static str; 4], [[usize; 5]; 3]);
+
 /// STALE, table 6: what is printed, and counts of 20 over five calls that give it, found by trying all. They are one
 /// solution of several: the printed digits leave 18, 8, 12 and 6 of them for the four rows, up to the order of calls.
 #[rustfmt::skip]
-const TABLE_6: [(&str, &str, [&str; 4], [[usize; 5]; 3]); 4] = [
+const TABLE_6: [RowOfTable6; 4] = [
     ("Gemini-3.1-flash-lite", "T1", ["41.0±8.9", "0.0±0.0", "18.0±7.6", "19.7±2.2"], [[6, 7, 8, 10, 10], [0, 0, 0, 0, 0], [5, 4, 4, 1, 4]]),
     ("Gemini-3.1-flash-lite", "T2", ["25.0±5.0", "3.0±2.7", "27.0±4.5", "18.3±3.5"], [[4, 4, 5, 6, 6], [0, 1, 0, 1, 1], [4, 5, 6, 6, 6]]),
     ("Qwen3.5-9B",            "T1", ["36.0±7.4", "3.0±4.5", "18.0±5.7", "19.0±4.7"], [[5, 7, 7, 8, 9], [1, 0, 0, 0, 2], [4, 3, 2, 4, 5]]),

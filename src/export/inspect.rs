@@ -48,7 +48,7 @@ pub fn write(
     let head = head(folder, &answered, judges, log);
     out.write_all(b"{")?;
     for (name, value) in &head {
-        write!(out, "{}: {value},\n", json!(name))?;
+        writeln!(out, "{}: {value},", json!(name))?;
     }
     out.write_all(b"\"samples\": [")?;
     for (at, answered) in answered.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The canvas of every picture: drawing units, text and the finished SVG.
 //!
-//! Called by [`super::sheet`], [`super::heat_map`] and [`super::bars`], and by what they draw with ([`super::plot`]).
+//! Called by [`super::sheet`], [`super::heat_map`] and [`super::bars`], and by what they draw with (`plot`).
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

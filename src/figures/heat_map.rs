@@ -1,4 +1,4 @@
-//! Heat maps of the query's attention: layers by segments, with the evidence marked. [`super::grid`] draws them.
+//! Heat maps of the query's attention: layers by segments, with the evidence marked. `grid` draws them.
 
 use std::collections::BTreeSet;
 

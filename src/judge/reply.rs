@@ -141,7 +141,7 @@ fn id_among(words: &[&str], ids: &[&str]) -> Option<usize> {
     let is = |id: &&str| {
         (1..=words.len()).any(|length| words.windows(length).any(|words| same(&words.concat(), id)))
     };
-    ids.iter().position(|id| is(id))
+    ids.iter().position(is)
 }
 
 /// The id that a line labels what follows with.
@@ -236,7 +236,7 @@ impl Search<'_> {
         // {"SR_correct": true, "SR_reason": "..."}
         let flat = |(key, value): &(String, Node)| {
             let is = |word: &&str| same(key, &format!("{id}{word}")) || same(key, &format!("{word}{id}"));
-            DECISIONS.iter().any(|word| is(&word)).then(|| said(value, self.kind)).flatten()
+            DECISIONS.iter().any(is).then(|| said(value, self.kind)).flatten()
         };
         let before = out.len();
         let flat = entries.iter().filter_map(flat);

@@ -13,7 +13,7 @@ use crate::prompt::{TokenizedPrompt, Tokenizer};
 use crate::stats;
 
 /// Tokens kept free for the chat template of an endpoint, which cannot be seen: role headers, and the lines that some templates
-/// put before the system message. [ours] The longest known of these (gpt-oss) take less than a hundred.
+/// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
 pub const TEMPLATE_RESERVE: usize = 256;
 
 /// A case cut to a context budget, as it will be shown.

@@ -133,7 +133,7 @@ pub fn compare(
 ) -> Result<Comparison, CompareError> {
     let names = (names.0.to_owned(), names.1.to_owned());
     let Paired { strata, of_first, of_second } = Paired::of(first, second, &names)?;
-    if !common && !(of_first.is_empty() && of_second.is_empty()) {
+    if !(common || of_first.is_empty() && of_second.is_empty()) {
         let (first, second) = names;
         return Err(CompareError::Different { first, second, of_first, of_second });
     }
