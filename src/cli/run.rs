@@ -292,7 +292,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     }
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
     if let Some(mean) = MeanCost::of_answers(&RunFolder::read(&out)?.costs) {
-        super::say(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases))?;
+        // Seconds vary from run to run, and what is printed as the result does not.
+        note(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases));
     }
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;

@@ -146,7 +146,12 @@ pub fn run(
         call.probes.iter().map(exchange).collect()
     };
     for call in calls.iter().filter(|call| judged(call) < call.probes.len()) {
-        let rendered = instructions.prompt(call.case, &exchanges_of(call));
+        let exchanges = exchanges_of(call);
+        // Without an answer there is no call; of a broken row there are no notes either.
+        if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
+            continue;
+        }
+        let rendered = instructions.prompt(call.case, &exchanges);
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
     let summary = Summary { planned, skipped, ..Summary::default() };

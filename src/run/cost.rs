@@ -214,13 +214,13 @@ impl MeanCost {
 }
 
 impl fmt::Display for MeanCost {
-    /// `12,345 tokens read (and 24,000 reused), 210 generated, 83.2 s (prefill 71.0, decode 12.2), 5,300 J`.
+    /// `12,345 tokens prefilled (and 24,000 reused), 210 generated, 83.2 s (prefill 71.0, decode 12.2), 5,300 J`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = |n: f64| crate::progress::grouped(n.round() as u64);
         let seconds = self.prefill_seconds + self.decode_seconds;
         write!(
             f,
-            "{} tokens read (and {} reused), {} generated, {seconds:.1} s (prefill {:.1}, decode {:.1})",
+            "{} tokens prefilled (and {} reused), {} generated, {seconds:.1} s (prefill {:.1}, decode {:.1})",
             whole(self.tokens_computed),
             whole(self.tokens_reused),
             whole(self.tokens_generated),
@@ -292,7 +292,10 @@ mod tests {
         let mean = MeanCost::of_answers(&rows).unwrap();
         assert_eq!((mean.cases, mean.rows, mean.tokens_computed, mean.joules), (2, 3, 90.0, Some(6.0)));
         assert_eq!((mean.prefill_seconds, mean.decode_seconds, mean.tokens_reused), (2.25, 0.75, 15.0));
-        assert!(mean.to_string().starts_with("90 tokens read (and 15 reused), 0 generated, 3.0 s"), "{mean}");
+        assert!(
+            mean.to_string().starts_with("90 tokens prefilled (and 15 reused), 0 generated, 3.0 s"),
+            "{mean}"
+        );
         assert_eq!(MeanCost::of_judges(&rows), None);
         let rows = [row("a", None, 1, Some(4.0)), row("a", None, 1, None), row("a", Some("j"), 1, None)];
         assert_eq!(MeanCost::of_answers(&rows).unwrap().joules, None);
