@@ -1,4 +1,4 @@
-//! How many tokens a text has, for whoever needs no more than that: truncation, also of prompts for models behind an endpoint.
+//! Token counts for truncation, also of prompts for models behind an endpoint.
 //!
 //! [`Tokenizer`] counts exactly; [`CharsPerToken`] is a stated bound for models whose tokeniser is not at hand.
 

@@ -232,7 +232,7 @@ impl Job<'_> {
         write_shown(self.store, case)
     }
 
-    /// Stores one outcome. An answer that was not asked for, or came before, is let fall: the first one stands.
+    /// Stores one outcome. Duplicate or unrequested outcomes are dropped: the first one stands.
     fn record(
         &mut self,
         planned: &PlannedCase,
