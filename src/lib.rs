@@ -15,7 +15,7 @@
 //! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
-//! - [`judge`]: verdicts on answers. [`statistics`] counts them.
+//! - [`judge`]: verdicts on answers. [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
@@ -23,7 +23,7 @@
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.
 //!
-//! On the [`ground`] floor are whole files, digests, quantiles and tables of text. Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
+//! On the [`ground`] floor are whole files, digests, quantiles and tables of text; [`statistics`] are pure functions of numbers. Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
 //! is the way between host and device; `fused` is what a card does in one kernel and others in several.
 
 pub mod agreement;
@@ -42,6 +42,7 @@ pub mod lens;
 pub mod model;
 pub mod progress;
 pub mod prompt;
+pub mod results;
 pub mod run;
 pub mod selftest;
 mod simd;

@@ -13,6 +13,7 @@ use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::progress::Status;
 use palimpsest::prompt::{Span, SpecialTokens};
+use palimpsest::results::metrics::accuracy_table;
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
@@ -23,7 +24,6 @@ use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::run::rows::VerdictRow;
 use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::run::store::{RunFolder, RunStore};
-use palimpsest::statistics::metrics::accuracy_table;
 
 const PROBES: [(&str, &str); 3] = [("SR", "question"), ("PR", "question"), ("IPA", "request")];
 

@@ -5,14 +5,14 @@ use std::path::Path;
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::data::Notes;
+use palimpsest::results::compare::{CompareError, compare};
+use palimpsest::results::metrics::AccuracyTable;
+use palimpsest::results::outcomes::Outcomes;
+use palimpsest::results::repeats::repeats;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::{Machine, Named, RunHeader};
 use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
-use palimpsest::statistics::compare::{CompareError, compare};
-use palimpsest::statistics::metrics::AccuracyTable;
-use palimpsest::statistics::outcomes::Outcomes;
-use palimpsest::statistics::repeats::repeats;
 use serde_json::{Value, json};
 
 use crate::cli::palimpsest;

@@ -9,14 +9,14 @@ use serde_json::json;
 use super::WrongUsage;
 use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
+use crate::results::compare::{Comparison, compare};
+use crate::results::metrics::AccuracyTable;
+use crate::results::outcomes::{Counts, Outcomes};
+use crate::results::repeats::repeats;
+use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::Condition;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
-use crate::statistics::compare::{Comparison, compare};
-use crate::statistics::metrics::AccuracyTable;
-use crate::statistics::outcomes::{Counts, Outcomes};
-use crate::statistics::repeats::repeats;
-use crate::statistics::results::{self, ResultRow};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -123,13 +123,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             }
             format!("{all:#}\n")
         }
-        (Format::Csv, Some(comparison)) => results::difference_records(comparison).csv()?,
-        (Format::Csv, None) if args.repeats => results::spread_records(&rows).csv()?,
-        (Format::Csv, None) => results::accuracy_records(&rows).csv()?,
-        (format, _) if args.repeats => format.write(&results::spreads(&rows, split))?,
-        (format, None) => format.write(&results::accuracies(&rows))?,
+        (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
+        (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
+        (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
+        (format, _) if args.repeats => format.write(&sheets::spreads(&rows, split))?,
+        (format, None) => format.write(&sheets::accuracies(&rows))?,
         (format, Some(comparison)) => {
-            let both = [results::accuracies(&rows), results::differences(comparison)];
+            let both = [sheets::accuracies(&rows), sheets::differences(comparison)];
             both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
         }
     };

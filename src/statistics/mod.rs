@@ -1,22 +1,14 @@
-//! Counts of results, and how sure they are.
+//! How sure counts are: pure functions of numbers and a seed.
 //!
-//! The first part is pure functions of numbers and a seed: intervals here, tests ([`mcnemar`], [`holm`]), agreement of raters
-//! ([`mod@kappa`], [`agreement`]), spread over repetitions ([`spread`]), differences ([`paired`]). The second counts the rows of runs:
-//! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
-//! repetitions, [`results`] the rows of a table of runs. Every bootstrap draws from ChaCha8 seeded by the caller, so that a
-//! table made again is the same table. Called by the commands and the report; reads no file.
+//! Intervals are here; beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`], [`agreement`]), spread over
+//! repetitions ([`spread`]) and differences ([`paired`]). Every bootstrap draws from ChaCha8 seeded by the caller, so that a table made
+//! again is the same table. It knows no benchmark and no run: [`crate::results`] counts those.
 
 pub mod agreement;
-pub mod compare;
 pub mod holm;
 pub mod kappa;
 pub mod mcnemar;
-pub mod metrics;
-pub mod outcomes;
 pub mod paired;
-pub mod repeats;
-
-pub mod results;
 pub mod spread;
 
 use rand::{RngExt, SeedableRng};

@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::{Figure, FigureError};
 use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, LayerKind, Lens, LensError, Verdicts};
+use crate::results::metrics::{self, AccuracyTable};
 use crate::run::cost::MeanCost;
-use crate::statistics::metrics::{self, AccuracyTable};
 
 pub mod cases;
 

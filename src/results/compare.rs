@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::Interval;
-use super::holm::holm;
-use super::mcnemar::mcnemar;
 use super::metrics::RESAMPLES;
 use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
-use super::paired::paired_bootstrap;
+use crate::statistics::Interval;
+use crate::statistics::holm::holm;
+use crate::statistics::mcnemar::mcnemar;
+use crate::statistics::paired::paired_bootstrap;
 
 /// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error)]

@@ -7,10 +7,11 @@ use serde::Serialize;
 use super::compare::{Comparison, Difference};
 use super::metrics::AccuracyTable;
 use super::repeats::{Repeated, RepeatedCell};
-use super::{Interval, LEVEL};
 use crate::ground::numbers::percent;
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::header::Named;
+use crate::statistics::spread::Spread;
+use crate::statistics::{Interval, LEVEL};
 
 /// One run under one condition, or over its repetitions, by one judge.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -132,7 +133,7 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     columns.push(Column::text(split));
     columns.extend(dimensions.iter().map(|name| Column::number(*name)));
     columns.extend([Column::number("overall"), Column::number("calls"), Column::number("errors")]);
-    let spread = |spread: &super::spread::Spread| {
+    let spread = |spread: &Spread| {
         cell(match spread.sd {
             Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
             None => percent(spread.mean),
@@ -263,7 +264,7 @@ pub fn spread_records(rows: &[ResultRow]) -> Sheet {
     let columns = OF_ROW.iter().chain(&["kind", "dimension", "calls", "mean", "sd", "no_result"]);
     let mut lines = Vec::new();
     for row in rows {
-        let mut line = |kind: &str, dimension: &str, spread: Option<&super::spread::Spread>| {
+        let mut line = |kind: &str, dimension: &str, spread: Option<&Spread>| {
             let text = |of: Option<f64>| of.map_or(String::new(), |number| number.to_string());
             let mut cells = of_row(row);
             cells.extend([

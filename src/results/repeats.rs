@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::outcomes::Outcomes;
-use super::spread::{Spread, mean};
+use crate::statistics::spread::{Spread, mean};
 
 /// The accuracy of one kind of cases over repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::spread::mean;
 use crate::benchmarks::{Benchmark, Overall as Weighing, VerdictKind};
 use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::statistics::spread::mean;
 
 /// The outcomes of one run under one condition, by one judge.
 #[derive(Debug, Clone)]

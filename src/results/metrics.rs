@@ -6,10 +6,10 @@
 use serde::Serialize;
 
 use super::outcomes::{CaseOutcomes, Counts, Outcomes, mean_worth};
-use super::{Interval, LEVEL, stratified_bootstrap, wilson};
 use crate::benchmarks::Benchmark;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::statistics::{Interval, LEVEL, stratified_bootstrap, wilson};
 
 /// Draws behind the interval of the overall accuracy.
 pub const RESAMPLES: usize = 10_000;
