@@ -11,8 +11,8 @@ mod truncate;
 use std::io::BufRead;
 
 use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::reading::Report;
-use palimpsest::benchmarks::stale::Stale;
+use palimpsest::benchmarks::reading::{self, Report};
+use palimpsest::benchmarks::stale::{Stale, StaleReader};
 use palimpsest::data::{Case, Evidence};
 use serde_json::{Value, json};
 
@@ -40,8 +40,8 @@ fn row(uid: &str) -> Value {
 }
 
 /// What is wrong with a file.
-fn check<'a>(text: impl BufRead + 'a) -> Report {
-    Stale.check(Box::new(text), &mut |_| {})
+fn check(text: impl BufRead) -> Report {
+    reading::check(StaleReader::new(text), Stale.split(), &mut |_| {})
 }
 
 /// The session that plays a part in a case.

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::io::BufRead;
 
+use super::files::Files;
+use super::graded::{Graded, Table, TableOptions};
 use super::reading::{self, Problem, ReadError, Report};
+use super::setting::Setting;
 use crate::data::Case;
 use crate::data::stats::PrintedStats;
 
-/// The cases of a file, in file order, one in memory at a time. After [`ReadError::Row`] reading can go on.
+/// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
 
 /// A benchmark.
@@ -19,18 +21,23 @@ pub trait Benchmark: Debug + Send + Sync {
     /// As people write it.
     fn title(&self) -> &'static str;
 
-    /// Whether a file that begins so is one of its files. Formats are known by content, not by the file's ending.
-    fn recognises(&self, beginning: &str) -> bool;
+    /// Whether this is its data: a file or a folder. Formats are known by content, not by the file's ending.
+    fn recognises(&self, files: &Files<'_>) -> bool;
 
-    /// The cases of a file, every field checked.
-    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a>;
-
-    /// What is wrong with a file; every problem is told to `on_problem` when it is found.
-    fn check(&self, text: Box<dyn BufRead + '_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
-        reading::check(self.read(text), self.split(), on_problem)
+    /// Whether a file of a folder, by its relative name, is read. Others are no part of the data's digest.
+    fn reads(&self, _name: &str) -> bool {
+        true
     }
 
-    /// What people call the file of this SHA-256, where it is a published one.
+    /// The cases of a data set, every field checked.
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a>;
+
+    /// What is wrong with a data set; every problem is told to `on_problem` when it is found.
+    fn check(&self, files: Files<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
+        reading::check(self.read(files), self.split(), on_problem)
+    }
+
+    /// What people call the data of this SHA-256, where it is published.
     fn published(&self, _sha256: &str) -> Option<&'static str> {
         None
     }
@@ -41,12 +48,28 @@ pub trait Benchmark: Debug + Send + Sync {
         &[]
     }
 
-    /// Our own sample, as the text of a file.
+    /// Our own sample, by file name: one file, or those of a folder, sorted.
     ///
     /// # Errors
     /// Where there is none, or not as asked.
-    fn sample(&self, _spec: SampleSpec) -> Result<Vec<u8>, SampleError> {
+    fn sample(&self, _spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
         Err(SampleError(format!("{} has no built-in sample; give a file", self.title())))
+    }
+
+    /// The ways in which its probes can be put: what `run --conditions` names. Empty where there is one way, the plain one.
+    fn settings(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    /// Which of them run where none are named; `fits` says whether the longest history fits the context.
+    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The case as it is put under a setting, before its context is taken of it: with other forms of probes, with its segments in
+    /// another order (each with its original index), or rewritten. `seed` is of whatever is drawn.
+    fn arrange(&self, case: &Case, _setting: &str, _seed: u64) -> Case {
+        case.clone()
     }
 
     /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
@@ -107,6 +130,11 @@ pub trait Benchmark: Debug + Send + Sync {
     /// What several spans in one role come to.
     fn several(&self) -> Several {
         Several::Sum
+    }
+
+    /// The tables that only this benchmark has, of the graded probes of any number of runs.
+    fn tables(&self, _graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+        Vec::new()
     }
 }
 

@@ -1,44 +1,57 @@
-//! A benchmark file or the built-in sample, opened the same way: a name, a digest for the run's identity, and cases.
+//! A benchmark's data or its built-in sample, opened the same way: a name, a digest for the run's identity, and cases.
 //!
-//! Called by the commands. The sample goes through the same text and the same reader as a file, so `sample` and a file that
+//! Called by the commands. A sample goes through the same bytes and the same reader as files, so `sample` and what
 //! `data sample` wrote with the same settings have the same digest and give the same cases.
 
-use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::files::{BUFFER, Files, Source};
 use super::reading::{Problem, Report};
-use super::{ALL, Benchmark, Cases, SampleError, SampleSpec, recognise};
-use crate::ground::digest::{hex, sha256};
+use super::{ALL, Benchmark, Cases, SampleError, SampleSpec};
+use crate::ground::digest::hex;
 
-/// The word that stands for the built-in sample wherever a file is expected.
+/// The word that stands for the built-in sample wherever data is expected: the first benchmark's, and `sample:NAME` another's.
 pub const SAMPLE: &str = "sample";
-
-/// Bytes read at a time.
-const BUFFER: usize = 256 << 10;
 
 /// Why a data set could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
-    /// The file could not be opened or read.
-    #[error("cannot read {}; give a benchmark's file, or the word `{SAMPLE}` for the built-in sample", .path.display())]
+    /// The file or the folder could not be opened or read.
+    #[error("cannot read {}; give a benchmark's file or folder, or the word `{SAMPLE}` for the built-in sample", .path.display())]
     File {
-        /// The file.
+        /// Which.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,
     },
-    /// The path names something else than a file.
-    #[error("{} is not a regular file; give a benchmark's file, or the word `{SAMPLE}` for the built-in sample", .0.display())]
+    /// The path names neither a file nor a folder.
+    #[error("{} is neither a file nor a folder; give a benchmark's data, or the word `{SAMPLE}` for the built-in sample", .0.display())]
     NotAFile(PathBuf),
+    /// No benchmark knows the folder.
+    #[error("{} holds the data of no benchmark that is known here ({known}); give a folder as it was released, or one of its files", .path.display())]
+    UnknownFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The benchmarks.
+        known: String,
+    },
+    /// There is no benchmark of this name.
+    #[error("there is no benchmark `{name}`; there are {known}")]
+    UnknownBenchmark {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
     /// The sample could not be made as asked.
     #[error(transparent)]
     Sample(#[from] SampleError),
 }
 
-/// A benchmark file or the built-in sample.
+/// A benchmark's data or its built-in sample.
 #[derive(Debug)]
 pub struct Dataset {
     benchmark: &'static dyn Benchmark,
@@ -48,16 +61,11 @@ pub struct Dataset {
     source: Source,
 }
 
-#[derive(Debug)]
-enum Source {
-    Sample(Vec<u8>),
-    File(PathBuf),
-}
-
 impl Dataset {
-    /// Opens a file, or the built-in sample where `which` is the word `sample` (a file of that name is `./sample`).
+    /// Opens a file or a folder, or a built-in sample where `which` is the word `sample` (a file of that name is `./sample`) or
+    /// `sample:NAME`.
     ///
-    /// A file is read once here for its digest, without keeping it; `on_bytes` hears of every piece read.
+    /// All files are read once here for their digest, without keeping them; `on_bytes` hears of every piece read.
     pub fn open(
         which: impl AsRef<Path>,
         spec: SampleSpec,
@@ -66,7 +74,7 @@ impl Dataset {
         Self::open_among(&ALL, which, spec, on_bytes)
     }
 
-    /// [`Dataset::open`] of one of these benchmarks; the sample is the first one's.
+    /// [`Dataset::open`] of one of these benchmarks; `sample` is the first one's.
     ///
     /// # Panics
     /// Where `among` is empty.
@@ -74,43 +82,22 @@ impl Dataset {
         among: &[&'static dyn Benchmark],
         which: impl AsRef<Path>,
         spec: SampleSpec,
-        mut on_bytes: impl FnMut(&[u8]),
+        on_bytes: impl FnMut(&[u8]),
     ) -> Result<Self, DatasetError> {
         let path = which.as_ref();
-        if path.as_os_str() == SAMPLE {
-            let benchmark = among[0];
-            let text = benchmark.sample(spec)?;
-            let digest = sha256(&text);
-            let bytes = text.len() as u64;
-            let name = SAMPLE.to_owned();
-            return Ok(Dataset { benchmark, name, digest, bytes, source: Source::Sample(text) });
+        if let Some(benchmark) = sample_of(among, path)? {
+            let source = Source::Memory(benchmark.sample(spec)?);
+            let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
+            let name = path.to_string_lossy().into_owned();
+            return Ok(Dataset { benchmark, name, digest, bytes, source });
         }
-        let benchmark = recognise(&beginning(path)?, among);
-        let mut hash = Sha256::new();
-        let mut bytes = 0;
-        let mut reader = Tap::new(open(path)?, |piece: &[u8]| {
-            hash.update(piece);
-            bytes += piece.len() as u64;
-            on_bytes(piece);
-        });
-        let mut buffer = vec![0; BUFFER];
-        loop {
-            match reader.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(DatasetError::File { path: path.to_owned(), source }),
-            }
-        }
-        drop(reader);
+        let (benchmark, source) = find(path, among)?;
+        let (digest, bytes) = digest(&source, on_bytes).map_err(|(name, source)| match name {
+            Some(name) => of_path(&path.join(name), source),
+            None => of_path(path, source),
+        })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Dataset {
-            benchmark,
-            name,
-            digest: hex(&hash.finalize()),
-            bytes,
-            source: Source::File(path.to_owned()),
-        })
+        Ok(Dataset { benchmark, name, digest, bytes, source })
     }
 
     /// Whose it is.
@@ -118,17 +105,18 @@ impl Dataset {
         self.benchmark
     }
 
-    /// `sample`, or the file's name without its folder.
+    /// `sample`, or the name of the file or folder.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// SHA-256 of the file's bytes (the sample: of the file that it would be), lower-case hexadecimal.
+    /// Lower-case hexadecimal SHA-256: of a file its bytes'; of a folder that of a text with a line for each file that the
+    /// benchmark reads, `DIGEST  NAME`, sorted by name. Of a sample that of the file or folder that it would be.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Size of the file in bytes.
+    /// Size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -138,81 +126,136 @@ impl Dataset {
         self.cases_observed(|_| {})
     }
 
-    /// The cases, from the first one on; `on_bytes` hears of every piece of the file that is read.
+    /// The cases, from the first one on; `on_bytes` hears of every piece of a file that is read.
     pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
-        let reader: Box<dyn Read + 'a> = match &self.source {
-            Source::Sample(text) => Box::new(Tap::new(Cursor::new(text), on_bytes)),
-            Source::File(path) => Box::new(Tap::new(open(path)?, on_bytes)),
-        };
-        Ok(self.benchmark.read(Box::new(BufReader::with_capacity(BUFFER, reader))))
+        Ok(self.benchmark.read(Files::new(&self.source).heard(on_bytes)))
     }
 }
 
-/// What a check of a file found.
+/// The cases of files that lie in memory, by name: a sample's, or a test's.
+pub fn cases_in_memory(
+    benchmark: &dyn Benchmark,
+    files: Vec<(String, Vec<u8>)>,
+) -> Vec<Result<crate::data::Case, super::reading::ReadError>> {
+    let source = Source::Memory(files);
+    benchmark.read(Files::new(&source)).collect()
+}
+
+/// What a check of a data set found.
 #[derive(Debug)]
 pub struct Checked {
-    /// Whose file it was taken for.
+    /// Whose it was taken for.
     pub benchmark: &'static dyn Benchmark,
     /// What is wrong with it.
     pub report: Report,
-    /// Its SHA-256, lower-case hexadecimal.
+    /// [`Dataset::digest`].
     pub digest: String,
 }
 
-/// Reads a file once: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read, `on_problem` of every
-/// problem when it is found.
+/// Reads a data set: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read for the latter,
+/// `on_problem` of every problem when it is found.
 pub fn check_file(
     path: &Path,
-    mut on_bytes: impl FnMut(&[u8]),
+    on_bytes: impl FnMut(&[u8]),
     on_problem: &mut dyn FnMut(&Problem),
 ) -> Result<Checked, DatasetError> {
-    let benchmark = recognise(&beginning(path)?, &ALL);
-    let mut hash = Sha256::new();
-    let reader = Tap::new(open(path)?, |piece: &[u8]| {
-        hash.update(piece);
-        on_bytes(piece);
-    });
-    let report = benchmark.check(Box::new(BufReader::with_capacity(BUFFER, reader)), on_problem);
-    Ok(Checked { benchmark, report, digest: hex(&hash.finalize()) })
+    let (benchmark, source) = find(path, &ALL)?;
+    let report = benchmark.check(Files::new(&source).heard(on_bytes), on_problem);
+    let (digest, _) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
+    Ok(Checked { benchmark, report, digest })
 }
 
-/// The first bytes of a file, by which its benchmark is known.
-fn beginning(path: &Path) -> Result<String, DatasetError> {
-    const LOOKED_AT: u64 = 64 << 10;
-    let mut bytes = Vec::new();
-    let read = open(path)?.take(LOOKED_AT).read_to_end(&mut bytes);
-    read.map_err(|source| DatasetError::File { path: path.to_owned(), source })?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// The benchmark of this name, for commands.
+///
+/// # Errors
+/// [`DatasetError::UnknownBenchmark`].
+pub fn benchmark_named(
+    among: &[&'static dyn Benchmark],
+    name: &str,
+) -> Result<&'static dyn Benchmark, DatasetError> {
+    among.iter().copied().find(|benchmark| benchmark.name() == name).ok_or_else(|| {
+        DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name()) }
+    })
 }
 
-/// Opens a regular file. A folder would open, too, and fail at the first read with a message that helps nobody.
-fn open(path: &Path) -> Result<File, DatasetError> {
-    let of = |source| DatasetError::File { path: path.to_owned(), source };
-    let file = File::open(path).map_err(of)?;
-    if !file.metadata().map_err(of)?.is_file() {
+/// Whose built-in sample is asked for, if one is.
+fn sample_of(
+    among: &[&'static dyn Benchmark],
+    which: &Path,
+) -> Result<Option<&'static dyn Benchmark>, DatasetError> {
+    if which.as_os_str() == SAMPLE {
+        return Ok(Some(among[0]));
+    }
+    match which.to_str().and_then(|text| text.strip_prefix(SAMPLE)?.strip_prefix(':')) {
+        Some(name) => benchmark_named(among, name).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whose data it is, and where its files are. A file that none recognises is the first benchmark's, whose reader says what is wrong.
+fn find(
+    path: &Path,
+    among: &[&'static dyn Benchmark],
+) -> Result<(&'static dyn Benchmark, Source), DatasetError> {
+    let of = |error| of_path(path, error);
+    let kind = std::fs::metadata(path).map_err(of)?;
+    // A pipe would open, too, and could be read only once.
+    if !(kind.is_file() || kind.is_dir()) {
         return Err(DatasetError::NotAFile(path.to_owned()));
     }
-    Ok(file)
-}
-
-/// A reader that shows every piece read to a closure.
-struct Tap<R, F> {
-    reader: R,
-    on_bytes: F,
-}
-
-impl<R: Read, F: FnMut(&[u8])> Tap<R, F> {
-    fn new(reader: R, on_bytes: F) -> Self {
-        Tap { reader, on_bytes }
-    }
-}
-
-impl<R: Read, F: FnMut(&[u8])> Read for Tap<R, F> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.reader.read(buffer)?;
-        if let Some(piece) = buffer.get(..n) {
-            (self.on_bytes)(piece);
+    let mut source = Source::open(path).map_err(of)?;
+    let recognised = among.iter().copied().find(|benchmark| benchmark.recognises(&Files::new(&source)));
+    let benchmark = match recognised {
+        Some(benchmark) => benchmark,
+        None if kind.is_dir() => {
+            let (path, known) = (path.to_owned(), names(among, |benchmark| benchmark.title()));
+            return Err(DatasetError::UnknownFolder { path, known });
         }
-        Ok(n)
+        None => {
+            // Says at once what the system refuses.
+            Files::new(&source).open_first().and_then(|mut file| file.read(&mut [0])).map_err(of)?;
+            among[0]
+        }
+    };
+    source.keep(|name| benchmark.reads(name));
+    Ok((benchmark, source))
+}
+
+fn names(among: &[&'static dyn Benchmark], of: impl Fn(&dyn Benchmark) -> &'static str) -> String {
+    among.iter().map(|benchmark| of(*benchmark)).collect::<Vec<_>>().join(", ")
+}
+
+fn of_path(path: &Path, source: io::Error) -> DatasetError {
+    DatasetError::File { path: path.to_owned(), source }
+}
+
+/// [`Dataset::digest`] and the size of all files; or what the system said, and of which file of a folder.
+fn digest(
+    source: &Source,
+    mut on_bytes: impl FnMut(&[u8]),
+) -> Result<(String, u64), (Option<String>, io::Error)> {
+    let files = Files::new(source);
+    let folder = files.is_folder();
+    let (mut listing, mut size, mut buffer) = (Sha256::new(), 0, vec![0; BUFFER]);
+    let mut of_file = String::new();
+    for name in files.names() {
+        let failed = |error| (folder.then(|| name.to_owned()), error);
+        let mut reader = files.open(name).map_err(failed)?;
+        let mut hash = Sha256::new();
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => {
+                    hash.update(&buffer[..n]);
+                    size += n as u64;
+                    on_bytes(&buffer[..n]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        of_file = hex(&hash.finalize());
+        listing.update(format!("{of_file}  {name}\n"));
     }
+    Ok((if folder { hex(&listing.finalize()) } else { of_file }, size))
 }

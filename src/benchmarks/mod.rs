@@ -8,13 +8,19 @@
 
 mod benchmark;
 pub mod dataset;
+mod files;
+mod graded;
 pub mod reading;
+mod setting;
 pub mod stale;
 
 pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
     SampleError, SampleSpec, Several, VerdictKind,
 };
+pub use files::Files;
+pub use graded::{Graded, Table, TableOptions};
+pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];
@@ -38,9 +44,4 @@ pub fn named(name: &str) -> Option<&'static dyn Benchmark> {
 /// The name of the benchmark of runs that name none.
 pub fn default_name() -> String {
     ALL[0].name().to_owned()
-}
-
-/// The one of `among` that a file is of by how it begins; the first where none recognises it, whose reader says what is wrong.
-fn recognise(beginning: &str, among: &[&'static dyn Benchmark]) -> &'static dyn Benchmark {
-    among.iter().copied().find(|benchmark| benchmark.recognises(beginning)).unwrap_or(among[0])
 }

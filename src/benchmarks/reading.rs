@@ -12,6 +12,8 @@ pub const PROBLEMS_SHOWN: usize = 20;
 /// One thing wrong with one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// Which file of a folder; absent where the data set is one file.
+    pub file: Option<String>,
     /// Zero-based index of the row in the file.
     pub row: usize,
     /// The row's uid, where it has a readable one.
@@ -26,7 +28,10 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { row, uid, field, found, remedy } = self;
+        let Problem { file, row, uid, field, found, remedy } = self;
+        if let Some(file) = file {
+            write!(f, "{file}, ")?;
+        }
         match uid {
             Some(uid) => write!(f, "row {row} (uid {uid:?}), {field}: found {found}; {remedy}"),
             None => write!(f, "row {row} (no uid), {field}: found {found}; {remedy}"),
@@ -63,15 +68,21 @@ impl fmt::Display for RowProblems {
 
 impl std::error::Error for RowProblems {}
 
-/// Why a row, or the rest of the file, could not be read.
+fn in_file(file: &Option<String>) -> String {
+    file.as_ref().map_or_else(String::new, |file| format!("{file}, "))
+}
+
+/// Why a row, or the rest of the data, could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The row can be parsed but is not sound. Reading can go on behind it.
     #[error(transparent)]
     Row(#[from] RowProblems),
     /// The text is not in the format. Nothing behind this place can be trusted.
-    #[error("row {row}, line {line}, column {column}: {what}")]
+    #[error("{}row {row}, line {line}, column {column}: {what}", in_file(.file))]
     Syntax {
+        /// Which file of a folder.
+        file: Option<String>,
         /// Zero-based index of the row that was being read.
         row: usize,
         /// One-based line.
@@ -90,8 +101,10 @@ pub enum ReadError {
         benchmark: &'static str,
     },
     /// The bytes could not be read.
-    #[error("reading failed in row {row}")]
+    #[error("{}reading failed in row {row}", in_file(.file))]
     Read {
+        /// Which file of a folder.
+        file: Option<String>,
         /// Zero-based index of the row that was being read.
         row: usize,
         /// What the operating system said.

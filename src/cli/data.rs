@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use super::data_stats::{self, reading_bar};
-use crate::benchmarks::dataset::{Checked, Dataset, check_file};
+use crate::benchmarks::dataset::{Checked, Dataset, benchmark_named, cases_in_memory, check_file};
 use crate::benchmarks::reading::{Problem, Report};
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::engine::TextSide;
@@ -31,12 +31,13 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check a benchmark file: every problem is a line on standard output, and the exit code is 1 if there is one.
+    /// Check a benchmark's data: every problem is a line on standard output, and the exit code is 1 if there is one.
     #[command(
         after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json\n  palimpsest data check broken.json --limit 20"
     )]
     Check {
-        /// The file; which benchmark's it is shows in its content.
+        /// The file or the folder; which benchmark's it is shows in its content.
+        #[arg(value_name = "FILE_OR_FOLDER")]
         file: PathBuf,
         /// List at most N problems; the rest are counted.
         #[arg(long, value_name = "N")]
@@ -45,17 +46,22 @@ enum Action {
         #[arg(long)]
         model: Option<String>,
     },
-    /// Write the built-in sample as a file.
-    #[command(after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json")]
+    /// Write a benchmark's built-in sample as the file or the folder that its data has.
+    #[command(
+        after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json\n  palimpsest data sample --benchmark subtlememory --out sample"
+    )]
     Sample {
-        /// Sessions of each case, 2 to 10,000.
-        #[arg(long, default_value_t = 50)]
-        sessions: usize,
+        /// Whose sample.
+        #[arg(long, default_value_t = crate::benchmarks::default_name(), value_name = "NAME")]
+        benchmark: String,
+        /// Sessions of each case where the benchmark's sample can be made to measure (stale: 2 to 10,000) [default: stale's are 50].
+        #[arg(long, value_name = "N")]
+        sessions: Option<usize>,
         /// Seed of the assembly: positions, distractors and times follow from it.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// Where to write; standard output if left out.
-        #[arg(long, value_name = "FILE")]
+        /// Where to write; a single file goes to standard output if left out.
+        #[arg(long, value_name = "FILE_OR_FOLDER")]
         out: Option<PathBuf>,
     },
     Stats(data_stats::Args),
@@ -65,8 +71,8 @@ enum Action {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Check { file, limit, model } => check(&file, limit.unwrap_or(usize::MAX), model.as_deref()),
-        Action::Sample { sessions, seed, out } => {
-            write_sample(SampleSpec { segments: Some(sessions), seed }, out.as_deref())
+        Action::Sample { benchmark, sessions, seed, out } => {
+            write_sample(&benchmark, sessions, seed, out.as_deref())
         }
         Action::Stats(args) => data_stats::run(&args),
     }
@@ -165,16 +171,52 @@ fn counts(report: &Report) -> String {
     format!("{} rows ({})", report.rows, splits.join(", "))
 }
 
-fn write_sample(spec: SampleSpec, out: Option<&Path>) -> anyhow::Result<()> {
-    let benchmark: &dyn Benchmark = ALL[0];
-    let text = benchmark.sample(spec)?;
+/// Sessions of a case of the default benchmark's sample.
+const DEFAULT_SESSIONS: usize = 50;
+
+fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Path>) -> anyhow::Result<()> {
+    let benchmark: &dyn Benchmark =
+        benchmark_named(&ALL, name).map_err(|error| super::WrongUsage(error.to_string()))?;
+    let is_default = name == crate::benchmarks::default_name();
+    let spec = SampleSpec { segments: sessions.or(is_default.then_some(DEFAULT_SESSIONS)), seed };
+    let files = benchmark.sample(spec)?;
     let Some(path) = out else {
-        return super::write_out(&text);
+        let [(_, bytes)] = files.as_slice() else {
+            let why = format!(
+                "the sample of {} is a folder of {} files; name it with --out",
+                benchmark.title(),
+                files.len()
+            );
+            return Err(super::WrongUsage(why).into());
+        };
+        return super::write_out(bytes);
     };
-    write_atomically(path, &text).with_context(|| {
-        format!("cannot write {}; name a file in a folder that exists and can be written to", path.display())
-    })?;
-    let cases = benchmark.read(Box::new(text.as_slice())).count();
+    let cannot = |path: &Path| {
+        format!("cannot write {}; name a place in a folder that exists and can be written to", path.display())
+    };
+    if let [(_, bytes)] = files.as_slice() {
+        write_atomically(path, bytes).with_context(|| cannot(path))?;
+    } else {
+        // Other files there would be taken for data.
+        let taken = path.exists() && path.read_dir().map_or(true, |mut entries| entries.next().is_some());
+        anyhow::ensure!(
+            !taken,
+            "{} is not an empty folder; give one that does not exist yet",
+            path.display()
+        );
+        for (name, bytes) in &files {
+            let file = path.join(name);
+            let folder = file.parent().unwrap_or(path);
+            std::fs::create_dir_all(folder).with_context(|| cannot(folder))?;
+            write_atomically(&file, bytes).with_context(|| cannot(&file))?;
+        }
+    }
+    let cases: Vec<_> = cases_in_memory(benchmark, files).into_iter().collect::<Result<_, _>>()?;
+    let questions: usize = cases.iter().map(|case| case.probes.len()).sum();
     let segments = spec.segments.map(|n| format!(" of {n} {}s", benchmark.segment())).unwrap_or_default();
-    super::say(format_args!("wrote {}: {cases} cases{segments}, seed {}", path.display(), spec.seed))
+    super::say(format_args!(
+        "wrote {}: {} cases{segments}, {questions} questions, seed {seed}",
+        path.display(),
+        cases.len()
+    ))
 }

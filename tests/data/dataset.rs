@@ -60,6 +60,9 @@ fn a_path_that_is_no_file_is_named_with_the_remedy() {
     assert!(matches!(error, DatasetError::File { .. }));
     assert!(error.to_string().contains("missing.json") && error.to_string().contains("`sample`"), "{error}");
     let error = Dataset::open(folder.path(), SampleSpec::default(), |_| {}).unwrap_err();
-    assert!(matches!(error, DatasetError::NotAFile(_)), "{error}");
+    assert!(matches!(error, DatasetError::UnknownFolder { .. }), "{error}");
+    assert!(error.to_string().contains("STALE"), "{error}");
     assert!(Dataset::open(SAMPLE, SampleSpec { segments: Some(1), seed: 0 }, |_| {}).is_err());
+    let error = Dataset::open("sample:nothing", SampleSpec::default(), |_| {}).unwrap_err();
+    assert!(error.to_string().contains("`nothing`") && error.to_string().contains("stale"), "{error}");
 }

@@ -39,7 +39,7 @@ fn refused(change: impl FnOnce(&mut Value), field: &str, found: &str) {
 
 fn json_error(text: &str) -> (usize, usize, usize, String) {
     match read(text.as_bytes()).pop() {
-        Some(Err(ReadError::Syntax { row, line, column, what })) => (row, line, column, what),
+        Some(Err(ReadError::Syntax { row, line, column, what, .. })) => (row, line, column, what),
         other => panic!("expected a JSON error, got {other:?}"),
     }
 }

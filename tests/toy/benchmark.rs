@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use palimpsest::benchmarks::reading::{Problem, ReadError};
-use palimpsest::benchmarks::{Benchmark, Cases, Curve, Dimension, JudgeUnit, QUERY, Rubric, VerdictKind};
+use palimpsest::benchmarks::{
+    Benchmark, Cases, Curve, Dimension, Files, JudgeUnit, QUERY, Rubric, VerdictKind,
+};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Place, Probe, Segment, Turn};
 use serde::Deserialize;
 
@@ -52,16 +54,20 @@ impl Benchmark for Logbook {
         "Logbook"
     }
 
-    fn recognises(&self, beginning: &str) -> bool {
-        beginning.contains("\"ship\"")
+    fn recognises(&self, files: &Files<'_>) -> bool {
+        files.first_beginning().contains("\"ship\"")
     }
 
-    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a> {
-        Box::new(text.lines().enumerate().map(|(row, line)| {
-            let line = line.map_err(|source| ReadError::Read { row, source })?;
-            case(&line).map_err(|found| {
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        let failed = |row| move |source| ReadError::Read { file: None, row, source };
+        let text = match files.open_first().map_err(failed(0)) {
+            Ok(text) => text,
+            Err(error) => return Box::new(std::iter::once(Err(error))),
+        };
+        Box::new(text.lines().enumerate().map(move |(row, line)| {
+            case(&line.map_err(failed(row))?).map_err(|found| {
                 let (field, remedy) = ("(row)".to_owned(), "write a logbook".to_owned());
-                ReadError::Row(vec![Problem { row, uid: None, field, found, remedy }].into())
+                ReadError::Row(vec![Problem { file: None, row, uid: None, field, found, remedy }].into())
             })
         }))
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use palimpsest::attention::AttentionStore;
-use palimpsest::benchmarks::dataset::Dataset;
-use palimpsest::benchmarks::{Benchmark, SampleSpec, row_roles};
+use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
+use palimpsest::benchmarks::{Benchmark, Cases, Files, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::{Case, Place};
 use palimpsest::engine::memory_plan::Branches;
@@ -226,8 +226,8 @@ fn many_questions() -> Case {
         json!({"id": format!("q{i}"), "about": "all", "text": format!("What of barrel {i}?"), "answer": "x", "facts": facts, "cause": cause})
     };
     let book = logbook("many", "Pequod", 12, (0..150).map(question).collect()).to_string();
-    let cases = LOGBOOK.read(Box::new(std::io::Cursor::new(book)));
-    cases.map(Result::unwrap).next().unwrap()
+    let cases = cases_in_memory(&LOGBOOK, vec![("ships.jsonl".to_owned(), book.into_bytes())]);
+    cases.into_iter().map(Result::unwrap).next().unwrap()
 }
 
 /// Answers a case's probes, and says how many tokens were read for that.
@@ -306,11 +306,11 @@ impl Benchmark for AskedFirst {
     fn title(&self) -> &'static str {
         "Asked first"
     }
-    fn recognises(&self, _: &str) -> bool {
+    fn recognises(&self, _: &Files<'_>) -> bool {
         false
     }
-    fn read<'a>(&self, text: Box<dyn std::io::BufRead + 'a>) -> palimpsest::benchmarks::Cases<'a> {
-        LOGBOOK.read(text)
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        LOGBOOK.read(files)
     }
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         &[

@@ -41,7 +41,7 @@ impl RowStart {
         // serde_json repeats its own, row-relative, place at the end of the message.
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        ReadError::Syntax { row: self.row, line, column, what: format!("not valid JSON: {what}") }
+        ReadError::Syntax { file: None, row: self.row, line, column, what: format!("not valid JSON: {what}") }
     }
 }
 
@@ -124,13 +124,14 @@ impl<R: BufRead> RowSplitter<R> {
         loop {
             let chunk = match fill(&mut self.reader) {
                 Ok(chunk) => chunk,
-                Err(source) => return Err(ReadError::Read { row: self.rows, source }),
+                Err(source) => return Err(ReadError::Read { file: None, row: self.rows, source }),
             };
             if chunk.is_empty() {
                 if scan.bare() {
                     return Ok(());
                 }
                 return Err(ReadError::Syntax {
+                    file: None,
                     row: start.row,
                     line: self.line,
                     column: self.column,
@@ -151,6 +152,7 @@ impl<R: BufRead> RowSplitter<R> {
             }
             if text.len() > MAX_ROW_BYTES {
                 return Err(ReadError::Syntax {
+                    file: None,
                     row: start.row,
                     line: start.line,
                     column: start.column,
@@ -176,7 +178,7 @@ impl<R: BufRead> RowSplitter<R> {
     fn peek(&mut self) -> Result<Option<u8>, ReadError> {
         match fill(&mut self.reader) {
             Ok(chunk) => Ok(chunk.first().copied()),
-            Err(source) => Err(ReadError::Read { row: self.rows, source }),
+            Err(source) => Err(ReadError::Read { file: None, row: self.rows, source }),
         }
     }
 
@@ -195,6 +197,7 @@ impl<R: BufRead> RowSplitter<R> {
             Some(byte) => format!("byte 0x{byte:02X}"),
         };
         ReadError::Syntax {
+            file: None,
             row: self.rows,
             line: self.line,
             column: self.column,

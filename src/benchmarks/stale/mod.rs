@@ -15,14 +15,13 @@ pub mod sample;
 mod terms;
 mod write;
 
-use std::io::BufRead;
-
 pub use reader::StaleReader;
 use terms::{NEW, OLD, SESSION, SPLIT};
 pub use write::{WriteError, write_stale};
 
+use super::reading::ReadError;
 use super::{
-    Benchmark, Cases, Curve, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
+    Benchmark, Cases, Curve, Files, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
 };
 use crate::data::stats::PrintedStats;
 
@@ -47,12 +46,16 @@ impl Benchmark for Stale {
         TITLE
     }
 
-    fn recognises(&self, beginning: &str) -> bool {
-        beginning.contains("\"haystack_session\"") || beginning.contains("\"M_old\"")
+    fn recognises(&self, files: &Files<'_>) -> bool {
+        let beginning = files.first_beginning();
+        !files.is_folder() && (beginning.contains("\"haystack_session\"") || beginning.contains("\"M_old\""))
     }
 
-    fn read<'a>(&self, text: Box<dyn BufRead + 'a>) -> Cases<'a> {
-        Box::new(StaleReader::new(text))
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        match files.open_first() {
+            Ok(text) => Box::new(StaleReader::new(text)),
+            Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
+        }
     }
 
     fn published(&self, sha256: &str) -> Option<&'static str> {
@@ -63,13 +66,13 @@ impl Benchmark for Stale {
         &lengths::TABLE_5
     }
 
-    fn sample(&self, spec: SampleSpec) -> Result<Vec<u8>, SampleError> {
+    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
         let failed =
             |error: anyhow::Error| SampleError(format!("the built-in sample cannot be made: {error:#}"));
         let cases = sample::cases(spec).map_err(|error| failed(error.into()))?;
         let mut text = Vec::new();
         write_stale(&mut text, &cases).map_err(|error| failed(error.into()))?;
-        Ok(text)
+        Ok(vec![(sample::FILE.to_owned(), text)])
     }
 
     fn templates(&self) -> &'static [(&'static str, &'static str)] {

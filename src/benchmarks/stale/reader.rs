@@ -57,6 +57,7 @@ impl<R: BufRead> StaleReader<R> {
         if let Some(uid) = uid {
             if let Some(first) = self.uids.get(&uid) {
                 problems.push(Problem {
+                    file: None,
                     row: start.row,
                     field: "uid".to_owned(),
                     found: format!("the uid of row {first} again"),

@@ -60,6 +60,7 @@ struct Checker {
 impl Checker {
     fn problem(&mut self, field: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(Problem {
+            file: None,
             row: self.row,
             uid: self.uid.clone(),
             field: field.into(),

@@ -9,6 +9,9 @@ use super::haystack::{Distractor, HaystackError, Scenario, assemble};
 use crate::benchmarks::SampleSpec;
 use crate::data::Case;
 
+/// What the sample's file would be called.
+pub(super) const FILE: &str = "stale-sample.json";
+
 /// Sessions of a sample case unless asked otherwise. The history alone then has 3,800 to 4,150 tokens of SmolLM2's
 /// tokeniser (4,000 on average), so that a context of 4,096 tokens, which also holds the question and the answer, shows
 /// truncation at work.

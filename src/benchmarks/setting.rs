@@ -1,0 +1,42 @@
+//! The ways in which a benchmark puts its probes: what `run --conditions` names.
+
+use serde::{Deserialize, Serialize};
+
+/// One way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// The word for it: letters, digits and single hyphens.
+    pub name: &'static str,
+    /// What it is, for people: a few words.
+    pub about: &'static str,
+    /// What of the history is shown.
+    pub context: Context,
+}
+
+/// What of a history a probe is shown. Segments stay in the order of the history and keep their original indices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
+    Evidence,
+    /// What a retriever finds for the probe's query.
+    Retrieved {
+        /// How.
+        by: Retriever,
+        /// Most segments.
+        most: usize,
+    },
+}
+
+/// What finds segments for a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retriever {
+    /// By words (Okapi BM25).
+    Bm25,
+    /// By embeddings of all-MiniLM-L6-v2.
+    Dense,
+}
