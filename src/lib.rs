@@ -14,6 +14,7 @@
 //! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
 //! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
+//! - [`memory`]: which of a history's segments a probe is shown.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
 //! - [`judge`]: verdicts on answers. [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
@@ -39,6 +40,7 @@ mod fused;
 pub mod ground;
 pub mod judge;
 pub mod lens;
+pub mod memory;
 pub mod model;
 pub mod progress;
 pub mod prompt;

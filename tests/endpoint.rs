@@ -8,6 +8,7 @@ use palimpsest::benchmarks::stale::Stale;
 use palimpsest::chat::endpoint::{Endpoint, Patience};
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
+use palimpsest::memory::Memory;
 use palimpsest::run::plan::Selection;
 use palimpsest::run::runner::run;
 use palimpsest::run::store::RunStore;
@@ -337,14 +338,18 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let mut endpoint = gone.endpoint(0);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
     let error =
-        run(&mut store, all.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap_err().to_string();
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+            .unwrap_err()
+            .to_string();
     assert!(error.contains("401") && error.contains("goes on"), "{error}");
     assert_eq!(store.answers().len(), 3);
 
     let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());
     let mut endpoint = back.endpoint(0);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
-    let summary = run(&mut store, all.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap();
+    let summary =
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+            .unwrap();
     assert_eq!((summary.done, summary.errors), (6, 0));
     let rows = store.answers();
     assert_eq!(rows[5].answer.as_deref(), Some("answer 5"));

@@ -11,6 +11,7 @@ use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
+use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{Span, SpecialTokens};
 use palimpsest::results::metrics::accuracy_table;
@@ -79,6 +80,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         seed: 1,
         only: None,
         limit: None,
+        limit_probes: None,
         attention: true,
         version: "0.1.0".to_owned(),
         sample: None,
@@ -170,7 +172,14 @@ impl Subject for Fake<'_> {
 
 fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summary, RunError> {
     let mut store = open(dir, cases)?;
-    run(&mut store, cases.iter().cloned().map(Ok), subject, &AtomicBool::new(false), false)
+    run(
+        &mut store,
+        cases.iter().cloned().map(Ok),
+        &mut Memory::new(&Stale, 0),
+        subject,
+        &AtomicBool::new(false),
+        false,
+    )
 }
 
 fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
@@ -333,9 +342,15 @@ fn a_run_killed_while_it_retries_errors_ends_with_the_same_bytes() {
     answer(&dir, &cases, &mut Fake::failing(&["case-0/PR", "case-1/SR"])).unwrap();
     let stop = AtomicBool::new(false);
     let mut subject = Fake { stop_after: Some((1, &stop)), ..Fake::new() };
-    let summary =
-        run(&mut open(&dir, &cases).unwrap(), cases.iter().cloned().map(Ok), &mut subject, &stop, false)
-            .unwrap();
+    let summary = run(
+        &mut open(&dir, &cases).unwrap(),
+        cases.iter().cloned().map(Ok),
+        &mut Memory::new(&Stale, 0),
+        &mut subject,
+        &stop,
+        false,
+    )
+    .unwrap();
     assert!(summary.stopped);
     // The retried row stands at the end of the file for now; readers take it in place of the error.
     let folder = RunFolder::read(&dir).unwrap();
@@ -354,7 +369,15 @@ fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
         let stop = AtomicBool::new(false);
         let mut subject = Fake { stop_after: Some((after, &stop)), ..Fake::new() };
         let mut store = open(root.path(), &cases).unwrap();
-        let summary = run(&mut store, cases.iter().cloned().map(Ok), &mut subject, &stop, false).unwrap();
+        let summary = run(
+            &mut store,
+            cases.iter().cloned().map(Ok),
+            &mut Memory::new(&Stale, 0),
+            &mut subject,
+            &stop,
+            false,
+        )
+        .unwrap();
         assert_eq!((summary.done, summary.stopped), (after, true));
         drop(store);
         assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().done, 6 - after);
@@ -419,6 +442,7 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     let first = run(
         &mut store,
         cases.iter().cloned().map(Ok),
+        &mut Memory::new(&Stale, 0),
         &mut Fake::failing(&["case-1/PR repeat-2"]),
         &stop,
         false,
@@ -427,7 +451,15 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     assert_eq!((first.planned, first.done, first.errors), (12, 11, 1));
     drop(store);
     let mut fake = Fake::new();
-    run(&mut two_conditions(&dir, &cases), cases.iter().cloned().map(Ok), &mut fake, &stop, false).unwrap();
+    run(
+        &mut two_conditions(&dir, &cases),
+        cases.iter().cloned().map(Ok),
+        &mut Memory::new(&Stale, 0),
+        &mut fake,
+        &stop,
+        false,
+    )
+    .unwrap();
     assert_eq!(fake.asked, ["case-1/PR repeat-2"]);
 
     let folder = RunFolder::read(&dir).unwrap();
@@ -619,8 +651,15 @@ fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
             let dir = root.join(format!("shard-{index}"));
             let plan = Selection { shard, ..Selection::of_all(&Stale) }.plan(all).unwrap();
             let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
-            run(&mut store, all.iter().cloned().map(Ok), &mut Fake::new(), &AtomicBool::new(false), false)
-                .unwrap();
+            run(
+                &mut store,
+                all.iter().cloned().map(Ok),
+                &mut Memory::new(&Stale, 0),
+                &mut Fake::new(),
+                &AtomicBool::new(false),
+                false,
+            )
+            .unwrap();
             dir
         })
         .collect()

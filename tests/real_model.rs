@@ -161,7 +161,8 @@ fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
     let mut truncated = 0;
     for case in &sample() {
         for budget in [2200, 3000] {
-            let fitted = cut_to_budget(&builder, model.tokenizer(), case, budget, 0).unwrap();
+            let parts = cut_to_budget(&builder, model.tokenizer(), case, budget, 0).unwrap();
+            let [fitted] = parts.as_slice() else { panic!("{}: {} parts", case.id, parts.len()) };
             let protected = |index: usize| case.evidence.iter().any(|e| e.place.segment.abs_diff(index) <= 1);
             assert!(!fitted.dropped.iter().any(|&index| protected(index)), "{}", case.id);
             truncated += usize::from(!fitted.dropped.is_empty());

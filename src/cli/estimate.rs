@@ -16,10 +16,12 @@ use crate::benchmarks::row_roles;
 use crate::data::Case;
 use crate::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use crate::engine::{self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling};
+use crate::memory::{Memory, View};
 use crate::progress::{grouped, note};
 use crate::prompt::{
     BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
 };
+use crate::run::condition::Condition;
 use crate::run::context_budget::cut_to_budget;
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
@@ -156,18 +158,34 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let plan = job.plan(dataset, opened.all)?;
     let builder = PromptBuilder::new(templates, model.template().clone());
     let budget = model.context() - s.max_new_tokens;
+    let conditions = match job.local_conditions(dataset, &builder, &model)? {
+        none if none.is_empty() => vec![Condition::PLAIN],
+        some => some,
+    };
+    let mut memory = Memory::new(dataset.benchmark(), s.seed);
     note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
     let sampled = each_sampled(job, dataset, &plan, |case, asked| {
-        let fitted = cut_to_budget(&builder, model.tokenizer(), case, budget, s.seed)?;
-        let shared = shared_tokens(&fitted.prompts, &roles);
-        let prompts: Vec<&TokenizedPrompt> = asked.iter().filter_map(|&at| fitted.prompts.get(at)).collect();
-        let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-        let bytes = prompts.iter().map(|prompt| store_bytes(&model, prompt, &roles, s.max_new_tokens)).sum();
-        cases.push(SampledCase { shared, own, bytes });
-        for prompt in prompts {
-            if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
-                longest = Some(prompt.clone());
+        let asked: Vec<&str> =
+            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
+        for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
+            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+                for part in cut_to_budget(&builder, model.tokenizer(), &case, budget, s.seed)? {
+                    let shared = shared_tokens(&part.prompts, &roles);
+                    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+                    let prompts: Vec<&TokenizedPrompt> =
+                        probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
+                    let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
+                    let of =
+                        |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, s.max_new_tokens);
+                    let bytes = prompts.iter().map(of).sum();
+                    cases.push(SampledCase { shared, own, bytes });
+                    for prompt in prompts {
+                        if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                            longest = Some(prompt.clone());
+                        }
+                    }
+                }
             }
         }
         Ok(())

@@ -85,7 +85,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let branches = Branches::for_answers(args.batch_size, super::run::DEFAULT_NEW_TOKENS);
+    let branches = Branches::for_answers(args.batch_size, super::settings::DEFAULT_NEW_TOKENS);
     let kept = args.weights.into();
     let request = MemoryRequest {
         context,

@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agree;
 mod arguments;
+mod conditions;
 mod data;
 mod data_stats;
 mod driver;
@@ -31,6 +32,7 @@ mod quickstart;
 mod report;
 mod run;
 mod selftest;
+mod settings;
 mod table;
 mod thinking;
 mod trace;

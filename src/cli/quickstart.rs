@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::settings::Settings;
 use super::{figures, judge, lens, report, run};
 use crate::engine::resolve_to_run;
 use crate::model::fetch::ModelStore;
@@ -45,11 +46,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         2,
         &format!("answering {limit} cases of the built-in sample, attention recorded ({context} tokens)"),
     );
-    let settings = run::Settings {
+    let settings = Settings {
         context: Some(context),
         limit: Some(limit),
         max_new_tokens: MAX_NEW_TOKENS,
-        ..run::Settings::default()
+        ..Settings::default()
     };
     let job = run::Job {
         data: "sample".into(),

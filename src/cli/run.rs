@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::thinking::Thinking;
+use super::conditions::{conditions, fits};
+use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
@@ -19,14 +20,14 @@ use crate::engine;
 use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{ContextLength, LocalModel, LocalOptions, TokenCounter};
 use crate::ground::digest::sha256;
+use crate::memory::Memory;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{
-    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SegmentNumbers,
-    SpecialTokens, Templates,
+    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SpecialTokens, Templates,
 };
 use crate::run::condition::Condition;
-use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages};
+use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, part_of};
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
@@ -38,8 +39,6 @@ use crate::run::store::{RunFolder, RunStore};
 use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
 
-/// Most tokens of an answer, unless told otherwise.
-pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
 /// Most probes of a case that are decoded as one batch, unless told otherwise.
 pub(super) const DEFAULT_BATCH_SIZE: usize = 8;
 
@@ -58,7 +57,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A benchmark file, or `sample` for the built-in one
+    /// A benchmark's file or folder, `sample` for the built-in one, or `sample:NAME` for another benchmark's
     #[arg(long)]
     data: PathBuf,
     /// A manifest's name, a model folder, a .gguf file, or an endpoint as http://host[:port]/v1#model
@@ -142,132 +141,6 @@ impl EstimateArgs {
             }
         }
         Ok(())
-    }
-}
-
-/// What decides the results of a run, other than data, model and shard.
-#[derive(Debug, Clone, PartialEq, clap::Args)]
-pub struct Settings {
-    /// Most tokens of prompt and answer together [default: the model's context length; an endpoint gets histories whole]
-    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
-    pub context: Option<usize>,
-    /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
-    /// o200k_base or cl100k_base
-    #[arg(long, value_name = "NAME_OR_FILE", conflicts_with = "chars_per_token")]
-    pub tokenizer: Option<String>,
-    /// In the place of --tokenizer: at least so many characters a token
-    #[arg(long, value_name = "X")]
-    pub chars_per_token: Option<f64>,
-    /// Under which numbers the sessions of histories that were cut are shown
-    #[arg(long, value_enum, default_value_t)]
-    pub session_numbers: SessionNumbers,
-    /// Only the first N cases (of what --sample and --only leave)
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    pub limit: Option<usize>,
-    /// N random cases of each type, the same ones for every model: they depend on the data's case ids and on --sample-seed alone
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    pub sample: Option<usize>,
-    /// Seed of --sample
-    #[arg(long, default_value_t = 0, value_name = "SEED", requires = "sample")]
-    pub sample_seed: u64,
-    /// Only a type, a probe, or both: T1, SR, T1/SR
-    #[arg(long, value_name = "FILTER")]
-    pub only: Option<String>,
-    /// Seed of the sampler, the sample's histories and truncation's ties
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Most tokens of an answer
-    #[arg(long, default_value_t = DEFAULT_NEW_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
-    pub max_new_tokens: usize,
-    /// Sampling temperature; 0 is greedy
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
-    pub temperature: f64,
-    /// Nucleus mass in (0, 1]; needs a temperature
-    #[arg(long, default_value_t = 1.0)]
-    pub top_p: f64,
-    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...). A local model needs a
-    /// temperature for it; an endpoint may differ from call to call without one. `palimpsest table --repeats` shows the spread
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: u32,
-    /// Sessions of each history of the built-in sample [default: 16]
-    #[arg(long, value_name = "N", value_parser = super::positive)]
-    pub sessions: Option<usize>,
-    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md); its judge.j2 is for `palimpsest judge
-    /// --prompts` and decides no answer [default: the built-in ones]
-    #[arg(long, value_name = "DIR")]
-    pub prompts: Option<PathBuf>,
-    /// Record no attention
-    #[arg(long)]
-    pub no_attention: bool,
-    /// Allow a context longer than the model's
-    #[arg(long)]
-    pub allow_longer: bool,
-    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
-    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
-    #[arg(long)]
-    pub dtype: Option<String>,
-    /// What to keep of quantised weights on the CPU in f32
-    #[arg(long, value_enum, default_value_t)]
-    pub weights: Weights,
-    #[command(flatten)]
-    pub thinking: Thinking,
-    /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
-    /// as plain text
-    #[arg(long, value_enum, default_value_t)]
-    pub special_tokens: SpecialTokens,
-}
-
-/// Under which numbers sessions are shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum SessionNumbers {
-    /// From 1 without gaps, which would point at what was left
-    #[default]
-    Consecutive,
-    /// Those of the whole history
-    Original,
-    /// None; needs a session.j2 that does without (docs/prompts.md)
-    None,
-}
-
-impl From<SessionNumbers> for SegmentNumbers {
-    fn from(numbers: SessionNumbers) -> Self {
-        match numbers {
-            SessionNumbers::Consecutive => SegmentNumbers::Consecutive,
-            SessionNumbers::Original => SegmentNumbers::Original,
-            SessionNumbers::None => SegmentNumbers::None,
-        }
-    }
-}
-
-impl Default for Settings {
-    /// What an empty command line means.
-    fn default() -> Self {
-        Settings {
-            context: None,
-            tokenizer: None,
-            chars_per_token: None,
-            session_numbers: SessionNumbers::default(),
-            limit: None,
-            sample: None,
-            sample_seed: 0,
-            only: None,
-            seed: 0,
-            max_new_tokens: DEFAULT_NEW_TOKENS,
-            temperature: 0.0,
-            top_p: 1.0,
-            repeat: 1,
-            sessions: None,
-            prompts: None,
-            no_attention: false,
-            allow_longer: false,
-            device: "cpu".to_owned(),
-            dtype: None,
-            weights: Weights::default(),
-            thinking: Thinking::default(),
-            special_tokens: SpecialTokens::default(),
-        }
     }
 }
 
@@ -406,7 +279,8 @@ impl Job {
              temperature or drop --repeat",
             s.repeat
         );
-        let is_sample = self.data.as_os_str() == "sample";
+        let is_sample =
+            self.data.to_str().is_some_and(|data| data == "sample" || data.starts_with("sample:"));
         ensure!(
             is_sample || s.sessions.is_none(),
             "--sessions is for --data sample; a file has its own histories"
@@ -475,9 +349,18 @@ impl Job {
         sample.map(|cases| CaseSample { cases, seed })
     }
 
-    /// As the identity has them: none but the plain one is none.
-    fn conditions(&self) -> Vec<Condition> {
-        if self.settings.repeat > 1 { Condition::repetitions(self.settings.repeat) } else { Vec::new() }
+    /// [`conditions`] of this job, put to a local model.
+    pub(super) fn local_conditions(
+        &self,
+        dataset: &Dataset,
+        builder: &PromptBuilder,
+        model: &LocalModel,
+    ) -> anyhow::Result<Vec<Condition>> {
+        let s = &self.settings;
+        let budget = model.context().saturating_sub(s.max_new_tokens + model.max_thinking());
+        conditions(dataset.benchmark(), &s.conditions, s.repeat, || {
+            fits(dataset, builder, model.tokenizer().as_ref(), budget)
+        })
     }
 
     fn sampling(&self) -> Sampling {
@@ -562,6 +445,10 @@ impl Job {
         let Opened { dataset, named, all, first } = opened;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
+        let builder = PromptBuilder::new(templates, model.template().clone())
+            .numbering(s.session_numbers.into())
+            .reading(s.special_tokens);
+        check_templates(&builder, first.as_ref())?;
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
@@ -581,15 +468,12 @@ impl Job {
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
-            conditions: self.conditions(),
+            conditions: self.local_conditions(&dataset, &builder, &model)?,
+            limit_probes: s.limit_probes,
             thinking: s.thinking.local_policy(&model),
             special_tokens: s.special_tokens,
         };
         let stop = super::interrupt::flag("answer")?;
-        let builder = PromptBuilder::new(templates, model.template().clone())
-            .numbering(s.session_numbers.into())
-            .reading(s.special_tokens);
-        check_templates(&builder, first.as_ref())?;
         let options = SubjectOptions {
             sampling: self.sampling(),
             seed: s.seed,
@@ -614,17 +498,30 @@ impl Job {
         let s = &self.settings;
         let Opened { dataset, named, all, first } = self.open()?;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
+        let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
         let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
         let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
+        // The endpoint applies its own chat template; only the messages go out.
+        let builder =
+            PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
+        check_templates(&builder, first.as_ref())?;
+        let answer = s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens);
+        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(answer);
+        let conditions = conditions(dataset.benchmark(), &s.conditions, s.repeat, || match &counter {
+            None => Ok(true),
+            Some(Counter { tokens, .. }) => {
+                fits(&dataset, &builder, &**tokens, budget.saturating_sub(TEMPLATE_RESERVE))
+            }
+        })?;
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
             model: Named { digest: sha256(&name), name },
             dtype: None,
-            prompts: Some(templates.digest().to_owned()),
+            prompts: Some(prompts),
             sampling: Some(self.sampling()),
             context: self.context_of_endpoint(counter.as_ref()),
             seed: s.seed,
@@ -633,18 +530,13 @@ impl Job {
             attention: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
-            conditions: self.conditions(),
+            conditions,
+            limit_probes: s.limit_probes,
             thinking: s.thinking.endpoint_policy(),
             special_tokens: SpecialTokens::default(),
         };
-        // The endpoint applies its own chat template; only the messages go out.
-        let builder =
-            PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
-        check_templates(&builder, first.as_ref())?;
-        let answer = s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens);
-        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(answer);
-        // All probes of a case are shown the same history, so it is cut once for all of them.
-        let mut held: Option<(String, BudgetedCase<Vec<Message>>)> = None;
+        // Probes that are shown the same history share the cutting of it.
+        let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
             let Some(Counter { tokens, .. }) = &counter else {
                 let prompt = builder.build(&case.history, &case.evidence, probe);
@@ -654,16 +546,16 @@ impl Job {
                 });
             };
             let cut = match held.take() {
-                Some((id, cut)) if id == case.id => cut,
+                Some((other, cut)) if other == *case => cut,
                 _ => cut_messages(&builder, &**tokens, case, budget, s.seed).map_err(|e| e.to_string())?,
             };
             let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at.and_then(|at| cut.prompts.get(at)).map(|messages| Shown {
+            let shown = at.and_then(|at| part_of(&cut, at)).map(|(part, messages)| Shown {
                 messages: messages.clone(),
-                dropped: cut.dropped.clone(),
-                dropped_neighbours: cut.dropped_neighbours.clone(),
+                dropped: part.dropped.clone(),
+                dropped_neighbours: part.dropped_neighbours.clone(),
             });
-            held = Some((case.id.clone(), cut));
+            held = Some((case.clone(), cut));
             shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
         self.answer(identity, &self.model, (&dataset, all), &mut subject)
@@ -715,7 +607,8 @@ impl Job {
         let s = &self.settings;
         let all_of = Selection::of_all(dataset.benchmark());
         let (sample, only) = (self.sample(), s.only.clone());
-        let selection = Selection { sample, only, limit: s.limit, shard: self.shard, ..all_of };
+        let (limit, limit_probes) = (s.limit, s.limit_probes);
+        let selection = Selection { sample, only, limit, limit_probes, shard: self.shard, ..all_of };
         Ok(selection.of(all)?)
     }
 
@@ -741,7 +634,8 @@ impl Job {
             // It was read before, so the file has changed since.
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
-        let summary = runner::run(&mut store, cases, subject, &stop, show)
+        let mut memory = Memory::new(dataset.benchmark(), self.settings.seed);
+        let summary = runner::run(&mut store, cases, &mut memory, subject, &stop, show)
             .with_context(|| format!("{}", self.out.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
         if broken > 0 {

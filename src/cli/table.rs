@@ -7,10 +7,12 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 
 use super::WrongUsage;
+use crate::benchmarks::{Graded, Table, TableOptions};
 use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
 use crate::results::compare::{Comparison, compare};
-use crate::results::metrics::AccuracyTable;
+use crate::results::graded::graded;
+use crate::results::metrics::{AccuracyTable, RESAMPLES};
 use crate::results::outcomes::{Counts, Outcomes};
 use crate::results::repeats::repeats;
 use crate::results::sheets::{self, ResultRow};
@@ -75,6 +77,15 @@ enum Format {
 }
 
 impl Format {
+    /// What stands above a table.
+    fn title(self, title: &str) -> String {
+        match self {
+            Format::Md => format!("### {title}\n"),
+            Format::Latex => format!("% {title}"),
+            Format::Text | Format::Csv | Format::Json => format!("{title}\n"),
+        }
+    }
+
     fn write(self, sheet: &Sheet) -> anyhow::Result<String> {
         Ok(match self {
             Format::Text => sheet.text(),
@@ -114,6 +125,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         sources.iter().zip(&names).zip(&outcomes).map(|((s, name), o)| s.row(name, o, &args)).collect();
     let comparison = args.compare.then(|| compared(&rows, &outcomes, &args)).transpose()?;
     let split = sources.first().map_or("", |source| source.first().benchmark().split());
+    let own = own_tables(&sources, &args)?;
     let text = match (args.format, &comparison) {
         (Format::Json, _) => {
             let benchmark = sources.first().map(|source| source.first().benchmark().name());
@@ -121,19 +133,53 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             if let (Some(comparison), Some(all)) = (&comparison, all.as_object_mut()) {
                 all.insert("comparison".to_owned(), json!(comparison));
             }
+            if let (false, Some(all)) = (own.is_empty(), all.as_object_mut()) {
+                let tables = own.iter().map(|table| (table.key.clone(), of_table(table)));
+                all.insert("tables".to_owned(), serde_json::Value::Object(tables.collect()));
+            }
             format!("{all:#}\n")
         }
         (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
         (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
         (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
         (format, _) if args.repeats => format.write(&sheets::spreads(&rows, split))?,
-        (format, None) => format.write(&sheets::accuracies(&rows))?,
+        (format, None) => {
+            let mut texts = vec![format.write(&sheets::accuracies(&rows))?];
+            for Table { title, sheet, .. } in &own {
+                texts.push(format!("{}\n{}", format.title(title), format.write(sheet)?));
+            }
+            texts.join("\n")
+        }
         (format, Some(comparison)) => {
             let both = [sheets::accuracies(&rows), sheets::differences(comparison)];
             both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
         }
     };
     super::write_out(text.as_bytes())
+}
+
+/// The tables that only the runs' benchmark has, of all their conditions and judges.
+fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
+    let Some(benchmark) = sources.first().map(|source| source.first().benchmark()) else {
+        return Ok(Vec::new());
+    };
+    let folders = args.dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = folders.iter().map(|folder| folder.dir.display().to_string()).collect();
+    let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
+        .flat_map(|(folder, name)| graded(folder, name))
+        .filter(|row| args.judge.as_ref().is_none_or(|judge| row.judge == Some(judge)))
+        .collect();
+    Ok(benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed }))
+}
+
+/// A table as JSON: its title, and each row by the names of its columns.
+fn of_table(Table { title, sheet, .. }: &Table) -> serde_json::Value {
+    let name =
+        |column: &crate::ground::sheet::Column| format!("{} {}", column.group, column.name).trim().to_owned();
+    let row = |cells: &Vec<Vec<String>>| -> serde_json::Map<String, serde_json::Value> {
+        sheet.columns.iter().zip(cells).map(|(column, cell)| (name(column), json!(cell.join(" ")))).collect()
+    };
+    json!({ "title": title, "rows": sheet.rows.iter().map(row).collect::<Vec<_>>(), "notes": sheet.notes })
 }
 
 /// What a folder gives rows for.
@@ -144,7 +190,7 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
         // Refuses one that the run has not.
         under(name)?;
     }
-    let all = if identity.conditions.is_empty() { vec![Condition::default()] } else { identity.conditions };
+    let all = identity.conditions_or_plain().to_vec();
     // The conditions of each row.
     let mut groups: Vec<(String, Vec<&Condition>)> = Vec::new();
     for condition in &all {

@@ -13,7 +13,7 @@ pub mod labels;
 pub mod stats;
 pub mod truncate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -40,9 +40,20 @@ pub struct Case {
     pub probes: Vec<Probe>,
     /// What only a judge may see.
     pub judge: JudgeOnly,
+    /// Where the history was retrieved: original indices of its segments, those that truncation keeps first in front. Absent
+    /// where truncation keeps the evidence.
+    pub keep: Option<Vec<usize>>,
 }
 
 impl Case {
+    /// Drops evidence of segments that the history does not hold.
+    pub fn forget_hidden_evidence(&mut self) {
+        let shown: BTreeSet<usize> = self.history.segments.iter().map(|segment| segment.index).collect();
+        let is_shown = |evidence: &Evidence| shown.contains(&evidence.place.segment);
+        self.evidence.retain(is_shown);
+        self.probes.iter_mut().for_each(|probe| probe.evidence.retain(is_shown));
+    }
+
     /// All evidence of one of the case's probes: the whole case's, then its own.
     pub fn evidence_of<'a>(&'a self, probe: &'a Probe) -> impl Iterator<Item = &'a Evidence> + Clone {
         self.evidence.iter().chain(&probe.evidence)
@@ -56,6 +67,15 @@ pub struct History {
     pub segments: Vec<Segment>,
     /// When the question is asked, where the file says so.
     pub query_time: Option<DateTime>,
+}
+
+impl History {
+    /// The segments that `wanted` takes, by their place and themselves, in order.
+    pub fn select(&self, wanted: impl Fn(usize, &Segment) -> bool) -> History {
+        let segments = self.segments.iter().enumerate().filter(|&(place, segment)| wanted(place, segment));
+        let segments = segments.map(|(_, segment)| segment.clone()).collect();
+        History { segments, query_time: self.query_time }
+    }
 }
 
 /// A labelled piece of a history: a session, an event, a text. Segments tile the history.

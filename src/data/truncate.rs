@@ -139,6 +139,39 @@ pub fn truncate(
     })
 }
 
+/// The same for a retrieved history, whose evidence nobody is to know of: the segments of `order`, original indices, are kept one
+/// after the other if they still fit when their turn comes. Segments that are not in `order` go.
+///
+/// # Errors
+/// [`TruncateError::Costs`]; [`TruncateError::DoesNotFit`] where there is not even room for what is no segment.
+pub fn truncate_ranked(
+    history: &History,
+    order: &[usize],
+    cost: &[usize],
+    fixed: usize,
+    budget: usize,
+) -> Result<Truncated, TruncateError> {
+    let segments = &history.segments;
+    if cost.len() != segments.len() {
+        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
+    }
+    if fixed > budget {
+        return Err(TruncateError::DoesNotFit { segments: Vec::new(), evidence: 0, fixed, budget });
+    }
+    let (mut used, mut stays) = (fixed, BTreeSet::new());
+    for index in order {
+        let Some(place) = segments.iter().position(|segment| segment.index == *index) else { continue };
+        let with = used.saturating_add(cost[place]);
+        if with <= budget && stays.insert(place) {
+            used = with;
+        }
+    }
+    let dropped = segments.iter().enumerate().filter(|(place, _)| !stays.contains(place));
+    let dropped = dropped.map(|(_, segment)| segment.index).collect();
+    let history = history.select(|place, _| stays.contains(&place));
+    Ok(Truncated { history, dropped, dropped_neighbours: Vec::new(), tokens: used })
+}
+
 /// The places next to evidence, those to keep first in front: one of each piece of evidence before the second of any.
 fn order_of_neighbours(
     evidence: &[usize],

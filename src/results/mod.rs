@@ -1,9 +1,11 @@
 //! Counts of the rows of runs.
 //!
 //! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
-//! repetitions, [`sheets`] the layout of a table of runs. Called by the commands and the report; reads no file.
+//! repetitions, [`sheets`] the layout of a table of runs; [`graded`] is what a benchmark's
+//! own tables are made of. Called by the commands and the report; reads no file.
 
 pub mod compare;
+pub mod graded;
 pub mod metrics;
 pub mod outcomes;
 pub mod repeats;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::benchmarks::{Context, Setting};
 use crate::data::Probe;
 
 /// A condition under which probes are put. Answers, verdicts and attention files are keyed by case, probe and the
@@ -14,17 +15,53 @@ pub struct Condition {
     /// How often the same was asked before: samplers draw from a stream of their own each time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repetition: u32,
+    /// The benchmark's setting; absent for the plain one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<String>,
+    /// What of the history is shown; absent where all of it is.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub context: Context,
 }
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+fn is_whole(context: &Context) -> bool {
+    *context == Context::Whole
+}
+
 impl Condition {
-    /// `count` repetitions: the plain condition, `repeat-2`, `repeat-3`, ...
+    /// The plain condition.
+    pub const PLAIN: Condition =
+        Condition { name: String::new(), repetition: 0, setting: None, context: Context::Whole };
+
+    /// `count` repetitions of each of `settings`, or of the plain condition where there are none: the condition itself,
+    /// `repeat-2` or `SETTING-repeat-2`, `repeat-3`, ...
+    pub fn of_settings(settings: &[Setting], count: u32) -> Vec<Self> {
+        let of = |setting: &Setting| Condition {
+            name: setting.name.to_owned(),
+            setting: Some(setting.name.to_owned()),
+            context: setting.context,
+            ..Condition::PLAIN
+        };
+        let all: Vec<Condition> =
+            if settings.is_empty() { vec![Condition::PLAIN] } else { settings.iter().map(of).collect() };
+        let repeated = |one: &Condition, repetition: u32| {
+            let end = format!("repeat-{}", repetition + 1);
+            let name = if one.name.is_empty() { end } else { format!("{}-{end}", one.name) };
+            Condition { name, repetition, ..one.clone() }
+        };
+        let repetitions = |one: &Condition| {
+            let again: Vec<Condition> = (1..count).map(|repetition| repeated(one, repetition)).collect();
+            std::iter::once(one.clone()).chain(again).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(repetitions).collect()
+    }
+
+    /// `count` repetitions of the plain condition.
     pub fn repetitions(count: u32) -> Vec<Self> {
-        let repeated = |repetition| Condition { name: format!("repeat-{}", repetition + 1), repetition };
-        std::iter::once(Condition::default()).chain((1..count).map(repeated)).collect()
+        Condition::of_settings(&[], count)
     }
 
     /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.

@@ -167,6 +167,7 @@ pub fn import(
         seed: 0,
         only: None,
         limit: None,
+        limit_probes: None,
         attention: false,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         sample: None,

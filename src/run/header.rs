@@ -97,6 +97,9 @@ pub struct Identity {
     pub only: Option<String>,
     /// The `--limit`.
     pub limit: Option<usize>,
+    /// The `--limit-probes`; absent where there was none. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_probes: Option<usize>,
     /// Whether attention is recorded.
     pub attention: bool,
     /// The version of palimpsest.
@@ -134,12 +137,15 @@ pub struct ThinkingPolicy {
 }
 
 impl Identity {
+    /// The conditions, of which there is always one.
+    pub fn conditions_or_plain(&self) -> &[Condition] {
+        const PLAIN: &[Condition] = &[Condition::PLAIN];
+        if self.conditions.is_empty() { PLAIN } else { &self.conditions }
+    }
+
     /// The conditions' names, in order: of the plain one the empty name.
     pub fn condition_names(&self) -> Vec<&str> {
-        if self.conditions.is_empty() {
-            return vec![""];
-        }
-        self.conditions.iter().map(|condition| condition.name.as_str()).collect()
+        self.conditions_or_plain().iter().map(|condition| condition.name.as_str()).collect()
     }
 }
 

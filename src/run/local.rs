@@ -42,7 +42,7 @@ pub struct LocalSubject<'a> {
     on_text: OnText<'a>,
     meter: Joulemeter,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
-    coming: Vec<(String, JoinHandle<Result<BudgetedCase, BudgetError>>)>,
+    coming: Vec<(Case, JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>)>,
 }
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
@@ -127,8 +127,8 @@ impl<'a> LocalSubject<'a> {
     }
 
     /// The case as it will be shown, from the thread that has prepared it.
-    fn fitted(&mut self, case: &Case) -> Result<BudgetedCase, BudgetError> {
-        let at = self.coming.iter().position(|(id, _)| *id == case.id);
+    fn fitted(&mut self, case: &Case) -> Result<Vec<BudgetedCase>, BudgetError> {
+        let at = self.coming.iter().position(|(other, _)| other == case);
         let prepared = at.and_then(|at| self.coming.remove(at).1.join().ok());
         prepared.unwrap_or_else(|| {
             cut_to_budget(&self.builder, self.model.tokenizer(), case, self.budget(), self.options.seed)
@@ -142,9 +142,30 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
-        let fitted = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
-        let shared = self.shared_tokens(&fitted);
-        let union = self.union(&fitted, shared);
+        let parts = self.fitted(case).map_err(|e| CaseError::Failed(said(e)))?;
+        for fitted in &parts {
+            let of_part = &case.probes[fitted.probes.clone()];
+            let wanted: Vec<Question<'_>> =
+                wanted.iter().filter(|q| of_part.iter().any(|p| p.id == q.probe.id)).copied().collect();
+            if !wanted.is_empty() {
+                self.try_part(case, fitted, &wanted, status, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The probes of a case that are shown one history.
+    fn try_part(
+        &mut self,
+        case: &Case,
+        fitted: &BudgetedCase,
+        wanted: &[Question<'_>],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CaseError> {
+        let probes = &case.probes[fitted.probes.clone()];
+        let shared = self.shared_tokens(fitted);
+        let union = self.union(fitted, shared);
         let branches = self.model.branches();
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
         let new = self.room();
@@ -164,7 +185,7 @@ impl<'a> LocalSubject<'a> {
         let mut before = None;
         let mut batch = Batch::default();
         for &question in wanted {
-            let Some(at) = case.probes.iter().position(|p| p.id == question.probe.id) else { continue };
+            let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             let prompt = &fitted.prompts[at];
             status.begin(&format!("{} {question}", case.id), "prefill");
             let prefilled = self.prefill(case, question, prompt, &union, &mut before, status);
@@ -468,7 +489,7 @@ impl Subject for LocalSubject<'_> {
         // Where there is no thread to be had, the case is prepared when it is its turn.
         if let Ok(worker) = worker.spawn(move || cut_to_budget(&builder, &tokenizer, &case, budget, seed)) {
             self.coming.truncate(1);
-            self.coming.push((next.id.clone(), worker));
+            self.coming.push((next.clone(), worker));
         }
     }
 

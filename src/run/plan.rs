@@ -4,7 +4,7 @@
 //! exchange formats need, so that nothing after the run has to find the benchmark file again. Built by the commands
 //! from the loaded cases; kept by the run store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -186,6 +186,11 @@ pub struct Selection {
     pub only: Option<String>,
     /// At most so many cases, the first of the file that pass `only`.
     pub limit: Option<usize>,
+    /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
+    /// appearance, then a second one of each, and so on, within a group in the order of the file.
+    pub limit_probes: Option<usize>,
+    /// What probes are grouped by, for `limit_probes`.
+    pub dimension: Dimension,
     /// Only this part of what is left.
     pub shard: Option<Shard>,
 }
@@ -221,10 +226,18 @@ impl PlannedCase {
 impl Selection {
     /// All of a benchmark's cases and probes.
     pub fn of_all(benchmark: &dyn Benchmark) -> Self {
-        Selection { split: benchmark.split(), sample: None, only: None, limit: None, shard: None }
+        Selection {
+            split: benchmark.split(),
+            sample: None,
+            only: None,
+            limit: None,
+            limit_probes: None,
+            dimension: benchmark.dimension(),
+            shard: None,
+        }
     }
 
-    /// The plan for `cases`, in dataset order. `sample` is applied first, then `only`, `limit` and `shard`.
+    /// The plan for `cases`, in dataset order. `sample` is applied first, then `only`, `limit`, `limit_probes` and `shard`.
     pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
         self.of(cases.iter().map(PlannedCase::of).collect())
     }
@@ -234,10 +247,9 @@ impl Selection {
         let only = self.only.as_deref().map(|text| Only::parse(text, self.split, &all)).transpose()?;
         let none = all.is_empty();
         let drawn = self.sample.map(|sample| sample.draw(self.split, &all)).transpose()?;
-        let mut plan = Vec::new();
-        let mut position = 0;
+        let mut selected: Vec<PlannedCase> = Vec::new();
         for mut case in all {
-            if self.limit.is_some_and(|limit| position >= limit) {
+            if self.limit.is_some_and(|limit| selected.len() >= limit) {
                 break;
             }
             if drawn.as_ref().is_some_and(|drawn| !drawn.contains(&case.case)) {
@@ -247,19 +259,27 @@ impl Selection {
                 let taken = only.takes_case(&case);
                 case.probes.retain(|probe| taken && only.takes_probe(&probe.id));
             }
-            if case.probes.is_empty() {
-                continue;
+            if !case.probes.is_empty() {
+                selected.push(case);
             }
-            if self.shard.is_none_or(|shard| position % shard.count.max(1) == shard.index) {
-                plan.push(PlannedCase { position, ..case });
-            }
-            position += 1;
         }
+        if let Some(most) = self.limit_probes {
+            limit_probes(&mut selected, self.dimension, most);
+        }
+        let position = selected.len();
+        let all = selected.into_iter().enumerate().map(|(position, case)| PlannedCase { position, ..case });
+        let in_shard = |case: &PlannedCase| {
+            self.shard.is_none_or(|shard| case.position % shard.count.max(1) == shard.index)
+        };
+        let plan: Vec<PlannedCase> = all.filter(in_shard).collect();
         if plan.is_empty() {
             let reason = match self {
                 _ if none => "the dataset has no case".to_owned(),
                 Selection { sample: Some(CaseSample { cases: 0, .. }), .. } => {
                     "the sample is of 0 cases; give at least 1".to_owned()
+                }
+                Selection { limit_probes: Some(0), .. } => {
+                    "the limit of questions is 0; give at least 1".to_owned()
                 }
                 Selection { limit: Some(0), .. } => "the limit is 0; give at least 1".to_owned(),
                 Selection { shard: Some(shard), .. } => {
@@ -272,6 +292,36 @@ impl Selection {
         check_distinct(&plan)?;
         Ok(plan)
     }
+}
+
+/// Leaves `most` probes of all cases, by turns of their groups, and no case without one.
+fn limit_probes(cases: &mut Vec<PlannedCase>, dimension: Dimension, most: usize) {
+    let mut groups: Vec<(String, VecDeque<(usize, String)>)> = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        for probe in &case.probes {
+            let (group, entry) = (group_of(dimension, probe), (at, probe.id.clone()));
+            match groups.iter_mut().find(|(other, _)| *other == group) {
+                Some((_, members)) => members.push_back(entry),
+                None => groups.push((group, VecDeque::from([entry]))),
+            }
+        }
+    }
+    let mut kept = BTreeSet::new();
+    while kept.len() < most {
+        let before = kept.len();
+        for (_, members) in &mut groups {
+            if kept.len() < most {
+                kept.extend(members.pop_front());
+            }
+        }
+        if kept.len() == before {
+            break;
+        }
+    }
+    for (at, case) in cases.iter_mut().enumerate() {
+        case.probes.retain(|probe| kept.contains(&(at, probe.id.clone())));
+    }
+    cases.retain(|case| !case.probes.is_empty());
 }
 
 impl CaseSample {
@@ -364,7 +414,11 @@ fn some(items: &[&str]) -> String {
 
 /// What a probe is grouped by ([`Benchmark::dimension`]); its id where it lacks the facet.
 pub fn dimension_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
-    match benchmark.dimension() {
+    group_of(benchmark.dimension(), probe)
+}
+
+fn group_of(dimension: Dimension, probe: &PlannedProbe) -> String {
+    match dimension {
         Dimension::Probe => probe.id.clone(),
         Dimension::Facet(facet) => probe.facets.get(facet).unwrap_or(&probe.id).clone(),
     }

@@ -38,6 +38,10 @@ pub struct AnswerRow {
     /// Tokens generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,
+    /// Original indices of the segments that the condition's context held before truncation, in order; absent where that is the
+    /// whole history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Vec<usize>>,
     /// Original indices of the segments that truncation dropped.
     pub dropped_sessions: Vec<usize>,
     /// Those of them that are immediate neighbours of evidence, the noise baseline; absent where there are none.
@@ -53,6 +57,14 @@ pub struct AnswerRow {
     /// is unless it is told otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
+}
+
+impl AnswerRow {
+    /// Whether the model was shown a segment.
+    pub fn shows(&self, index: usize) -> bool {
+        self.context.as_ref().is_none_or(|context| context.contains(&index))
+            && !self.dropped_sessions.contains(&index)
+    }
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.

@@ -5,6 +5,7 @@
 //! pointless (a full disk, an endpoint that is gone) ends the run.
 
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
@@ -16,6 +17,7 @@ use super::store::{RunStore, ShownCase, ShownSegment};
 use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
+use crate::memory::{Memory, View};
 use crate::progress::{Status, Steps};
 use crate::prompt::SegmentNumbers;
 
@@ -49,7 +51,8 @@ pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, String>) -> Res
 
 /// The model under test.
 pub trait Subject {
-    /// Told, before a case is answered, which one comes after it, so that what needs no model can be done meanwhile.
+    /// Told, before a case is answered, which one comes after it, or which other context of it, so that what needs no model can be
+    /// done meanwhile.
     fn prepare(&mut self, _next: &Case) {}
 
     /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
@@ -86,7 +89,7 @@ pub struct Summary {
     pub broken: usize,
 }
 
-/// Answers what `store` still lacks of its plan. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
+/// Answers what `store` still lacks of its plan, under each condition with the context that `memory` gives. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
 /// of them are in memory at a time. Planned cases that are broken rows get error rows at once. `stop` is looked at after each
 /// write.
 ///
@@ -94,6 +97,7 @@ pub struct Summary {
 pub fn run(
     store: &mut RunStore,
     cases: impl IntoIterator<Item = Result<Case, RunError>>,
+    memory: &mut Memory,
     subject: &mut dyn Subject,
     stop: &AtomicBool,
     show_progress: bool,
@@ -107,10 +111,7 @@ pub fn run(
     let clean = store.clean_answers();
     let cut = store.cut_answers();
     let settled: BTreeSet<_> = clean.union(&cut).cloned().collect();
-    let conditions = match store.header().identity.conditions.clone() {
-        none if none.is_empty() => vec![Condition::default()],
-        some => some,
-    };
+    let conditions = store.header().identity.conditions_or_plain().to_vec();
     let planned = store.planned();
     let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), ..Summary::default() };
     let progress = Steps::new("answers", planned - settled.len(), show_progress);
@@ -119,8 +120,8 @@ pub fn run(
         for planned in broken {
             job.refuse(planned, &conditions)?;
         }
-        // The case whose turn it is: it waits until the one after it is known, which can then be prepared meanwhile.
-        let mut held: Option<(Case, &PlannedCase)> = None;
+        // What is shown next: it waits until what comes after it is known, which can then be prepared meanwhile.
+        let mut held: Option<Shown> = None;
         for case in cases {
             // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
             if missing.is_empty() {
@@ -128,19 +129,20 @@ pub fn run(
             }
             let case = case?;
             let Some(planned) = missing.remove(case.id.as_str()) else { continue };
-            if wanted(planned, &case, &conditions, &settled).is_empty() {
-                job.show(&case)?;
+            let whole = Rc::new(case);
+            let shown = shown(memory, planned, &whole, &conditions, &settled);
+            if shown.is_empty() {
+                job.show(&whole)?;
                 continue;
             }
-            if let Some((current, planned)) = held.replace((case, planned)) {
-                let next = held.as_ref().map(|(next, _)| next);
-                let wanted = wanted(planned, &current, &conditions, &settled);
-                job.answer(&Asked { planned, case: &current, wanted }, next, subject)?;
+            for next in shown {
+                if let Some(current) = held.replace(next) {
+                    job.answer(&current, held.as_ref(), subject)?;
+                }
             }
         }
-        if let Some((last, planned)) = held {
-            let wanted = wanted(planned, &last, &conditions, &settled);
-            job.answer(&Asked { planned, case: &last, wanted }, None, subject)?;
+        if let Some(last) = held {
+            job.answer(&last, None, subject)?;
         }
         match plan.iter().find(|case| missing.contains_key(case.case.as_str())) {
             Some(case) => Err(RunError::GaveUp(format!(
@@ -158,24 +160,64 @@ pub fn run(
     Ok(job.summary)
 }
 
-/// A case, and what of it is still to be answered.
-struct Asked<'a> {
+/// What some of a case's probes are shown together, and what of them is still to be answered.
+struct Shown<'a> {
     planned: &'a PlannedCase,
-    case: &'a Case,
-    wanted: Vec<Question<'a>>,
+    /// The case with its whole history.
+    whole: Rc<Case>,
+    view: View,
+    /// By the probe's place in the view's case, and the condition.
+    wanted: Vec<(usize, &'a Condition)>,
+    /// Whether it is the first and the last that is shown of the case.
+    ends: (bool, bool),
 }
 
-/// What is planned of a case and not settled.
-fn wanted<'a>(
-    planned: &PlannedCase,
-    case: &'a Case,
+impl Shown<'_> {
+    fn questions(&self) -> Vec<Question<'_>> {
+        let probes = &self.view.case.probes;
+        let of = |&(at, condition): &(usize, _)| Some(Question { probe: probes.get(at)?, condition });
+        self.wanted.iter().filter_map(of).collect()
+    }
+}
+
+/// What is planned of a case and not settled, by what is shown for it: the conditions with one setting together.
+fn shown<'a>(
+    memory: &mut Memory,
+    planned: &'a PlannedCase,
+    case: &Rc<Case>,
     conditions: &'a [Condition],
     settled: &BTreeSet<(String, String, String)>,
-) -> Vec<Question<'a>> {
-    let probes = planned.probes.iter().filter_map(|p| case.probes.iter().find(|probe| probe.id == p.id));
-    let all = probes.flat_map(|probe| conditions.iter().map(move |condition| Question { probe, condition }));
-    let key = |q: &Question<'_>| (planned.case.clone(), q.probe.id.clone(), q.condition.name.clone());
-    all.filter(|question| !settled.contains(&key(question))).collect()
+) -> Vec<Shown<'a>> {
+    let is_wanted = |probe: &Probe, condition: &Condition| {
+        planned.probes.iter().any(|p| p.id == probe.id)
+            && !settled.contains(&(planned.case.clone(), probe.id.clone(), condition.name.clone()))
+    };
+    let mut all: Vec<Shown<'a>> = Vec::new();
+    let mut rest = conditions;
+    while let Some(first) = rest.first() {
+        let same = |other: &Condition| (&other.setting, other.context) == (&first.setting, first.context);
+        let count = rest.iter().take_while(|other| same(other)).count();
+        let (together, others) = rest.split_at(count);
+        rest = others;
+        // Retrieval for what is answered already would be for nothing.
+        if !case.probes.iter().any(|probe| together.iter().any(|condition| is_wanted(probe, condition))) {
+            continue;
+        }
+        for view in memory.views(case, first.setting.as_deref(), first.context) {
+            let probes = view.case.probes.iter().enumerate();
+            let wanted: Vec<_> = probes
+                .flat_map(|(at, probe)| together.iter().map(move |condition| (at, probe, condition)))
+                .filter(|(_, probe, condition)| is_wanted(probe, condition))
+                .map(|(at, _, condition)| (at, condition))
+                .collect();
+            if !wanted.is_empty() {
+                all.push(Shown { planned, whole: Rc::clone(case), view, wanted, ends: (false, false) });
+            }
+        }
+    }
+    all.first_mut().into_iter().for_each(|first| first.ends.0 = true);
+    all.last_mut().into_iter().for_each(|last| last.ends.1 = true);
+    all
 }
 
 /// A run under way.
@@ -199,37 +241,51 @@ impl Job<'_> {
             let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
             for condition in conditions {
                 let question = Question { probe: &probe, condition };
-                self.record(planned, question, Err(reason.clone()), &mut vec![question])?;
+                self.record(planned, question, None, Err(reason.clone()), &mut vec![question])?;
                 self.summary.broken += 1;
             }
         }
         Ok(())
     }
 
-    /// Has what is not clean of one case answered, before `next`.
+    /// Has what is not clean of what is shown answered, before `next`.
     fn answer(
         &mut self,
-        Asked { planned, case, wanted }: &Asked<'_>,
-        next: Option<&Case>,
+        shown: &Shown<'_>,
+        next: Option<&Shown<'_>>,
         subject: &mut dyn Subject,
     ) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
-        // Until the case is through again, so that a kill in between cannot leave an outdated one.
-        self.store.remove_shown(&case.id)?;
-        if let Some(next) = next {
-            subject.prepare(next);
+        let Shown { planned, whole, view, ends: (first, last), .. } = shown;
+        if *first {
+            // Until the case is through again, so that a kill in between cannot leave an outdated one.
+            self.store.remove_shown(&whole.id)?;
         }
-        let mut missing = wanted.clone();
-        let status = self.progress.status();
-        subject.answer_case(case, wanted, &status, &mut |question, outcome| {
-            self.record(planned, question, outcome, &mut missing)
-        })?;
+        if let Some(next) = next.filter(|next| next.view.refused.is_none()) {
+            subject.prepare(&next.view.case);
+        }
+        let questions = shown.questions();
+        let mut missing = questions.clone();
+        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
+            job.record(planned, question, view.segments.as_deref(), outcome, &mut missing)
+        };
+        if let Some(why) = &view.refused {
+            for &question in &questions {
+                record(self, question, Err(why.clone()))?;
+            }
+        } else {
+            let status = self.progress.status();
+            subject.answer_case(&view.case, &questions, &status, &mut |question, outcome| {
+                record(self, question, outcome)
+            })?;
+        }
         for question in missing.clone() {
-            self.record(planned, question, Err("the model gave no answer".to_owned()), &mut missing)?;
+            let nothing = Err("the model gave no answer".to_owned());
+            self.record(planned, question, view.segments.as_deref(), nothing, &mut missing)?;
         }
-        write_shown(self.store, case)
+        if *last { write_shown(self.store, whole) } else { Ok(()) }
     }
 
     /// Stores one outcome. Duplicate or unrequested outcomes are dropped: the first one stands.
@@ -237,13 +293,15 @@ impl Job<'_> {
         &mut self,
         planned: &PlannedCase,
         question: Question<'_>,
+        segments: Option<&[usize]>,
         outcome: Result<ProbeOutcome, String>,
         missing: &mut Vec<Question<'_>>,
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
         let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
-        let (row, attention) = answer_row(planned, question, outcome);
+        let (mut row, attention) = answer_row(planned, question, outcome);
+        row.context = segments.filter(|_| row.error.is_none()).map(<[usize]>::to_vec);
         let error = row.error.clone();
         self.store.append_answer(row, attention.as_ref())?;
         if let Some(cost) = cost {
@@ -310,7 +368,12 @@ fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<
 /// versions is the same, so that runs of histories that fit can go on.
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
-    let Some(cut) = answers.iter().find(|row| row.error.is_none() && !row.dropped_sessions.is_empty()) else {
+    // Conditions with contexts came later.
+    let is_cut = |row: &&AnswerRow| row.error.is_none() && !row.dropped_sessions.is_empty();
+    if !store.header().identity.conditions.iter().all(|condition| condition.setting.is_none()) {
+        return Ok(());
+    }
+    let Some(cut) = answers.iter().find(is_cut) else {
         return Ok(());
     };
     let numbers = store.header().identity.context.numbers;
@@ -334,14 +397,18 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     if answered.is_empty() {
         return Ok(());
     }
-    let shown = case.history.segments.iter();
-    let shown = shown.filter(|s| answered.iter().any(|row| !row.dropped_sessions.contains(&s.index)));
-    // All probes of a case share their history, so this is what each of them was shown.
+    let shown: Vec<_> =
+        case.history.segments.iter().filter(|s| answered.iter().any(|row| row.shows(s.index))).collect();
+    // Where all probes were shown one history, its numbers are what each of them was shown.
+    let one_history = answered.windows(2).all(|pair| {
+        let of = |row: &AnswerRow| (row.context.clone(), row.dropped_sessions.clone());
+        matches!(pair, [a, b] if of(a) == of(b))
+    });
     let numbers = store.header().identity.context.numbers;
-    let segments = shown.enumerate().map(|(place, s)| ShownSegment {
+    let segments = shown.into_iter().enumerate().map(|(place, s)| ShownSegment {
         kind: s.kind.clone(),
         index: s.index,
-        number: stored_number(numbers, place, s.index),
+        number: stored_number(numbers, place, s.index).filter(|_| one_history),
         time: s.time,
         turns: s.turns.clone(),
     });

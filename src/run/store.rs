@@ -110,9 +110,12 @@ impl RunFolder {
         Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, costs })
     }
 
-    /// The same run with the answers and verdicts of one condition alone, the plain one where `name` is empty.
+    /// The same run with the answers and verdicts of one condition alone. An empty name is the plain one or, where the run has
+    /// none, the first.
     pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
         let known = self.header.identity.condition_names();
+        let first = known.first().copied().unwrap_or_default().to_owned();
+        let name = if name.is_empty() && !known.contains(&"") { &first } else { name };
         if !known.contains(&name) {
             let known = known.iter().map(|name| if name.is_empty() { "the plain one" } else { name });
             return Err(RunError::UnknownCondition {

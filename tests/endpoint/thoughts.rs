@@ -30,7 +30,7 @@ fn rows(script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
     let mut endpoint = server.endpoint(retries);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
     // An endpoint that is gone ends the run; its rows are there.
-    let _ = run(&mut store, all.into_iter().map(Ok), &mut subject, &stop, false);
+    let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false);
     drop(store);
     let text = std::fs::read_to_string(root.path().join("answers.jsonl")).unwrap();
     let address = format!("endpoint http://127.0.0.1:{}/v1/chat/completions model some/model", server.port);

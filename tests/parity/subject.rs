@@ -46,7 +46,7 @@ fn ask(
 
 /// Probes under the plain condition.
 pub fn plain<'a>(probes: &[&'a Probe]) -> Vec<Question<'a>> {
-    static PLAIN: Condition = Condition { name: String::new(), repetition: 0 };
+    static PLAIN: Condition = Condition::PLAIN;
     probes.iter().map(|probe| Question { probe, condition: &PLAIN }).collect()
 }
 

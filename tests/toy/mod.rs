@@ -15,6 +15,7 @@ use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
+use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, SpecialTokens, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
@@ -118,6 +119,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         seed: 0,
         only: None,
         limit: None,
+        limit_probes: None,
         attention: true,
         version: "0.2.0".to_owned(),
         sample: None,
@@ -130,7 +132,15 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     let mut store = RunStore::open_or_create(&dir, &header, plan).unwrap();
     let stop = AtomicBool::new(false);
     let all = cases.iter().cloned().map(Ok);
-    let done = runner::run(&mut store, all, &mut subject(&mut model, &stop), &stop, false).unwrap();
+    let done = runner::run(
+        &mut store,
+        all,
+        &mut Memory::new(&LOGBOOK, 0),
+        &mut subject(&mut model, &stop),
+        &stop,
+        false,
+    )
+    .unwrap();
     assert_eq!((done.planned, done.done, done.errors), (4, 4, 0));
 
     // One call a probe; the references are shown to the judge.

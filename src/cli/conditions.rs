@@ -1,0 +1,68 @@
+//! Under which conditions a run puts its probes: what `--conditions` and `--repeat` come to.
+
+use super::WrongUsage;
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::{Benchmark, Setting};
+use crate::data::Case;
+use crate::prompt::{CountTokens, PromptBuilder};
+use crate::run::condition::Condition;
+
+/// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
+/// fits the context, and is asked only where the benchmark's choice depends on it.
+pub(super) fn conditions(
+    benchmark: &dyn Benchmark,
+    named: &[String],
+    repeat: u32,
+    fits: impl FnOnce() -> anyhow::Result<bool>,
+) -> anyhow::Result<Vec<Condition>> {
+    let all = benchmark.settings();
+    if all.is_empty() && !named.is_empty() {
+        let why = format!("{} has one way to put its questions; drop --conditions", benchmark.title());
+        return Err(WrongUsage(why).into());
+    }
+    let mut names: Vec<&str> = named.iter().map(|name| name.trim()).collect();
+    if names.is_empty() {
+        let (fitting, others) = (benchmark.default_settings(true), benchmark.default_settings(false));
+        names = if fitting == others || fits()? { fitting.to_vec() } else { others.to_vec() };
+    }
+    let mut chosen: Vec<Setting> = Vec::new();
+    for name in names {
+        let Some(setting) = all.iter().find(|setting| setting.name == name) else {
+            let known: Vec<String> =
+                all.iter().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
+            let why = format!(
+                "--conditions names `{name}`, which {} does not have; it has{}",
+                benchmark.title(),
+                known.concat()
+            );
+            return Err(WrongUsage(why).into());
+        };
+        if chosen.contains(setting) {
+            return Err(WrongUsage(format!("--conditions names `{name}` twice; name it once")).into());
+        }
+        chosen.push(*setting);
+    }
+    Ok(if chosen.is_empty() && repeat < 2 { Vec::new() } else { Condition::of_settings(&chosen, repeat) })
+}
+
+/// Whether the longest history of the data and its longest question have at most `budget` tokens.
+pub(super) fn fits(
+    dataset: &Dataset,
+    builder: &PromptBuilder,
+    tokens: &dyn CountTokens,
+    budget: usize,
+) -> anyhow::Result<bool> {
+    let length = |case: &Case| -> usize {
+        case.history.segments.iter().flat_map(|segment| &segment.turns).map(|turn| turn.content.len()).sum()
+    };
+    let mut longest: Option<Case> = None;
+    for case in super::sound_cases(dataset)? {
+        let case = case?;
+        if longest.as_ref().is_none_or(|other| length(&case) > length(other)) {
+            longest = Some(case);
+        }
+    }
+    let Some(case) = longest else { return Ok(true) };
+    let segments: usize = builder.segment_costs(&case.history, tokens)?.iter().sum();
+    Ok(segments + builder.fixed_cost(&case.history, &case.probes, tokens)? <= budget)
+}

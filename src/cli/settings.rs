@@ -1,0 +1,145 @@
+//! What decides the results of a run, as typed: the flags that `run` and `quickstart` share.
+
+use std::path::PathBuf;
+
+use super::Weights;
+use super::thinking::Thinking;
+use crate::prompt::{SegmentNumbers, SpecialTokens};
+
+/// Most tokens of an answer, unless told otherwise.
+pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
+
+/// What decides the results of a run, other than data, model and shard.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct Settings {
+    /// Most tokens of prompt and answer together [default: the model's context length; an endpoint gets histories whole]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    pub context: Option<usize>,
+    /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
+    /// o200k_base or cl100k_base
+    #[arg(long, value_name = "NAME_OR_FILE", conflicts_with = "chars_per_token")]
+    pub tokenizer: Option<String>,
+    /// In the place of --tokenizer: at least so many characters a token
+    #[arg(long, value_name = "X")]
+    pub chars_per_token: Option<f64>,
+    /// Under which numbers the sessions of histories that were cut are shown
+    #[arg(long, value_enum, default_value_t)]
+    pub session_numbers: SessionNumbers,
+    /// Only the first N cases (of what --sample and --only leave)
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub limit: Option<usize>,
+    /// At most N questions in all, in turn of each kind that the benchmark tells apart
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub limit_probes: Option<usize>,
+    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. A wrong name
+    /// lists them [default: the benchmark's choice]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub conditions: Vec<String>,
+    /// N random cases of each type, the same ones for every model: they depend on the data's case ids and on --sample-seed alone
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub sample: Option<usize>,
+    /// Seed of --sample
+    #[arg(long, default_value_t = 0, value_name = "SEED", requires = "sample")]
+    pub sample_seed: u64,
+    /// Only a type, a probe, or both: T1, SR, T1/SR
+    #[arg(long, value_name = "FILTER")]
+    pub only: Option<String>,
+    /// Seed of the sampler, the sample's histories and truncation's ties
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Most tokens of an answer
+    #[arg(long, default_value_t = DEFAULT_NEW_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
+    pub max_new_tokens: usize,
+    /// Sampling temperature; 0 is greedy
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub temperature: f64,
+    /// Nucleus mass in (0, 1]; needs a temperature
+    #[arg(long, default_value_t = 1.0)]
+    pub top_p: f64,
+    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...). A local model needs a
+    /// temperature for it; an endpoint may differ from call to call without one. `palimpsest table --repeats` shows the spread
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Sessions of each history of the built-in sample [default: 16]
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    pub sessions: Option<usize>,
+    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md); its judge.j2 is for `palimpsest judge
+    /// --prompts` and decides no answer [default: the built-in ones]
+    #[arg(long, value_name = "DIR")]
+    pub prompts: Option<PathBuf>,
+    /// Record no attention
+    #[arg(long)]
+    pub no_attention: bool,
+    /// Allow a context longer than the model's
+    #[arg(long)]
+    pub allow_longer: bool,
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    pub dtype: Option<String>,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    pub weights: Weights,
+    #[command(flatten)]
+    pub thinking: Thinking,
+    /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
+    /// as plain text
+    #[arg(long, value_enum, default_value_t)]
+    pub special_tokens: SpecialTokens,
+}
+
+/// Under which numbers sessions are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SessionNumbers {
+    /// From 1 without gaps, which would point at what was left
+    #[default]
+    Consecutive,
+    /// Those of the whole history
+    Original,
+    /// None; needs a session.j2 that does without (docs/prompts.md)
+    None,
+}
+
+impl From<SessionNumbers> for SegmentNumbers {
+    fn from(numbers: SessionNumbers) -> Self {
+        match numbers {
+            SessionNumbers::Consecutive => SegmentNumbers::Consecutive,
+            SessionNumbers::Original => SegmentNumbers::Original,
+            SessionNumbers::None => SegmentNumbers::None,
+        }
+    }
+}
+
+impl Default for Settings {
+    /// What an empty command line means.
+    fn default() -> Self {
+        Settings {
+            context: None,
+            tokenizer: None,
+            chars_per_token: None,
+            session_numbers: SessionNumbers::default(),
+            limit: None,
+            limit_probes: None,
+            conditions: Vec::new(),
+            sample: None,
+            sample_seed: 0,
+            only: None,
+            seed: 0,
+            max_new_tokens: DEFAULT_NEW_TOKENS,
+            temperature: 0.0,
+            top_p: 1.0,
+            repeat: 1,
+            sessions: None,
+            prompts: None,
+            no_attention: false,
+            allow_longer: false,
+            device: "cpu".to_owned(),
+            dtype: None,
+            weights: Weights::default(),
+            thinking: Thinking::default(),
+            special_tokens: SpecialTokens::default(),
+        }
+    }
+}

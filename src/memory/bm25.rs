@@ -1,0 +1,78 @@
+//! Retrieval by words: Okapi BM25 over the segments of a history (Robertson and Zaragoza, 2009), by the crate `bm25`.
+//!
+//! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a word of the query counts as often as it stands there. Words are
+//! runs of letters and digits in lower case, without stemming and without stop words [ours]. A segment's text is all that
+//! its turns say, its date and who speaks left out. Segments of equal score, those without any word of the query among them,
+//! stay in the order of the history.
+
+use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
+
+use super::Rank;
+use crate::data::Case;
+
+/// Ranks by BM25. The index of a history is kept until another history comes.
+#[derive(Default)]
+pub struct Bm25Ranker {
+    index: Option<Index>,
+}
+
+/// What of a history is kept.
+struct Index {
+    /// The texts that it was made of.
+    texts: Vec<String>,
+    embedder: Embedder<u64, Words>,
+    scorer: Scorer<usize, u64>,
+}
+
+/// Splits a text into words.
+#[derive(Debug, Default, Clone, Copy)]
+struct Words;
+
+impl Tokenizer for Words {
+    fn tokenize(&self, text: &str) -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_lowercase).collect()
+    }
+}
+
+impl Index {
+    fn of(texts: Vec<String>) -> Self {
+        let all: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let builder: EmbedderBuilder<u64, Words> =
+            EmbedderBuilder::with_tokenizer_and_fit_to_corpus(Words, &all);
+        let embedder = builder.build();
+        let mut scorer = Scorer::new();
+        for (place, text) in texts.iter().enumerate() {
+            scorer.upsert(&place, embedder.embed(text));
+        }
+        Index { texts, embedder, scorer }
+    }
+}
+
+impl Bm25Ranker {
+    /// The score of each of `texts`, all of which make the collection, for a query; 0 without a word in common.
+    pub fn scores(&mut self, texts: Vec<String>, query: &str) -> Vec<f32> {
+        let count = texts.len();
+        let known = self.index.take().filter(|index| index.texts == texts);
+        let index = self.index.insert(known.unwrap_or_else(|| Index::of(texts)));
+        let mut scores = vec![0.0; count];
+        for found in index.scorer.matches(&index.embedder.embed(query)) {
+            if let Some(score) = scores.get_mut(found.id) {
+                *score = found.score;
+            }
+        }
+        scores
+    }
+}
+
+impl Rank for Bm25Ranker {
+    fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String> {
+        let said = case.history.segments.iter().map(|segment| {
+            segment.turns.iter().map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
+        });
+        let scores = self.scores(said.collect(), query);
+        let mut places: Vec<usize> = (0..scores.len()).collect();
+        places.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        Ok(places)
+    }
+}

@@ -1,0 +1,135 @@
+//! What of a history a probe is shown: (case, condition) becomes the cases as they are shown.
+//!
+//! Owns the step between history and prompt: the benchmark arranges the case for the condition's setting, then its context is
+//! taken, whole, by evidence, or by a retriever ([`bm25`]). Every result is a case again, whose segments keep their original
+//! indices; probes that are shown the same stay together, so that they share a prefill. Called by the runner. Knows no
+//! prompt wording and no model of the run.
+
+pub mod bm25;
+
+use std::collections::BTreeSet;
+
+use crate::benchmarks::{Benchmark, Context, Retriever};
+use crate::data::{Case, Evidence, Probe};
+
+/// Orders the segments of a history for a query.
+pub trait Rank {
+    /// The places of all of the case's segments in its history, the best first.
+    ///
+    /// # Errors
+    /// Why it cannot, for the error of the probe.
+    fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String>;
+}
+
+/// A case as some of its probes are shown it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// With what is shown of its history, and with these probes alone. Evidence that is not shown is not in it.
+    pub case: Case,
+    /// Original indices of the segments that are shown, in order, where that is not the whole history.
+    pub segments: Option<Vec<usize>>,
+    /// Why nothing can be shown, where that is so.
+    pub refused: Option<String>,
+}
+
+/// Makes the views of a run's cases.
+pub struct Memory {
+    benchmark: &'static dyn Benchmark,
+    seed: u64,
+    bm25: bm25::Bm25Ranker,
+    dense: Option<Box<dyn Rank>>,
+}
+
+impl Memory {
+    /// For a benchmark's cases; `seed` is of whatever an arrangement draws.
+    pub fn new(benchmark: &'static dyn Benchmark, seed: u64) -> Self {
+        Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None }
+    }
+
+    /// With a retriever by embeddings.
+    #[must_use]
+    pub fn with_dense(self, dense: Box<dyn Rank>) -> Self {
+        Memory { dense: Some(dense), ..self }
+    }
+
+    /// The case as its probes are shown it under a setting, in the order of the first probe of each view.
+    pub fn views(&mut self, case: &Case, setting: Option<&str>, context: Context) -> Vec<View> {
+        let arranged = match setting {
+            Some(setting) => self.benchmark.arrange(case, setting, self.seed),
+            None => case.clone(),
+        };
+        let most = match context {
+            Context::Whole => return vec![View { case: arranged, segments: None, refused: None }],
+            Context::Evidence => None,
+            Context::Retrieved { most, .. } => Some(most),
+        };
+        // What is shown, in the order in which truncation would keep it.
+        let mut views: Vec<(Result<Vec<usize>, String>, Vec<Probe>)> = Vec::new();
+        for probe in &arranged.probes {
+            let shown = match context {
+                Context::Retrieved { by, most } => {
+                    self.ranked(by, &arranged, &probe.query).map(|mut places| {
+                        places.truncate(most);
+                        places
+                    })
+                }
+                _ => of_evidence(&arranged, probe),
+            };
+            match views.iter_mut().find(|(other, _)| *other == shown) {
+                Some((_, probes)) => probes.push(probe.clone()),
+                None => views.push((shown, vec![probe.clone()])),
+            }
+        }
+        views.into_iter().map(|(shown, probes)| view(&arranged, shown, probes, most.is_some())).collect()
+    }
+
+    fn ranked(&mut self, by: Retriever, case: &Case, query: &str) -> Result<Vec<usize>, String> {
+        match (by, &mut self.dense) {
+            (Retriever::Bm25, _) => self.bm25.rank(case, query),
+            (Retriever::Dense, Some(dense)) => dense.rank(case, query),
+            (Retriever::Dense, None) => Err("no embedding model was opened for retrieval".to_owned()),
+        }
+    }
+}
+
+/// The places of the segments that hold a probe's evidence, in the order of the history.
+fn of_evidence(case: &Case, probe: &Probe) -> Result<Vec<usize>, String> {
+    let wanted: BTreeSet<usize> = case.evidence_of(probe).map(|evidence| evidence.place.segment).collect();
+    let segments = case.history.segments.iter().enumerate();
+    let places: Vec<usize> = segments.filter(|(_, s)| wanted.contains(&s.index)).map(|(at, _)| at).collect();
+    if places.is_empty() {
+        return Err("the data names no evidence of this question, so there is none to show".to_owned());
+    }
+    Ok(places)
+}
+
+/// The arranged case with the segments at `places` and with `probes`.
+fn view(arranged: &Case, places: Result<Vec<usize>, String>, probes: Vec<Probe>, ranked: bool) -> View {
+    let (places, refused) = match places {
+        Ok(places) => (places, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let index = |place: usize| arranged.history.segments[place].index;
+    let keep = ranked.then(|| places.iter().map(|&place| index(place)).collect());
+    let shown: BTreeSet<usize> = places.into_iter().collect();
+    let mut case = Case {
+        id: arranged.id.clone(),
+        labels: arranged.labels.clone(),
+        history: arranged.history.select(|place, _| shown.contains(&place)),
+        evidence: arranged.evidence.clone(),
+        stretches: arranged.stretches.clone(),
+        probes,
+        judge: arranged.judge.clone(),
+        keep,
+    };
+    case.forget_hidden_evidence();
+    let segments = case.history.segments.iter().map(|segment| segment.index).collect();
+    View { case, segments: Some(segments), refused }
+}
+
+/// What of a probe's evidence is among `shown` segments: pieces that are, and all.
+pub fn evidence_present<'a>(evidence: impl Iterator<Item = &'a Evidence>, shown: &[usize]) -> (usize, usize) {
+    evidence.fold((0, 0), |(present, all), piece| {
+        (present + usize::from(shown.contains(&piece.place.segment)), all + 1)
+    })
+}
