@@ -13,6 +13,7 @@ mod fuzz;
 mod gemma;
 mod judge;
 mod lens;
+mod memory;
 mod models;
 mod parity;
 mod prompt;

@@ -15,6 +15,7 @@ use crate::results::graded::graded;
 use crate::results::metrics::{AccuracyTable, RESAMPLES};
 use crate::results::outcomes::{Counts, Outcomes};
 use crate::results::repeats::repeats;
+use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::Condition;
 use crate::run::rows::AnswerRow;
@@ -169,7 +170,11 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         .flat_map(|(folder, name)| graded(folder, name))
         .filter(|row| args.judge.as_ref().is_none_or(|judge| row.judge == Some(judge)))
         .collect();
-    Ok(benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed }))
+    let mut tables =
+        benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed });
+    let runs: Vec<(&RunFolder, &str)> = folders.iter().zip(names.iter().map(String::as_str)).collect();
+    tables.extend(retrieval(&runs));
+    Ok(tables)
 }
 
 /// A table as JSON: its title, and each row by the names of its columns.

@@ -6,20 +6,14 @@
 //! prompt wording and no model of the run.
 
 pub mod bm25;
+mod rank;
 
 use std::collections::BTreeSet;
 
-use crate::benchmarks::{Benchmark, Context, Retriever};
-use crate::data::{Case, Evidence, Probe};
+pub use rank::Rank;
 
-/// Orders the segments of a history for a query.
-pub trait Rank {
-    /// The places of all of the case's segments in its history, the best first.
-    ///
-    /// # Errors
-    /// Why it cannot, for the error of the probe.
-    fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String>;
-}
+use crate::benchmarks::{Benchmark, Context, Retriever};
+use crate::data::{Case, Probe};
 
 /// A case as some of its probes are shown it.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,9 +121,8 @@ fn view(arranged: &Case, places: Result<Vec<usize>, String>, probes: Vec<Probe>,
     View { case, segments: Some(segments), refused }
 }
 
-/// What of a probe's evidence is among `shown` segments: pieces that are, and all.
-pub fn evidence_present<'a>(evidence: impl Iterator<Item = &'a Evidence>, shown: &[usize]) -> (usize, usize) {
-    evidence.fold((0, 0), |(present, all), piece| {
-        (present + usize::from(shown.contains(&piece.place.segment)), all + 1)
-    })
+/// How many pieces of evidence, each by its segment's original index, are among `shown` segments, and how many there are.
+pub fn evidence_present(segments: impl Iterator<Item = usize>, shown: &[usize]) -> (usize, usize) {
+    segments
+        .fold((0, 0), |(present, all), segment| (present + usize::from(shown.contains(&segment)), all + 1))
 }

@@ -2,11 +2,12 @@
 //!
 //! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
 //! repetitions, [`sheets`] the layout of a table of runs; [`graded`] is what a benchmark's
-//! own tables are made of. Called by the commands and the report; reads no file.
+//! own tables are made of, [`retrieval`] what contexts held of the evidence. Called by the commands and the report; reads no file.
 
 pub mod compare;
 pub mod graded;
 pub mod metrics;
 pub mod outcomes;
 pub mod repeats;
+pub mod retrieval;
 pub mod sheets;
