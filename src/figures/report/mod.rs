@@ -233,6 +233,8 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("Tokens counted by", counted),
         ("Numbers of cut histories", text("/identity/context/session_numbers")),
         ("Broken rows", run.cases().iter().any(|case| case.broken.is_some()).then_some(broken)),
+        ("Thoughts", thoughts(run)),
+        ("Special tokens in the data", text("/identity/special_tokens").map(|how| format!("read as {how}"))),
         ("Dtype", text("/identity/dtype")),
         ("Sampling", sampling),
         ("Seed", text("/identity/seed")),
@@ -242,6 +244,21 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("palimpsest", text("/identity/version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+}
+
+/// How the model was told to think; nothing of one that cannot, or was told nothing.
+fn thoughts(run: &AnalysedRun) -> Option<String> {
+    let text = |field: &str| run.header_text(&format!("/identity/thinking/{field}"));
+    let parts = [
+        text("mode"),
+        text("max_tokens").map(|most| format!("at most {most} tokens beside the answer")),
+        text("reasoning_effort").map(|effort| format!("effort {effort}")),
+        run.header()
+            .pointer("/identity/thinking/chat_template_kwargs")
+            .map(|kwargs| format!("the server's template was sent {kwargs}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// The mean cost of a case, where it was recorded.
