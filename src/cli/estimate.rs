@@ -75,6 +75,15 @@ fn each_sampled(
     Ok(wanted.len())
 }
 
+/// `400 cases`, broken rows apart.
+fn sound_cases(plan: &[PlannedCase]) -> String {
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    match plan.len() - sound {
+        0 => format!("{sound} cases"),
+        broken => format!("{sound} cases ({broken} broken rows apart)"),
+    }
+}
+
 /// How many answers of a plan there are, broken rows apart.
 fn answers(job: &Job, plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
@@ -118,11 +127,11 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let most_new = job.generated_by_endpoint();
     let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
     let mut text = format!(
-        "{n} answers on {} cases by {}: an estimate, nothing was sent\n\
+        "{n} answers on {} by {}: an estimate, nothing was sent\n\
          tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
          tokens out  {} at most ({} an answer)\n\
          bytes       {} sent",
-        plan.len(),
+        sound_cases(&plan),
         job.model,
         grouped(tokens_in.round() as u64),
         encoding.name(),
@@ -216,7 +225,9 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
 
     // A case of the sample, by what it takes; each stands for as many as there are to one of the sample.
     let repeat = s.repeat as usize;
-    let scale = plan.len() as f64 / sampled.max(1) as f64;
+    // Broken rows are not asked.
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    let scale = sound as f64 / sampled.max(1) as f64;
     let (mut computed, mut reused, mut prefill, mut error, mut decode, mut bytes) = (0, 0, 0.0, 0.0, 0.0, 0);
     for case in &cases {
         let n = case.own.len() * repeat;
@@ -244,11 +255,11 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let n = answers(job, &plan);
     let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
     let mut text = format!(
-        "{n} answers on {} cases by {} ({}, {dtype}): an estimate, nothing was run\n\
+        "{n} answers on {} by {} ({}, {dtype}): an estimate, nothing was run\n\
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
          tokens out  {} at most ({} an answer)\n\
          time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
-        plan.len(),
+        sound_cases(&plan),
         model.model_name(),
         s.device,
         grouped(whole(computed as f64).round() as u64),
@@ -433,5 +444,9 @@ mod tests {
         let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
         assert_eq!(ids(3), [0, 1, 2]);
         assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
+        let mut plan = plan(3);
+        assert_eq!(sound_cases(&plan), "3 cases");
+        plan[1].broken = Some("torn".to_owned());
+        assert_eq!(sound_cases(&plan), "2 cases (1 broken rows apart)");
     }
 }

@@ -83,6 +83,18 @@ fn a_local_judge_that_thinks_is_asked_for_json_and_its_thought_is_no_verdict() {
 }
 
 #[test]
+fn the_report_folds_thoughts_away_and_says_how_the_model_was_told_to_think() {
+    let desk = Desk::new();
+    let reported = palimpsest(&["report", desk.at("run").to_str().unwrap()]);
+    assert_eq!(reported.code, Some(0), "{}", reported.err);
+    let page = std::fs::read_to_string(desk.at("run").join("report.html")).unwrap();
+    let fact = "<tr><th scope=\"row\">Thoughts</th><td>on, at most 4096 tokens beside the answer</td></tr>";
+    assert!(page.contains(fact), "{page}");
+    let folded = "<dd><details><summary>before the answer, shown to no judge</summary>Let me see: it was</details></dd>";
+    assert_eq!(page.matches(folded).count(), 3);
+}
+
+#[test]
 fn verdicts_of_the_same_judge_with_and_without_a_thought_are_not_taken_for_each_other() {
     let desk = Desk::new();
     let judge = desk.at("judge");
@@ -130,5 +142,5 @@ fn flags_of_replies_are_refused_where_there_is_none_and_thoughts_where_the_model
     write(&desk.at("llama"), LLAMA, &[&["\n\n", VERDICTS, "<|eot_id|>"]], "<|eot_id|>");
     let refused = desk.judge(&desk.at("llama"), &["--thinking", "on"]);
     assert!(refused.code == Some(1) && refused.err.contains("no thoughts to switch on"), "{}", refused.err);
-    assert!(!desk.at("run").join("verdicts.jsonl").exists());
+    assert!(desk.rows::<VerdictRow>("verdicts.jsonl").is_empty());
 }

@@ -51,6 +51,8 @@ struct Page {
     answered: usize,
     failed: usize,
     expected: usize,
+    /// Whether text that spells a special token was read as text.
+    special_tokens_are_text: bool,
     /// What a case cost on average, in words: answers, then judging.
     costs: Vec<Fact>,
     pictures: Vec<Picture>,
@@ -108,6 +110,7 @@ pub fn page(
         answered: run.answers().len() - failed,
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum(),
+        special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(run),
         pictures: figures.iter().map(picture).collect(),
         cases: cases::parts(run, verdicts, lens)?,
