@@ -31,7 +31,13 @@ def inspect(path):
     assert len(summaries) == len(log.samples)
     print(f"inspect: {log.status}, {len(log.samples)} samples, {log.eval.task}, {log.eval.model}, scores:")
     for score in log.results.scores:
-        print(f"  {score.name}: {score.metrics['accuracy'].value:.4f} ({score.scored_samples} scored)")
+        why = (score.metadata or {}).get("no_result")
+        # Verdicts that are no result have no accuracy for a viewer to show, and say why.
+        assert ("accuracy" in score.metrics) == (why is None), score
+        assert (log.eval.metadata.get("no_result") or {}).get(score.name) == why, score
+        assert any(score.name in tag for tag in log.eval.tags or []) == (why is not None), log.eval.tags
+        value = f"{score.metrics['accuracy'].value:.4f}" if why is None else f"no result: {why}"
+        print(f"  {score.name}: {value} ({score.scored_samples} scored)")
 
 
 def parquet(path):

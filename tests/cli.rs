@@ -16,6 +16,7 @@ mod export;
 mod old_folder;
 mod resume;
 mod selftest;
+mod special_tokens;
 
 /// The tiny model.
 fn model() -> PathBuf {

@@ -219,6 +219,40 @@ fn a_refusal_is_the_reply_and_marked_as_one() {
 }
 
 #[test]
+fn an_answer_that_the_servers_filter_withheld_is_a_refusal() {
+    for content in [serde_json::Value::Null, "".into()] {
+        let message = serde_json::json!({"role": "assistant", "content": content});
+        let body = serde_json::json!({"choices": [{"message": message, "finish_reason": "content_filter"}]});
+        let reply = serve(vec![status("200 OK", &body.to_string())]).endpoint(0).reply(&hello(), &SAMPLING);
+        let reply = reply.unwrap();
+        assert_eq!(reply.stop, StopReason::Refused);
+        assert!(reply.text.contains("content filter withheld"), "{}", reply.text);
+    }
+    // What it let through is an answer.
+    let reply =
+        serve(vec![ok("half of it", "content_filter")]).endpoint(0).reply(&hello(), &SAMPLING).unwrap();
+    assert_eq!((reply.text.as_str(), reply.stop), ("half of it", StopReason::EndOfTurn));
+}
+
+#[test]
+fn content_in_parts_is_one_text_and_thoughts_among_them_are_kept_apart() {
+    let text = |text: &str| serde_json::json!({"type": "text", "text": text});
+    for (thinking, thought) in [
+        (serde_json::json!([text("Rome? "), text("No.")]), Some("Rome? No.")),
+        (serde_json::json!("Rome?"), Some("Rome?")),
+        (serde_json::json!([]), None),
+    ] {
+        let parts =
+            [serde_json::json!({"type": "thinking", "thinking": thinking}), text("In "), text("Oslo.")];
+        let message = serde_json::json!({"role": "assistant", "content": parts});
+        let body = serde_json::json!({"choices": [{"message": message, "finish_reason": "stop"}]});
+        let reply = serve(vec![status("200 OK", &body.to_string())]).endpoint(0).reply(&hello(), &SAMPLING);
+        let reply = reply.unwrap();
+        assert_eq!((reply.text.as_str(), reply.thought.as_deref()), ("In Oslo.", thought));
+    }
+}
+
+#[test]
 fn patience_ends_and_the_last_error_is_told() {
     let server = serve((0..9).map(|_| status("502 Bad Gateway", "<html>no upstream</html>")).collect());
     let error = refusal(&server, 2);

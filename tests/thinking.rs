@@ -1,6 +1,7 @@
 //! What must hold for models that think before they answer.
 
 mod families;
+mod judge;
 mod model;
 mod split;
 pub mod templates;

@@ -413,6 +413,17 @@ impl MassObserver {
         ((sum + 0.0) / rows as f64) as f32
     }
 
+    /// Bytes of what is kept of linear-attention layers.
+    #[cfg(test)]
+    pub(crate) fn delta_bytes(&self) -> usize {
+        let bytes = |x: &Tensor| x.elem_count() * x.dtype().size_in_bytes();
+        let of_layer = |seen: &DeltaLayer| {
+            let queries = seen.answered.iter().chain(seen.waiting.values().flatten());
+            seen.history.bytes() + queries.map(bytes).sum::<usize>()
+        };
+        self.deltas.values().map(of_layer).sum()
+    }
+
     fn segments(&self) -> usize {
         self.bounds.len().saturating_sub(1)
     }

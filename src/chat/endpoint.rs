@@ -144,7 +144,7 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct ReplyMessage {
-    content: Option<String>,
+    content: Option<Content>,
     /// In the place of the content, where a hosted model declines.
     refusal: Option<String>,
     /// The thought, as vLLM and SGLang call it.
@@ -153,12 +153,56 @@ struct ReplyMessage {
     reasoning: Option<Value>,
 }
 
+/// What was said: a text, or parts of one, as some hosted models have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+/// `{"type": "text", "text": "..."}`; of a thought `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
+#[derive(Deserialize)]
+struct Part {
+    text: Option<String>,
+    thinking: Option<Content>,
+}
+
+impl Content {
+    /// Its text without thoughts, and the thoughts.
+    fn split(self) -> (String, String) {
+        let parts = match self {
+            Content::Text(text) => return (text, String::new()),
+            Content::Parts(parts) => parts,
+        };
+        let (mut text, mut thought) = (String::new(), String::new());
+        for part in parts {
+            text.extend(part.text);
+            thought.extend(part.thinking.map(|inner| inner.split().0));
+        }
+        (text, thought)
+    }
+}
+
 impl ReplyMessage {
     /// The thought that the server has split off itself.
     fn thought(&self) -> Option<&str> {
         let fields = [&self.reasoning_content, &self.reasoning].into_iter().flatten();
         fields.filter_map(Value::as_str).map(str::trim).find(|text| !text.is_empty())
     }
+}
+
+/// In the place of an answer that the server withheld.
+const FILTERED: &str = "(the server's content filter withheld the answer)";
+
+/// How long a server asks to wait: seconds, or a date, which is told apart from the clock here.
+fn retry_after(header: &str) -> Option<Duration> {
+    if let Ok(seconds) = header.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = jiff::fmt::rfc2822::parse(header.trim()).ok()?.timestamp();
+    let wait = then.duration_since(jiff::Timestamp::now());
+    Some(Duration::try_from(wait).unwrap_or_default())
 }
 
 #[derive(Deserialize)]
@@ -258,7 +302,7 @@ impl Endpoint {
         let mut response = request.send(body).map_err(Failure::Transport)?;
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let retry_after = header(RETRY_AFTER).and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
+        let retry_after = header(RETRY_AFTER).as_deref().and_then(retry_after);
         let location = header(LOCATION);
         let reader = response.body_mut().with_config().limit(LONGEST_REPLY);
         let bytes = reader.read_to_vec().map_err(Failure::Transport)?;
@@ -279,12 +323,16 @@ impl Endpoint {
             .next()
             .ok_or_else(|| unreadable("it has no choices".to_owned()))?;
         let own = choice.message.thought().map(str::to_owned);
-        let content = choice.message.content.unwrap_or_default();
+        let (content, of_parts) = choice.message.content.map(Content::split).unwrap_or_default();
+        let own = own.or(Some(of_parts.trim().to_owned()).filter(|text| !text.is_empty()));
         let Split { thought, answer } = Split::of_text(&content);
         // Without a thought in it, content is taken as it is.
         let answer = answer.map(|answer| if thought.is_none() { content } else { answer });
         let answer = answer.filter(|answer| !answer.trim().is_empty());
         let refusal = choice.message.refusal.filter(|text| !text.trim().is_empty() && answer.is_none());
+        // A filter is a refusal: the same request would come to the same.
+        let filtered = || choice.finish_reason.as_deref() == Some("content_filter") && answer.is_none();
+        let refusal = refusal.or_else(|| filtered().then(|| FILTERED.to_owned()));
         let refused = refusal.is_some();
         let answer = answer.or(refusal);
         let thought = match (own, thought) {
@@ -512,4 +560,20 @@ fn innermost(error: &ureq::Error) -> String {
         inner = source;
     }
     inner.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_in_seconds_or_by_a_date_when_to_come_back() {
+        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it is past");
+        let then = jiff::Timestamp::now() + Duration::from_secs(1000);
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&then).unwrap();
+        let wait = retry_after(&date).unwrap();
+        assert!((900..=1000).contains(&wait.as_secs()), "{wait:?}");
+        assert_eq!(retry_after("soon"), None);
+    }
 }

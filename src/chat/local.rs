@@ -3,7 +3,7 @@
 use candle_core::{D, Device, Tensor};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
-use crate::engine::{EngineError, LocalError, LocalModel, Measurement, Parts};
+use crate::engine::{EngineError, Hardware, LocalError, LocalModel, Measurement, Parts};
 use crate::prompt::{Split, StreamDecoder};
 
 /// The text of a conversation, up to an answer without a thought: decisions that are read by their probabilities are made at once.
@@ -136,6 +136,10 @@ impl ChatModel for LocalModel {
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError> {
         reply(self, messages, sampling).map_err(|e| chat_error(self, e))
+    }
+
+    fn hardware(&self) -> Option<Hardware> {
+        Some(LocalModel::hardware(self).clone())
     }
 
     fn take_tokens(&mut self) -> CallTokens {

@@ -6,7 +6,7 @@ pub mod endpoint;
 
 mod local;
 
-pub use crate::engine::{Sampling, StopReason};
+pub use crate::engine::{Hardware, Sampling, StopReason};
 pub use crate::prompt::{Message, MessageRole};
 
 /// A model's reply.
@@ -55,6 +55,11 @@ pub trait ChatModel {
 
     /// The reply to `messages`.
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
+
+    /// What of this machine it runs on; `None` where it runs elsewhere, and its energy is not this machine's.
+    fn hardware(&self) -> Option<Hardware> {
+        None
+    }
 
     /// What all calls since this was asked last came to, where the model counts.
     fn take_tokens(&mut self) -> CallTokens {

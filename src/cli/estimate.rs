@@ -22,7 +22,7 @@ use crate::prompt::{
     BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
 };
 use crate::run::condition::Condition;
-use crate::run::context_budget::cut_to_budget;
+use crate::run::context_budget::{cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
@@ -75,6 +75,15 @@ fn each_sampled(
     Ok(wanted.len())
 }
 
+/// `400 cases`, broken rows apart.
+fn sound_cases(plan: &[PlannedCase]) -> String {
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    match plan.len() - sound {
+        0 => format!("{sound} cases"),
+        broken => format!("{sound} cases ({broken} broken rows apart)"),
+    }
+}
+
 /// How many answers of a plan there are, broken rows apart.
 fn answers(job: &Job, plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
@@ -88,12 +97,24 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let dataset = &opened.dataset;
     let plan = job.plan(dataset, opened.all)?;
     let templates = Templates::load(dataset.benchmark(), job.settings.prompts.as_deref())?;
-    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?);
+    let s = &job.settings;
+    let builder =
+        PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
+    let (counter, budget) = (job.counter()?, job.budget_of_endpoint());
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
     let cases = each_sampled(job, dataset, &plan, |case, asked| {
+        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+        let cut = match &counter {
+            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, budget, s.seed)?),
+            None => None,
+        };
         for &at in asked {
-            let prompt = builder.build(&case.history, &case.evidence, &case.probes[at])?;
-            for message in &prompt.messages {
+            let whole = || builder.build(&case.history, &case.evidence, &case.probes[at]).map(|p| p.messages);
+            let messages = match cut.as_deref().and_then(|cut| part_of(cut, at)) {
+                Some((_, messages)) => messages.clone(),
+                None => whole()?,
+            };
+            for message in &messages {
                 tokens += encoding.count(&message.content)?;
                 bytes += message.content.len();
             }
@@ -103,18 +124,19 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     })?;
     let n = answers(job, &plan);
     let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
-    let (tokens_in, tokens_out) = (whole(tokens), (n * job.settings.max_new_tokens) as f64);
+    let most_new = job.generated_by_endpoint();
+    let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
     let mut text = format!(
-        "{n} answers on {} cases by {}: an estimate, nothing was sent\n\
+        "{n} answers on {} by {}: an estimate, nothing was sent\n\
          tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
          tokens out  {} at most ({} an answer)\n\
          bytes       {} sent",
-        plan.len(),
+        sound_cases(&plan),
         job.model,
         grouped(tokens_in.round() as u64),
         encoding.name(),
         grouped(tokens_out as u64),
-        job.settings.max_new_tokens,
+        most_new,
         gigabytes(whole(bytes) as u64),
     );
     if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
@@ -156,8 +178,12 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let dataset = &opened.dataset;
     let roles = row_roles(dataset.benchmark());
     let plan = job.plan(dataset, opened.all)?;
-    let builder = PromptBuilder::new(templates, model.template().clone());
-    let budget = model.context() - s.max_new_tokens;
+    let builder = PromptBuilder::new(templates, model.template().clone())
+        .numbering(s.session_numbers.into())
+        .reading(s.special_tokens);
+    // A thought has a budget of its own, and is generated like the answer.
+    let most_new = s.max_new_tokens.saturating_add(model.max_thinking());
+    let budget = model.context().saturating_sub(most_new);
     let conditions = match job.local_conditions(dataset, &builder, &model)? {
         none if none.is_empty() => vec![Condition::PLAIN],
         some => some,
@@ -177,7 +203,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
                         probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
                     let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
                     let of =
-                        |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, s.max_new_tokens);
+                        |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, most_new);
                     let bytes = prompts.iter().map(of).sum();
                     cases.push(SampledCase { shared, own, bytes });
                     for prompt in prompts {
@@ -199,7 +225,9 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
 
     // A case of the sample, by what it takes; each stands for as many as there are to one of the sample.
     let repeat = s.repeat as usize;
-    let scale = plan.len() as f64 / sampled.max(1) as f64;
+    // Broken rows are not asked.
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    let scale = sound as f64 / sampled.max(1) as f64;
     let (mut computed, mut reused, mut prefill, mut error, mut decode, mut bytes) = (0, 0, 0.0, 0.0, 0.0, 0);
     for case in &cases {
         let n = case.own.len() * repeat;
@@ -211,10 +239,10 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         for &own in case.own.iter().cycle().take(n) {
             prefill += measured.fit.seconds(case.shared, own);
         }
-        let context = case.shared + case.own.iter().max().unwrap_or(&0) + s.max_new_tokens / 2;
+        let context = case.shared + case.own.iter().max().unwrap_or(&0) + most_new / 2;
         let [short, long] = measured.steps;
         let step = rising(short, long, context);
-        decode += n.div_ceil(batch) as f64 * s.max_new_tokens as f64 * step;
+        decode += n.div_ceil(batch) as f64 * most_new as f64 * step;
         bytes += case.bytes * repeat;
     }
     let whole = |n: f64| n * scale;
@@ -227,21 +255,21 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let n = answers(job, &plan);
     let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
     let mut text = format!(
-        "{n} answers on {} cases by {} ({}, {dtype}): an estimate, nothing was run\n\
+        "{n} answers on {} by {} ({}, {dtype}): an estimate, nothing was run\n\
          tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens)\n\
          tokens out  {} at most ({} an answer)\n\
          time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
-        plan.len(),
+        sound_cases(&plan),
         model.model_name(),
         s.device,
         grouped(whole(computed as f64).round() as u64),
         grouped(whole(reused as f64).round() as u64),
         grouped(*shortest as u64),
         grouped(*longest as u64),
-        grouped((n * s.max_new_tokens) as u64),
-        s.max_new_tokens,
+        grouped((n * most_new) as u64),
+        most_new,
         hours(prefill + decode),
-        hours(prefill * (1.0 - off).max(0.0) + decode / s.max_new_tokens as f64 * (1.0 - LEAST_ERROR)),
+        hours(prefill * (1.0 - off).max(0.0) + decode / most_new as f64 * (1.0 - LEAST_ERROR)),
         hours(prefill * (1.0 + off) + decode * (1.0 + LEAST_ERROR)),
         hours(prefill),
         hours(decode),
@@ -249,7 +277,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     if !s.no_attention {
         text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes as f64) as u64));
     }
-    if let Some(peak) = peak(job, &options, model.context())? {
+    if let Some(peak) = peak(job, &options, &model)? {
         text += &format!("memory      {} at the peak\n", gigabytes(peak));
     }
     let (tokens, seconds) = measured.prefill;
@@ -268,16 +296,17 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
 }
 
 /// The plan's peak of memory; `None` where the model's description cannot be had without its files.
-fn peak(job: &Job, options: &engine::LocalOptions, context: usize) -> anyhow::Result<Option<u64>> {
+fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = super::memory_plan::description(&job.model) else { return Ok(None) };
     let request = MemoryRequest {
-        context,
+        context: model.context(),
         chunk: options.chunk,
         logits: 1,
         dtype: options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices)),
         devices: options.devices.iter().map(DeviceName::of).collect(),
-        branches: options.branches,
-        observed: options.observed,
+        // With room for thoughts, which the options do not have.
+        branches: model.branches(),
+        observed: model.observed(),
         kept: options.kept,
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
@@ -415,5 +444,9 @@ mod tests {
         let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
         assert_eq!(ids(3), [0, 1, 2]);
         assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
+        let mut plan = plan(3);
+        assert_eq!(sound_cases(&plan), "3 cases");
+        plan[1].broken = Some("torn".to_owned());
+        assert_eq!(sound_cases(&plan), "2 cases (1 broken rows apart)");
     }
 }

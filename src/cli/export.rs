@@ -8,7 +8,9 @@ use anyhow::Context;
 use crate::benchmarks::stale::exchange::format;
 use crate::export::{hypotheses, inspect, parquet};
 use crate::ground::files::write_atomically_by;
+use crate::progress::note;
 use crate::run::exchange::export;
+use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
 const EXAMPLES: &str = "\
@@ -98,6 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Format::Parquet => {
             let judged = folder.judged_by(judge.as_deref())?;
+            judged.iter().for_each(warn_of);
             let conditions = match &condition {
                 Some(name) => vec![name.as_str()],
                 None => folder.header.identity.condition_names(),
@@ -114,9 +117,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let benchmark = super::benchmark_of(&dir, &folder.header)?;
             let condition = condition.as_deref().unwrap_or_default();
             let log = inspect::Log { benchmark, condition, with_history, partial };
+            judges.iter().for_each(warn_of);
             let samples = put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?;
             said(out, format_args!("{samples} samples"))
         }
+    }
+}
+
+/// Says what a reader of the export would not see in its verdicts.
+fn warn_of(judged: &Judged<'_>) {
+    if let Some(why) = judged.no_result() {
+        note(format_args!("note: the verdicts of {} are no result: {why}", judged.judge));
     }
 }
 

@@ -20,14 +20,15 @@ use crate::run::store::RunStore;
 /// made for 128K tokens need not.
 const JUDGE_CONTEXT: usize = 16_384;
 
-/// Most tokens of an endpoint's verdicts: three short reasons, with room for a model that thinks aloud.
+/// Most tokens of a reply with verdicts: three short reasons, with room for a model that thinks aloud.
 const REPLY_TOKENS: usize = 2048;
 
 const EXAMPLES: &str = "\
 Examples:
   palimpsest judge runs/first --judge local:smollm2-135m
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
-  palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts";
+  palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts
+  palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --thinking on";
 
 /// Judge the answers of a run.
 #[derive(Debug, clap::Args)]
@@ -37,8 +38,8 @@ pub struct Args {
     dir: PathBuf,
     /// `local:NAME` (a model of `palimpsest model list`, a folder or a .gguf file), or `http://host[:port]/v1#model`.
     ///
-    /// A local judge is read by scoring. An endpoint is asked for JSON; its key comes from PALIMPSEST_API_KEY or
-    /// OPENAI_API_KEY. Verdicts of several judges can stand in one run.
+    /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
+    /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run.
     #[arg(long)]
     judge: String,
     #[command(flatten)]
@@ -60,8 +61,8 @@ pub(super) struct Settings {
     /// `palimpsest run --prompts`.
     #[arg(long, value_name = "DIR")]
     prompts: Option<PathBuf>,
-    /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first for an
-    /// endpoint, last for a local judge].
+    /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first of a judge that
+    /// is asked for JSON, last of one that is read by scoring].
     ///
     /// Verdicts with reasons in another place count as those of another rubric.
     #[arg(long, value_enum)]
@@ -72,7 +73,7 @@ pub(super) struct Settings {
     /// Endpoint: attempts after a failed first one.
     #[arg(long, default_value_t = 5)]
     retries: usize,
-    /// Endpoint: most tokens of one reply.
+    /// Endpoint, and local judge with --thinking on: most tokens of one reply, beside its thought.
     #[arg(long, default_value_t = REPLY_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
     max_new_tokens: usize,
     #[command(flatten)]
@@ -154,39 +155,49 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
         return Err(wrong(why).into());
     }
-    if !is_endpoint && thinking.thinking == ThinkingMode::On {
-        let why =
-            format!("{judge} is read by scoring, which leaves no place for a thought; drop --thinking on");
+    // Scoring leaves no place for a thought, so a judge that is to think is asked for JSON, wherever it runs.
+    let by_reply = is_endpoint || thinking.thinking == ThinkingMode::On;
+    let of_replies = [
+        ("--max-new-tokens", settings.max_new_tokens != REPLY_TOKENS),
+        ("--max-thinking", thinking.max_thinking.is_some()),
+    ];
+    if let Some((flag, _)) = of_replies.iter().find(|(_, given)| *given && !by_reply) {
+        let why = format!(
+            "{flag} is for judges that write a reply, and {judge} is read by scoring; drop it, or add --thinking on"
+        );
         return Err(wrong(why).into());
-    }
-    if !is_endpoint && settings.max_new_tokens != REPLY_TOKENS {
-        let why = format!("--max-new-tokens is for endpoints, and {judge} is read by scoring; drop it");
-        return Err(super::WrongUsage(why).into());
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let rubric = super::benchmark_of(dir, store.header())?.rubric();
-    let instructions = instructions(&rubric, settings, is_endpoint)?;
+    let instructions = instructions(&rubric, settings, by_reply)?;
+    let sampling =
+        Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
     let stop = super::interrupt::flag("call")?;
     Ok(match named {
         Named::Local(name) => {
             let options = LocalOptions {
                 devices: engine::parse_devices(&settings.device)?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,
-                context: ContextLength::AtMost(JUDGE_CONTEXT),
+                context: ContextLength::AtMost(match by_reply {
+                    true => JUDGE_CONTEXT.saturating_add(thinking.local().max),
+                    false => JUDGE_CONTEXT,
+                }),
                 thinking: thinking.local(),
                 ..LocalOptions::default()
             };
             let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-            judge_run(&mut store, &mut Judge::Scoring(&mut model), instructions, &stop, true)?
+            let mut judge = match by_reply {
+                true => Judge::Reply { model: &mut model, sampling },
+                false => Judge::Scoring(&mut model),
+            };
+            judge_run(&mut store, &mut judge, instructions, &stop, true)?
         }
         Named::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
             let mut model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
             model.check_reachable()?;
-            let max_new_tokens = settings.max_new_tokens;
-            let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
             judge_run(
                 &mut store,
                 &mut Judge::Reply { model: &mut model, sampling },
@@ -199,7 +210,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
 }
 
 /// The benchmark's rubric, with what the command line changes of it.
-fn instructions(rubric: &Rubric, settings: &Settings, is_endpoint: bool) -> anyhow::Result<Instructions> {
+fn instructions(rubric: &Rubric, settings: &Settings, by_reply: bool) -> anyhow::Result<Instructions> {
     let mut instructions = Instructions::from(rubric);
     if let Some(folder) = &settings.prompts {
         let path = folder.join(JUDGE_FILE);
@@ -208,8 +219,11 @@ fn instructions(rubric: &Rubric, settings: &Settings, is_endpoint: bool) -> anyh
         })?;
         instructions.template = text.into();
     }
-    // A local judge's reply is written for it; an endpoint's order of keys is what the template asks for.
-    let by_template = is_endpoint && !instructions.says_where_reasons_stand()?;
+    if by_reply {
+        instructions.thinking = settings.thinking.of_judge();
+    }
+    // The reply of a judge that is read by scoring is written for it; in any other the order of keys is what the template asks for.
+    let by_template = by_reply && !instructions.says_where_reasons_stand()?;
     instructions.reasons = match settings.reasons {
         Some(_) if by_template => {
             let why = format!(
@@ -219,7 +233,7 @@ fn instructions(rubric: &Rubric, settings: &Settings, is_endpoint: bool) -> anyh
             return Err(super::WrongUsage(why).into());
         }
         Some(reasons) => reasons.into(),
-        None if is_endpoint && !by_template => Reasons::First,
+        None if by_reply && !by_template => Reasons::First,
         None => Reasons::Last,
     };
     Ok(instructions)

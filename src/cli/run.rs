@@ -176,7 +176,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 
 /// What the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
 /// of a batch its own rows, the query's, `last` and `answer`.
-fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize) -> ObservedSpans {
+fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize, generated: usize) -> ObservedSpans {
     let usual = ObservedSpans::default();
     let of_case = |case: &PlannedCase| {
         let probes = case.probes.iter().flat_map(|probe| &probe.evidence);
@@ -193,7 +193,7 @@ fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize) -> ObservedSp
     };
     let (rows, overlays): (Vec<usize>, Vec<usize>) = all.iter().map(of_case).unzip();
     let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
-    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays) }
+    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays), generated }
 }
 
 /// A run to be done.
@@ -222,10 +222,10 @@ pub struct Job {
 const TRUNCATION: &str = "evidence-preserving truncation";
 
 /// What counts an endpoint's tokens.
-struct Counter {
+pub(super) struct Counter {
     /// The tokeniser; absent for a stated bound.
     named: Option<Named>,
-    tokens: Box<dyn CountTokens>,
+    pub(super) tokens: Box<dyn CountTokens>,
 }
 
 /// A data set that was read once.
@@ -374,7 +374,7 @@ impl Job {
     }
 
     /// What counts an endpoint's tokens, where its histories are to be cut.
-    fn counter(&self) -> anyhow::Result<Option<Counter>> {
+    pub(super) fn counter(&self) -> anyhow::Result<Option<Counter>> {
         let s = &self.settings;
         if let Some(name) = &s.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
@@ -382,6 +382,17 @@ impl Job {
         }
         let bound = s.chars_per_token.and_then(CharsPerToken::new);
         Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
+    }
+
+    /// Most tokens that an endpoint generates for one answer: a thought's, where it was given a limit for them, and the answer's.
+    pub(super) fn generated_by_endpoint(&self) -> usize {
+        let s = &self.settings;
+        s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens)
+    }
+
+    /// Most tokens of an endpoint's prompt.
+    pub(super) fn budget_of_endpoint(&self) -> usize {
+        self.settings.context.unwrap_or(usize::MAX).saturating_sub(self.generated_by_endpoint())
     }
 
     fn context_of_endpoint(&self, counter: Option<&Counter>) -> ContextPolicy {
@@ -410,7 +421,12 @@ impl Job {
         let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
             branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
-            observed: observed(all, &row_roles(dataset.benchmark()), self.batch_size.min(most)),
+            observed: observed(
+                all,
+                &row_roles(dataset.benchmark()),
+                self.batch_size.min(most),
+                s.max_new_tokens,
+            ),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
@@ -508,8 +524,7 @@ impl Job {
         let builder =
             PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
-        let answer = s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens);
-        let budget = s.context.unwrap_or(usize::MAX).saturating_sub(answer);
+        let budget = self.budget_of_endpoint();
         let conditions = conditions(dataset.benchmark(), &s.conditions, s.repeat, || match &counter {
             None => Ok(true),
             Some(Counter { tokens, .. }) => {

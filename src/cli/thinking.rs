@@ -102,6 +102,13 @@ impl Thinking {
         })
     }
 
+    /// What a judge that writes a reply is told, for the digest that its verdicts carry: not how much it may think, since more room for the
+    /// thoughts that were cut off changes none of the verdicts that are there.
+    pub fn of_judge(&self) -> Option<String> {
+        let policy = ThinkingPolicy { max_tokens: None, ..self.endpoint_policy()? };
+        (policy != ThinkingPolicy::default()).then(|| serde_json::to_string(&policy).ok())?
+    }
+
     /// As the identity of a run with an endpoint has it: nothing where the endpoint is told nothing.
     pub fn endpoint_policy(&self) -> Option<ThinkingPolicy> {
         let EndpointThinking { max_tokens, .. } = self.endpoint();

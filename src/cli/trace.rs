@@ -104,7 +104,11 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     }
     ensure!(file.logits <= n, "{place}: `logits` asks for {} positions of {n} tokens", file.logits);
     let each = if rows.answer.each { args.generate } else { 0 };
-    let observed = ObservedSpans { rows: file.rows.len().saturating_add(each), keys: keys.len() };
+    let observed = ObservedSpans {
+        rows: file.rows.len().saturating_add(each),
+        keys: keys.len(),
+        generated: args.generate,
+    };
     let mut measurement = Measurement::new(rows, keys, n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;

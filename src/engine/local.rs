@@ -10,7 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use super::local_error::LocalError;
 use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use super::text_side::TextSide;
-use super::{DeviceName, Engine, Generated, Measurement, StopReason, Thinker};
+use super::{DeviceName, Engine, Generated, Hardware, Measurement, StopReason, Thinker};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Kept, OpenModel, arch};
 use crate::prompt::{
@@ -124,6 +124,8 @@ pub struct LocalModel {
     stop: Vec<u32>,
     context: usize,
     branches: Branches,
+    observed: ObservedSpans,
+    hardware: Hardware,
     cache: Cache,
     /// The text that a conversation's growing prefixes begin with, and the tokens that are at the start of the cache.
     held: Option<(String, Vec<u32>)>,
@@ -167,12 +169,15 @@ impl LocalModel {
         let devices = options.devices.iter().map(DeviceName::of).collect();
         let LocalOptions { chunk, branches, observed, kept, .. } = *options;
         // Room for the thought beside that for the answer.
+        let observed =
+            ObservedSpans { generated: observed.generated.saturating_add(max_thinking), ..observed };
         let branches = match branches.count {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
         let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, observed, kept };
         let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
+        let hardware = Hardware::of(&placed.devices);
         let engine =
             Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
@@ -187,6 +192,8 @@ impl LocalModel {
             stop,
             context,
             branches,
+            observed,
+            hardware,
             cache,
             held: None,
             usage: (0, 0),
@@ -257,6 +264,16 @@ impl LocalModel {
     /// What may decode together, as planned.
     pub fn branches(&self) -> Branches {
         self.branches
+    }
+
+    /// What the attention observer was planned to sum over, a thought among what is generated.
+    pub fn observed(&self) -> ObservedSpans {
+        self.observed
+    }
+
+    /// What of this machine it runs on.
+    pub fn hardware(&self) -> &Hardware {
+        &self.hardware
     }
 
     /// Tokens that end a turn.

@@ -16,10 +16,12 @@ mod counter;
 mod cuda;
 mod device;
 mod generated;
+mod hardware;
 mod local;
 mod local_error;
 mod measure;
 pub mod memory_plan;
+pub mod nvml;
 mod phases;
 mod sampler;
 mod sampling;
@@ -30,6 +32,7 @@ pub use batch::{BatchSequence, OnToken};
 pub use counter::TokenCounter;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
+pub use hardware::Hardware;
 pub use local::{
     ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, Parts, ThinkingOptions, resolve_to_run,
 };

@@ -5,7 +5,9 @@
 //! attention file, which stays where it is. Written sample by sample, as histories are large.
 //!
 //! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
-//! error or a missing verdict counts as not correct, as in the tables of this tool.
+//! error or a missing verdict counts as not correct, as in the tables of this tool. Of verdicts that are no result (a judge that is
+//! too small, or that says the same of all) there is no metric, as the report has no percentage: the reason stands in its place, in
+//! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -18,6 +20,9 @@ use crate::chat::StopReason;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunFolder;
+
+/// Under which key the metadata say why verdicts are no result.
+const NO_RESULT: &str = "no_result";
 
 /// How a log is written.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +86,17 @@ fn head(
         })
     });
     let ids: Vec<String> = answered.iter().map(|a| id(&a.case.case, &a.probe.id)).collect();
+    let no_results: Map<String, Value> = judges
+        .iter()
+        .filter_map(|judged| Some((judged.judge.to_owned(), json!(judged.no_result()?))))
+        .collect();
+    let tags: Vec<String> = no_results.keys().map(|judge| format!("no result by {judge}")).collect();
+    let mut metadata = Map::new();
+    metadata.insert("run".to_owned(), json!(folder.header));
+    metadata.insert("condition".to_owned(), json!(log.condition));
+    if !no_results.is_empty() {
+        metadata.insert(NO_RESULT.to_owned(), Value::Object(no_results));
+    }
     let eval = json!({
         "eval_id": folder.header.identity_sha256,
         "run_id": folder.header.identity_sha256,
@@ -99,7 +115,8 @@ fn head(
         "model_generate_config": sampling.unwrap_or_else(|| json!({})),
         "config": { "epochs": 1 },
         "packages": { "palimpsest": identity.version },
-        "metadata": { "run": folder.header, "condition": log.condition },
+        "tags": tags,
+        "metadata": metadata,
     });
     let scores: Vec<Value> = judges.iter().map(|judged| score(judged, answered, log, expected)).collect();
     let usage = usage(
@@ -144,13 +161,20 @@ fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected:
     let verdict = |a: &Answered<'_>| judged.get(&a.case.case, &a.probe.id, &a.row.condition);
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
     let mean = worth.iter().sum::<f64>() / expected.max(1) as f64;
+    let (mut metrics, mut metadata) = (Map::new(), Map::new());
+    metadata.insert("rubric".to_owned(), json!(judged.rubric));
+    metadata.insert("denominator".to_owned(), json!(expected));
+    match judged.no_result() {
+        None => metrics.insert("accuracy".to_owned(), json!({ "name": "accuracy", "value": mean })),
+        Some(why) => metadata.insert(NO_RESULT.to_owned(), json!(why)),
+    };
     json!({
         "name": judged.judge,
         "scorer": judged.judge,
         "scored_samples": worth.len(),
         "unscored_samples": expected - worth.len().min(expected),
-        "metrics": { "accuracy": { "name": "accuracy", "value": mean } },
-        "metadata": { "rubric": judged.rubric, "denominator": expected },
+        "metrics": metrics,
+        "metadata": metadata,
     })
 }
 

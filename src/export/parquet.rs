@@ -3,7 +3,8 @@
 //! Columns have the names of the JSON rows and stand in every file, so that the files of several runs go together; what is
 //! absent in a row is null. `model` comes first, and the fields of the verdict follow those of the answer (its `error` is
 //! `verdict_error`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
-//! text. The file's metadata holds `run.json` under `palimpsest.run`.
+//! text. The file's metadata holds `run.json` under `palimpsest.run`, and under `palimpsest.no_result` why the verdicts are no result,
+//! where they are none.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ const VERDICT: [(&str, Kind); 8] = [
 
 /// The file's metadata that holds `run.json`.
 pub const RUN: &str = "palimpsest.run";
+/// The file's metadata that says why the verdicts are no result.
+pub const NO_RESULT: &str = "palimpsest.no_result";
 
 /// Writes the rows of these conditions, and returns how many.
 ///
@@ -82,9 +85,11 @@ pub fn write(
     let columns = columns(&rows);
     let schema = Type::group_type_builder("answers").with_fields(schema(&columns)?).build()?;
     let header = serde_json::to_string(&folder.header)?;
+    let mut metadata = vec![KeyValue::new(RUN.to_owned(), header)];
+    metadata.extend(judged.and_then(Judged::no_result).map(|why| KeyValue::new(NO_RESULT.to_owned(), why)));
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
-        .set_key_value_metadata(Some(vec![KeyValue::new(RUN.to_owned(), header)]))
+        .set_key_value_metadata(Some(metadata))
         .build();
     let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
     let mut group = writer.next_row_group()?;

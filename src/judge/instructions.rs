@@ -49,13 +49,17 @@ pub struct Instructions {
     pub verdict: VerdictKind,
     /// Where its reasons stand.
     pub reasons: Reasons,
+    /// How the judge is told to think before it decides, in a text that is the same for the same request; `None` where it is told
+    /// nothing, and of judges that are read by scoring.
+    pub thinking: Option<String>,
 }
 
 impl From<&Rubric> for Instructions {
     /// The benchmark's own, with reasons after the verdicts.
     fn from(rubric: &Rubric) -> Self {
         let Rubric { template, unit, verdict } = *rubric;
-        Instructions { template: Cow::Borrowed(template), unit, verdict, reasons: Reasons::default() }
+        let template = Cow::Borrowed(template);
+        Instructions { template, unit, verdict, reasons: Reasons::default(), thinking: None }
     }
 }
 
@@ -63,8 +67,9 @@ impl Instructions {
     /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
     /// which this code has judged.
     pub fn digest(&self) -> String {
-        let Instructions { template, unit, verdict, reasons } = self;
-        sha256(format!("palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{template}"))
+        let Instructions { template, unit, verdict, reasons, thinking } = self;
+        let thinking = thinking.as_ref().map(|thinking| format!("thinking {thinking}\n")).unwrap_or_default();
+        sha256(format!("palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{thinking}{template}"))
     }
 
     /// Whether the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.

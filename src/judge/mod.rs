@@ -1,8 +1,8 @@
 //! Judging by a benchmark's rubric: one call a case or a probe, with the judge-only fields and every query with its response; a
 //! verdict with a short reason for each.
 //!
-//! A model whose probabilities can be read is judged with by scoring (`by_scoring`); any other one is asked for JSON
-//! (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
+//! A model whose probabilities can be read is judged with by scoring (`by_scoring`); any other one, and one that is to think before it
+//! decides, is asked for JSON (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
 //! and for no others.
 
 mod by_reply;
@@ -16,10 +16,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::benchmarks::JudgeUnit;
-use crate::chat::{CallTokens, ChatError, ChatModel, Message, MessageRole, Sampling, ScoringModel};
+use crate::chat::{CallTokens, ChatError, ChatModel, Hardware, Message, MessageRole, Sampling, ScoringModel};
 use crate::progress::Steps;
 use crate::run::condition::named;
-use crate::run::cost::{Cost, CostRow, Joulemeter, Spent};
+use crate::run::cost::{Cost, CostRow};
+use crate::run::energy::{Joulemeter, Spent};
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{ReplyRow, VerdictRow};
@@ -36,7 +37,7 @@ pub use verdict::{Said, Verdict};
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
-    /// By asking for JSON.
+    /// By asking for JSON: of an endpoint, or of a local model that is to think first.
     Reply {
         /// The judge.
         model: &'a mut dyn ChatModel,
@@ -62,9 +63,12 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether it runs elsewhere as far as this room can tell: its energy is not this machine's.
-    fn is_remote(&self) -> bool {
-        matches!(self, Judge::Reply { .. })
+    /// What of this machine it runs on; `None` where it runs elsewhere.
+    fn hardware(&self) -> Option<Hardware> {
+        match self {
+            Judge::Scoring(model) => model.hardware(),
+            Judge::Reply { model, .. } => model.hardware(),
+        }
     }
 }
 
@@ -160,7 +164,7 @@ pub fn run(
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failed_in_a_row = 0;
-    let mut meter = Joulemeter::here();
+    let mut meter = Joulemeter::of(judge.hardware().as_ref());
     for call in &calls {
         if judged(call) == call.probes.len() {
             continue;
@@ -203,7 +207,7 @@ pub fn run(
                 desk.file(std::mem::take(&mut waiting))?;
                 let verdicts = match outcome {
                     Ok(Judged { verdicts, replies }) => {
-                        desk.store.append_cost(cost_row(call, task, judge.is_remote(), spent, usage))?;
+                        desk.store.append_cost(cost_row(call, task, spent, usage))?;
                         desk.store.append_reply(ReplyRow {
                             case: call.case.case.clone(),
                             probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -228,9 +232,8 @@ pub fn run(
 }
 
 /// What a call cost. Prefill and decoding are not told apart: all seconds count as decoding.
-fn cost_row(call: &Call<'_>, task: Task<'_>, remote: bool, spent: Spent, usage: CallTokens) -> CostRow {
-    let joules = spent.joules.filter(|_| !remote);
-    let prefill = Spent { seconds: 0.0, joules: joules.map(|_| 0.0) };
+fn cost_row(call: &Call<'_>, task: Task<'_>, spent: Spent, usage: CallTokens) -> CostRow {
+    let prefill = spent.share(0.0);
     CostRow {
         case: call.case.case.clone(),
         probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
@@ -239,7 +242,7 @@ fn cost_row(call: &Call<'_>, task: Task<'_>, remote: bool, spent: Spent, usage: 
         cost: Cost {
             tokens_computed: usage.computed,
             tokens_generated: usage.generated,
-            ..Cost::of(prefill, Spent { joules, ..spent })
+            ..Cost::of(prefill, spent)
         },
     }
 }

@@ -7,6 +7,7 @@ use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
+use crate::run::judged::no_result;
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{self, ShownCase};
@@ -33,33 +34,9 @@ impl Verdicts {
         self.rows.get(&(case.to_owned(), probe.to_owned()))
     }
 
-    /// Why these verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
+    /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
-        let judge = self.judge.as_deref()?;
-        if let Some(parameters) =
-            parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS)
-        {
-            let millions = parameters / 1e6;
-            return Some(format!(
-                "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
-                 verdicts only show that the machinery works"
-            ));
-        }
-        let mut said = self.rows.values().filter(|row| row.is_clean());
-        let first = said.next()?;
-        let count = 1 + said.clone().count();
-        let same = |row: &VerdictRow| {
-            (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
-        };
-        (count > 1 && said.all(same)).then(|| {
-            let what = match (first.correct, first.score, &first.choice) {
-                (_, Some(score), _) => format!("gives all {count} answers the score {score}"),
-                (_, _, Some(choice)) => format!("chooses `{choice}` for all {count} answers"),
-                (Some(true), ..) => format!("calls all {count} answers correct"),
-                _ => format!("calls all {count} answers wrong"),
-            };
-            format!("{judge} {what}, which tells nothing of them")
-        })
+        no_result(self.judge.as_deref()?, self.rows.values())
     }
 
     /// All of them, in no order.
@@ -71,22 +48,6 @@ impl Verdicts {
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
-}
-
-/// Parameters of the smallest judge whose verdicts are taken for a result.
-const LEAST_PARAMETERS: f64 = 1e9;
-
-/// A model's parameters where its name tells them: `135m`, `0.5B`, `8b`.
-fn parameters_by_name(name: &str) -> Option<f64> {
-    name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').find_map(|part| {
-        let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;
-        let unit = match unit {
-            "m" | "M" => 1e6,
-            "b" | "B" => 1e9,
-            _ => return None,
-        };
-        number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|n| n * unit)
-    })
 }
 
 impl AnalysedRun {

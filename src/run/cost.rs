@@ -6,13 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// Where Linux lists the energy counters of Intel's and AMD's processors.
-const POWERCAP: &str = "/sys/class/powercap";
+use super::energy::{JoulesFrom, Spent};
 
 /// One line of `costs.jsonl`: what one answer, or one call of a judge, cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -45,122 +42,25 @@ pub struct Cost {
     pub prefill_seconds: f64,
     /// Seconds of decoding. Of a batch, in proportion to the tokens of each answer.
     pub decode_seconds: f64,
-    /// Energy of the processors during these seconds, of all processes; null where the machine does not tell.
+    /// Energy of the processors and of the run's cards during these seconds, of all processes; null where the machine does not tell.
     pub joules: Option<f64>,
-    /// Where the energy was read: `rapl`.
+    /// Where the energy was read: `rapl`, `nvml` or `rapl_and_nvml`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joules_from: Option<JoulesFrom>,
-}
-
-/// Who tells the energy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JoulesFrom {
-    /// The counters of processor packages (RAPL).
-    Rapl,
-}
-
-/// Seconds and joules of a stretch of work.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spent {
-    /// Wall time.
-    pub seconds: f64,
-    /// Energy, where the machine tells.
-    pub joules: Option<f64>,
-}
-
-impl Spent {
-    /// This part of it.
-    #[must_use]
-    pub fn share(self, part: f64) -> Self {
-        Spent { seconds: self.seconds * part, joules: self.joules.map(|joules| joules * part) }
-    }
 }
 
 impl Cost {
     /// A cost of these stretches; tokens are the caller's to fill in.
     pub fn of(prefill: Spent, decode: Spent) -> Self {
-        let joules = prefill.joules.zip(decode.joules).map(|(a, b)| a + b);
+        let joules = prefill.joules.zip(decode.joules).filter(|((_, a), (_, b))| a == b);
         Cost {
             prefill_seconds: prefill.seconds,
             decode_seconds: decode.seconds,
-            joules,
-            joules_from: joules.map(|_| JoulesFrom::Rapl),
+            joules: joules.map(|((a, _), (b, _))| a + b),
+            joules_from: joules.map(|((_, from), _)| from),
             ..Cost::default()
         }
     }
-}
-
-/// The energy counters of this machine's processor packages. Where there are none, or they may not be read, it has none and
-/// says nothing: energy is never a reason to fail.
-#[derive(Debug, Default)]
-pub struct Joulemeter {
-    zones: Vec<Zone>,
-}
-
-/// One package's counter, in microjoules.
-#[derive(Debug)]
-struct Zone {
-    path: PathBuf,
-    /// The counter begins anew after this value.
-    range: u64,
-    last: u64,
-    /// Since the meter was made.
-    total: u128,
-}
-
-impl Joulemeter {
-    /// The counters of this machine.
-    pub fn here() -> Self {
-        Joulemeter::under(Path::new(POWERCAP))
-    }
-
-    /// The counters in a folder that is laid out as `/sys/class/powercap`. Zones of packages alone: cores and memory controllers are
-    /// parts of them, and counters of the whole platform contain them.
-    pub fn under(folder: &Path) -> Self {
-        let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        let zone = |folder: PathBuf| {
-            let name = std::fs::read_to_string(folder.join("name")).ok()?;
-            let path = folder.join("energy_uj");
-            let range = number(folder.join("max_energy_range_uj"))?;
-            let last = number(path.clone())?;
-            name.starts_with("package").then_some(Zone { path, range, last, total: 0 })
-        };
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        Joulemeter { zones: entries.filter_map(|entry| zone(entry.path())).collect() }
-    }
-
-    /// Joules since the meter was made; `None` where no counter can be read. A counter that begins anew is followed as long as
-    /// this is called at least once on each round, which takes minutes at the least.
-    pub fn joules(&mut self) -> Option<f64> {
-        for zone in &mut self.zones {
-            let now: u64 = std::fs::read_to_string(&zone.path).ok()?.trim().parse().ok()?;
-            let passed =
-                if now >= zone.last { now - zone.last } else { now + zone.range.max(zone.last) - zone.last };
-            zone.total += u128::from(passed);
-            zone.last = now;
-        }
-        let total: u128 = self.zones.iter().map(|zone| zone.total).sum();
-        (!self.zones.is_empty()).then_some(total as f64 / 1e6)
-    }
-
-    /// Begins a stretch of work.
-    pub fn begin(&mut self) -> Stretch {
-        Stretch { begun: Instant::now(), joules: self.joules() }
-    }
-
-    /// What was spent since `stretch` began.
-    pub fn end(&mut self, stretch: &Stretch) -> Spent {
-        let joules = self.joules().zip(stretch.joules).map(|(now, then)| now - then);
-        Spent { seconds: stretch.begun.elapsed().as_secs_f64(), joules }
-    }
-}
-
-/// The beginning of a stretch of work.
-#[derive(Debug, Clone, Copy)]
-pub struct Stretch {
-    begun: Instant,
-    joules: Option<f64>,
 }
 
 /// The mean cost of a case: all that was spent on answers, over the cases that it was spent on.
@@ -180,8 +80,10 @@ pub struct MeanCost {
     pub prefill_seconds: f64,
     /// Seconds of decoding a case.
     pub decode_seconds: f64,
-    /// Joules a case; `None` where a row has none.
+    /// Joules a case; `None` where a row has none, or where rows have theirs from different sources.
     pub joules: Option<f64>,
+    /// Where they were read.
+    pub joules_from: Option<JoulesFrom>,
 }
 
 impl MeanCost {
@@ -199,7 +101,9 @@ impl MeanCost {
         let rows: Vec<&CostRow> = rows.collect();
         let cases = rows.iter().map(|row| row.case.as_str()).collect::<BTreeSet<_>>().len();
         let mean = |of: fn(&Cost) -> f64| rows.iter().map(|row| of(&row.cost)).sum::<f64>() / cases as f64;
-        let joules: Option<Vec<f64>> = rows.iter().map(|row| row.cost.joules).collect();
+        let joules_from = rows.first().and_then(|row| row.cost.joules_from);
+        let of_one_source = |row: &&CostRow| row.cost.joules.filter(|_| row.cost.joules_from == joules_from);
+        let joules: Option<Vec<f64>> = rows.iter().map(of_one_source).collect();
         (cases > 0).then(|| MeanCost {
             cases,
             rows: rows.len(),
@@ -208,13 +112,14 @@ impl MeanCost {
             tokens_generated: mean(|cost| cost.tokens_generated.unwrap_or(0) as f64),
             prefill_seconds: mean(|cost| cost.prefill_seconds),
             decode_seconds: mean(|cost| cost.decode_seconds),
+            joules_from: joules_from.filter(|_| joules.is_some()),
             joules: joules.map(|joules| joules.iter().sum::<f64>() / cases as f64),
         })
     }
 }
 
 impl fmt::Display for MeanCost {
-    /// `12,345 tokens prefilled (and 24,000 reused), 210 generated, 83.2 s (prefill 71.0, decode 12.2), 5,300 J`.
+    /// `12,345 tokens prefilled (and 24,000 reused), 210 generated, 83.2 s (prefill 71.0, decode 12.2), 5,300 J (RAPL)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = |n: f64| crate::progress::grouped(n.round() as u64);
         let seconds = self.prefill_seconds + self.decode_seconds;
@@ -227,8 +132,8 @@ impl fmt::Display for MeanCost {
             self.prefill_seconds,
             self.decode_seconds,
         )?;
-        match self.joules {
-            Some(joules) => write!(f, ", {} J", whole(joules)),
+        match self.joules.zip(self.joules_from) {
+            Some((joules, from)) => write!(f, ", {} J ({from})", whole(joules)),
             None => Ok(()),
         }
     }
@@ -237,39 +142,6 @@ impl fmt::Display for MeanCost {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn zone(folder: &Path, zone: &str, name: &str, energy: u64) {
-        let folder = folder.join(zone);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("name"), format!("{name}\n")).unwrap();
-        std::fs::write(folder.join("max_energy_range_uj"), "1000000000\n").unwrap();
-        std::fs::write(folder.join("energy_uj"), format!("{energy}\n")).unwrap();
-    }
-
-    #[test]
-    fn joules_add_up_over_packages_alone_and_over_counters_that_begin_anew() {
-        let root = tempfile::tempdir().unwrap();
-        for (name, kind) in [
-            ("intel-rapl:0", "package-0"),
-            ("intel-rapl:1", "package-1"),
-            ("intel-rapl:0:0", "core"),
-            ("intel-rapl:2", "psys"),
-        ] {
-            zone(root.path(), name, kind, 900_000_000);
-        }
-        let mut meter = Joulemeter::under(root.path());
-        assert_eq!(meter.joules(), Some(0.0));
-        zone(root.path(), "intel-rapl:0", "package-0", 950_000_000);
-        zone(root.path(), "intel-rapl:0:0", "core", 999_000_000);
-        assert_eq!(meter.joules(), Some(50.0));
-        // 50 more to the end of the range, and 20 from its beginning.
-        zone(root.path(), "intel-rapl:0", "package-0", 20_000_000);
-        zone(root.path(), "intel-rapl:1", "package-1", 901_000_000);
-        assert_eq!(meter.joules(), Some(121.0));
-        std::fs::remove_file(root.path().join("intel-rapl:1/energy_uj")).unwrap();
-        assert_eq!(meter.joules(), None, "half of the energy is no energy");
-        assert_eq!(Joulemeter::under(&root.path().join("none")).joules(), None);
-    }
 
     #[test]
     fn the_mean_is_over_cases_and_unknown_joules_stay_unknown() {
@@ -296,6 +168,11 @@ mod tests {
             mean.to_string().starts_with("90 tokens prefilled (and 15 reused), 0 generated, 3.0 s"),
             "{mean}"
         );
+        assert!(mean.to_string().ends_with(", 6 J (RAPL)"), "{mean}");
+        let mut others = rows.clone();
+        others[2].cost.joules_from = Some(JoulesFrom::Nvml);
+        let mixed = MeanCost::of_answers(&others).unwrap();
+        assert_eq!((mixed.joules, mixed.joules_from), (None, None), "sums of different things");
         assert_eq!(MeanCost::of_judges(&rows), None);
         let rows = [row("a", None, 1, Some(4.0)), row("a", None, 1, None), row("a", Some("j"), 1, None)];
         assert_eq!(MeanCost::of_answers(&rows).unwrap().joules, None);
@@ -306,6 +183,9 @@ mod tests {
     fn a_row_is_written_flat_with_null_for_unknown_joules_and_read_back() {
         let cost = Cost { tokens_computed: Some(3), ..Cost::of(Spent::default(), Spent::default()) };
         let row = CostRow { case: "a".to_owned(), probes: vec!["p".to_owned()], cost, ..CostRow::default() };
+        let both = Spent { joules: Some((2.0, JoulesFrom::RaplAndNvml)), ..Spent::default() };
+        let told = serde_json::to_string(&Cost::of(both, both)).unwrap();
+        assert!(told.contains("\"joules\":4.0,\"joules_from\":\"rapl_and_nvml\""), "{told}");
         let text = serde_json::to_string(&row).unwrap();
         assert!(text.contains("\"tokens_computed\":3") && text.contains("\"joules\":null"), "{text}");
         assert_eq!(serde_json::from_str::<CostRow>(&text).unwrap(), row);

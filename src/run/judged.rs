@@ -1,4 +1,4 @@
-//! The verdicts of one judge on a run, looked up by answer.
+//! The verdicts of one judge on a run, looked up by answer, and whether they are a result.
 //!
 //! Called by the exports and by the scoring of human ratings, which read run folders and judge nothing.
 
@@ -19,10 +19,57 @@ pub struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
+    /// Why these verdicts are no result, where they are none ([`no_result`]).
+    pub fn no_result(&self) -> Option<String> {
+        no_result(self.judge, self.rows.values().copied())
+    }
+
     /// The row on an answer, where there is one.
     pub fn get(&self, case: &str, probe: &str, condition: &str) -> Option<&'a VerdictRow> {
         self.rows.get(&(case, probe, condition)).copied()
     }
+}
+
+/// Parameters of the smallest judge whose verdicts are taken for a result.
+const LEAST_PARAMETERS: f64 = 1e9;
+
+/// Why a judge's verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
+pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
+    if let Some(parameters) = parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS) {
+        let millions = parameters / 1e6;
+        return Some(format!(
+            "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
+             verdicts only show that the machinery works"
+        ));
+    }
+    let said: Vec<&VerdictRow> = verdicts.filter(|row| row.is_clean()).collect();
+    let (first, others) = said.split_first()?;
+    let same = |row: &&VerdictRow| {
+        (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
+    };
+    (!others.is_empty() && others.iter().all(same)).then(|| {
+        let count = said.len();
+        let what = match (first.correct, first.score, &first.choice) {
+            (_, Some(score), _) => format!("gives all {count} answers the score {score}"),
+            (_, _, Some(choice)) => format!("chooses `{choice}` for all {count} answers"),
+            (Some(true), ..) => format!("calls all {count} answers correct"),
+            _ => format!("calls all {count} answers wrong"),
+        };
+        format!("{judge} {what}, which tells nothing of them")
+    })
+}
+
+/// A model's parameters where its name tells them: `135m`, `0.5B`, `8b`.
+fn parameters_by_name(name: &str) -> Option<f64> {
+    name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').find_map(|part| {
+        let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;
+        let unit = match unit {
+            "m" | "M" => 1e6,
+            "b" | "B" => 1e9,
+            _ => return None,
+        };
+        number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0).map(|n| n * unit)
+    })
 }
 
 /// A judge was named that gave no verdict.

@@ -16,7 +16,8 @@ use sha2::{Digest, Sha256};
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, cut_to_budget};
-use super::cost::{Cost, Joulemeter, Spent};
+use super::cost::Cost;
+use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
@@ -97,6 +98,7 @@ impl<'a> LocalSubject<'a> {
         options: SubjectOptions,
         stop: &'a AtomicBool,
     ) -> Self {
+        let meter = Joulemeter::of(Some(model.hardware()));
         LocalSubject {
             row_roles,
             model,
@@ -104,7 +106,7 @@ impl<'a> LocalSubject<'a> {
             options,
             stop,
             on_text: None,
-            meter: Joulemeter::here(),
+            meter,
             coming: Vec::new(),
         }
     }

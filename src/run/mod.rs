@@ -8,6 +8,7 @@ mod answer_streams;
 pub mod condition;
 pub mod context_budget;
 pub mod cost;
+pub mod energy;
 pub mod error;
 pub mod exchange;
 pub mod file_plan;

@@ -10,7 +10,7 @@ use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use super::*;
 use crate::eval::{cases, header};
 
-const JUDGE: &str = "http://127.0.0.1:8000/v1#judge-70b";
+pub const JUDGE: &str = "http://127.0.0.1:8000/v1#judge-70b";
 
 /// A run of `model` that answered `count` cases, half of each type. Not every answer is plain text.
 pub fn answered(dir: &Path, model: &str, count: usize) {

@@ -102,6 +102,42 @@ fn an_inspect_log_has_a_sample_an_answer_and_a_scorer_a_judge() {
 }
 
 #[test]
+fn verdicts_that_are_no_result_are_exported_with_the_reason_and_without_an_accuracy() {
+    let made = Exported::new();
+    let path = made.at("run/verdicts.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let tiny = "local:smollm2-135m";
+    let rename = |name: &str| text.replace(super::agree::JUDGE, name);
+    std::fs::write(&path, text.clone() + &rename(tiny)).unwrap();
+    let done = made.export("inspect", &[]);
+    let said = "the verdicts of local:smollm2-135m are no result: local:smollm2-135m has about 135 million";
+    assert!(done.code == Some(0) && done.err.contains(said), "{}", done.err);
+    let log: Value = serde_json::from_slice(&std::fs::read(made.at("inspect")).unwrap()).unwrap();
+    let scores = log["results"]["scores"].as_array().unwrap();
+    let of = |name: &str| scores.iter().find(|score| score["name"] == name).unwrap();
+    assert_eq!(of(super::agree::JUDGE)["metrics"]["accuracy"]["value"], 0.5);
+    assert_eq!(of(super::agree::JUDGE)["metadata"].get("no_result"), None);
+    assert_eq!(of(tiny)["metrics"], json!({}));
+    let why = of(tiny)["metadata"]["no_result"].as_str().unwrap();
+    assert!(why.contains("cannot judge"), "{why}");
+    // The judge that was first gave one verdict, which is no sameness.
+    assert_eq!(log["eval"]["metadata"]["no_result"], json!({ tiny: why }));
+    assert_eq!(log["eval"]["tags"], json!(["no result by local:smollm2-135m"]));
+    // What it said stays with the samples.
+    assert_eq!(log["samples"][0]["scores"][tiny]["value"], "C");
+
+    let done = made.export("parquet", &[]);
+    assert!(done.code == Some(0) && done.err.contains(said), "{}", done.err);
+    let metadata = |judge: &str| {
+        made.exported("parquet", &["--judge", judge]);
+        let reader = SerializedFileReader::new(std::fs::File::open(made.at("parquet")).unwrap()).unwrap();
+        let pairs = reader.metadata().file_metadata().key_value_metadata().unwrap().clone();
+        pairs.into_iter().find(|pair| pair.key == "palimpsest.no_result").and_then(|pair| pair.value)
+    };
+    assert_eq!((metadata(tiny).as_deref(), metadata(super::agree::JUDGE)), (Some(why), None));
+}
+
+#[test]
 fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
     let made = Exported::new();
     let bytes = made.exported("parquet", &[]);

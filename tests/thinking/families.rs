@@ -80,13 +80,13 @@ fn families() -> [Family; 9] {
     ]
 }
 
-struct Ended {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
-fn palimpsest(args: &[&str]) -> Ended {
+pub fn palimpsest(args: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
     let output = command.args(args).env_remove("RUST_LOG").output().unwrap();
     Ended {

@@ -27,7 +27,7 @@ const SPECIAL: [&str; 15] = [
     "[e~[",
 ];
 /// As published, these are no special tokens.
-const PLAIN: [&str; 13] = [
+const PLAIN: [&str; 14] = [
     "<think>",
     "</think>",
     "\n\n",
@@ -41,7 +41,10 @@ const PLAIN: [&str; 13] = [
     "You moved",
     " to Oslo.",
     "<|assistant|>",
+    VERDICTS,
 ];
+/// What a judge says, as one token, because a model of pairs cannot write JSON letter by letter.
+pub const VERDICTS: &str = r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c"}}"#;
 /// From the thought to the answer. One token, because a model of pairs cannot know which of two channels it opens.
 pub const HOP: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 

@@ -33,6 +33,13 @@ impl History {
         self.length
     }
 
+    /// Bytes kept.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let of = |x: &Tensor| x.elem_count() * x.dtype().size_in_bytes();
+        self.pieces.iter().map(|piece| of(&piece.k) + of(&piece.g) + of(&piece.beta)).sum()
+    }
+
     /// Appends a copy of the first `l` tokens of a chunk.
     pub fn push(&mut self, k: &Tensor, g: &Tensor, beta: &Tensor, l: usize) -> Result<()> {
         // Copies, because a view would keep the whole chunk's activations in memory.

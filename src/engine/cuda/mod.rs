@@ -1,4 +1,4 @@
-//! What only CUDA cards need: how one is opened, and how much memory its driver says is free.
+//! What only CUDA cards need: how one is opened, what it is called, and how much memory its driver says is free.
 //!
 //! Called by the list of devices and by the plan of memory. Builds without the feature `cuda` have the same functions, which
 //! say that there is no card, so that callers need no `cfg`.
@@ -9,6 +9,6 @@ mod disabled;
 mod enabled;
 
 #[cfg(not(feature = "cuda"))]
-pub(super) use disabled::{available_bytes, open};
+pub(super) use disabled::{available_bytes, open, uuid};
 #[cfg(feature = "cuda")]
-pub(super) use enabled::{available_bytes, open};
+pub(super) use enabled::{available_bytes, open, uuid};

@@ -13,6 +13,9 @@ pub const WAITING: u64 = 4096;
 /// Rows that the observer of a linear-attention layer takes back through the keys together, and keys that it prepares together.
 const ROWS_TOGETHER: u64 = 512;
 const KEYS_TOGETHER: u64 = 1024;
+/// Bytes around the values of a tensor: its shape, its place, what the allocator adds. Measured, rounded up; of a card, the least that
+/// its memory comes in.
+pub const TENSOR: u64 = 512;
 /// Scores and rows of a block of the kernel that is made of matrix products.
 const SCORES: u64 = 64 << 20;
 const BLOCK_ROWS: u64 = 512;
@@ -147,12 +150,17 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
 }
 
 /// What the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
-/// model's dtype, their decays and strengths in f32, and the queries that wait.
+/// model's dtype, their decays and strengths in f32, and the queries that wait. Each branch keeps the same of its own tokens. Generated
+/// tokens come one by one, so that keys, decays, strengths and query of each are tensors of their own.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let Some(d) = layer.delta_net() else { return 0 };
     let size = request.dtype.size_in_bytes() as u64;
     let (context, keys) = (n(request.context), n(d.keys()));
-    context * (keys * size + n(d.value_heads) * 8) + WAITING.min(context) * keys * size
+    let token = keys * size + n(d.value_heads) * 8;
+    let generated = n(request.observed.generated).min(context) * (keys * size + 4 * TENSOR);
+    let branches = n(request.branches.count);
+    let own = branches * n(request.branches.tokens).min(context) * token + branches.max(1) * generated;
+    context * token + WAITING.min(context) * keys * size + own
 }
 
 /// What the observer holds while it measures one layer's chunk, beyond what attention itself will hold after it.

@@ -34,12 +34,16 @@ pub struct ObservedSpans {
     pub rows: usize,
     /// Key spans.
     pub keys: usize,
+    /// Tokens generated after a prompt, a thought among them: linear-attention layers' observer keeps their queries until it is known
+    /// which of them are the answer.
+    pub generated: usize,
 }
 
 impl Default for ObservedSpans {
-    /// The question and one piece of evidence, over twice the sessions of the longest published histories.
+    /// The question and one piece of evidence, over twice the sessions of the longest published histories, and an answer of usual
+    /// length.
     fn default() -> Self {
-        ObservedSpans { rows: 2, keys: 512 }
+        ObservedSpans { rows: 2, keys: 512, generated: 256 }
     }
 }
 

@@ -195,3 +195,77 @@ fn a_refusal_names_only_changes_that_fit() {
     assert!(plan(context + 1) > available, "{text}");
     assert!(text.contains("free on cpu"), "{text}");
 }
+
+#[test]
+fn what_an_observer_keeps_of_long_thoughts_is_in_the_plan_for_every_branch() {
+    let model = description("qwen3.5-9b");
+    let plan = |count: usize, generated: usize| {
+        let branches = Branches::for_answers(count, generated);
+        let observed = ObservedSpans { generated, ..ObservedSpans::default() };
+        let request = MemoryRequest { branches, observed, ..bf16(131_072, 1) };
+        MemoryPlan::new(&model, &request, &[None]).observer()
+    };
+    // 24 layers of 16 key heads of 128 and 32 value heads: keys, decay and strength of a token, and its query.
+    let (token, query) = (16 * 128 * 2 + 2 * 32 * 4, 16 * 128 * 2 + 4 * 512);
+    assert_eq!(plan(1, 4096) - plan(1, 0), 24 * 4096 * query);
+    let own = 256 + 512 + 4096;
+    assert_eq!(plan(3, 4096) - plan(1, 0), 24 * 3 * (own * token + 4096 * query));
+    assert_eq!(plan(1, 4096), plan(0, 4096), "one alone is answered in the cache");
+    // Layers of attention sum each row up when it comes.
+    let llama = |generated| {
+        let observed = ObservedSpans { generated, ..ObservedSpans::default() };
+        let request = MemoryRequest { observed, ..bf16(8192, 1) };
+        MemoryPlan::new(&description("smollm2-135m"), &request, &[None]).observer()
+    };
+    assert_eq!(llama(0), llama(4096));
+}
+
+#[test]
+fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_and_answer() {
+    use crate::attention::{AnswerRows, DeltaSite, MassObserver, Observer};
+    use crate::prompt::Span;
+    use candle_core::{Device, Tensor};
+
+    const SHARED: usize = 96;
+    const OWN: usize = 7;
+    const GENERATED: usize = 33;
+    let model = description("qwen3.5-9b");
+    let spec = &model.spec;
+    let layer = spec.layers.iter().find(|layer| layer.delta_net().is_some()).unwrap();
+    let d = layer.delta_net().unwrap();
+    let show = |observer: &mut MassObserver, from: usize, l: usize| {
+        let zeros =
+            |heads: usize, dim: usize| Tensor::zeros((l, heads, dim), DType::F32, &Device::Cpu).unwrap();
+        let (qk, gb) = (zeros(d.keys() / d.key_dim, d.key_dim), zeros(d.value_heads, 1).squeeze(2).unwrap());
+        let site = DeltaSite { layer: 0, offset: from, ..DeltaSite::default() };
+        assert!(observer.wants_delta(&site));
+        observer.observe_delta(&site, &qk, &qk, &gb, &gb).unwrap();
+    };
+    // 1. What two probes share, then each probe's question and what is generated after it: thought and answer.
+    let prompt = SHARED + OWN;
+    let span = |label: &str, range| Span::new(label, range);
+    let answer = AnswerRows { mean: Some(0), each: false };
+    let before = MassObserver::new(Vec::new(), vec![span("history", 0..SHARED)], prompt).unwrap();
+    let mut before = before.keeping(SHARED);
+    show(&mut before, 0, SHARED);
+    let mut kept = before.delta_bytes();
+    for _ in 0..2 {
+        let question = span("query", SHARED..prompt);
+        let own = MassObserver::new(vec![question], vec![span("history", 0..SHARED)], prompt).unwrap();
+        let mut fork = before.fork(&own.answering(answer), SHARED).unwrap();
+        show(&mut fork, SHARED, OWN);
+        (0..GENERATED).for_each(|at| show(&mut fork, prompt + at, 1));
+        kept += fork.delta_bytes() - before.delta_bytes();
+    }
+    // 2. Planned: tensors' surroundings and waiting queries come on top of the values, and nothing else.
+    let context = prompt + GENERATED;
+    let branches = Branches { count: 2, tokens: OWN + GENERATED };
+    let observed = ObservedSpans { generated: GENERATED, ..ObservedSpans::default() };
+    let request = MemoryRequest { branches, observed, ..request(context) };
+    let planned = arithmetic::observer_history(layer, &request);
+    let queries = n(context) * n(d.keys()) * 4;
+    let surroundings = 2 * n(GENERATED) * 4 * arithmetic::TENSOR;
+    // The trunk is planned for the whole context, and holds what is shared; the prompt's last position is a row, too.
+    let (trunk, last) = (n(OWN + GENERATED) * (n(d.keys()) * 4 + n(d.value_heads) * 8), 2 * n(d.keys()) * 4);
+    assert_eq!(planned - queries - surroundings - trunk, n(kept) - last);
+}

@@ -51,6 +51,8 @@ struct Page {
     answered: usize,
     failed: usize,
     expected: usize,
+    /// Whether text that spells a special token was read as text.
+    special_tokens_are_text: bool,
     /// What a case cost on average, in words: answers, then judging.
     costs: Vec<Fact>,
     pictures: Vec<Picture>,
@@ -108,6 +110,7 @@ pub fn page(
         answered: run.answers().len() - failed,
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum(),
+        special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(run),
         pictures: figures.iter().map(picture).collect(),
         cases: cases::parts(run, verdicts, lens)?,
@@ -233,6 +236,8 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("Tokens counted by", counted),
         ("Numbers of cut histories", text("/identity/context/session_numbers")),
         ("Broken rows", run.cases().iter().any(|case| case.broken.is_some()).then_some(broken)),
+        ("Thoughts", thoughts(run)),
+        ("Special tokens in the data", text("/identity/special_tokens").map(|how| format!("read as {how}"))),
         ("Dtype", text("/identity/dtype")),
         ("Sampling", sampling),
         ("Seed", text("/identity/seed")),
@@ -242,6 +247,21 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("palimpsest", text("/identity/version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+}
+
+/// How the model was told to think; nothing of one that cannot, or was told nothing.
+fn thoughts(run: &AnalysedRun) -> Option<String> {
+    let text = |field: &str| run.header_text(&format!("/identity/thinking/{field}"));
+    let parts = [
+        text("mode"),
+        text("max_tokens").map(|most| format!("at most {most} tokens beside the answer")),
+        text("reasoning_effort").map(|effort| format!("effort {effort}")),
+        run.header()
+            .pointer("/identity/thinking/chat_template_kwargs")
+            .map(|kwargs| format!("the server's template was sent {kwargs}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// The mean cost of a case, where it was recorded.
