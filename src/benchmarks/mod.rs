@@ -10,6 +10,7 @@ mod benchmark;
 pub mod dataset;
 mod files;
 mod graded;
+pub mod measure;
 pub mod reading;
 mod setting;
 pub mod stale;
@@ -21,6 +22,7 @@ pub use benchmark::{
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
 pub use setting::{Context, Retriever, Setting};
+pub use measure::{Axis, Grouping, LayerSpans, Measure, Said, Scale, Seen};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];

@@ -36,24 +36,17 @@ pub struct Analysis {
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 0)]
     pub(super) bootstrap_seed: u64,
-    /// What stands in for an evidence session in its noise baseline.
-    #[arg(long, value_enum, default_value_t = Neighbours::Both)]
-    pub(super) baseline: Neighbours,
+    /// What stands in for a piece of evidence in its noise baseline: `both`, the mean of the segments before and after it;
+    /// `adjacent`, the one next to it, the nearer of the two, of immediate neighbours the one after it; `pooled:N`, the N before
+    /// and the N after it as one, for short segments.
+    #[arg(long, value_name = "both|adjacent|pooled:N", default_value = "both")]
+    pub(super) baseline: Baseline,
     /// Measure up to N examples of each probe, type and verdict, drawn by --seed [default: all].
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub(super) per_group: Option<usize>,
     /// Seed of the draw of --per-group.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
-}
-
-/// The values of `--baseline`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Neighbours {
-    /// The mean of the sessions before and after it.
-    Both,
-    /// The session next to it: of the two the nearer, of immediate neighbours the one after it.
-    Adjacent,
 }
 
 impl Default for Analysis {
@@ -64,7 +57,7 @@ impl Default for Analysis {
             judge: None,
             resamples: DEFAULT_RESAMPLES,
             bootstrap_seed: 0,
-            baseline: Neighbours::Both,
+            baseline: Baseline::Both,
             per_group: None,
             seed: 0,
         }
@@ -78,10 +71,7 @@ impl Analysis {
             judge: self.judge,
             resamples: self.resamples as usize,
             seed: self.bootstrap_seed,
-            baseline: match self.baseline {
-                Neighbours::Both => Baseline::Both,
-                Neighbours::Adjacent => Baseline::Adjacent,
-            },
+            baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
         }
     }

@@ -98,6 +98,10 @@ pub(super) fn noise(lens: &Lens) -> String {
         Baseline::Adjacent => {
             format!("the {segment} next to it, the nearer of the two, of immediate neighbours the one after")
         }
+        Baseline::Pooled(each) => format!(
+            "the {each} {segment}s before and the {each} after it that are no evidence, pooled: what it would be paid at their \
+             density"
+        ),
     };
     let mut said =
         format!(" Dashed: the noise baseline, the same with the evidence {segment} replaced by {by}.");
