@@ -156,6 +156,11 @@ pub trait Benchmark: Debug + Send + Sync {
         at.lift(from, &to)
     }
 
+    /// The kind of segments that stand side by side in a report: two trajectories.
+    fn beside(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
     /// such a span; without one, segments beside the evidence do.
     fn stand_in(&self) -> Option<&'static str> {

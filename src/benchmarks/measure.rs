@@ -50,8 +50,17 @@ pub struct Measure {
     /// Conditions that a probe must have been measured under, over which its value is the mean: what pairs two orders of the
     /// same. Without any, the measure is taken under each condition apart.
     pub paired: &'static [&'static str],
+    /// Whether it is kept of every head as well, of masses: for a map of layers by heads.
+    pub heads: bool,
     /// The number; `None` where the example lacks a span for it, or where it is not defined.
     pub of: fn(&LayerSpans<'_>) -> Option<f64>,
+}
+
+impl Measure {
+    /// Whether it pairs conditions.
+    pub fn is_paired(&self) -> bool {
+        !self.paired.is_empty()
+    }
 }
 
 impl fmt::Debug for Measure {

@@ -21,8 +21,8 @@ pub use benchmark::{
 };
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
-pub use setting::{Context, Retriever, Setting};
 pub use measure::{Axis, Grouping, LayerSpans, Measure, Said, Scale, Seen};
+pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
 pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];

@@ -27,11 +27,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ndarray::Axis;
+use ndarray::{Array2, Axis};
 
 use super::baseline::{Baseline, Evidence, StandIn};
 use super::layers::{self, ByLayer, Layer, LayerKind};
-use super::measured::{self, Measured};
+use super::measured::{self, ByHead, Measured};
 use super::paid::{Paid, densities_of, in_role, of_rows};
 use crate::attention::{AttentionStore, StoreError};
 use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several};
@@ -91,6 +91,7 @@ pub struct Example {
     stand_ins: BTreeMap<Curve, Vec<StandIn>>,
     signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
     measures: Measured,
+    by_head: Option<ByHead>,
 }
 
 impl Example {
@@ -132,6 +133,7 @@ impl Example {
         let (mut curves, mut sums, mut stand_ins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.stand_in() };
         let measures = measured::of(benchmark, &store.rows, (&mass, &share), &evidence);
+        let by_head = measured::by_head(benchmark, store, &evidence);
         for &curve in benchmark.curves() {
             let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
             if rows.is_empty() || keys.is_empty() {
@@ -201,6 +203,7 @@ impl Example {
             stand_ins,
             signed: sums,
             measures,
+            by_head,
         })
     }
 
@@ -238,6 +241,13 @@ impl Example {
     /// A measure over layers, by its key, NaN where it is not defined; `None` where it is at no layer.
     pub fn measure_of(&self, key: &str, scale: Scale) -> Option<&[f64]> {
         self.measures.get(&(key.to_owned(), scale)).map(Vec::as_slice)
+    }
+
+    /// A measure that is kept by head: the decoder layers, those with softmax attention, and by them and head its values, NaN
+    /// where it is not defined.
+    pub fn by_head(&self, key: &str) -> Option<(&[usize], &Array2<f64>)> {
+        let by_head = self.by_head.as_ref()?;
+        Some((&by_head.layers, by_head.values.get(key)?))
     }
 
     /// The query's mass on a segment, averaged over the layers of one kind; `None` where there are none.

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ndarray::{Array2, Array3};
+use ndarray::{Array2, Array3, Axis};
 
 use super::baseline::Evidence;
 use super::paid::{Numbers, Paid, of_rows};
+use crate::attention::AttentionStore;
 use crate::benchmarks::Benchmark;
-use crate::benchmarks::measure::{Amount, KeySpan, LayerSpans, RowAt, Scale};
+use crate::benchmarks::measure::{Amount, KeySpan, LayerSpans, Measure, RowAt, Scale};
 use crate::prompt::Span;
 
 /// The key of [`Benchmark::evidence_lift`], which every example has.
@@ -38,24 +39,13 @@ pub(super) fn of(
 ) -> Measured {
     let keys: Vec<KeySpan> = evidence.keys.iter().map(key_span).collect();
     let mut of_roles = Vec::new();
-    for role in roles(rows) {
-        let places: Vec<usize> =
-            (0..rows.len()).filter(|&row| name(&rows[row]) == role && !rows[row].is_empty()).collect();
-        let mut sets = vec![(0, places.clone())];
-        if places.len() > 1 {
-            let mut each = places;
-            each.sort_by_key(|&row| rows[row].start);
-            sets.extend(each.into_iter().enumerate().map(|(at, row)| (at + 1, vec![row])));
-        }
-        for (nth, places) in sets {
-            let (masses, shares) = (of_rows(mass, rows, &places), of_rows(share, rows, &places));
-            let end = places.iter().map(|&row| rows[row].end).max().unwrap_or(0);
-            let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
-            let parts = (0..evidence.keys.len()).filter(|&key| evidence.keys[key].role.is_some());
-            let noise = parts.filter_map(|key| Some((key, paid.beside_one(evidence, key)?))).collect();
-            let start = places.iter().map(|&row| rows[row].start).min().unwrap_or(0);
-            of_roles.push(Rows { role, nth, start, masses, shares, noise });
-        }
+    for (role, nth, places) in sets(rows) {
+        let (masses, shares) = (of_rows(mass, rows, &places), of_rows(share, rows, &places));
+        let end = places.iter().map(|&row| rows[row].end).max().unwrap_or(0);
+        let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
+        let parts = (0..evidence.keys.len()).filter(|&key| evidence.keys[key].role.is_some());
+        let noise = parts.filter_map(|key| Some((key, paid.beside_one(evidence, key)?))).collect();
+        of_roles.push(Rows { role, nth, start: start_of(rows, &places), masses, shares, noise });
     }
     let measures = benchmark.measures();
     let mut found = Measured::new();
@@ -87,6 +77,78 @@ pub(super) fn of(
         }
     }
     found
+}
+
+/// Measures by head.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ByHead {
+    /// The decoder layers, those with softmax attention.
+    pub layers: Vec<usize>,
+    /// By measure: (layers, heads), NaN where it is not defined.
+    pub values: BTreeMap<&'static str, Array2<f64>>,
+}
+
+/// The measures that a benchmark wants by head, of masses and without noise baselines; `None` without any.
+pub(super) fn by_head(
+    benchmark: &dyn Benchmark,
+    store: &AttentionStore,
+    evidence: &Evidence<'_>,
+) -> Option<ByHead> {
+    let measures: Vec<&Measure> = benchmark.measures().iter().filter(|measure| measure.heads).collect();
+    let (layers, heads) = (store.layers.len(), store.mass.dim().1);
+    if measures.is_empty() || layers == 0 || heads == 0 {
+        return None;
+    }
+    let keys: Vec<KeySpan> = evidence.keys.iter().map(key_span).collect();
+    let sets = sets(&store.rows);
+    let share = vec![0.0; keys.len()];
+    let empty = || Array2::from_elem((layers, heads), f64::NAN);
+    let mut values: BTreeMap<&'static str, Array2<f64>> =
+        measures.iter().map(|measure| (measure.key, empty())).collect();
+    for head in 0..heads {
+        let of_head = store.mass.index_axis(Axis(1), head).mapv(f64::from); // (layers, rows, keys)
+        let masses: Vec<Array2<f64>> =
+            sets.iter().map(|(_, _, places)| of_rows(&of_head, &store.rows, places)).collect();
+        for layer in 0..layers {
+            let of_layer: Vec<Vec<f64>> = masses.iter().map(|masses| masses.row(layer).to_vec()).collect();
+            let rows = sets.iter().zip(&of_layer).map(|((role, nth, places), mass)| RowAt {
+                role,
+                nth: *nth,
+                start: start_of(&store.rows, places),
+                mass,
+                share: &share,
+                noise: &[],
+            });
+            let rows: Vec<RowAt<'_>> = rows.collect();
+            let spans = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
+            for measure in &measures {
+                let value = (measure.of)(&spans).filter(|value| value.is_finite());
+                if let (Some(value), Some(map)) = (value, values.get_mut(measure.key)) {
+                    map[(layer, head)] = value;
+                }
+            }
+        }
+    }
+    Some(ByHead { layers: store.layers.clone(), values })
+}
+
+/// The rows of each role: all of them as 0, and where there are several each as 1, 2, ... in the order of the prompt.
+fn sets(rows: &[Span]) -> Vec<(&str, usize, Vec<usize>)> {
+    let mut sets = Vec::new();
+    for role in roles(rows) {
+        let mut places: Vec<usize> =
+            (0..rows.len()).filter(|&row| name(&rows[row]) == role && !rows[row].is_empty()).collect();
+        sets.push((role, 0, places.clone()));
+        if places.len() > 1 {
+            places.sort_by_key(|&row| rows[row].start);
+            sets.extend(places.into_iter().enumerate().map(|(at, row)| (role, at + 1, vec![row])));
+        }
+    }
+    sets
+}
+
+fn start_of(rows: &[Span], places: &[usize]) -> usize {
+    places.iter().map(|&row| rows[row].start).min().unwrap_or(0)
 }
 
 impl Rows<'_> {

@@ -35,31 +35,7 @@ impl Verdicts {
 
     /// Why these verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
     pub fn no_result(&self) -> Option<String> {
-        let judge = self.judge.as_deref()?;
-        if let Some(parameters) =
-            parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS)
-        {
-            let millions = parameters / 1e6;
-            return Some(format!(
-                "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
-                 verdicts only show that the machinery works"
-            ));
-        }
-        let mut said = self.rows.values().filter(|row| row.is_clean());
-        let first = said.next()?;
-        let count = 1 + said.clone().count();
-        let same = |row: &VerdictRow| {
-            (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
-        };
-        (count > 1 && said.all(same)).then(|| {
-            let what = match (first.correct, first.score, &first.choice) {
-                (_, Some(score), _) => format!("gives all {count} answers the score {score}"),
-                (_, _, Some(choice)) => format!("chooses `{choice}` for all {count} answers"),
-                (Some(true), ..) => format!("calls all {count} answers correct"),
-                _ => format!("calls all {count} answers wrong"),
-            };
-            format!("{judge} {what}, which tells nothing of them")
-        })
+        no_result_of(&[self])
     }
 
     /// All of them, in no order.
@@ -71,6 +47,33 @@ impl Verdicts {
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
+}
+
+/// [`Verdicts::no_result`] of one judge's verdicts under several conditions, taken together.
+pub(super) fn no_result_of(all: &[&Verdicts]) -> Option<String> {
+    let judge = all.iter().find_map(|verdicts| verdicts.judge.as_deref())?;
+    if let Some(parameters) = parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS) {
+        let millions = parameters / 1e6;
+        return Some(format!(
+            "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
+             verdicts only show that the machinery works"
+        ));
+    }
+    let mut said = all.iter().flat_map(|verdicts| verdicts.rows.values()).filter(|row| row.is_clean());
+    let first = said.next()?;
+    let count = 1 + said.clone().count();
+    let same = |row: &VerdictRow| {
+        (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
+    };
+    (count > 1 && said.all(same)).then(|| {
+        let what = match (first.correct, first.score, &first.choice) {
+            (_, Some(score), _) => format!("gives all {count} answers the score {score}"),
+            (_, _, Some(choice)) => format!("chooses `{choice}` for all {count} answers"),
+            (Some(true), ..) => format!("calls all {count} answers correct"),
+            _ => format!("calls all {count} answers wrong"),
+        };
+        format!("{judge} {what}, which tells nothing of them")
+    })
 }
 
 /// Parameters of the smallest judge whose verdicts are taken for a result.
@@ -116,7 +119,25 @@ impl AnalysedRun {
         path: &Path,
         condition: &str,
     ) -> Result<Self, LensError> {
-        let store = store::RunFolder::read(path)?.condition(condition)?;
+        AnalysedRun::of(among, path, store::RunFolder::read(path)?.condition(condition)?)
+    }
+
+    /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
+    ///
+    /// # Errors
+    /// Those of [`AnalysedRun::open_condition`].
+    pub fn open_all(among: &[&'static dyn Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
+        let store = store::RunFolder::read(path)?;
+        let names: Vec<String> =
+            store.header.identity.condition_names().into_iter().map(str::to_owned).collect();
+        let under = |name: String| {
+            let of_name = store.clone().condition(&name)?;
+            Ok((name, AnalysedRun::of(among, path, of_name)?))
+        };
+        names.into_iter().map(under).collect()
+    }
+
+    fn of(among: &[&'static dyn Benchmark], path: &Path, store: store::RunFolder) -> Result<Self, LensError> {
         let name = &store.header.identity.benchmark;
         let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name() == name) else {
             let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name()).collect();

@@ -185,7 +185,8 @@ impl Study {
             if !chosen.contains(&name) {
                 continue;
             }
-            let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone()) {
+            let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone())
+            {
                 Ok(lens) => (Some(lens), None),
                 Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
                 Err(error) => return Err(error),

@@ -117,7 +117,8 @@ mod tests {
         let (found, _) = turns(&segment, &[&calm, &whole, &beyond, &gale], None);
         assert!(found[0].marked && found[0].field && !found[1].marked);
         let piece = |marked, text: &str| Piece { marked, text: text.to_owned() };
-        let expected = [piece(false, "A "), piece(true, "gale"), piece(true, ", then calm"), piece(false, ".")];
+        let expected =
+            [piece(false, "A "), piece(true, "gale"), piece(true, ", then calm"), piece(false, ".")];
         assert_eq!(found[1].pieces, expected);
         assert_eq!(turns(&segment, &[], None).0[1].pieces.len(), 1);
     }
