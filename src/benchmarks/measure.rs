@@ -278,12 +278,12 @@ pub struct Seen<'a> {
     /// The condition that it was measured under; `None` where conditions are paired.
     pub condition: Option<&'a str>,
     /// By condition: what was answered and how it was judged.
-    pub said: &'a BTreeMap<String, Said>,
+    pub judged: &'a BTreeMap<String, Judged>,
 }
 
 /// An answer and its verdict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Judged {
     /// What was answered; `None` where that failed.
     pub answer: Option<String>,
     /// Right or wrong, where that is known.
@@ -295,19 +295,19 @@ pub struct Said {
 }
 
 impl Seen<'_> {
-    /// What was said under the condition that the example was measured under.
-    pub fn here(&self) -> Option<&Said> {
-        self.said.get(self.condition?)
+    /// The answer and verdict under the condition that the example was measured under.
+    pub fn here(&self) -> Option<&Judged> {
+        self.judged.get(self.condition?)
     }
 
-    /// What was said under a condition.
-    pub fn under(&self, condition: &str) -> Option<&Said> {
-        self.said.get(condition)
+    /// The answer and verdict under a condition.
+    pub fn under(&self, condition: &str) -> Option<&Judged> {
+        self.judged.get(condition)
     }
 
     /// A word for the verdict: `right`, `wrong` or `not judged`.
     pub fn verdict(&self) -> &'static str {
-        match self.here().and_then(|said| said.correct) {
+        match self.here().and_then(|judged| judged.correct) {
             Some(true) => "right",
             Some(false) => "wrong",
             None => "not judged",

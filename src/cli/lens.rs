@@ -182,9 +182,9 @@ fn measures(study: &Study) -> String {
                     measure.scales.first().map(|scale| (scale.key(), study.rows(measure, grouping, *scale)));
                 let Some((scale, rows)) = all else { continue };
                 for row in rows {
-                    for (line, series) in &row.lines {
-                        let Some(mean) = series.mean_over(kind) else { continue };
-                        let words = [&row.row, row.condition.as_ref().unwrap_or(&row.row), line];
+                    for line in &row.lines {
+                        let Some(mean) = line.series.mean_over(kind) else { continue };
+                        let words = [&row.row, row.condition.as_ref().unwrap_or(&row.row), &line.word];
                         let mut named: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
                         named.retain(|word| !word.is_empty());
                         named.dedup();

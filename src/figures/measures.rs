@@ -11,7 +11,7 @@ use super::style::Stroke;
 use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale};
 use crate::lens::study::EVIDENCE_LIFT;
-use crate::lens::{MeasureRow, Study, table};
+use crate::lens::{MeasureLine, MeasureRow, Study, table};
 
 /// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
 /// a panel are left out.
@@ -51,7 +51,7 @@ fn draw(
     let words = |of: &dyn Fn(&MeasureRow) -> Vec<String>| -> BTreeSet<String> {
         measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
     };
-    let lines = words(&|row| row.lines.iter().map(|(line, _)| line.clone()).collect());
+    let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
     let stroke_of = |line: &str| stroke(lines.iter().position(|other| other == line).unwrap_or(0));
     let places = places(study, &measured);
     let several = |of: fn(&(String, Option<String>)) -> String| {
@@ -127,12 +127,22 @@ fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&st
     if !note.is_empty() {
         legend.push((None, note.to_owned()));
     }
-    match &row.lines[..] {
-        [(_, series)] => legend.push((None, format!("n = {}", series.n))),
-        several => legend.extend(several.iter().map(|(line, s)| (Some(stroke_of(line)), s.n.to_string()))),
+    for line in &row.lines {
+        legend.push(match &row.lines[..] {
+            [_] => (None, format!("n = {}", cases(line))),
+            _ => (Some(stroke_of(&line.word)), cases(line)),
+        });
     }
-    let lines = row.lines.iter().map(|(line, series)| (stroke_of(line), series.clone()));
+    let lines = row.lines.iter().map(|line| (stroke_of(&line.word), line.series.clone()));
     Panel { title: measure.label.to_owned(), legend, lines: lines.collect() }
+}
+
+/// Cases of a line, and in brackets its examples where they are more.
+fn cases(line: &MeasureLine) -> String {
+    match (line.series.n, line.examples) {
+        (n, examples) if n == examples => n.to_string(),
+        (n, examples) => format!("{n} ({examples})"),
+    }
 }
 
 fn axis_of(measure: &Measure) -> ColumnAxis {
@@ -156,7 +166,7 @@ fn caption(
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
     let lens = study.measured().next().map(|(_, lens)| lens);
     format!(
-        "{} {} Lines: {}; the numbers above a panel are cases. {BAND}{}{}{}{}",
+        "{} {} Lines: {}; the numbers above a panel are cases, in brackets their examples where a case has several. {BAND}{}{}{}{}",
         each.join(" "),
         of_scale(scale, study.benchmark.segment()),
         grouping.label,
@@ -206,10 +216,11 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         let (mut legend, mut lines) = (Vec::new(), Vec::new());
         for row in rows {
             let condition = row.condition.as_deref().unwrap_or_default();
-            for (_, series) in &row.lines {
+            for line in &row.lines {
                 let stroke = stroke(lines.len());
-                legend.push((Some(stroke), format!("{condition} n = {}", series.n).trim_start().to_owned()));
-                lines.push((stroke, series.clone()));
+                legend
+                    .push((Some(stroke), format!("{condition} n = {}", cases(line)).trim_start().to_owned()));
+                lines.push((stroke, line.series.clone()));
             }
         }
         let title = study.benchmark.title();
@@ -252,7 +263,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         format!(" {}:{said}", study.benchmark.title())
     });
     let caption = format!(
-        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {BAND} n is the number of cases; \
+        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {BAND} n is the number of cases, in brackets of their examples; \
          the probes of a case are averaged first.{}{empty}",
         capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,

@@ -35,7 +35,7 @@ pub use example::{Example, Part, SegmentMass};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
 pub use run::{AnalysedRun, Verdicts};
-pub use study::{Condition, HeadMap, MeasureRow, Study};
+pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use super::group::mean_by_layer;
 use super::measured::LIFT;
 use super::run::no_result_of;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Series, Statistic, Verdicts};
-use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Measure, Said, Scale, Seen};
+use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, Seen};
 
 /// The lift of the evidence, by which runs of several benchmarks are compared ([`Benchmark::evidence_lift`]).
 pub const EVIDENCE_LIFT: Measure = Measure {
@@ -75,7 +75,7 @@ pub struct Study {
 struct Known {
     labels: BTreeMap<String, String>,
     facets: BTreeMap<String, String>,
-    said: BTreeMap<String, Said>,
+    judged: BTreeMap<String, Judged>,
 }
 
 /// The lines of a measure in one row of panels.
@@ -85,8 +85,19 @@ pub struct MeasureRow {
     pub row: String,
     /// The condition; `None` for a measure that pairs them.
     pub condition: Option<String>,
-    /// By the line's word.
-    pub lines: Vec<(String, Series)>,
+    /// Its lines, by their words.
+    pub lines: Vec<MeasureLine>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasureLine {
+    /// The line's word ([`Grouping::of`]).
+    pub word: String,
+    /// Examples in it: a case has one a probe, of pairs one for both.
+    pub examples: usize,
+    /// Over layers, of cases.
+    pub series: Series,
 }
 
 /// A measure by head: the mean over cases.
@@ -170,13 +181,13 @@ impl Study {
                 let key = (answer.case.clone(), answer.probe.clone());
                 let verdict =
                     verdicts.get(&key.0, &key.1).filter(|row| row.is_clean() && no_result.is_none());
-                let said = Said {
+                let judged = Judged {
                     answer: answer.answer.clone(),
                     correct: verdict.and_then(|row| row.correct),
                     score: verdict.and_then(|row| row.score),
                     choice: verdict.and_then(|row| row.choice.clone()),
                 };
-                probes.entry(key).or_default().said.insert(name.clone(), said);
+                probes.entry(key).or_default().judged.insert(name.clone(), judged);
             }
         }
         let judge = verdicts.iter().find_map(|verdicts| verdicts.judge.clone());
@@ -252,12 +263,13 @@ impl Study {
             lines.entry(line).or_default().entry(&example.case).or_default().push(values);
         }
         let rows = rows.into_iter().map(|((row, place), lines)| {
-            let lines = lines.into_iter().map(|(line, cases)| {
-                let series = self.series(measure, scale, &line, &cases);
-                (line, series)
+            let lines = lines.into_iter().map(|(word, cases)| MeasureLine {
+                examples: cases.values().map(Vec::len).sum(),
+                series: self.series(measure, scale, &word, &cases),
+                word,
             });
             let condition = (!measure.is_paired()).then(|| self.conditions[place].name.clone());
-            MeasureRow { row, condition, lines: lines.filter(|(_, series)| series.n > 0).collect() }
+            MeasureRow { row, condition, lines: lines.filter(|line| line.series.n > 0).collect() }
         });
         rows.filter(|row| !row.lines.is_empty()).collect()
     }
@@ -337,7 +349,7 @@ impl Study {
     /// What is known of an example's probe.
     fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
         let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
-        Some(Seen { labels: &known.labels, facets: &known.facets, condition, said: &known.said })
+        Some(Seen { labels: &known.labels, facets: &known.facets, condition, judged: &known.judged })
     }
 
     fn series(

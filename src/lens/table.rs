@@ -207,7 +207,7 @@ pub struct MeasureTable<'a> {
     pub rows: &'a [MeasureRow],
 }
 
-/// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases`, the second column under
+/// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
 /// the name given: one a measure, group and layer. `condition` is empty for the plain one and where conditions are paired.
 ///
 /// # Errors
@@ -234,16 +234,17 @@ pub fn measures_csv(
         "lo",
         "hi",
         "cases",
+        "examples",
     ])?;
     for table in tables {
         let lines = table.rows.iter().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
-        for (row, (line, series)) in lines {
-            for point in &series.points {
+        for (row, line) in lines {
+            for point in &line.series.points {
                 csv.write_record([
                     figure.to_owned(),
                     table.grouping.to_owned(),
                     row.row.clone(),
-                    line.clone(),
+                    line.word.clone(),
                     row.condition.clone().unwrap_or_default(),
                     table.measure.to_owned(),
                     table.scale.key().to_owned(),
@@ -255,6 +256,7 @@ pub fn measures_csv(
                     number(point.band.map(|band| band.0)),
                     number(point.band.map(|band| band.1)),
                     joined(&point.cases),
+                    line.examples.to_string(),
                 ])?;
             }
         }

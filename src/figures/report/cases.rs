@@ -312,7 +312,7 @@ fn probe_part(
         let verdict = one.view.verdicts.get(&case.case, &probe.id);
         AnswerPart {
             condition: if several { one.view.condition.to_owned() } else { String::new() },
-            shown: None,
+            shown: answer.and_then(|row| shown_of(benchmark, row)),
             answer: answer.and_then(|row| row.answer.as_deref()).map(|text| room.cut(text)),
             thought: answer.and_then(|row| row.thought.as_deref()).map(|text| room.cut(text)),
             cut_off: answer.is_some_and(|row| row.stop == Some(crate::engine::StopReason::MaxNewTokens)),
@@ -359,6 +359,19 @@ fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
         format!("{role} in {}{plural} {}", benchmark.segment(), ranges(&numbers))
     };
     roles.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What of the history an answer was given from, where a condition chose it.
+fn shown_of(benchmark: &dyn Benchmark, row: &AnswerRow) -> Option<String> {
+    let context = row.context.as_ref()?;
+    let numbers: Vec<usize> =
+        context.iter().map(|index| index + 1).collect::<BTreeSet<_>>().into_iter().collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    let kind = benchmark.segment();
+    Some(match numbers.is_empty() {
+        true => format!("no {kind}"),
+        false => format!("{} {kind}{plural}: {}", numbers.len(), ranges(&numbers)),
+    })
 }
 
 /// A verdict in a word or two.
