@@ -191,7 +191,7 @@ fn measures(study: &Study) -> String {
                         let named = named.join(" ");
                         lines.push(format!(
                             "{:<34}{scale:<9}{named:<34}{:>5}{mean:>10.3}",
-                            measure.label, series.n
+                            measure.label, line.series.n
                         ));
                     }
                 }
