@@ -13,6 +13,8 @@ use palimpsest::lens::{
 };
 use palimpsest::prompt::Span;
 
+mod measures;
+
 use super::synthetic_run::{self as synthetic, PROBES, Plan};
 
 const NEW_TO_OLD: Curve = Curve::new("new", "old");

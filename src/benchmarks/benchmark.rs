@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use super::files::Files;
 use super::graded::{Graded, Table, TableOptions};
+use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
 use super::setting::Setting;
 use crate::data::Case;
@@ -136,6 +137,42 @@ pub trait Benchmark: Debug + Send + Sync {
     fn tables(&self, _graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
         Vec::new()
     }
+
+    /// The numbers of an example at a layer that its figures show, in their order.
+    fn measures(&self) -> &'static [Measure] {
+        &[]
+    }
+
+    /// How the examples of those are told apart, a figure each. Without any they are split by verdict.
+    fn groupings(&self) -> &'static [Grouping] {
+        &[]
+    }
+
+    /// The number that runs of several benchmarks are compared by: how much more the evidence gets than its noise baselines. Of
+    /// the query's rows, or where no curve is the query's of those that the first curve begins with; the evidence is what their
+    /// curves lead to.
+    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
+        let (from, to) = lift_curves(self.curves())?;
+        at.lift(from, &to)
+    }
+
+    /// The kind of segments that stand side by side in a report: two trajectories.
+    fn beside(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
+    /// such a span; without one, segments beside the evidence do.
+    fn stand_in(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Whose attention a benchmark's lift is of, and to which roles it is paid.
+pub(super) fn lift_curves(curves: &[Curve]) -> Option<(&'static str, Vec<&'static str>)> {
+    let of_query = curves.iter().any(|curve| curve.from == QUERY);
+    let from = if of_query { QUERY } else { curves.first()?.from };
+    Some((from, curves.iter().filter(|curve| curve.from == from).map(|curve| curve.to).collect()))
 }
 
 /// A case's answers, by probe, as other tools exchange them.

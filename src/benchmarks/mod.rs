@@ -10,6 +10,7 @@ mod benchmark;
 pub mod dataset;
 mod files;
 mod graded;
+pub mod measure;
 pub mod reading;
 mod setting;
 pub mod stale;
@@ -20,6 +21,7 @@ pub use benchmark::{
 };
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
+pub use measure::{Axis, Grouping, Judged, LayerSpans, Measure, Scale, Seen};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.

@@ -202,8 +202,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
                     let prompts: Vec<&TokenizedPrompt> =
                         probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
                     let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-                    let of =
-                        |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, most_new);
+                    let of = |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, most_new);
                     let bytes = prompts.iter().map(of).sum();
                     cases.push(SampledCase { shared, own, bytes });
                     for prompt in prompts {

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 use super::lens::Analysis;
-use crate::figures::{self, Origin, Source};
-use crate::lens::{AnalysedRun, Lens};
+use crate::figures::{self, Figure, Origin, Source};
+use crate::lens::{Condition, Lens, Study};
 
-/// The figures of a run, as SVG and PNG; of several runs, side by side.
+/// The figures of a run, as SVG and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes.
+    /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
+    /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
     #[arg(required = true, value_name = "DIR")]
     pub(super) dirs: Vec<PathBuf>,
     /// Where the figures go [default: DIR/figures]; needed for several runs.
@@ -31,18 +32,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
         }
     };
-    let runs: Vec<(Lens, Origin)> =
-        dirs.iter().map(|dir| opened(dir, &analysis)).collect::<anyhow::Result<_>>()?;
-    let figures = match &runs[..] {
-        [(lens, origin)] => figures::draw_all(lens, origin)?,
-        _ => {
-            let origins = told_apart(&dirs, &runs);
-            let sources = runs.iter().zip(&origins);
-            let sources: Vec<Source<'_>> =
-                sources.map(|((lens, _), origin)| Source { lens, origin }).collect();
-            one_benchmark(&dirs, &sources)?;
-            figures::draw_together(&sources)?
-        }
+    let options = analysis.clone().options();
+    let studies: Vec<Study> =
+        dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect::<Result<_, _>>()?;
+    let figures = match &studies[..] {
+        [study] => figures::draw_study(study)?,
+        several if one_benchmark(several) => together(&dirs, several)?,
+        several => over_benchmarks(&dirs, several)?,
     };
     figures::write(&figures, &out)?;
     for figure in &figures {
@@ -56,41 +52,85 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn opened(dir: &Path, analysis: &Analysis) -> anyhow::Result<(Lens, Origin)> {
-    let folder = AnalysedRun::open_condition(dir, &analysis.condition)?;
-    let lens = Lens::of(&folder, &analysis.clone().options())?;
-    let origin = Origin::of(&folder, lens.judge.as_deref());
-    Ok((lens, origin))
+/// The figures of runs of one benchmark side by side.
+fn together(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
+    let runs: Vec<Run<'_>> = dirs.iter().zip(studies).flat_map(|(dir, study)| runs_of(dir, study)).collect();
+    let origins = told_apart(&runs);
+    let sources = runs.iter().zip(&origins);
+    let sources: Vec<Source<'_>> = sources.map(|(run, origin)| Source { lens: run.lens, origin }).collect();
+    Ok(figures::draw_together(&sources)?)
+}
+
+/// One look at runs of several benchmarks, which must be of one model: that of another is another figure.
+fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
+    let origin = |study: &Study| Origin::of(&study.conditions[0].run, study.judge.as_deref());
+    let mut origins: Vec<Origin> = studies.iter().map(origin).collect();
+    let mut others = dirs.iter().zip(studies).zip(&origins).skip(1);
+    if let (Some(dir), Some(study), Some(first)) = (dirs.first(), studies.first(), origins.first())
+        && let Some(((other, its), origin)) = others.find(|(_, origin)| origin.model != first.model)
+    {
+        bail!(
+            "{} is a run of {} by {}, and {} of {} by {}; draw runs of several benchmarks by one model, or runs of one benchmark by \
+             several models",
+            dir.display(),
+            study.benchmark.title(),
+            first.model,
+            other.display(),
+            its.benchmark.title(),
+            origin.model
+        );
+    }
+    for ((origin, dir), study) in origins.iter_mut().zip(dirs).zip(studies) {
+        let same = studies.iter().filter(|other| other.benchmark.name() == study.benchmark.name());
+        if same.count() > 1 {
+            origin.model = folder_name(dir);
+        }
+    }
+    let both: Vec<(&Study, &Origin)> = studies.iter().zip(&origins).collect();
+    Ok(figures::draw_overview(&both)?)
+}
+
+/// A run under a condition.
+struct Run<'a> {
+    dir: &'a Path,
+    lens: &'a Lens,
+    origin: Origin,
+}
+
+fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
+    let several = study.conditions.len() > 1;
+    let run = |(condition, lens): (&'a Condition, &'a Lens)| {
+        let mut origin = Origin::of(&condition.run, lens.judge.as_deref());
+        if several {
+            origin = origin.under(&condition.name);
+            origin.model = format!("{} {}", condition.name, origin.model);
+        }
+        Run { dir, lens, origin }
+    };
+    study.measured().map(run).collect()
 }
 
 /// The runs' origins, with the folder in the name of a model that made several of them.
-fn told_apart(dirs: &[PathBuf], runs: &[(Lens, Origin)]) -> Vec<Origin> {
-    let one = |(dir, (_, origin)): (&PathBuf, &(Lens, Origin))| {
-        let same = runs.iter().filter(|(_, other)| other.model == origin.model).count();
-        let mut origin = origin.clone();
+fn told_apart(runs: &[Run<'_>]) -> Vec<Origin> {
+    let one = |run: &Run<'_>| {
+        let same = runs.iter().filter(|other| other.origin.model == run.origin.model).count();
+        let mut origin = run.origin.clone();
         if same > 1 {
-            let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-            origin.model =
-                format!("{} {}", folder.unwrap_or_else(|| dir.display().to_string()), origin.model);
-            origin.line = format!("{}: {}", dir.display(), origin.line);
+            origin.model = format!("{} {}", folder_name(run.dir), origin.model);
+            origin.line = format!("{}: {}", run.dir.display(), origin.line);
         }
         origin
     };
-    dirs.iter().zip(runs).map(one).collect()
+    runs.iter().map(one).collect()
 }
 
-/// Refuses runs of several benchmarks, whose curves are of different things.
-fn one_benchmark(dirs: &[PathBuf], sources: &[Source<'_>]) -> anyhow::Result<()> {
-    let name = |source: &Source<'_>| source.lens.benchmark.name();
-    let Some(first) = sources.first().map(name) else { return Ok(()) };
-    let mut others = dirs.iter().zip(sources).filter(|(_, source)| name(source) != first);
-    match (dirs.first(), others.next()) {
-        (Some(dir), Some((other, source))) => bail!(
-            "{} is a run of {first} and {} of {}; draw runs of one benchmark together",
-            dir.display(),
-            other.display(),
-            name(source)
-        ),
-        _ => Ok(()),
-    }
+fn folder_name(dir: &Path) -> String {
+    let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    folder.unwrap_or_else(|| dir.display().to_string())
+}
+
+/// Whether runs are of one benchmark, so that their curves are of the same things.
+fn one_benchmark(studies: &[Study]) -> bool {
+    let name = |study: &Study| study.benchmark.name();
+    studies.iter().all(|study| studies.first().map(name) == Some(name(study)))
 }

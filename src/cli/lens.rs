@@ -5,8 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::lens::{
-    AnalysedRun, Baseline, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
-    table,
+    Baseline, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic, Study, table,
 };
 
 /// Curves and ratios of a run, as CSV.
@@ -24,9 +23,10 @@ const DEFAULT_RESAMPLES: u32 = 2000;
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
-    /// The answers of this condition, for example repeat-2 [default: the plain one].
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub(super) condition: String,
+    /// The answers of this condition, for example repeat-2; several with commas [default: the plain one, or all where a run has no
+    /// plain one].
+    #[arg(long = "condition", value_name = "NAME", value_delimiter = ',')]
+    pub(super) conditions: Vec<String>,
     /// Split by this judge's verdicts [default: the judge that judged last].
     #[arg(long, value_name = "NAME")]
     pub(super) judge: Option<String>,
@@ -36,9 +36,11 @@ pub struct Analysis {
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 0)]
     pub(super) bootstrap_seed: u64,
-    /// What stands in for an evidence session in its noise baseline.
-    #[arg(long, value_enum, default_value_t = Neighbours::Both)]
-    pub(super) baseline: Neighbours,
+    /// What stands in for a piece of evidence in its noise baseline: `both`, the mean of the segments before and after it;
+    /// `adjacent`, the one next to it, the nearer of the two, of immediate neighbours the one after it; `pooled:N`, the N before
+    /// and the N after it as one, for short segments.
+    #[arg(long, value_name = "both|adjacent|pooled:N", default_value = "both")]
+    pub(super) baseline: Baseline,
     /// Measure up to N examples of each probe, type and verdict, drawn by --seed [default: all].
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub(super) per_group: Option<usize>,
@@ -47,24 +49,15 @@ pub struct Analysis {
     pub(super) seed: u64,
 }
 
-/// The values of `--baseline`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Neighbours {
-    /// The mean of the sessions before and after it.
-    Both,
-    /// The session next to it: of the two the nearer, of immediate neighbours the one after it.
-    Adjacent,
-}
-
 impl Default for Analysis {
     /// What an empty command line means.
     fn default() -> Self {
         Analysis {
-            condition: String::new(),
+            conditions: Vec::new(),
             judge: None,
             resamples: DEFAULT_RESAMPLES,
             bootstrap_seed: 0,
-            baseline: Neighbours::Both,
+            baseline: Baseline::Both,
             per_group: None,
             seed: 0,
         }
@@ -78,10 +71,7 @@ impl Analysis {
             judge: self.judge,
             resamples: self.resamples as usize,
             seed: self.bootstrap_seed,
-            baseline: match self.baseline {
-                Neighbours::Both => Baseline::Both,
-                Neighbours::Adjacent => Baseline::Adjacent,
-            },
+            baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
         }
     }
@@ -89,10 +79,21 @@ impl Analysis {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = AnalysedRun::open_condition(&args.dir, &args.analysis.condition)?;
-    let lens = Lens::of(&folder, &args.analysis.options())?;
-    let written = table::write(&lens, &args.dir.join("lens"))?;
-    let mut text = summary(&lens);
+    let conditions = args.analysis.conditions.clone();
+    let study = Study::open(&args.dir, &conditions, &args.analysis.options())?;
+    let written = table::write_study(&study, &args.dir.join("lens"))?;
+    let mut text = String::new();
+    for (condition, lens) in study.measured() {
+        if study.conditions.len() > 1 {
+            let _ = writeln!(text, "condition {}", condition.name);
+        }
+        text += &summary(lens);
+    }
+    for condition in study.conditions.iter().filter(|condition| condition.lens.is_none()) {
+        let why = condition.without.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "condition {}: not measured ({why})", condition.name);
+    }
+    text += &measures(&study);
     for path in written {
         let _ = writeln!(text, "wrote {}", path.display());
     }
@@ -166,6 +167,51 @@ fn summary(lens: &Lens) -> String {
         }
     }
     line(String::new());
+    text
+}
+
+/// The benchmark's measures: a line a measure, group and condition, averaged over layers of one kind; empty where it has none.
+fn measures(study: &Study) -> String {
+    let mut text = String::new();
+    let Some((_, lens)) = study.measured().next() else { return text };
+    for (kind, _) in lens.layer_kinds() {
+        for grouping in study.groupings() {
+            let mut lines = Vec::new();
+            for measure in study.measures() {
+                let all =
+                    measure.scales.first().map(|scale| (scale.key(), study.rows(measure, grouping, *scale)));
+                let Some((scale, rows)) = all else { continue };
+                for row in rows {
+                    for line in &row.lines {
+                        let Some(mean) = line.series.mean_over(kind) else { continue };
+                        let words = [&row.row, row.condition.as_ref().unwrap_or(&row.row), &line.word];
+                        let mut named: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
+                        named.retain(|word| !word.is_empty());
+                        named.dedup();
+                        let named = named.join(" ");
+                        lines.push(format!(
+                            "{:<34}{scale:<9}{named:<34}{:>5}{mean:>10.3}",
+                            measure.label, line.series.n
+                        ));
+                    }
+                }
+            }
+            if !lines.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "measures by {}, mean over {} layers\n{:<34}{:<9}{:<34}{:>5}{:>10}\n{}\n",
+                    grouping.label,
+                    kind.key(),
+                    "measure",
+                    "of",
+                    "group",
+                    "n",
+                    "mean",
+                    lines.join("\n")
+                );
+            }
+        }
+    }
     text
 }
 

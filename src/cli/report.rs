@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use super::lens::Analysis;
-use crate::figures::{self, Origin, report};
-use crate::lens::{AnalysedRun, Lens, LensError};
+use crate::benchmarks::ALL;
+use crate::figures::{self, report};
+use crate::lens::Study;
 
 /// The one-page report of a run.
 #[derive(Debug, clap::Args)]
@@ -17,23 +18,15 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let folder = AnalysedRun::open_condition(&args.dir, &args.analysis.condition)?;
-    let options = args.analysis.options();
-    let verdicts = folder.verdicts(options.judge.as_deref())?;
+    let study = Study::read(&ALL, &args.dir, &args.analysis.conditions, &args.analysis.clone().options())?;
     // a run without attention still has answers and verdicts to report
-    let lens = match Lens::of(&folder, &options) {
-        Ok(lens) => Some(lens),
-        Err(LensError::NoAttention { reason, .. }) => {
-            super::say(format_args!("no attention in this run ({reason}): the page has no figures"))?;
-            None
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let figures = match &lens {
-        Some(lens) => figures::draw_all(lens, &Origin::of(&folder, lens.judge.as_deref()))?,
-        None => Vec::new(),
-    };
-    let page = report::write(&folder, &verdicts, lens.as_ref(), &figures, &args.dir)?;
+    if study.measured().next().is_none() {
+        let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
+        let reason = reasons.next().unwrap_or_default();
+        super::say(format_args!("no attention in this run ({reason}): the page has no figures"))?;
+    }
+    let figures = figures::draw_study(&study)?;
+    let page = report::write_study(&study, &figures, &args.dir)?;
     super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
     Ok(())
 }

@@ -1,13 +1,15 @@
-//! Axes: the range and ticks of logarithmic values, the ticks of layers, and where linear layers lie.
+//! Axes: the range and ticks of values, logarithmic and linear, the ticks of layers, and where linear layers lie.
 
 use crate::lens::{Layer, Part, Point, Series, Statistic};
 
-/// The value axis that all panels of a sheet share.
+/// The value axis that all panels of a sheet share, or those of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Range {
     pub low: f64,
     pub high: f64,
     pub ticks: Vec<f64>,
+    /// Whether it runs by differences; else by factors.
+    pub linear: bool,
 }
 
 impl Range {
@@ -29,7 +31,7 @@ impl Range {
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
         let least = means().fold(f64::INFINITY, f64::min);
         if !least.is_finite() {
-            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0] };
+            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false };
         }
         // bands may reach towards zero, which is infinitely far down: they are cut half a decade below the curves
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
@@ -41,12 +43,42 @@ impl Range {
             (linear().fold(low, f64::min).max(low / reach), linear().fold(most, f64::max).min(most * reach));
         let room = (most / low).powf(0.05).max(1.05);
         let (low, high) = (low / room, most * room);
-        Range { low, high, ticks: value_ticks(low, high) }
+        Range { low, high, ticks: value_ticks(low, high), linear: false }
+    }
+
+    /// A linear axis that holds these ends and what goes beyond them: curves, and of bands and single cases so much as the curves'
+    /// own height.
+    pub fn linear(series: &[&Series], ends: (f64, f64)) -> Self {
+        let points = || series.iter().flat_map(|one| one.points.iter().map(move |point| (*one, point)));
+        let over = |values: &mut dyn Iterator<Item = f64>, ends: (f64, f64)| {
+            values.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
+        };
+        let curves = over(&mut points().filter_map(|(_, point)| point.value), ends);
+        let room = curves.1 - curves.0;
+        let around = points().flat_map(|(one, point)| {
+            let band = point.band.into_iter().flat_map(|(low, high)| [low, high]);
+            band.chain(single_cases(one, point).iter().copied()).collect::<Vec<f64>>()
+        });
+        let most = over(&mut around.filter(|value| value.is_finite()), curves);
+        let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
+        let pad = (high - low).max(1e-9) * 0.04;
+        let (low, high) = (low - pad, high + pad);
+        Range { low, high, ticks: even_ticks(low, high), linear: true }
     }
 
     /// Where a value lies on the axis, at its edge where it lies beyond.
     pub fn clamp(&self, value: f64) -> f64 {
-        value.clamp(self.low, self.high).log10()
+        self.place(value.clamp(self.low, self.high))
+    }
+
+    /// The axis' own number of a value: the value or its logarithm.
+    pub fn place(&self, value: f64) -> f64 {
+        if self.linear { value } else { value.log10() }
+    }
+
+    /// Whether the axis has places for values such as this one: a logarithmic axis has none for 0.
+    pub fn shows(&self, value: f64) -> bool {
+        self.linear || value > 0.0
     }
 
     /// Whether a value has a place on the axis.
@@ -72,6 +104,11 @@ pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
 /// A tick's value, as a percentage where it is a share.
 pub(super) fn write_value(value: f64, percent: bool) -> String {
     let value = if percent { value * 100.0 } else { value };
+    // even steps pass 0 only nearly
+    let value = if value.abs() < 1e-12 { 0.0 } else { value };
+    if value == 0.0 {
+        return if percent { "0%".to_owned() } else { "0".to_owned() };
+    }
     // the tick came through a logarithm: three digits bring it back
     let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{value:.digits$}");
@@ -91,7 +128,12 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
             return ticks.into_iter().step_by(every).collect();
         }
     }
-    // less than a factor of about two: even steps
+    // less than a factor of about two
+    even_ticks(low, high)
+}
+
+/// Ticks in even round steps.
+fn even_ticks(low: f64, high: f64) -> Vec<f64> {
     let rough = (high - low) / 4.0;
     let scale = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * scale).find(|s| *s >= rough).unwrap_or(rough);
@@ -172,6 +214,26 @@ mod tests {
         let few = |cases: Vec<f64>| Point { n: cases.len(), cases, ..point(0, LayerKind::Softmax, 2.0) };
         assert!(range(vec![few(vec![0.5, 3.5])]).holds(0.5) && range(vec![few(vec![0.5, 3.5])]).holds(3.5));
         assert!(!range(vec![few(vec![0.01, 3.99])]).holds(0.01));
+    }
+
+    #[test]
+    fn a_linear_axis_holds_its_ends_and_what_goes_beyond_them() {
+        let balance = vec![point(0, LayerKind::Softmax, 0.4), point(1, LayerKind::Softmax, 0.7)];
+        let (statistic, scale, probes) = (Statistic::Measure("balance"), Scale::Mass, "all".to_owned());
+        let mut series = Series { group: Group::all(), probes, statistic, scale, n: 1, points: balance };
+        let axis = Range::linear(&[&series], (0.0, 1.0));
+        assert!(axis.holds(0.0) && axis.holds(1.0) && axis.shows(-0.1) && axis.high < 1.1, "{axis:?}");
+        assert_eq!(axis.place(0.5), 0.5);
+        series.points[1].value = Some(-0.2);
+        let effect = Range::linear(&[&series], (-0.1, 0.1));
+        assert!(
+            effect.holds(-0.2) && effect.holds(0.4) && (3..=8).contains(&effect.ticks.len()),
+            "{effect:?}"
+        );
+        assert_eq!(
+            (write_value(0.0, false), write_value(-0.05, false)),
+            ("0".to_owned(), "-0.05".to_owned())
+        );
     }
 
     #[test]

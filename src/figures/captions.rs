@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Source;
-use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Part, Series, Statistic};
+use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Part, Series, Statistic, Study};
 
 /// A sentence of each run: once where all say the same, else each with the run's name before it.
 pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
@@ -93,24 +93,70 @@ pub(super) fn split_probes(lens: &Lens) -> String {
 /// What the noise baseline is, and of how many examples it is not made of immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
     let segment = lens.benchmark.segment();
-    let by = match lens.options().baseline {
+    let by = neighbours(lens);
+    format!(
+        " Dashed: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
+        far(lens)
+    )
+}
+
+/// The same where it is divided by.
+pub(super) fn baseline(lens: &Lens) -> String {
+    let segment = lens.benchmark.segment();
+    let by = neighbours(lens);
+    format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
+}
+
+/// What stands in for the evidence.
+fn neighbours(lens: &Lens) -> String {
+    let segment = lens.benchmark.segment();
+    if let Some(role) = lens.benchmark.stand_in() {
+        return format!("the {role} that stands in for all evidence, at its density");
+    }
+    match lens.options().baseline {
         Baseline::Both => format!("its neighbours, the mean over the {segment} before and the one after"),
         Baseline::Adjacent => {
             format!("the {segment} next to it, the nearer of the two, of immediate neighbours the one after")
         }
-    };
-    let mut said =
-        format!(" Dashed: the noise baseline, the same with the evidence {segment} replaced by {by}.");
-    let far = lens.far_baselines().count();
-    if far > 0 {
-        let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
-        said += &format!(
-            " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
-             that was kept in that direction stands in, up to {most} {segment}s away (lens/examples.csv has the distances).",
-            lens.examples.len()
-        );
+        Baseline::Pooled(each) => format!(
+            "the {each} {segment}s before and the {each} after it that are no evidence, pooled: what it would be paid at their \
+             density"
+        ),
     }
-    said
+}
+
+/// Of how many examples the baseline is not made of immediate neighbours.
+fn far(lens: &Lens) -> String {
+    let segment = lens.benchmark.segment();
+    let far = lens.far_baselines().count();
+    // of a pool all but two are farther away
+    if far == 0
+        || matches!(lens.options().baseline, Baseline::Pooled(_))
+        || lens.benchmark.stand_in().is_some()
+    {
+        return String::new();
+    }
+    let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
+    format!(
+        " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
+         that was kept in that direction stands in, up to {most} {segment}s away (lens/examples.csv has the distances).",
+        lens.examples.len()
+    )
+}
+
+/// What holds for every figure of measures: the kinds of layers, what was drawn, and why nothing is told apart by verdict.
+pub(super) fn of_study(study: &Study) -> String {
+    let Some((_, lens)) = study.measured().next() else { return String::new() };
+    let verdicts = match (&study.judge, &study.no_result) {
+        (Some(_), _) => String::new(),
+        (None, Some(why)) => {
+            format!(" Nothing is told apart by verdict, since the verdicts are no result ({why}).")
+        }
+        (None, None) => {
+            " Nothing is told apart by verdict, since this run has none yet (`palimpsest judge`).".to_owned()
+        }
+    };
+    format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
 }
 
 /// What was drawn of the run's examples.
@@ -145,6 +191,7 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
             Statistic::Mean(curve, Part::Signal) => curve.label(),
             Statistic::Mean(curve, Part::Noise) => format!("noise baseline of {}", curve.label()),
             Statistic::RatioOfMeans | Statistic::MeanOfRatios => "the ratio".to_owned(),
+            Statistic::Measure(key) => key.replace('_', " "),
         };
         let plural = if layers.len() == 1 { "" } else { "s" };
         format!("{name} at layer{plural} {}", ranges(layers))

@@ -49,7 +49,7 @@ fn noise_entry() -> (Stroke, String) {
 }
 
 /// By the curve's place among those of the run.
-fn stroke(at: usize) -> Stroke {
+pub(super) fn stroke(at: usize) -> Stroke {
     const COLOURS: [RGBColor; 4] = [GREEN, VERMILLION, BLUE, GREY];
     const MARKERS: [Marker; 3] = [Marker::Triangle, Marker::Square, Marker::Circle];
     let stroke = Stroke::solid(COLOURS[at % COLOURS.len()], MARKERS[at % MARKERS.len()]);
@@ -109,6 +109,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         rows,
         legend,
         reach: 1000.0,
+        axes: Vec::new(),
     };
     let caption = format!(
         "{}{} {BAND} Logarithmic value axis. n is the number of cases.{}{}{}",
@@ -166,6 +167,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         legend: vec![noise_entry()],
         panel: (260, 210),
         reach: 1000.0,
+        axes: Vec::new(),
     };
     let over = |lens: &Lens| {
         let pooled = lens.pooled_in_words();

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lens::{Lens, Scale};
+use crate::lens::{Lens, Scale, Study};
 
 mod axis;
 pub mod bars;
@@ -18,7 +18,9 @@ mod captions;
 pub mod curves;
 mod figure;
 mod grid;
+pub mod head_map;
 pub mod heat_map;
+pub mod measures;
 mod panels;
 mod plot;
 pub mod raster;
@@ -46,6 +48,43 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError
         figures.push(heat_map::first_case(lens, origin, scale)?);
     }
     Ok(figures)
+}
+
+/// Every figure of a run under its conditions: its measures, and those of [`draw_all`] under each condition, by whose names their
+/// own begin where there are several.
+///
+/// # Errors
+/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
+    let Some(first) = study.conditions.first() else { return Ok(Vec::new()) };
+    let origin = Origin::of(&first.run, study.judge.as_deref());
+    let mut figures = Vec::new();
+    for scale in Scale::ALL {
+        figures.extend(measures::of_study(study, &origin, scale)?);
+    }
+    figures.extend(head_map::of_study(study, &origin)?);
+    for (condition, lens) in study.measured() {
+        let origin = Origin::of(&condition.run, lens.judge.as_deref());
+        if study.conditions.len() == 1 {
+            figures.extend(draw_all(lens, &origin)?);
+            continue;
+        }
+        let named = if condition.name.is_empty() { "plain" } else { &condition.name };
+        for mut figure in draw_all(lens, &origin.under(named))? {
+            figure.name = format!("{named}-{}", figure.name);
+            figure.title = format!("{named}: {}", figure.title);
+            figures.push(figure);
+        }
+    }
+    Ok(figures)
+}
+
+/// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
+///
+/// # Errors
+/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Result<Vec<Figure>, FigureError> {
+    Scale::ALL.into_iter().map(|scale| measures::lifts(studies, scale)).collect()
 }
 
 /// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.

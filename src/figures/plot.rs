@@ -24,14 +24,14 @@ fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     runs
 }
 
-/// A panel to draw in: where a layer and the logarithm of a value lie, on the whole picture.
+/// A panel to draw in: where a layer and a value lie, on the whole picture.
 pub(super) struct Plane<'a, 'b> {
     pub area: &'a Area<'b>,
     pub axes: DrawingArea<SVGBackend<'b>, Axes>,
     pub y: &'a Range,
 }
 
-/// Layers by logarithms of values.
+/// Layers by values or their logarithms.
 pub(super) type Axes = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 
 /// Of the fill of a band.
@@ -52,33 +52,31 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// What is drawn of some series on an axis.
-    pub fn of(series: &[&Series], y: &Range) -> Self {
-        let mut drawn = Drawn::default();
+    /// Adds what is drawn of some series on an axis.
+    pub fn add(&mut self, series: &[&Series], y: &Range) {
         for one in series {
             let noise = matches!(one.statistic, Statistic::Mean(_, Part::Noise));
             for point in &one.points {
-                let band = shown_band(point);
-                drawn.bands |= band.is_some() && !noise;
-                drawn.noise_bands |= band.is_some() && noise;
-                drawn.cases |= !single_cases(one, point).is_empty();
-                drawn.cut |= beyond(one, point, y) != (false, false);
+                let band = shown_band(point, y);
+                self.bands |= band.is_some() && !noise;
+                self.noise_bands |= band.is_some() && noise;
+                self.cases |= !single_cases(one, point).is_empty();
+                self.cut |= beyond(one, point, y) != (false, false);
             }
         }
-        drawn
     }
 }
 
 /// The band of a point that has a place on the axis itself.
-fn shown_band(point: &Point) -> Option<(f64, f64)> {
-    point.band.filter(|band| band.1 > 0.0 && point.value.is_some_and(|value| value > 0.0))
+fn shown_band(point: &Point, y: &Range) -> Option<(f64, f64)> {
+    point.band.filter(|band| y.shows(band.1) && point.value.is_some_and(|value| y.shows(value)))
 }
 
 /// Whether what is drawn at a layer besides the curve goes on below and above the axis.
 fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     let cases = single_cases(series, point).iter();
     let ends =
-        || shown_band(point).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
+        || shown_band(point, y).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
     (ends().any(|end| end < y.low), ends().any(|end| end > y.high))
 }
 
@@ -91,7 +89,7 @@ impl Plane<'_, '_> {
     /// The band of a series at layers of one kind.
     pub fn band(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
         let points = series.points.iter().filter(|p| p.layer.kind == kind).map(|p| {
-            let (low, high) = shown_band(p)?;
+            let (low, high) = shown_band(p, self.y)?;
             Some((self.at(p.layer.index, low), self.at(p.layer.index, high)))
         });
         let share = if stroke.is_noise() { NOISE_BAND } else { BAND };
@@ -145,7 +143,8 @@ impl Plane<'_, '_> {
             LayerKind::Linear => stroke.linear(),
         };
         let of_kind = || series.points.iter().filter(|p| p.layer.kind == kind);
-        let points = of_kind().map(|p| p.value.filter(|v| *v > 0.0).map(|v| self.at(p.layer.index, v)));
+        let points =
+            of_kind().map(|p| p.value.filter(|v| self.y.shows(*v)).map(|v| self.at(p.layer.index, v)));
         let line = stroke.colour.stroke_width(stroke.width());
         // a deep model's markers would merge into a thick line
         let every = of_kind().count().div_ceil(MARKERS).max(1);

@@ -157,6 +157,7 @@ fn draw(
         legend: Vec::new(),
         panel: (300, 150),
         reach: 10.0,
+        axes: Vec::new(),
     };
     let caption = format!(
         "{how} Above the line at 1 the {} attends more to the {} {}. {BAND} They are of the whole statistic. n is the number \

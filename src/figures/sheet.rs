@@ -1,7 +1,8 @@
 //! Small multiples: a grid of panels with curves over layers, on shared axes.
 //!
-//! Every panel of a sheet has the same axes, so that heights compare across panels. The value axis is logarithmic: masses
-//! span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros have no place on it: a curve is interrupted there.
+//! Every panel of a sheet has the same axes, so that heights compare across panels; where columns show different numbers, every
+//! panel of a column. The value axis is logarithmic: masses span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros
+//! have no place on it: a curve is interrupted there. A column of its own may have a linear axis.
 //! The layer axis is a panel's own, since panels may show different models.
 //!
 //! A curve of a model with linear layers is drawn as two lines, since its values there are of another kind: through the
@@ -41,6 +42,17 @@ pub struct Sheet {
     /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
     /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
     pub reach: f64,
+    /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
+    pub axes: Vec<ColumnAxis>,
+}
+
+/// The value axis of a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ColumnAxis {
+    /// A value with a line across its panels.
+    pub reference: Option<f64>,
+    /// The ends of a linear axis; `None` for a logarithmic one.
+    pub linear: Option<(f64, f64)>,
 }
 
 /// One panel.
@@ -91,8 +103,8 @@ impl Sheet {
         let cell = (panel_width + Y_AXIS + GAP, PANEL_HEAD + panel_height + X_AXIS + GAP);
         // a title or an origin line of its own may be wider than one panel
         let width = (2 * MARGIN + 18 + columns * cell.0).max(620);
-        let y = Range::of(&self.series().collect::<Vec<_>>(), self.reference, self.reach);
-        let legend_lines = self.legend_lines(width - 2 * MARGIN, &y);
+        let ranges = self.ranges();
+        let legend_lines = self.legend_lines(width - 2 * MARGIN, &ranges);
         let top = HEAD + more_origins(&self.origin);
         let height = top
             + count * cell.1
@@ -105,7 +117,8 @@ impl Sheet {
                 for (column, panel) in panels.iter().enumerate() {
                     let Some(panel) = panel else { continue };
                     let left = MARGIN + 18 + column as i32 * cell.0;
-                    self.panel(area, panel, (left, top + row as i32 * cell.1), &y)?;
+                    let (y, reference) = range_of(&ranges, column);
+                    self.panel(area, panel, (left, top + row as i32 * cell.1), (y, reference))?;
                 }
             }
             let bottom = top + count * cell.1;
@@ -141,7 +154,7 @@ impl Sheet {
         area: &Area<'_>,
         panel: &Panel,
         (left, top): (i32, i32),
-        y: &Range,
+        (y, reference): (&Range, Option<f64>),
     ) -> Result<(), Refusal> {
         let (width, height) = self.panel;
         write(area, &panel.title, (left + Y_AXIS, top), 13, INK, HPos::Left)?;
@@ -163,16 +176,16 @@ impl Sheet {
         let (x1, y1) = (x0 + width * UNIT, y0 + height * UNIT);
         let plane = area.clone().apply_coord_spec(Axes::new(
             first - pad..last + pad,
-            y.low.log10()..y.high.log10(),
+            y.place(y.low)..y.place(y.high),
             (x0..x1, y1..y0),
         ));
         for (from, to) in linear_stretches(&layers) {
             let (from, to) = (from.max(first - pad), to.min(last + pad));
-            let corners = [(from, y.low.log10()), (to, y.high.log10())];
+            let corners = [(from, y.place(y.low)), (to, y.place(y.high))];
             plane.draw(&Rectangle::new(corners, LINEAR.filled()))?;
         }
         for tick in &y.ticks {
-            let level = tick.log10();
+            let level = y.place(*tick);
             plane.draw(&PathElement::new(
                 [(first - pad, level), (last + pad, level)],
                 GRID.stroke_width(UNIT as u32 * 3 / 4),
@@ -183,14 +196,14 @@ impl Sheet {
             area.draw(&Text::new(write_value(*tick, self.percent), (x0 - 5 * UNIT, at), style))?;
         }
         for tick in layer_ticks(&indices) {
-            let at = plane.map_coordinate(&(tick as f64, y.low.log10())).0;
+            let at = plane.map_coordinate(&(tick as f64, y.place(y.low))).0;
             area.draw(&PathElement::new([(at, y1), (at, y1 + 3 * UNIT)], GREY.stroke_width(UNIT as u32)))?;
             let style = style::text(10, GREY).pos(Pos::new(HPos::Center, VPos::Top));
             area.draw(&Text::new(tick.to_string(), (at, y1 + 5 * UNIT), style))?;
         }
         area.draw(&PathElement::new([(x0, y0), (x0, y1), (x1, y1)], GREY.stroke_width(UNIT as u32)))?;
-        if let Some(reference) = self.reference.filter(|r| (y.low..=y.high).contains(r)) {
-            let line = [(first - pad, reference.log10()), (last + pad, reference.log10())];
+        if let Some(reference) = reference.filter(|r| (y.low..=y.high).contains(r)) {
+            let line = [(first - pad, y.place(reference)), (last + pad, y.place(reference))];
             plane.draw(&PathElement::new(line, GREY.stroke_width(UNIT as u32)))?;
         }
         let plane = Plane { area, axes: plane, y };
@@ -210,10 +223,37 @@ impl Sheet {
 
     /// Whether some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
     pub fn cuts_linear_layers(&self) -> bool {
-        let y = Range::of(&self.series().collect::<Vec<_>>(), self.reference, self.reach);
-        let points = self.series().flat_map(|series| &series.points).filter(|point| point.layer.is_linear());
-        let mut values = points.filter_map(|point| point.value).filter(|value| *value > 0.0);
-        values.any(|value| !y.holds(value))
+        let ranges = self.ranges();
+        let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());
+        let mut series = columns().filter_map(|(column, panel)| Some((column, panel.as_ref()?)));
+        series.any(|(column, panel)| {
+            let (y, _) = range_of(&ranges, column);
+            let points = panel.lines.iter().flat_map(|(_, series)| &series.points);
+            let mut values = points.filter(|point| point.layer.is_linear()).filter_map(|point| point.value);
+            values.any(|value| y.shows(value) && !y.holds(value))
+        })
+    }
+
+    /// The value axis of all columns, or of each, with its line.
+    fn ranges(&self) -> Vec<(Range, Option<f64>)> {
+        if self.axes.is_empty() {
+            let all: Vec<&Series> = self.series().collect();
+            return vec![(Range::of(&all, self.reference, self.reach), self.reference)];
+        }
+        let of_column = |(column, axis): (usize, &ColumnAxis)| {
+            let all = self.series_of(column);
+            let range = match axis.linear {
+                Some(ends) => Range::linear(&all, ends),
+                None => Range::of(&all, axis.reference, self.reach),
+            };
+            (range, axis.reference)
+        };
+        self.axes.iter().enumerate().map(of_column).collect()
+    }
+
+    fn series_of(&self, column: usize) -> Vec<&Series> {
+        let panels = self.rows.iter().filter_map(|row| row.get(column)?.as_ref());
+        panels.flat_map(|panel| panel.lines.iter().map(|(_, series)| series)).collect()
     }
 
     fn series(&self) -> impl Iterator<Item = &Series> {
@@ -221,14 +261,22 @@ impl Sheet {
     }
 
     /// The entries below the panels, as lines that fit a width.
-    fn legend_lines(&self, width: i32, y: &Range) -> Vec<Vec<(Sample, String)>> {
+    fn legend_lines(&self, width: i32, ranges: &[(Range, Option<f64>)]) -> Vec<Vec<(Sample, String)>> {
         let mut lines: Vec<Vec<(Sample, String)>> = Vec::new();
         let mut used = i32::MAX;
         let grey = Stroke::solid(GREY, Marker::Circle);
         let layers = layers(self.series());
         let linear = layers.iter().any(|layer| layer.is_linear());
         let windowed = layers.iter().any(|layer| layer.kind == LayerKind::Windowed);
-        let drawn = Drawn::of(&self.series().collect::<Vec<_>>(), y);
+        let mut drawn = Drawn::default();
+        match ranges {
+            [(y, _)] if self.axes.is_empty() => drawn.add(&self.series().collect::<Vec<_>>(), y),
+            _ => {
+                for (column, (y, _)) in ranges.iter().enumerate() {
+                    drawn.add(&self.series_of(column), y);
+                }
+            }
+        }
         let marks = [
             (windowed, Sample::Line(grey.windowed()), WINDOWED_LEGEND),
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
@@ -252,6 +300,12 @@ impl Sheet {
         }
         lines
     }
+}
+
+/// The axis of a column: its own, or that of all.
+fn range_of(ranges: &[(Range, Option<f64>)], column: usize) -> (&Range, Option<f64>) {
+    let (range, reference) = ranges.get(column).unwrap_or(&ranges[0]);
+    (range, *reference)
 }
 
 /// The layers of some series, ascending.

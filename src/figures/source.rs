@@ -34,6 +34,13 @@ impl Origin {
         }
         Origin { model, line: parts.join(" · ") }
     }
+
+    /// The same, with a condition named.
+    #[must_use]
+    pub fn under(mut self, condition: &str) -> Self {
+        self.line = format!("{} · {condition}", self.line);
+        self
+    }
 }
 
 /// A run in a figure.

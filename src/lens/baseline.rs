@@ -5,8 +5,13 @@
 //! [`StandIn::distance`] says how far away it is. Evidence at an edge of what was kept has a stand-in on one side only. A
 //! stand-in is visible to the rows where the evidence is: rows of a later session are not compared with what comes after them.
 //!
+//! Before and after are meant in the order of the prompt. A benchmark may name a span that stands in for all evidence instead
+//! ([`Benchmark::stand_in`](crate::benchmarks::Benchmark::stand_in)).
+//!
 //! STALE speaks of the adjacent session without saying which (appendix E.4), hence [`Baseline`]. Called by
 //! [`super::example`]; it knows spans, not masses.
+
+use std::str::FromStr;
 
 use crate::prompt::Span;
 
@@ -18,14 +23,38 @@ pub enum Baseline {
     Both,
     /// The nearer of the two; of two that are equally far, the one after the evidence.
     Adjacent,
+    /// So many before the evidence and so many after it, as one span: for short segments, each of which alone says little.
+    Pooled(usize),
 }
 
 impl Baseline {
     /// As the command line and tables write it.
-    pub fn key(self) -> &'static str {
+    pub fn key(self) -> String {
         match self {
-            Baseline::Both => "both",
-            Baseline::Adjacent => "adjacent",
+            Baseline::Both => "both".to_owned(),
+            Baseline::Adjacent => "adjacent".to_owned(),
+            Baseline::Pooled(each) => format!("pooled:{each}"),
+        }
+    }
+
+    /// Whether its segments count together, as one span.
+    pub(super) fn is_pooled(self) -> bool {
+        matches!(self, Baseline::Pooled(_))
+    }
+}
+
+impl FromStr for Baseline {
+    type Err = String;
+
+    /// Reads `both`, `adjacent` or `pooled:N` with N of at least 1.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "both" => Ok(Baseline::Both),
+            None if text == "adjacent" => Ok(Baseline::Adjacent),
+            Some(("pooled", each)) if each.parse::<usize>().is_ok_and(|each| each > 0) => {
+                Ok(Baseline::Pooled(each.parse().unwrap_or(1)))
+            }
+            _ => Err("give `both`, `adjacent`, or `pooled:N` for N segments on either side".to_owned()),
         }
     }
 }
@@ -52,6 +81,8 @@ pub(super) struct Evidence<'a> {
     pub keys: &'a [Span],
     /// How many stand-ins a piece of evidence has.
     pub baseline: Baseline,
+    /// The role of what stands in for all evidence.
+    pub stand_in: Option<&'static str>,
 }
 
 impl Evidence<'_> {
@@ -77,22 +108,40 @@ impl Evidence<'_> {
         let holds =
             |at: usize| self.keys.iter().any(|span| span.role.is_some() && Self::segment(span) == Some(at));
         let seen = |span: &Span| evidence.start >= end || span.start < end;
+        if let Some(role) = self.stand_in {
+            let found = self.keys.iter().enumerate().filter(|(_, span)| span.is(role) && seen(span));
+            return found.map(|(place, _)| place).collect();
+        }
+        // By where they start: segments may be shown in another order than that of the history.
         let plain = self.keys.iter().enumerate().filter_map(|(place, span)| {
             let other = span.segment().filter(|_| !span.is_empty() && seen(span))?;
-            (other != index && !holds(other)).then_some((other, place))
+            (other != index && !holds(other)).then_some((span.start, other, place))
         });
-        let plain: Vec<(usize, usize)> = plain.collect();
-        let before = plain.iter().filter(|(other, _)| *other < index).max();
-        let after = plain.iter().filter(|(other, _)| *other > index).min();
-        let of = |found: &(usize, usize)| found.1;
-        match (self.baseline, before, after) {
+        let (mut before, mut after): (Vec<_>, Vec<_>) =
+            plain.partition(|(start, ..)| *start < evidence.start);
+        before.sort_unstable_by(|a, b| b.cmp(a));
+        after.sort_unstable();
+        let of = |found: &(usize, usize, usize)| found.2;
+        match (self.baseline, before.first(), after.first()) {
             (Baseline::Both, before, after) => before.into_iter().chain(after).map(of).collect(),
             (Baseline::Adjacent, Some(before), Some(after)) => {
-                let nearer = if index - before.0 < after.0 - index { before } else { after };
+                let nearer = if index.abs_diff(before.1) < after.1.abs_diff(index) { before } else { after };
                 vec![of(nearer)]
             }
             (Baseline::Adjacent, before, after) => after.or(before).into_iter().map(of).collect(),
+            (Baseline::Pooled(each), ..) => {
+                let mut places: Vec<usize> =
+                    before.iter().take(each).chain(after.iter().take(each)).map(of).collect();
+                places.sort_unstable();
+                places
+            }
         }
+    }
+
+    /// Whether the segments of a baseline count together, as one span, so that they say how dense attention is beside the
+    /// evidence and not how much another segment gets.
+    pub fn is_pooled(&self) -> bool {
+        self.baseline.is_pooled() || self.stand_in.is_some()
     }
 
     /// The stand-ins of several pieces of evidence.
@@ -120,7 +169,7 @@ mod tests {
 
     /// By original index, the stand-ins of the evidence at `key`.
     fn indices(keys: &[Span], baseline: Baseline, key: usize, end: usize) -> Vec<(usize, usize)> {
-        let stand_ins = Evidence { keys, baseline }.stand_ins(&[key], end);
+        let stand_ins = Evidence { keys, baseline, stand_in: None }.stand_ins(&[key], end);
         stand_ins.iter().map(|one| (one.index, one.distance())).collect()
     }
 
@@ -155,5 +204,30 @@ mod tests {
         );
         // Evidence at an edge has one neighbour.
         assert_eq!(indices(&even[1..], Baseline::Both, 0, ALL), [(4, 1)]);
+    }
+    #[test]
+    fn pooled_baselines_take_so_many_on_either_side_and_none_of_the_evidence() {
+        let keys: Vec<Span> = (0..9)
+            .map(|i| if [3, 4].contains(&i) { span(i, 2 * i).with_role("fact") } else { span(i, 2 * i) })
+            .collect();
+        let pooled = |key, each| indices(&keys, Baseline::Pooled(each), key, ALL);
+        assert_eq!(pooled(3, 2), [(1, 2), (2, 1), (5, 2), (6, 3)]);
+        assert_eq!(pooled(4, 8).iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 2, 5, 6, 7, 8]);
+        for text in ["both", "adjacent", "pooled:8"] {
+            assert_eq!(text.parse::<Baseline>().unwrap().key(), text);
+        }
+        assert!("pooled:0".parse::<Baseline>().is_err() && "pooled".parse::<Baseline>().is_err());
+    }
+
+    #[test]
+    fn neighbours_are_those_in_the_prompt_and_a_named_stand_in_replaces_them() {
+        // shown in another order than that of the history
+        let keys = [span(5, 0), span(2, 2).with_role("fact"), span(0, 4), span(1, 6)];
+        assert_eq!(indices(&keys, Baseline::Both, 1, ALL), [(5, 3), (0, 2)]);
+        let block = Span::new("question.end", 6..8).as_overlay().with_role("block");
+        let keys = [span(5, 0), span(2, 2).with_role("fact"), span(0, 4), block];
+        let evidence = Evidence { keys: &keys, baseline: Baseline::Both, stand_in: Some("block") };
+        assert_eq!((evidence.neighbours(1, ALL), evidence.is_pooled()), (vec![3], true));
+        assert_eq!(evidence.neighbours(1, 6), Vec::<usize>::new(), "the rows end before it");
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! **Noise baseline**: the same mass with the evidence Y replaced by its neighbours, the segments before and after it that
 //! [`super::baseline`] chooses; the mean over them; absent where there are none. Of evidence that is a part of a segment,
-//! neighbours are the segment's, and since they are longer the baseline is what Y would be paid at their density. Of several
-//! Y it is the sum.
+//! neighbours are the segment's, and since they are longer the baseline is what Y would be paid at their density. So it is of
+//! neighbours that are pooled, at the density of their union. Of several Y it is the sum.
 //!
 //! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
 //! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
@@ -21,17 +21,20 @@
 //! window hides Y from all of X has no density there. Stores of version 0.1.0 do not say what the windows are: theirs are
 //! computed as if every layer saw the whole prompt, which is wrong at windowed layers. The density of a baseline is the mean
 //! of its neighbours' densities, of those that a layer sees.
+//!
+//! **Measures** are what the benchmark computes from all of these at a layer ([`super::measured`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ndarray::{Array2, Array3, Axis};
+use ndarray::{Array2, Axis};
 
 use super::baseline::{Baseline, Evidence, StandIn};
 use super::layers::{self, ByLayer, Layer, LayerKind};
+use super::measured::{self, ByHead, Measured};
+use super::paid::{Paid, densities_of, in_role, of_rows};
 use crate::attention::{AttentionStore, StoreError};
-use crate::benchmarks::{Benchmark, Curve, QUERY, Several};
-use crate::prompt::Span;
+use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several};
 
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,28 +43,6 @@ pub enum Part {
     Signal,
     /// The mass on its neighbours.
     Noise,
-}
-
-/// Whether a span's length counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scale {
-    /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
-    Mass,
-    /// Mass over what uniform attention would pay.
-    Density,
-}
-
-impl Scale {
-    /// Both.
-    pub const ALL: [Scale; 2] = [Scale::Mass, Scale::Density];
-
-    /// As tables and file names write it.
-    pub fn key(self) -> &'static str {
-        match self {
-            Scale::Mass => "mass",
-            Scale::Density => "density",
-        }
-    }
 }
 
 /// What the query pays to one segment.
@@ -90,6 +71,8 @@ pub struct Example {
     pub case: String,
     /// The probe's id.
     pub probe: String,
+    /// The condition that it was answered under; empty for the plain one.
+    pub condition: String,
     /// What the probe is grouped by: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
     /// The value of the label that the benchmark is split by, where the case has one.
@@ -107,6 +90,8 @@ pub struct Example {
     curves: BTreeMap<(Curve, Part, Scale), Vec<f64>>,
     stand_ins: BTreeMap<Curve, Vec<StandIn>>,
     signed: BTreeMap<(Curve, Part), Vec<Option<f64>>>,
+    measures: Measured,
+    by_head: Option<ByHead>,
 }
 
 impl Example {
@@ -146,7 +131,9 @@ impl Example {
         }
         let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
         let (mut curves, mut sums, mut stand_ins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let evidence = Evidence { keys: &store.keys, baseline };
+        let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.stand_in() };
+        let measures = measured::of(benchmark, &store.rows, (&mass, &share), &evidence);
+        let by_head = measured::by_head(benchmark, store, &evidence);
         for &curve in benchmark.curves() {
             let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
             if rows.is_empty() || keys.is_empty() {
@@ -204,6 +191,7 @@ impl Example {
         Ok(Example {
             case: store.case.clone(),
             probe: store.probe.clone(),
+            condition: store.condition.clone(),
             dimension: store.probe.clone(),
             kind: None,
             correct: None,
@@ -214,6 +202,8 @@ impl Example {
             curves,
             stand_ins,
             signed: sums,
+            measures,
+            by_head,
         })
     }
 
@@ -248,6 +238,18 @@ impl Example {
         self.signed.get(&(curve, part)).map(Vec::as_slice)
     }
 
+    /// A measure over layers, by its key, NaN where it is not defined; `None` where it is at no layer.
+    pub fn measure_of(&self, key: &str, scale: Scale) -> Option<&[f64]> {
+        self.measures.get(&(key.to_owned(), scale)).map(Vec::as_slice)
+    }
+
+    /// A measure that is kept by head: the decoder layers, those with softmax attention, and by them and head its values, NaN
+    /// where it is not defined.
+    pub fn by_head(&self, key: &str) -> Option<(&[usize], &Array2<f64>)> {
+        let by_head = self.by_head.as_ref()?;
+        Some((&by_head.layers, by_head.values.get(key)?))
+    }
+
     /// The query's mass on a segment, averaged over the layers of one kind; `None` where there are none.
     pub fn mean_over(&self, kind: LayerKind, segment: &SegmentMass) -> Option<f64> {
         layers::mean_over(&self.layers, kind, &segment.mass)
@@ -259,129 +261,6 @@ impl Example {
         let under = self.curve(under, Part::Signal, scale)?;
         Some(over.iter().zip(under).map(|(n, o)| (*o > 0.0 && !n.is_nan()).then(|| n / o)).collect())
     }
-}
-
-/// The places of the spans in a role, or of a row by that name.
-fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
-    let meant =
-        |span: &Span| (span.is(role) || span.role.is_none() && span.label == role) && !span.is_empty();
-    spans.iter().enumerate().filter(|(_, span)| meant(span)).map(|(i, _)| i).collect()
-}
-
-/// What some rows pay, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
-fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> Array2<f64> {
-    if let [row] = rows {
-        return values.index_axis(Axis(1), *row).to_owned();
-    }
-    let tokens: usize = rows.iter().map(|&row| spans[row].len()).sum();
-    let mut mean = Array2::zeros((values.dim().0, values.dim().2));
-    for &row in rows {
-        mean.scaled_add(spans[row].len() as f64 / tokens as f64, &values.index_axis(Axis(1), row));
-    }
-    mean
-}
-
-/// What is paid to each key span, (layers, keys).
-struct Paid<'a> {
-    masses: &'a Array2<f64>,
-    shares: &'a Array2<f64>,
-    signed: Option<&'a Array2<f64>>,
-    /// Where the last of the rows ends in the prompt.
-    end: usize,
-}
-
-/// A curve's numbers by layer.
-struct Numbers {
-    mass: Vec<f64>,
-    /// `None` where no layer sees the spans: they lie after the rows.
-    density: Option<Vec<f64>>,
-    signed: Option<Vec<f64>>,
-}
-
-impl Paid<'_> {
-    /// What is paid to all of some spans.
-    fn to(&self, keys: &[usize]) -> Option<Numbers> {
-        let sum = |values: &Array2<f64>| {
-            let by_layer = values.rows().into_iter().map(|layer| match keys {
-                [key] => layer[*key],
-                keys => keys.iter().map(|&key| layer[key]).sum(),
-            });
-            by_layer.collect::<Vec<f64>>()
-        };
-        let (mass, share) = (sum(self.masses), sum(self.shares));
-        let density = mass.iter().zip(&share).map(|(mass, share)| density(*mass, *share)).collect();
-        let seen = share.iter().any(|share| *share > 0.0);
-        Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
-    }
-
-    /// What is paid to the neighbours of some spans instead; `None` where they have none.
-    fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
-        let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
-        if let ([_], [_]) = (keys, &of[..]) {
-            return of.into_iter().next();
-        }
-        if of.is_empty() {
-            return None;
-        }
-        // Evidence without neighbours counts as the others do.
-        let missing = keys.len() as f64 / of.len() as f64;
-        let layers = self.masses.nrows();
-        let sum = |of: &dyn Fn(&Numbers) -> Option<f64>, numbers: &[Numbers]| {
-            numbers.iter().filter_map(of).filter(|value| !value.is_nan()).sum::<f64>() * missing
-        };
-        let mean = |layer: usize| {
-            let present = || {
-                let of = of.iter().filter_map(|one| one.density.as_ref()?.get(layer).copied());
-                of.filter(|value| !value.is_nan())
-            };
-            present().sum::<f64>() / present().count() as f64
-        };
-        Some(Numbers {
-            mass: (0..layers).map(|layer| sum(&|one| one.mass.get(layer).copied(), &of)).collect(),
-            density: of.iter().any(|one| one.density.is_some()).then(|| (0..layers).map(mean).collect()),
-            signed: self.signed.map(|_| {
-                (0..layers).map(|layer| sum(&|one| one.signed.as_ref()?.get(layer).copied(), &of)).collect()
-            }),
-        })
-    }
-
-    fn beside_one(&self, evidence: &Evidence<'_>, key: usize) -> Option<Numbers> {
-        let beside = evidence.neighbours(key, self.end);
-        if beside.is_empty() {
-            return None;
-        }
-        let densities = densities_of(self.masses, self.shares);
-        // A span that no layer sees lies after the rows.
-        let seen = |&span: &usize| self.shares.column(span).iter().any(|share| *share > 0.0);
-        let density = mean_of(&densities, &beside);
-        let signed = self.signed.map(|signed| mean_of(signed, &beside));
-        let mass = match evidence.keys[key].overlay {
-            false => mean_of(self.masses, &beside),
-            true => density.iter().zip(self.shares.column(key)).map(|(d, share)| d * share).collect(),
-        };
-        Some(Numbers { mass, density: beside.iter().all(seen).then_some(density), signed })
-    }
-}
-
-/// A mass over a share; NaN where there is no share.
-fn density(mass: f64, share: f64) -> f64 {
-    if share > 0.0 { mass / share } else { f64::NAN }
-}
-
-/// Masses over shares, both (layers, keys); NaN where there is no share.
-fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
-    let mut densities = masses.clone();
-    densities.zip_mut_with(shares, |mass, share| *mass = density(*mass, *share));
-    densities
-}
-
-/// By layer, the mean over those of `spans` that have a value, NaN where none has.
-fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
-    let mean = |layer: ndarray::ArrayView1<f64>| {
-        let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());
-        present().sum::<f64>() / present().count() as f64
-    };
-    values.rows().into_iter().map(mean).collect()
 }
 
 /// Values of which NaN marks the absent ones.

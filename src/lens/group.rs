@@ -25,6 +25,7 @@ use super::band::{Estimate, Point, Resampling};
 use super::draw::Key;
 use super::{
     AnalysedRun, Baseline, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup, Scale,
+    Verdicts,
 };
 use crate::attention::AttentionStore;
 use crate::benchmarks::{Benchmark, QUERY};
@@ -103,6 +104,8 @@ pub enum Statistic {
     RatioOfMeans,
     /// Mean of the examples' own ratios.
     MeanOfRatios,
+    /// The mean over cases of a measure, by its key.
+    Measure(&'static str),
 }
 
 impl Statistic {
@@ -113,6 +116,7 @@ impl Statistic {
             Statistic::Mean(curve, Part::Noise) => format!("{}_noise", curve.key()),
             Statistic::RatioOfMeans => "ratio_of_means".to_owned(),
             Statistic::MeanOfRatios => "mean_of_ratios".to_owned(),
+            Statistic::Measure(key) => key.to_owned(),
         }
     }
 }
@@ -214,6 +218,16 @@ impl Lens {
     pub fn of(run: &AnalysedRun, options: &Options) -> Result<Self, LensError> {
         let verdicts = run.verdicts(options.judge.as_deref())?;
         let no_result = verdicts.no_result();
+        Lens::of_verdicts(run, options, verdicts, no_result)
+    }
+
+    /// [`Lens::of`] by verdicts that were read, which are no result for this reason if there is one.
+    pub(super) fn of_verdicts(
+        run: &AnalysedRun,
+        options: &Options,
+        verdicts: Verdicts,
+        no_result: Option<String>,
+    ) -> Result<Self, LensError> {
         let benchmark = run.benchmark();
         let probes = run.cases().iter().flat_map(|case| case.probes.iter().map(move |p| (&*case.case, p)));
         let dimensions: HashMap<(&str, &str), String> =
@@ -264,6 +278,7 @@ impl Lens {
             // the row that names the store says what it belongs to
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
+            example.condition.clone_from(&answer.condition);
             example.dimension.clone_from(dimension);
             example.kind = kind.cloned();
             example.correct = correct;
@@ -405,6 +420,13 @@ impl Lens {
                     )
                 });
                 self.means(&self.matrix(rows.flatten()))
+            }
+            Statistic::Measure(key) => {
+                let of = |examples: &Vec<&Example>| {
+                    let values = examples.iter().filter_map(|e| e.measure_of(key, scale));
+                    mean_by_layer(values, self.layers.len())
+                };
+                self.means(&self.matrix(cases.values().filter_map(of)))
             }
             Statistic::RatioOfMeans | Statistic::MeanOfRatios if self.ratio.is_none() => {
                 self.means(&self.matrix(std::iter::empty()))

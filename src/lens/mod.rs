@@ -1,7 +1,7 @@
 //! Attention stores become curves, ratios and confidence bands.
 //!
 //! Owns the reading of a run folder for analysis ([`AnalysedRun`]), the masses, noise baselines and densities of each
-//! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]). Called by the commands `lens`,
+//! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]; of several conditions [`Study`]). Called by the commands `lens`,
 //! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
 //!
 //! Where a model has linear-attention layers, a curve has at such a layer the share of the implicit weights' sizes
@@ -20,18 +20,22 @@ pub mod draw;
 pub mod example;
 pub mod group;
 pub mod layers;
+pub mod measured;
+mod paid;
 pub mod run;
 pub mod strip;
+pub mod study;
 pub mod table;
 
-pub use crate::benchmarks::Curve;
+pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Point, Resampling};
 pub use baseline::{Baseline, StandIn};
 pub use draw::{Drawn, PerGroup};
-pub use example::{Example, Part, Scale, SegmentMass};
+pub use example::{Example, Part, SegmentMass};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
 pub use layers::{Layer, LayerKind};
 pub use run::{AnalysedRun, Verdicts};
+pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
 
 /// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]

@@ -36,7 +36,7 @@ impl Verdicts {
 
     /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
-        no_result(self.judge.as_deref()?, self.rows.values())
+        no_result_of(&[self])
     }
 
     /// All of them, in no order.
@@ -48,6 +48,12 @@ impl Verdicts {
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
+}
+
+/// [`Verdicts::no_result`] of one judge's verdicts under several conditions, taken together.
+pub(super) fn no_result_of(all: &[&Verdicts]) -> Option<String> {
+    let judge = all.iter().find_map(|verdicts| verdicts.judge.as_deref())?;
+    no_result(judge, all.iter().flat_map(|verdicts| verdicts.rows.values()))
 }
 
 impl AnalysedRun {
@@ -77,7 +83,25 @@ impl AnalysedRun {
         path: &Path,
         condition: &str,
     ) -> Result<Self, LensError> {
-        let store = store::RunFolder::read(path)?.condition(condition)?;
+        AnalysedRun::of(among, path, store::RunFolder::read(path)?.condition(condition)?)
+    }
+
+    /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
+    ///
+    /// # Errors
+    /// Those of [`AnalysedRun::open_condition`].
+    pub fn open_all(among: &[&'static dyn Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
+        let store = store::RunFolder::read(path)?;
+        let names: Vec<String> =
+            store.header.identity.condition_names().into_iter().map(str::to_owned).collect();
+        let under = |name: String| {
+            let of_name = store.clone().condition(&name)?;
+            Ok((name, AnalysedRun::of(among, path, of_name)?))
+        };
+        names.into_iter().map(under).collect()
+    }
+
+    fn of(among: &[&'static dyn Benchmark], path: &Path, store: store::RunFolder) -> Result<Self, LensError> {
         let name = &store.header.identity.benchmark;
         let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name() == name) else {
             let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name()).collect();

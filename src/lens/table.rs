@@ -12,7 +12,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::strip::Strip;
-use super::{Correctness, Group, LayerKind, Lens, LensError, Part, Scale, Series, StandIn, Statistic};
+use super::{
+    Correctness, Group, LayerKind, Lens, LensError, MeasureRow, Part, Scale, Series, StandIn, Statistic,
+    Study,
+};
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
 /// `strip.csv` and `examples.csv`. Groups without members have no rows.
@@ -189,6 +192,114 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
         }
     }
     finish(table)
+}
+
+/// A measure's rows, by one grouping.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasureTable<'a> {
+    /// How examples are told apart.
+    pub grouping: &'a str,
+    /// The measure's key.
+    pub measure: &'a str,
+    /// Mass or density.
+    pub scale: Scale,
+    /// Its rows.
+    pub rows: &'a [MeasureRow],
+}
+
+/// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
+/// the name given: one a measure, group and layer. `condition` is empty for the plain one and where conditions are paired.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn measures_csv(
+    figure: &str,
+    grouping: &str,
+    tables: &[MeasureTable<'_>],
+) -> Result<Vec<u8>, csv::Error> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record([
+        "figure",
+        grouping,
+        "row",
+        "line",
+        "condition",
+        "measure",
+        "scale",
+        "layer",
+        "layer_kind",
+        "n",
+        "undefined",
+        "mean",
+        "lo",
+        "hi",
+        "cases",
+        "examples",
+    ])?;
+    for table in tables {
+        let lines = table.rows.iter().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
+        for (row, line) in lines {
+            for point in &line.series.points {
+                csv.write_record([
+                    figure.to_owned(),
+                    table.grouping.to_owned(),
+                    row.row.clone(),
+                    line.word.clone(),
+                    row.condition.clone().unwrap_or_default(),
+                    table.measure.to_owned(),
+                    table.scale.key().to_owned(),
+                    point.layer.index.to_string(),
+                    point.layer.kind.key().to_owned(),
+                    point.n.to_string(),
+                    point.undefined.to_string(),
+                    number(point.value),
+                    number(point.band.map(|band| band.0)),
+                    number(point.band.map(|band| band.1)),
+                    joined(&point.cases),
+                    line.examples.to_string(),
+                ])?;
+            }
+        }
+    }
+    finish(csv)
+}
+
+/// Writes a study's tables into `folder`, each by rename: those of [`write`], in a folder a condition where there are several, and
+/// `measures.csv` where the benchmark has measures.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
+    let mut written = Vec::new();
+    for (condition, lens) in study.measured() {
+        let folder = match &study.conditions[..] {
+            [_] => folder.to_owned(),
+            _ => folder.join(if condition.name.is_empty() { "plain" } else { &condition.name }),
+        };
+        written.extend(write(lens, &folder)?);
+    }
+    let mut found = Vec::new();
+    for grouping in study.groupings() {
+        for measure in study.measures() {
+            for scale in Scale::ALL {
+                found.push((grouping.key, measure.key, scale, study.rows(measure, grouping, scale)));
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok(written);
+    }
+    let tables: Vec<MeasureTable<'_>> = found
+        .iter()
+        .map(|(grouping, measure, scale, rows)| MeasureTable { grouping, measure, scale: *scale, rows })
+        .collect();
+    let path = folder.join("measures.csv");
+    let bytes = measures_csv("measures", "grouping", &tables)
+        .map_err(|source| LensError::Table { path: path.clone(), source })?;
+    crate::ground::files::write_atomically(&path, &bytes)
+        .map_err(|source| LensError::Io { path: path.clone(), source })?;
+    written.push(path);
+    Ok(written)
 }
 
 /// Something of each stand-in, ascending and once.

@@ -1,13 +1,19 @@
 //! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
+//!
+//! A page stays readable whatever the run: texts are cut where all of them would be too many, probes are folded where a case has
+//! many, and the shades of a segment are those of the probes whose evidence lies in it where there is no room for all. What was cut
+//! says so.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use super::View;
+use super::text::{TurnPart, turns};
 use crate::benchmarks::{Benchmark, VerdictKind};
-use crate::lens::{AnalysedRun, Example, LayerKind, Lens, Verdicts};
+use crate::lens::{Example, LayerKind, Lens, LensError};
 use crate::prompt::known_special_tokens;
-use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ShownCase, ShownSegment};
 
@@ -16,14 +22,29 @@ use crate::run::store::{ShownCase, ShownSegment};
 const MOST_BYTES: u64 = 8 << 20;
 /// Characters of a segment without evidence on a page that would be too large.
 const EXCERPT: usize = 400;
+/// Characters that all evidence of such a page may have together.
+const EVIDENCE: usize = 32 << 20;
+/// Shades beside a segment: a column a probe and condition.
+const COLUMNS: usize = 6;
+/// Probes of a case that stand side by side; more are folded.
+const OPEN: usize = 12;
+/// Probes and conditions of a page whose texts are whole; of more, each text is cut to [`TEXT`] characters.
+const WHOLE_TEXTS: usize = 1500;
+/// Characters of a query, answer or reason on a page of many.
+const TEXT: usize = 600;
 
 /// One case.
 #[derive(Debug, Serialize)]
 pub struct CasePart {
     id: String,
     kind: Option<String>,
+    /// Beside the case's name: a verdict a probe and condition, or counts of them.
+    pills: Vec<Pill>,
     probes: Vec<ProbePart>,
-    segments: Vec<SegmentPart>,
+    /// Whether the probes are folded.
+    folded: bool,
+    /// Segments below each other; those of one block stand side by side.
+    blocks: Vec<Block>,
     /// Why there are no segments to show.
     segments_missing: Option<String>,
     dropped: Option<String>,
@@ -31,10 +52,30 @@ pub struct CasePart {
     special_tokens: Vec<&'static str>,
 }
 
+/// A verdict beside a name.
+#[derive(Debug, Serialize)]
+struct Pill {
+    text: String,
+    /// `correct`, `wrong`, `failed` or nothing: how it is coloured.
+    colour: &'static str,
+}
+
 #[derive(Debug, Serialize)]
 struct ProbePart {
     id: String,
     query: String,
+    /// Its own evidence, in words; empty where all evidence is the case's.
+    evidence: String,
+    answers: Vec<AnswerPart>,
+}
+
+/// What came of a probe under one condition.
+#[derive(Debug, Serialize)]
+struct AnswerPart {
+    /// Empty where there is one condition.
+    condition: String,
+    /// What of the history was shown, where it was not all of it.
+    shown: Option<String>,
     answer: Option<String>,
     thought: Option<String>,
     cut_off: bool,
@@ -57,20 +98,39 @@ struct AttentionPart {
     text: String,
 }
 
+/// Segments side by side, or one.
+#[derive(Debug, Serialize)]
+struct Block {
+    beside: bool,
+    segments: Vec<SegmentPart>,
+}
+
 #[derive(Debug, Serialize)]
 struct SegmentPart {
+    /// What it is: `session`, `event`.
+    kind: String,
     /// Its place in the whole history, from 1, as the figures number it.
     number: usize,
     /// What the prompt called it, where that is another number.
     shown_as: Option<usize>,
+    /// Where it stood among those beside it, by condition: `first (chosen-first)`.
+    stood: Vec<String>,
     /// Empty where it has none.
     time: String,
     /// The parts that it plays, for any probe; empty where it is no evidence.
-    roles: Vec<String>,
+    roles: Vec<Role>,
     shades: Vec<Shade>,
     turns: Vec<TurnPart>,
     /// Characters that were left out.
     cut: usize,
+}
+
+/// A part that a segment plays.
+#[derive(Debug, Serialize)]
+struct Role {
+    name: String,
+    /// For which probes; empty where for all.
+    of: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,66 +141,125 @@ struct Shade {
     alpha: String,
 }
 
-#[derive(Debug, Serialize)]
-struct TurnPart {
-    who: String,
-    text: String,
+/// How much of a page there is room for.
+struct Room {
+    /// Characters of a segment without evidence.
+    plain: Option<usize>,
+    /// Characters of a segment with evidence.
+    evidence: Option<usize>,
+    /// Characters of a query, an answer or a reason.
+    text: Option<usize>,
+}
+
+impl Room {
+    fn of(views: &[View<'_>]) -> Self {
+        let Some(run) = views.first().map(|view| view.run) else {
+            return Room { plain: None, evidence: None, text: None };
+        };
+        let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
+        let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
+        let large = bytes > MOST_BYTES;
+        let pieces: usize = run.cases().iter().map(|case| all_evidence(case).len()).sum();
+        let probes: usize = run.cases().iter().map(|case| case.probes.len()).sum();
+        Room {
+            plain: large.then_some(EXCERPT),
+            evidence: large.then_some((EVIDENCE / pieces.max(1)).max(EXCERPT)),
+            text: (probes * views.len() > WHOLE_TEXTS).then_some(TEXT),
+        }
+    }
+
+    /// A text, cut where there is no room for all of it.
+    fn cut(&self, text: &str) -> String {
+        match self.text {
+            Some(most) if text.chars().nth(most).is_some() => text.chars().take(most).chain(['…']).collect(),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// The segments of a case that hold evidence of any probe.
+fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
+    let of_probes = case.probes.iter().flat_map(|probe| &probe.evidence);
+    case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
+}
+
+/// What a condition has of one case.
+struct OfCase<'a> {
+    view: &'a View<'a>,
+    answers: Vec<&'a AnswerRow>,
+    examples: Vec<&'a Example>,
+}
+
+impl<'a> OfCase<'a> {
+    fn answer(&self, probe: &str) -> Option<&'a AnswerRow> {
+        self.answers.iter().find(|row| row.probe == probe).copied()
+    }
+
+    fn example(&self, probe: &str) -> Option<&'a Example> {
+        self.examples.iter().find(|example| example.probe == probe).copied()
+    }
+}
+
+/// By case, something of one condition.
+fn by_case<'a, T>(
+    all: impl Iterator<Item = &'a T>,
+    case: impl Fn(&T) -> &str,
+) -> HashMap<String, Vec<&'a T>> {
+    let mut found: HashMap<String, Vec<&T>> = HashMap::new();
+    for one in all {
+        found.entry(case(one).to_owned()).or_default().push(one);
+    }
+    found
 }
 
 /// The parts of all cases, in the data's order.
 ///
 /// # Errors
 /// Those of reading the files of `cases/`.
-pub fn parts(
-    run: &AnalysedRun,
-    verdicts: &Verdicts,
-    lens: Option<&Lens>,
-) -> Result<Vec<CasePart>, crate::lens::LensError> {
-    let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
-    let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
-    let excerpt = (bytes > MOST_BYTES).then_some(EXCERPT);
-    let mut answers: HashMap<(&str, &str), &AnswerRow> = HashMap::new();
-    for row in run.answers() {
-        answers.insert((&row.case, &row.probe), row);
-    }
-    let mut examples: HashMap<(&str, &str), &Example> = HashMap::new();
-    for example in lens.iter().flat_map(|lens| &lens.examples) {
-        examples.insert((&example.case, &example.probe), example);
-    }
-    let shaded = lens.and_then(shaded_over).unwrap_or(LayerKind::Softmax);
-    run.cases()
+pub fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
+    let Some(first) = views.first() else { return Ok(Vec::new()) };
+    let (run, room) = (first.run, Room::of(views));
+    let benchmark = run.benchmark();
+    let of_views: Vec<_> = views
         .iter()
-        .map(|case| {
-            let measured: Vec<&Example> = case
-                .probes
-                .iter()
-                .filter_map(|p| examples.get(&(case.case.as_str(), p.id.as_str())).copied())
-                .collect();
-            let of_case: Vec<&AnswerRow> = case
-                .probes
-                .iter()
-                .filter_map(|p| answers.get(&(case.case.as_str(), p.id.as_str())).copied())
-                .collect();
-            let shown = run.shown(&case.case)?;
-            let special_tokens = special_tokens(case, shown.as_ref());
-            let (segments, segments_missing) = match shown {
-                None => (
-                    Vec::new(),
-                    Some("No prompt was made for this case, so there is no history to show.".to_owned()),
-                ),
-                Some(shown) => (segments(&shown, case, &measured, shaded, excerpt), None),
-            };
-            Ok(CasePart {
-                id: case.case.clone(),
-                kind: case.labels.get(run.benchmark().split()).cloned(),
-                probes: probes(run.benchmark(), case, &of_case, &measured, lens, verdicts),
-                segments,
-                segments_missing,
-                dropped: dropped(run.benchmark().segment(), &of_case),
-                special_tokens,
-            })
+        .map(|view| {
+            let examples = view.lens.iter().flat_map(|lens| &lens.examples);
+            (by_case(view.run.answers().iter(), |row| &row.case), by_case(examples, |example| &example.case))
         })
-        .collect()
+        .collect();
+    let shaded = views.iter().find_map(|view| shaded_over(view.lens?)).unwrap_or(LayerKind::Softmax);
+    let part = |case: &PlannedCase| {
+        let of_case = views.iter().zip(&of_views).map(|(view, (answers, examples))| OfCase {
+            view,
+            answers: answers.get(&case.case).cloned().unwrap_or_default(),
+            examples: examples.get(&case.case).cloned().unwrap_or_default(),
+        });
+        let of_case: Vec<OfCase<'_>> = of_case.collect();
+        let shown = run.shown(&case.case)?;
+        let special_tokens = special_tokens(case, shown.as_ref());
+        let (segments, segments_missing) = match shown {
+            None => (
+                Vec::new(),
+                Some("No prompt was made for this case, so there is no history to show.".to_owned()),
+            ),
+            Some(shown) => (segments(&shown, case, &of_case, shaded, &room, benchmark), None),
+        };
+        let probes: Vec<ProbePart> =
+            case.probes.iter().map(|probe| probe_part(benchmark, case, probe, &of_case, &room)).collect();
+        let answers: Vec<&AnswerRow> = of_case.iter().flat_map(|one| one.answers.iter().copied()).collect();
+        Ok(CasePart {
+            id: case.case.clone(),
+            kind: case.labels.get(benchmark.split()).cloned(),
+            pills: pills(&probes),
+            folded: probes.len() > OPEN,
+            probes,
+            blocks: blocks(segments, benchmark.beside()),
+            segments_missing,
+            dropped: dropped(benchmark.segment(), &answers),
+            special_tokens,
+        })
+    };
+    run.cases().iter().map(part).collect()
 }
 
 /// Those that what was shown and the queries spell.
@@ -152,23 +271,50 @@ fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static
     found.into_iter().collect()
 }
 
-fn probes(
+/// A verdict for each answer, or where there are many how many of each.
+fn pills(probes: &[ProbePart]) -> Vec<Pill> {
+    let one = |probe: &ProbePart, answer: &AnswerPart| {
+        let (verdict, colour) = match answer.error {
+            Some(_) => ("error", "failed"),
+            None => (answer.verdict.as_str(), answer.colour),
+        };
+        let name = match answer.condition.as_str() {
+            "" => probe.id.clone(),
+            condition if probes.len() == 1 => condition.to_owned(),
+            condition => format!("{} {condition}", probe.id),
+        };
+        (name, verdict.to_owned(), colour)
+    };
+    let all: Vec<(String, String, &'static str)> =
+        probes.iter().flat_map(|probe| probe.answers.iter().map(move |answer| one(probe, answer))).collect();
+    if all.len() <= OPEN {
+        let pill = |(name, verdict, colour)| Pill { text: format!("{name}: {verdict}"), colour };
+        return all.into_iter().map(pill).collect();
+    }
+    let mut counts: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
+    for (_, verdict, colour) in all {
+        *counts.entry((verdict, colour)).or_default() += 1;
+    }
+    let pill = |((verdict, colour), count)| Pill { text: format!("{count} {verdict}"), colour };
+    counts.into_iter().map(pill).collect()
+}
+
+fn probe_part(
     benchmark: &dyn Benchmark,
     case: &PlannedCase,
-    answers: &[&AnswerRow],
-    measured: &[&Example],
-    lens: Option<&Lens>,
-    verdicts: &Verdicts,
-) -> Vec<ProbePart> {
-    let part = |probe: &PlannedProbe| {
-        let answer = answers.iter().find(|row| row.probe == probe.id);
-        let verdict = verdicts.get(&case.case, &probe.id);
-        let example = measured.iter().find(|e| e.probe == probe.id);
-        ProbePart {
-            id: probe.id.clone(),
-            query: probe.query.clone(),
-            answer: answer.and_then(|row| row.answer.clone()),
-            thought: answer.and_then(|row| row.thought.clone()),
+    probe: &PlannedProbe,
+    of_case: &[OfCase<'_>],
+    room: &Room,
+) -> ProbePart {
+    let several = of_case.len() > 1;
+    let part = |one: &OfCase<'_>| {
+        let answer = one.answer(&probe.id);
+        let verdict = one.view.verdicts.get(&case.case, &probe.id);
+        AnswerPart {
+            condition: if several { one.view.condition.to_owned() } else { String::new() },
+            shown: answer.and_then(|row| shown_of(benchmark, row)),
+            answer: answer.and_then(|row| row.answer.as_deref()).map(|text| room.cut(text)),
+            thought: answer.and_then(|row| row.thought.as_deref()).map(|text| room.cut(text)),
             cut_off: answer.is_some_and(|row| row.stop == Some(crate::engine::StopReason::MaxNewTokens)),
             error: match answer {
                 Some(row) => row.error.clone(),
@@ -180,15 +326,52 @@ fn probes(
                 Some(false) => "wrong",
                 None => "",
             },
-            reason: verdict.and_then(|row| row.reason.clone().or(row.error.clone())),
+            reason: verdict
+                .and_then(|row| row.reason.clone().or(row.error.clone()))
+                .map(|text| room.cut(&text)),
             probability: verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
-            attention: match (example, lens) {
+            attention: match (one.example(&probe.id), one.view.lens) {
                 (Some(example), Some(lens)) => summaries(example, lens),
                 _ => Vec::new(),
             },
         }
     };
-    case.probes.iter().map(part).collect()
+    ProbePart {
+        id: probe.id.clone(),
+        query: room.cut(&probe.query),
+        evidence: evidence_of(benchmark, probe),
+        answers: of_case.iter().map(part).collect(),
+    }
+}
+
+/// A probe's own evidence by the numbers of its segments: `fact in event 3, cause in event 7`.
+fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
+    let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
+    for PlannedEvidence { role, segment, .. } in &probe.evidence {
+        match roles.iter_mut().find(|(name, _)| name == role) {
+            Some((_, segments)) => _ = segments.insert(segment + 1),
+            None => roles.push((role, BTreeSet::from([segment + 1]))),
+        }
+    }
+    let one = |(role, segments): &(&str, BTreeSet<usize>)| {
+        let plural = if segments.len() == 1 { "" } else { "s" };
+        let numbers: Vec<usize> = segments.iter().copied().collect();
+        format!("{role} in {}{plural} {}", benchmark.segment(), ranges(&numbers))
+    };
+    roles.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What of the history an answer was given from, where a condition chose it.
+fn shown_of(benchmark: &dyn Benchmark, row: &AnswerRow) -> Option<String> {
+    let context = row.context.as_ref()?;
+    let numbers: Vec<usize> =
+        context.iter().map(|index| index + 1).collect::<BTreeSet<_>>().into_iter().collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    let kind = benchmark.segment();
+    Some(match numbers.is_empty() {
+        true => format!("no {kind}"),
+        false => format!("{} {kind}{plural}: {}", numbers.len(), ranges(&numbers)),
+    })
 }
 
 /// A verdict in a word or two.
@@ -250,41 +433,67 @@ fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
 fn segments(
     shown: &ShownCase,
     case: &PlannedCase,
-    measured: &[&Example],
+    of_case: &[OfCase<'_>],
     shaded: LayerKind,
-    excerpt: Option<usize>,
+    room: &Room,
+    benchmark: &dyn Benchmark,
 ) -> Vec<SegmentPart> {
-    let masses = measured.iter().flat_map(|e| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
+    let examples = || of_case.iter().flat_map(|one| one.examples.iter().map(move |example| (one, *example)));
+    let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
-    let part = |segment: &ShownSegment| {
-        let evidence = case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence));
-        let mut roles: Vec<String> = Vec::new();
-        for evidence in evidence.filter(|e| e.segment == segment.index) {
-            if !roles.contains(&evidence.role) {
-                roles.push(evidence.role.clone());
-            }
+    // by example, where a segment lies among its segments
+    let places: Vec<(&OfCase<'_>, &Example, HashMap<usize, usize>)> = examples()
+        .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
+        .collect();
+    let measured = !places.is_empty();
+    let room_for_all = case.probes.len() * of_case.len() <= COLUMNS;
+    let mut of_segment: HashMap<usize, Vec<(&str, &PlannedEvidence)>> = HashMap::new();
+    for evidence in &case.evidence {
+        of_segment.entry(evidence.segment).or_default().push(("", evidence));
+    }
+    for probe in &case.probes {
+        for evidence in &probe.evidence {
+            of_segment.entry(evidence.segment).or_default().push((&probe.id, evidence));
         }
+    }
+    let part = |segment: &ShownSegment| {
+        let evidence = of_segment.get(&segment.index).map(Vec::as_slice).unwrap_or_default();
+        let roles = roles(evidence, case.probes.len());
         // a probe without attention keeps its place, so that the columns stay in line
-        let shade = |probe: &PlannedProbe| {
-            let example = measured.iter().find(|example| example.probe == probe.id);
-            let found = example
-                .and_then(|e| e.mean_over(shaded, e.segments.iter().find(|s| s.index == segment.index)?));
+        let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {
+            let of_probe = |(other, example, _): &&(&OfCase<'_>, &Example, HashMap<usize, usize>)| {
+                std::ptr::eq(*other, one) && example.probe == probe.id
+            };
+            let found = places.iter().find(of_probe).and_then(|(_, example, places)| {
+                example.mean_over(shaded, example.segments.get(*places.get(&segment.index)?)?)
+            });
             let (percent, alpha) = match found {
                 None => ("–".to_owned(), 0.0),
                 // black text must stay readable on the darkest shade
                 Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),
             };
-            Shade { probe: probe.id.clone(), percent, alpha: format!("{alpha:.2}") }
+            let name = match (of_case.len(), case.probes.len()) {
+                (1, _) => probe.id.clone(),
+                (_, 1) => one.view.condition.to_owned(),
+                _ => format!("{} {}", probe.id, one.view.condition),
+            };
+            Shade { probe: name, percent, alpha: format!("{alpha:.2}") }
         };
-        let shades = if measured.is_empty() { Vec::new() } else { case.probes.iter().map(shade).collect() };
-        let limit = excerpt.filter(|_| roles.is_empty());
-        let (turns, cut) = turns(segment, limit);
+        let beside = |probe: &&PlannedProbe| room_for_all || evidence.iter().any(|(id, _)| *id == probe.id);
+        let shades =
+            case.probes.iter().filter(beside).flat_map(|probe| of_case.iter().map(move |one| (probe, one)));
+        let shades = shades.take(if measured { COLUMNS } else { 0 }).map(|(probe, one)| shade(probe, one));
+        let limit = if roles.is_empty() { room.plain } else { room.evidence };
+        let marks: Vec<&PlannedEvidence> = evidence.iter().map(|(_, evidence)| *evidence).collect();
+        let (turns, cut) = turns(segment, &marks, limit);
         SegmentPart {
+            kind: segment.kind.clone(),
             number: segment.index + 1,
             shown_as: segment.number,
+            stood: stood(shown, segment, of_case, benchmark.beside()),
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
+            shades: shades.collect(),
             roles,
-            shades,
             turns,
             cut,
         }
@@ -292,20 +501,66 @@ fn segments(
     shown.segments.iter().map(part).collect()
 }
 
-/// The turns of a segment up to a number of characters, and how many were left out.
-fn turns(segment: &ShownSegment, limit: Option<usize>) -> (Vec<TurnPart>, usize) {
-    let mut left = limit.unwrap_or(usize::MAX);
-    let (mut turns, mut cut) = (Vec::new(), 0);
-    for turn in &segment.turns {
-        let count = turn.content.chars().count();
-        let kept = count.min(left);
-        cut += count - kept;
-        left -= kept;
-        if kept > 0 {
-            turns.push(TurnPart { who: turn.role.clone(), text: turn.content.chars().take(kept).collect() });
+/// The parts that a segment plays, each with the probes that it plays it for.
+fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Role> {
+    const NAMED: usize = 4;
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (probe, evidence) in evidence {
+        match found.iter_mut().find(|(role, _)| *role == evidence.role) {
+            Some((_, of)) if of.contains(probe) => {}
+            Some((_, of)) => of.push(probe),
+            None => found.push((&evidence.role, vec![probe])),
         }
     }
-    (turns, cut)
+    let role = |(name, of): &(&str, Vec<&str>)| {
+        let named: Vec<&str> = of.iter().copied().take(NAMED).collect();
+        let more = of.len().saturating_sub(NAMED);
+        let of = match (probes, of.contains(&""), more) {
+            (..=1, ..) | (_, true, _) => String::new(),
+            (_, _, 0) => named.join(", "),
+            (_, _, more) => format!("{} and {more} more", named.join(", ")),
+        };
+        Role { name: (*name).to_owned(), of }
+    };
+    found.iter().map(role).collect()
+}
+
+/// Where a segment stood among those that stand beside each other, by condition; nothing where its attention was not recorded.
+fn stood(
+    shown: &ShownCase,
+    segment: &ShownSegment,
+    of_case: &[OfCase<'_>],
+    beside: Option<&str>,
+) -> Vec<String> {
+    const PLACES: [&str; 4] = ["first", "second", "third", "fourth"];
+    if beside != Some(segment.kind.as_str()) {
+        return Vec::new();
+    }
+    let kind: BTreeSet<usize> =
+        shown.segments.iter().filter(|other| other.kind == segment.kind).map(|other| other.index).collect();
+    let said = of_case.iter().filter_map(|one| {
+        let example = one.examples.first()?;
+        let order = example.segments.iter().map(|mass| mass.index).filter(|index| kind.contains(index));
+        let place = PLACES.get(order.into_iter().position(|index| index == segment.index)?)?;
+        Some(match one.view.condition {
+            "" => format!("stood {place}"),
+            condition => format!("{place} under {condition}"),
+        })
+    });
+    said.collect()
+}
+
+/// Segments of one kind that follow each other side by side, where the benchmark says so; the others by themselves.
+fn blocks(segments: Vec<SegmentPart>, beside: Option<&str>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for segment in segments {
+        let of_kind = beside == Some(segment.kind.as_str());
+        match blocks.last_mut() {
+            Some(block) if of_kind && block.beside => block.segments.push(segment),
+            _ => blocks.push(Block { beside: of_kind, segments: vec![segment] }),
+        }
+    }
+    blocks
 }
 
 /// A share as a percentage that a reader takes in at a glance.
@@ -355,23 +610,6 @@ fn ranges(all: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Turn;
-
-    #[test]
-    fn a_cut_segment_says_how_much_is_missing_and_splits_no_character() {
-        let turn = |content: &str| Turn::new("user", content);
-        let segment = ShownSegment {
-            kind: "session".to_owned(),
-            index: 0,
-            number: None,
-            time: None,
-            turns: vec![turn("äöü"), turn("éè"), turn("last")],
-        };
-        let (kept, cut) = turns(&segment, Some(4));
-        assert_eq!(kept.iter().map(|t| t.text.as_str()).collect::<Vec<_>>(), ["äöü", "é"]);
-        assert_eq!(cut, 5);
-        assert_eq!(turns(&segment, None).1, 0);
-    }
 
     #[test]
     fn percentages_never_round_a_share_to_nothing() {

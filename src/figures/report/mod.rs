@@ -11,11 +11,12 @@ use serde::Serialize;
 
 use super::{Figure, FigureError};
 use crate::ground::numbers::percent;
-use crate::lens::{AnalysedRun, LayerKind, Lens, LensError, Verdicts};
+use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
 use crate::results::metrics::{self, AccuracyTable};
-use crate::run::cost::MeanCost;
+use crate::run::cost::{CostRow, MeanCost};
 
 pub mod cases;
+mod text;
 
 /// Of the interval of the overall accuracy: the page is the same each time it is made.
 const BOOTSTRAP_SEED: u64 = 0;
@@ -42,7 +43,8 @@ struct Page {
     judge_note: Option<String>,
     /// Why there is no accuracy to show although there are verdicts.
     no_result: Option<String>,
-    accuracy: Option<AccuracyTable>,
+    /// By condition; of one condition without a name.
+    accuracies: Vec<Accuracy>,
     attention: bool,
     /// Which layers the segments' shades are averaged over, in words.
     shaded_over: String,
@@ -57,6 +59,26 @@ struct Page {
     costs: Vec<Fact>,
     pictures: Vec<Picture>,
     cases: Vec<cases::CasePart>,
+}
+
+#[derive(Debug, Serialize)]
+struct Accuracy {
+    /// The condition's name; empty where there is one.
+    condition: String,
+    table: AccuracyTable,
+}
+
+/// A run under one condition, as the page shows it.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The condition's name; empty for the plain one.
+    pub condition: &'a str,
+    /// The answers.
+    pub run: &'a AnalysedRun,
+    /// The verdicts.
+    pub verdicts: &'a Verdicts,
+    /// The attention; `None` where none was recorded.
+    pub lens: Option<&'a Lens>,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,36 +108,72 @@ pub fn page(
     lens: Option<&Lens>,
     figures: &[Figure],
 ) -> Result<String, ReportError> {
+    let view = View { condition: "", run, verdicts, lens };
+    page_of(&[view], verdicts.no_result().as_deref(), figures)
+}
+
+/// The page of a run under several conditions. `no_result` says why the verdicts are none.
+fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
-    let failed = run.answers().iter().filter(|row| row.error.is_some()).count();
-    let no_result = verdicts.no_result();
+    let Some(first) = views.first() else {
+        return Err(
+            FigureError::Draw { figure: "report".to_owned(), reason: "no run was given".to_owned() }.into()
+        );
+    };
+    let run = first.run;
+    let judge = views.iter().find_map(|view| view.verdicts.judge.clone());
+    let lens = views.iter().find_map(|view| view.lens);
+    let sum = |of: &dyn Fn(&View<'_>) -> usize| views.iter().map(of).sum::<usize>();
+    let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
+    let accuracy = |view: &View<'_>| {
+        let judge = view.verdicts.judge.as_deref().filter(|_| no_result.is_none())?;
+        let (cases, answers) = (view.run.cases(), view.run.answers());
+        let rows = view.verdicts.rows();
+        let table = metrics::accuracy_table(run.benchmark(), cases, answers, rows, judge, BOOTSTRAP_SEED);
+        let condition = if views.len() > 1 { view.condition.to_owned() } else { String::new() };
+        Some(Accuracy { condition, table })
+    };
     let page = Page {
         title: super::Origin::of(run, None).line,
-        facts: facts(run, lens, verdicts),
+        facts: facts(run, lens, judge.clone(), views),
         header: format!("{:#}", run.header()),
-        judge: verdicts.judge.clone(),
-        judge_note: verdicts.judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
-        accuracy: verdicts.judge.as_deref().filter(|_| no_result.is_none()).map(|judge| {
-            let (cases, answers) = (run.cases(), run.answers());
-            metrics::accuracy_table(run.benchmark(), cases, answers, verdicts.rows(), judge, BOOTSTRAP_SEED)
-        }),
-        no_result,
+        judge: judge.clone(),
+        judge_note: judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
+        accuracies: views.iter().filter_map(accuracy).collect(),
+        no_result: no_result.map(str::to_owned),
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
         segment: run.benchmark().segment(),
-        answered: run.answers().len() - failed,
+        answered: sum(&|view| view.run.answers().len()) - failed,
         failed,
-        expected: run.cases().iter().map(|case| case.probes.len()).sum(),
+        expected: run.cases().iter().map(|case| case.probes.len()).sum::<usize>() * views.len(),
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
-        costs: costs(run),
+        costs: costs(views),
         pictures: figures.iter().map(picture).collect(),
-        cases: cases::parts(run, verdicts, lens)?,
+        cases: cases::parts(views)?,
     };
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
+}
+
+/// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is.
+///
+/// # Errors
+/// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
+pub fn write_study(study: &Study, figures: &[Figure], folder: &Path) -> Result<PathBuf, ReportError> {
+    fn view(condition: &Condition) -> View<'_> {
+        View {
+            condition: &condition.name,
+            run: &condition.run,
+            verdicts: &condition.verdicts,
+            lens: condition.lens.as_ref(),
+        }
+    }
+    let views: Vec<View<'_>> = study.conditions.iter().map(view).collect();
+    put(&page_of(&views, study.no_result.as_deref(), figures)?, folder)
 }
 
 /// Writes the page as `report.html` into the run folder, by rename, and returns where it is.
@@ -129,8 +187,11 @@ pub fn write(
     figures: &[Figure],
     folder: &Path,
 ) -> Result<PathBuf, ReportError> {
+    put(&page(run, verdicts, lens, figures)?, folder)
+}
+
+fn put(html: &str, folder: &Path) -> Result<PathBuf, ReportError> {
     let path = folder.join("report.html");
-    let html = page(run, verdicts, lens, figures)?;
     crate::ground::files::write_atomically(&path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.clone(), source })?;
     Ok(path)
@@ -172,7 +233,7 @@ fn picture(figure: &Figure) -> Picture {
 }
 
 /// The header as a reader wants it; what is absent is left out.
-fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fact> {
+fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &[View<'_>]) -> Vec<Fact> {
     let text = |pointer: &str| run.header_text(pointer);
     let short = |pointer: &str| {
         text(pointer).map(|digest| match digest.char_indices().nth(12) {
@@ -222,12 +283,15 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
     );
     let broken = run.cases().iter().filter(|case| case.broken.is_some()).count();
     let broken = format!("{broken} of {}, not asked, counted as errors", run.cases().len());
+    let conditions: Vec<&str> =
+        views.iter().map(|view| view.condition).filter(|name| !name.is_empty()).collect();
     let facts = [
         ("Benchmark", Some(run.benchmark().title().to_owned())),
         ("Model", with(text("/identity/model/name"), short("/identity/model/digest"), "SHA-256 ")),
         ("Data", with(text("/identity/dataset/name"), short("/identity/dataset/digest"), "SHA-256 ")),
         ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),
         ("Cases", Some(run.cases().len().to_string())),
+        ("Conditions", (!conditions.is_empty()).then(|| conditions.join(", "))),
         ("Selection", (!selection.is_empty()).then(|| selection.join(", "))),
         (
             "Context",
@@ -242,7 +306,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, verdicts: &Verdicts) -> Vec<Fac
         ("Sampling", sampling),
         ("Seed", text("/identity/seed")),
         ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),
-        ("Judge", Some(verdicts.judge.clone().unwrap_or_else(|| "none yet".to_owned()))),
+        ("Judge", Some(judge.unwrap_or_else(|| "none yet".to_owned()))),
         ("Machine", (!machine.is_empty()).then(|| machine.join(", "))),
         ("palimpsest", text("/identity/version")),
     ];
@@ -265,14 +329,14 @@ fn thoughts(run: &AnalysedRun) -> Option<String> {
 }
 
 /// The mean cost of a case, where it was recorded.
-fn costs(run: &AnalysedRun) -> Vec<Fact> {
+fn costs(views: &[View<'_>]) -> Vec<Fact> {
     let of = |name, mean: Option<MeanCost>| {
         mean.map(|mean| Fact { name, value: format!("{mean}; mean of {} cases", mean.cases) })
     };
-    let rows = run.costs();
-    of("Answers", MeanCost::of_answers(rows))
+    let rows: Vec<CostRow> = views.iter().flat_map(|view| view.run.costs()).cloned().collect();
+    of("Answers", MeanCost::of_answers(&rows))
         .into_iter()
-        .chain(of("Judge", MeanCost::of_judges(rows)))
+        .chain(of("Judge", MeanCost::of_judges(&rows)))
         .collect()
 }
 

@@ -1,0 +1,188 @@
+//! Layers by heads: a measure of each head, as the mean over cases, in two colours around the value that says nothing.
+//!
+//! For effects of either sign, as that of a position: heads of one colour look more at what comes first, those of the other at what
+//! comes last.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::write_value;
+use super::canvas::{Area, MARGIN, Refusal, head, svg, write};
+use super::style::{self, GREY, GRID, INK, UNIT};
+use super::{Figure, FigureError, Origin};
+use crate::benchmarks::Measure;
+use crate::lens::{HeadMap, Study};
+
+const HEAD: i32 = 54;
+const LEFT: i32 = 44;
+const TITLE: i32 = 40;
+const FOOT: i32 = 50;
+const BETWEEN: i32 = 26;
+const BAR: i32 = 84;
+/// Height and width of a map are between these, in pixels.
+const SIZES: (i32, i32) = (120, 420);
+/// A cell that is neither squeezed nor stretched, in pixels.
+const CELL: i32 = 14;
+
+/// The maps of every measure that is kept by head, a figure each.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureError> {
+    let mut figures = Vec::new();
+    for measure in study.measures().into_iter().filter(|measure| measure.heads) {
+        let maps = study.heads(measure);
+        if !maps.is_empty() {
+            figures.push(figure(measure, &maps, origin)?);
+        }
+    }
+    Ok(figures)
+}
+
+fn figure(measure: &Measure, maps: &[HeadMap], origin: &Origin) -> Result<Figure, FigureError> {
+    let name = format!("heads-{}-mass", measure.key.replace('_', "-"));
+    let title = format!("By layer and head: {}", measure.label);
+    let middle = measure.reference.unwrap_or(0.0);
+    let all = || maps.iter().flat_map(|map| map.mean.iter().copied()).filter(|value| value.is_finite());
+    let reach = all().map(|value| (value - middle).abs()).fold(0.0, f64::max).max(1e-9);
+    let (layers, heads) = maps.first().map_or((1, 1), |map| map.mean.dim());
+    let size = |count: usize| (count as i32 * CELL).clamp(SIZES.0, SIZES.1);
+    let (map_width, map_height) = (size(heads), size(layers));
+    let count = maps.len() as i32;
+    let width = (2 * MARGIN + LEFT + count * (map_width + BETWEEN) + BAR).max(620);
+    let height = HEAD + TITLE + map_height + FOOT;
+    let top = HEAD + TITLE;
+    let drawn = svg(&name, &title, (width, height), |area| {
+        head(area, &title, &origin.line, width)?;
+        for (place, map) in maps.iter().enumerate() {
+            let left = MARGIN + LEFT + place as i32 * (map_width + BETWEEN);
+            let note = match &map.condition {
+                Some(condition) if !condition.is_empty() => format!("{condition}, n = {}", map.n),
+                _ => format!("n = {}", map.n),
+            };
+            write(area, &note, (left, HEAD + 14), 11, GREY, HPos::Left)?;
+            cells(area, map, (left, top), (map_width, map_height), |value| shade((value - middle) / reach))?;
+            ticks(area, heads, map_width, |x| (left + x, top + map_height + 6), HPos::Center)?;
+            write(area, "head", (left + map_width / 2, top + map_height + 24), 12, INK, HPos::Center)?;
+        }
+        for (at, layer) in map_labels(maps) {
+            let y = top + map_height - (at * 2 + 1) * map_height / (layers as i32 * 2);
+            let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
+            area.draw(&Text::new(layer.to_string(), ((MARGIN + LEFT - 6) * UNIT, y * UNIT), style))?;
+        }
+        let upright =
+            style::text(12, INK).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
+        area.draw(&Text::new("layer", ((MARGIN - 2) * UNIT, (top + map_height / 2) * UNIT), upright))?;
+        bar(area, (MARGIN + LEFT + count * (map_width + BETWEEN), top), map_height, (middle, reach))
+    })?;
+    let caption = format!(
+        "{}: {}. Each cell: a head's own value, of masses, as the mean over cases; white is {}, darker is farther from it, blue \
+         above and red below; the scale ends at the farthest head. Grey: no case has a value. n is the number of cases. Layers \
+         with softmax attention only.",
+        measure.label,
+        measure.about,
+        write_value(middle, false),
+    );
+    let csv =
+        csv(&name, measure, maps).map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    Ok(Figure { name, title, caption, svg: drawn, csv })
+}
+
+/// The layers that are labelled, with their places from below: about eight, and the last.
+fn map_labels(maps: &[HeadMap]) -> Vec<(i32, usize)> {
+    let Some(map) = maps.first() else { return Vec::new() };
+    let every = map.layers.len().div_ceil(8).max(1);
+    let last = map.layers.len().saturating_sub(1);
+    let shown = |at: usize| at == last || at.is_multiple_of(every) && (last - at) * 2 > every;
+    map.layers
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| shown(*at))
+        .map(|(at, layer)| (at as i32, *layer))
+        .collect()
+}
+
+fn ticks(
+    area: &Area<'_>,
+    heads: usize,
+    width: i32,
+    place: impl Fn(i32) -> (i32, i32),
+    side: HPos,
+) -> Result<(), Refusal> {
+    let every = heads.div_ceil(8).max(1);
+    for at in (0..heads).step_by(every) {
+        let x = (at as i32 * 2 + 1) * width / (heads as i32 * 2);
+        write(area, &at.to_string(), place(x), 10, GREY, side)?;
+    }
+    Ok(())
+}
+
+fn cells(
+    area: &Area<'_>,
+    map: &HeadMap,
+    (left, top): (i32, i32),
+    (width, height): (i32, i32),
+    colour: impl Fn(f64) -> RGBColor,
+) -> Result<(), Refusal> {
+    let (layers, heads) = map.mean.dim();
+    let edge = |at: usize, count: usize, length: i32| at as i32 * length / count.max(1) as i32;
+    for ((layer, head), value) in map.mean.indexed_iter() {
+        let x = (left + edge(head, heads, width), left + edge(head + 1, heads, width));
+        // layer 0 lies below, as in all figures
+        let y = (top + height - edge(layer + 1, layers, height), top + height - edge(layer, layers, height));
+        let fill = if value.is_finite() { colour(*value) } else { GRID };
+        area.draw(&Rectangle::new([(x.0 * UNIT, y.0 * UNIT), (x.1 * UNIT, y.1 * UNIT)], fill.filled()))?;
+    }
+    let outline = [(left * UNIT, top * UNIT), ((left + width) * UNIT, (top + height) * UNIT)];
+    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))
+}
+
+/// From -1 (vermillion) over 0 (white) to 1 (blue).
+fn shade(at: f64) -> RGBColor {
+    let RGBColor(r, g, b) = if at < 0.0 { style::VERMILLION } else { style::BLUE };
+    let part = at.abs().min(1.0);
+    let mix = |c: u8| (255.0 + (f64::from(c) - 255.0) * part).round() as u8;
+    RGBColor(mix(r), mix(g), mix(b))
+}
+
+/// The scale of colours with its ends and its middle.
+fn bar(
+    area: &Area<'_>,
+    (left, top): (i32, i32),
+    height: i32,
+    (middle, reach): (f64, f64),
+) -> Result<(), Refusal> {
+    const STEPS: i32 = 40;
+    for step in 0..STEPS {
+        let y = (top + height - (step + 1) * height / STEPS, top + height - step * height / STEPS);
+        let at = (f64::from(step) + 0.5) / f64::from(STEPS) * 2.0 - 1.0;
+        let cell = [(left * UNIT, y.0 * UNIT), ((left + 12) * UNIT, y.1 * UNIT)];
+        area.draw(&Rectangle::new(cell, shade(at).filled()))?;
+    }
+    let outline = [(left * UNIT, top * UNIT), ((left + 12) * UNIT, (top + height) * UNIT)];
+    area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
+    for (value, y) in [(middle - reach, top + height), (middle, top + height / 2), (middle + reach, top)] {
+        write(area, &write_value(value, false), (left + 17, y - 7), 10, GREY, HPos::Left)?;
+    }
+    Ok(())
+}
+
+/// Rows of `figure,measure,condition,layer,head,n,mean`.
+fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Result<Vec<u8>, csv::Error> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(["figure", "measure", "condition", "layer", "head", "n", "mean"])?;
+    for map in maps {
+        for ((layer, head), value) in map.mean.indexed_iter() {
+            csv.write_record([
+                figure,
+                measure.key,
+                map.condition.as_deref().unwrap_or_default(),
+                &map.layers.get(layer).copied().unwrap_or(layer).to_string(),
+                &head.to_string(),
+                &map.n.to_string(),
+                &if value.is_finite() { value.to_string() } else { String::new() },
+            ])?;
+        }
+    }
+    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}

@@ -1,0 +1,273 @@
+//! A benchmark's measures over layers: a column of panels a measure, a row a group and condition, a line a group.
+//!
+//! Measures that pair conditions (the same in two orders) have a figure of their own. What the groups are is the benchmark's
+//! business ([`crate::benchmarks::Grouping`]).
+
+use std::collections::BTreeSet;
+
+use super::curves::{BAND, stroke, titled};
+use super::sheet::{ColumnAxis, Panel, Sheet};
+use super::style::Stroke;
+use super::{Figure, FigureError, Origin, captions};
+use crate::benchmarks::{Axis, Grouping, Measure, Scale};
+use crate::lens::study::EVIDENCE_LIFT;
+use crate::lens::{MeasureLine, MeasureRow, Study, table};
+
+/// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
+/// a panel are left out.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figure>, FigureError> {
+    let mut figures = Vec::new();
+    for grouping in study.groupings() {
+        for paired in [true, false] {
+            figures.extend(draw(study, origin, grouping, paired, scale)?);
+        }
+    }
+    Ok(figures)
+}
+
+fn draw(
+    study: &Study,
+    origin: &Origin,
+    grouping: &Grouping,
+    paired: bool,
+    scale: Scale,
+) -> Result<Option<Figure>, FigureError> {
+    let wanted = |measure: &&Measure| measure.is_paired() == paired && measure.scales.contains(&scale);
+    let measured: Vec<(&Measure, Vec<MeasureRow>)> = study
+        .measures()
+        .into_iter()
+        .filter(wanted)
+        .map(|measure| (measure, study.rows(measure, grouping, scale)))
+        .filter(|(_, rows)| !rows.is_empty())
+        .collect();
+    if measured.is_empty() {
+        return Ok(None);
+    }
+    let kind = if paired { "paired" } else { "measures" };
+    let name = format!("{kind}-{}-{}", grouping.key, scale.key());
+    let words = |of: &dyn Fn(&MeasureRow) -> Vec<String>| -> BTreeSet<String> {
+        measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
+    };
+    let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
+    let stroke_of = |line: &str| stroke(lines.iter().position(|other| other == line).unwrap_or(0));
+    let places = places(study, &measured);
+    let several = |of: fn(&(String, Option<String>)) -> String| {
+        places.iter().map(of).collect::<BTreeSet<String>>().len() > 1
+    };
+    let by_condition = several(|(_, condition)| condition.clone().unwrap_or_default());
+    let rows = places.iter().map(|place| {
+        let panels = measured.iter().map(|(measure, rows)| {
+            let row = rows.iter().find(|row| (&row.row, &row.condition) == (&place.0, &place.1))?;
+            let mut words = vec![place.0.clone()];
+            words.extend(place.1.clone().filter(|_| by_condition));
+            words.retain(|word| !word.is_empty());
+            Some(panel(measure, row, &words.join(" · "), stroke_of))
+        });
+        panels.collect()
+    });
+    let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
+    let legend = match lines.len() {
+        1 => Vec::new(),
+        _ => lines.iter().map(|line| (stroke_of(line), line.clone())).collect(),
+    };
+    let what = match paired {
+        true => format!("Measures over both orders by layer, for each {}", grouping.label),
+        false => format!("Measures by layer, for each {}", grouping.label),
+    };
+    let sheet = Sheet {
+        title: titled(&what, scale),
+        origin: origin.line.clone(),
+        y_label: String::new(),
+        percent: false,
+        reference: None,
+        rows: rows.collect(),
+        legend,
+        panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
+        reach: 10.0,
+        axes,
+    };
+    let svg = sheet.draw(&name)?;
+    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, &measured))
+        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let caption = caption(study, grouping, &measured, scale);
+    Ok(Some(Figure { name, title: sheet.title.clone(), caption, svg, csv }))
+}
+
+/// What the tables of a figure hold.
+fn tables<'a>(
+    grouping: &'a Grouping,
+    scale: Scale,
+    measured: &'a [(&'a Measure, Vec<MeasureRow>)],
+) -> Vec<table::MeasureTable<'a>> {
+    let of = |(measure, rows): &'a (&'a Measure, Vec<MeasureRow>)| table::MeasureTable {
+        grouping: grouping.key,
+        measure: measure.key,
+        scale,
+        rows,
+    };
+    measured.iter().map(of).collect()
+}
+
+/// The rows of panels, by their word and condition: words sorted, conditions in the run's order.
+fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(String, Option<String>)> {
+    let order = |condition: &Option<String>| {
+        study.conditions.iter().position(|known| Some(&known.name) == condition.as_ref()).unwrap_or(0)
+    };
+    let rows = measured.iter().flat_map(|(_, rows)| rows);
+    let found: BTreeSet<(String, usize, Option<String>)> =
+        rows.map(|row| (row.row.clone(), order(&row.condition), row.condition.clone())).collect();
+    found.into_iter().map(|(row, _, condition)| (row, condition)).collect()
+}
+
+fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&str) -> Stroke) -> Panel {
+    let mut legend = Vec::new();
+    if !note.is_empty() {
+        legend.push((None, note.to_owned()));
+    }
+    for line in &row.lines {
+        legend.push(match &row.lines[..] {
+            [_] => (None, format!("n = {}", cases(line))),
+            _ => (Some(stroke_of(&line.word)), cases(line)),
+        });
+    }
+    let lines = row.lines.iter().map(|line| (stroke_of(&line.word), line.series.clone()));
+    Panel { title: measure.label.to_owned(), legend, lines: lines.collect() }
+}
+
+/// Cases of a line, and in brackets its examples where they are more.
+fn cases(line: &MeasureLine) -> String {
+    match (line.series.n, line.examples) {
+        (n, examples) if n == examples => n.to_string(),
+        (n, examples) => format!("{n} ({examples})"),
+    }
+}
+
+fn axis_of(measure: &Measure) -> ColumnAxis {
+    let linear = match measure.axis {
+        Axis::Logarithmic => None,
+        Axis::Linear(from, to) => Some((from, to)),
+    };
+    ColumnAxis { reference: measure.reference, linear }
+}
+
+fn caption(
+    study: &Study,
+    grouping: &Grouping,
+    measured: &[(&Measure, Vec<MeasureRow>)],
+    scale: Scale,
+) -> String {
+    let each: Vec<String> = measured
+        .iter()
+        .map(|(measure, _)| format!("{}: {}.", capital(measure.label), measure.about))
+        .collect();
+    let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
+    let lens = study.measured().next().map(|(_, lens)| lens);
+    format!(
+        "{} {} Lines: {}; the numbers above a panel are cases, in brackets their examples where a case has several. {BAND}{}{}{}{}",
+        each.join(" "),
+        of_scale(scale, study.benchmark.segment()),
+        grouping.label,
+        if of_lifts { " Lifts have a logarithmic axis." } else { "" },
+        lens.map(captions::baseline).unwrap_or_default(),
+        without(study),
+        captions::of_study(study),
+    )
+}
+
+/// What the value of a span is.
+fn of_scale(scale: Scale, segment: &str) -> String {
+    match scale {
+        Scale::Mass => format!(
+            "What a {segment} gets is its mass: the share of a row token's attention, averaged over rows and heads."
+        ),
+        Scale::Density => format!(
+            "What a {segment} gets is its density: its mass over what uniform attention would pay it, so that long ones do not \
+             win by length."
+        ),
+    }
+}
+
+/// The conditions without attention.
+fn without(study: &Study) -> String {
+    let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
+    let names: Vec<&str> = missing.map(|condition| condition.name.as_str()).collect();
+    if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The lift of the evidence in runs of several benchmarks by one model, a panel a run and a line a condition, on one axis.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, FigureError> {
+    const COLUMNS: usize = 4;
+    let name = format!("evidence-lift-{}", scale.key());
+    let (mut panels, mut tables, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    let found: Vec<Vec<MeasureRow>> =
+        studies.iter().map(|(study, _)| study.overall(&EVIDENCE_LIFT, scale)).collect();
+    for ((study, origin), rows) in studies.iter().zip(&found) {
+        let (mut legend, mut lines) = (Vec::new(), Vec::new());
+        for row in rows {
+            let condition = row.condition.as_deref().unwrap_or_default();
+            for line in &row.lines {
+                let stroke = stroke(lines.len());
+                legend
+                    .push((Some(stroke), format!("{condition} n = {}", cases(line)).trim_start().to_owned()));
+                lines.push((stroke, line.series.clone()));
+            }
+        }
+        let title = study.benchmark.title();
+        if lines.is_empty() {
+            empty.push(title);
+            continue;
+        }
+        let same = studies.iter().filter(|(other, _)| other.benchmark.name() == study.benchmark.name());
+        let title = if same.count() > 1 { format!("{title} · {}", origin.model) } else { title.to_owned() };
+        panels.push(Some(Panel { title, legend, lines }));
+        tables.push(table::MeasureTable {
+            grouping: study.benchmark.name(),
+            measure: EVIDENCE_LIFT.key,
+            scale,
+            rows,
+        });
+    }
+    let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
+    let sheet = Sheet {
+        title: titled("What the evidence gets over what stands beside it, by layer", scale),
+        origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
+        y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
+        percent: false,
+        reference: Some(1.0),
+        rows,
+        legend: Vec::new(),
+        panel: (300, 210),
+        reach: 10.0,
+        axes: Vec::new(),
+    };
+    let svg = sheet.draw(&name)?;
+    let csv = table::measures_csv(&name, "benchmark", &tables)
+        .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
+    let empty = match empty.is_empty() {
+        true => String::new(),
+        false => format!(" Left out, having no evidence with a baseline: {}.", empty.join(", ")),
+    };
+    let of_each = studies.iter().map(|(study, _)| {
+        let said = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
+        format!(" {}:{said}", study.benchmark.title())
+    });
+    let caption = format!(
+        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {BAND} n is the number of cases, in brackets of their examples; \
+         the probes of a case are averaged first.{}{empty}",
+        capital(EVIDENCE_LIFT.label),
+        EVIDENCE_LIFT.about,
+        of_each.collect::<String>(),
+    );
+    Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
+}

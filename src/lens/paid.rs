@@ -1,0 +1,143 @@
+//! What some rows of a store pay to key spans and to what stands in for them, by layer.
+//!
+//! Called by [`super::example`] for curves and by [`super::measured`] for measures. It knows spans, masses and shares, no benchmark.
+
+use ndarray::{Array2, Array3, Axis};
+
+use super::baseline::Evidence;
+use crate::prompt::Span;
+
+/// The places of the spans in a role, or of a row by that name.
+pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
+    let meant =
+        |span: &Span| (span.is(role) || span.role.is_none() && span.label == role) && !span.is_empty();
+    spans.iter().enumerate().filter(|(_, span)| meant(span)).map(|(i, _)| i).collect()
+}
+
+/// What some rows pay, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
+pub(super) fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> Array2<f64> {
+    if let [row] = rows {
+        return values.index_axis(Axis(1), *row).to_owned();
+    }
+    let tokens: usize = rows.iter().map(|&row| spans[row].len()).sum();
+    let mut mean = Array2::zeros((values.dim().0, values.dim().2));
+    for &row in rows {
+        mean.scaled_add(spans[row].len() as f64 / tokens as f64, &values.index_axis(Axis(1), row));
+    }
+    mean
+}
+
+/// What is paid to each key span, (layers, keys).
+pub(super) struct Paid<'a> {
+    pub masses: &'a Array2<f64>,
+    pub shares: &'a Array2<f64>,
+    pub signed: Option<&'a Array2<f64>>,
+    /// Where the last of the rows ends in the prompt.
+    pub end: usize,
+}
+
+/// A curve's numbers by layer.
+pub(super) struct Numbers {
+    pub mass: Vec<f64>,
+    /// `None` where no layer sees the spans: they lie after the rows.
+    pub density: Option<Vec<f64>>,
+    pub signed: Option<Vec<f64>>,
+}
+
+impl Paid<'_> {
+    /// What is paid to all of some spans.
+    pub fn to(&self, keys: &[usize]) -> Option<Numbers> {
+        let sum = |values: &Array2<f64>| {
+            let by_layer = values.rows().into_iter().map(|layer| match keys {
+                [key] => layer[*key],
+                keys => keys.iter().map(|&key| layer[key]).sum(),
+            });
+            by_layer.collect::<Vec<f64>>()
+        };
+        let (mass, share) = (sum(self.masses), sum(self.shares));
+        let density = mass.iter().zip(&share).map(|(mass, share)| density(*mass, *share)).collect();
+        let seen = share.iter().any(|share| *share > 0.0);
+        Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
+    }
+
+    /// What is paid to the neighbours of some spans instead; `None` where they have none.
+    pub fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
+        let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
+        if let ([_], [_]) = (keys, &of[..]) {
+            return of.into_iter().next();
+        }
+        if of.is_empty() {
+            return None;
+        }
+        // Evidence without neighbours counts as the others do.
+        let missing = keys.len() as f64 / of.len() as f64;
+        let layers = self.masses.nrows();
+        let sum = |of: &dyn Fn(&Numbers) -> Option<f64>, numbers: &[Numbers]| {
+            numbers.iter().filter_map(of).filter(|value| !value.is_nan()).sum::<f64>() * missing
+        };
+        let mean = |layer: usize| {
+            let present = || {
+                let of = of.iter().filter_map(|one| one.density.as_ref()?.get(layer).copied());
+                of.filter(|value| !value.is_nan())
+            };
+            present().sum::<f64>() / present().count() as f64
+        };
+        Some(Numbers {
+            mass: (0..layers).map(|layer| sum(&|one| one.mass.get(layer).copied(), &of)).collect(),
+            density: of.iter().any(|one| one.density.is_some()).then(|| (0..layers).map(mean).collect()),
+            signed: self.signed.map(|_| {
+                (0..layers).map(|layer| sum(&|one| one.signed.as_ref()?.get(layer).copied(), &of)).collect()
+            }),
+        })
+    }
+
+    /// The same of one span.
+    pub fn beside_one(&self, evidence: &Evidence<'_>, key: usize) -> Option<Numbers> {
+        let beside = evidence.neighbours(key, self.end);
+        if beside.is_empty() {
+            return None;
+        }
+        let densities = densities_of(self.masses, self.shares);
+        // A span that no layer sees lies after the rows.
+        let seen = |&span: &usize| self.shares.column(span).iter().any(|share| *share > 0.0);
+        let density = match evidence.is_pooled() {
+            false => mean_of(&densities, &beside),
+            true => self.density_of_union(&beside),
+        };
+        let signed = self.signed.map(|signed| mean_of(signed, &beside));
+        let mass = match evidence.keys[key].overlay || evidence.is_pooled() {
+            false => mean_of(self.masses, &beside),
+            true => density.iter().zip(self.shares.column(key)).map(|(d, share)| d * share).collect(),
+        };
+        Some(Numbers { mass, density: beside.iter().all(seen).then_some(density), signed })
+    }
+
+    /// By layer, the density of some spans taken together; NaN where the layer sees none of them.
+    fn density_of_union(&self, spans: &[usize]) -> Vec<f64> {
+        let sum = |values: &Array2<f64>, layer: usize| spans.iter().map(|&span| values[(layer, span)]).sum();
+        (0..self.masses.nrows())
+            .map(|layer| density(sum(self.masses, layer), sum(self.shares, layer)))
+            .collect()
+    }
+}
+
+/// A mass over a share; NaN where there is no share.
+fn density(mass: f64, share: f64) -> f64 {
+    if share > 0.0 { mass / share } else { f64::NAN }
+}
+
+/// Masses over shares, both (layers, keys); NaN where there is no share.
+pub(super) fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
+    let mut densities = masses.clone();
+    densities.zip_mut_with(shares, |mass, share| *mass = density(*mass, *share));
+    densities
+}
+
+/// By layer, the mean over those of `spans` that have a value, NaN where none has.
+fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
+    let mean = |layer: ndarray::ArrayView1<f64>| {
+        let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());
+        present().sum::<f64>() / present().count() as f64
+    };
+    values.rows().into_iter().map(mean).collect()
+}

@@ -1,0 +1,410 @@
+//! A run under one or several conditions, and its measures over cases.
+//!
+//! Every condition is analysed by itself ([`Lens`]): its curves are never averaged with another's. A measure
+//! ([`Benchmark::measures`]) is taken under each condition apart, or, where it pairs conditions, once a probe as the mean over them,
+//! of those probes that were measured under all. How its examples are told apart is the benchmark's business
+//! ([`Benchmark::groupings`]), which knows a probe's verdicts under every condition of the run, measured or not.
+//!
+//! The unit of every mean and every resampling is the case, as in [`super::group`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use ndarray::Array2;
+
+use super::band::{Estimate, Point, Resampling};
+use super::group::mean_by_layer;
+use super::measured::LIFT;
+use super::run::no_result_of;
+use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Series, Statistic, Verdicts};
+use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+
+/// The lift of the evidence, by which runs of several benchmarks are compared ([`Benchmark::evidence_lift`]).
+pub const EVIDENCE_LIFT: Measure = Measure {
+    key: LIFT,
+    label: "evidence lift",
+    about: "the sum of what the evidence gets over the sum of its noise baselines",
+    scales: &Scale::ALL,
+    reference: Some(1.0),
+    axis: Axis::Logarithmic,
+    paired: &[],
+    heads: false,
+    of: |_| None,
+};
+
+/// How examples are told apart where the benchmark says nothing: by verdict.
+const BY_VERDICT: Grouping = Grouping {
+    key: "verdict",
+    label: "verdict",
+    of: |seen| Some((String::new(), seen.verdict().to_owned())),
+};
+
+/// A run under one condition.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    /// Its name; empty for the plain one.
+    pub name: String,
+    /// The answers and verdicts under it.
+    pub run: AnalysedRun,
+    /// The verdicts, whether or not they are a result.
+    pub verdicts: Verdicts,
+    /// Its examples; `None` where no attention was recorded.
+    pub lens: Option<Lens>,
+    /// Why there are none.
+    pub without: Option<String>,
+}
+
+/// A run under some of its conditions.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// The benchmark.
+    pub benchmark: &'static dyn Benchmark,
+    /// The conditions that were asked for, in the order of the run.
+    pub conditions: Vec<Condition>,
+    /// Whose verdicts tell examples apart; `None` where there are none, or none that are a result.
+    pub judge: Option<String>,
+    /// Why there are verdicts that tell nothing apart.
+    pub no_result: Option<String>,
+    /// By case and probe.
+    probes: HashMap<(String, String), Known>,
+    options: Options,
+}
+
+/// What is known of a probe.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    labels: BTreeMap<String, String>,
+    facets: BTreeMap<String, String>,
+    judged: BTreeMap<String, Judged>,
+}
+
+/// The lines of a measure in one row of panels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasureRow {
+    /// The row's word ([`Grouping::of`]); empty where there is one.
+    pub row: String,
+    /// The condition; `None` for a measure that pairs them.
+    pub condition: Option<String>,
+    /// Its lines, by their words.
+    pub lines: Vec<MeasureLine>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasureLine {
+    /// The line's word ([`Grouping::of`]).
+    pub word: String,
+    /// Examples in it: a case has one a probe, of pairs one for both.
+    pub examples: usize,
+    /// Over layers, of cases.
+    pub series: Series,
+}
+
+/// A measure by head: the mean over cases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadMap {
+    /// The measure's key.
+    pub key: &'static str,
+    /// The condition; `None` for a measure that pairs them.
+    pub condition: Option<String>,
+    /// Cases.
+    pub n: usize,
+    /// The decoder layers of the rows.
+    pub layers: Vec<usize>,
+    /// (layers, heads); NaN where no case has a value.
+    pub mean: Array2<f64>,
+}
+
+impl Study {
+    /// Opens and measures a run under the conditions of these names; without names, under the plain one, or where the run has
+    /// none under all that repeat no other.
+    ///
+    /// # Errors
+    /// Those of [`AnalysedRun::open_condition`] and of [`Lens::of`], where no condition has an example to measure.
+    pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
+        Study::open_among(&ALL, path, conditions, options)
+    }
+
+    /// [`Study::open`] of a run of one of these benchmarks.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_among(
+        among: &[&'static dyn Benchmark],
+        path: &Path,
+        conditions: &[String],
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let study = Study::read(among, path, conditions, options)?;
+        match study.conditions.iter().all(|condition| condition.lens.is_none()) {
+            false => Ok(study),
+            true => {
+                let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
+                let reason = reasons.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ");
+                Err(LensError::NoAttention { path: path.to_owned(), reason })
+            }
+        }
+    }
+
+    /// [`Study::open_among`], also of a run without any attention.
+    ///
+    /// # Errors
+    /// The same but for that.
+    pub fn read(
+        among: &[&'static dyn Benchmark],
+        path: &Path,
+        conditions: &[String],
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let all = AnalysedRun::open_all(among, path)?;
+        let chosen = chosen(&all, path, conditions)?;
+        let judge = options.judge.as_deref();
+        // a judge may have judged some conditions only
+        let verdicts: Vec<Option<Verdicts>> = all.iter().map(|(_, run)| run.verdicts(judge).ok()).collect();
+        if verdicts.iter().all(Option::is_none)
+            && let Some((_, run)) = all.first()
+        {
+            run.verdicts(judge)?;
+        }
+        let verdicts: Vec<Verdicts> = verdicts.into_iter().map(Option::unwrap_or_default).collect();
+        let no_result = no_result_of(&verdicts.iter().collect::<Vec<_>>());
+        let mut probes: HashMap<(String, String), Known> = HashMap::new();
+        for ((name, run), verdicts) in all.iter().zip(&verdicts) {
+            for case in run.cases() {
+                for probe in &case.probes {
+                    let known = probes.entry((case.case.clone(), probe.id.clone())).or_default();
+                    known.labels.clone_from(&case.labels);
+                    known.facets.clone_from(&probe.facets);
+                }
+            }
+            for answer in run.answers() {
+                let key = (answer.case.clone(), answer.probe.clone());
+                let verdict =
+                    verdicts.get(&key.0, &key.1).filter(|row| row.is_clean() && no_result.is_none());
+                let judged = Judged {
+                    answer: answer.answer.clone(),
+                    correct: verdict.and_then(|row| row.correct),
+                    score: verdict.and_then(|row| row.score),
+                    choice: verdict.and_then(|row| row.choice.clone()),
+                };
+                probes.entry(key).or_default().judged.insert(name.clone(), judged);
+            }
+        }
+        let judge = verdicts.iter().find_map(|verdicts| verdicts.judge.clone());
+        let mut parts = Vec::new();
+        for ((name, run), verdicts) in all.into_iter().zip(verdicts) {
+            if !chosen.contains(&name) {
+                continue;
+            }
+            let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone())
+            {
+                Ok(lens) => (Some(lens), None),
+                Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
+                Err(error) => return Err(error),
+            };
+            parts.push(Condition { name, run, verdicts, lens, without });
+        }
+        let Some(first) = parts.first() else {
+            return Err(LensError::NoAttention {
+                path: path.to_owned(),
+                reason: "it has no conditions".to_owned(),
+            });
+        };
+        Ok(Study {
+            benchmark: first.run.benchmark(),
+            conditions: parts,
+            judge: judge.filter(|_| no_result.is_none()),
+            no_result,
+            probes,
+            options: options.clone(),
+        })
+    }
+
+    /// The conditions that have examples.
+    pub fn measured(&self) -> impl Iterator<Item = (&Condition, &Lens)> {
+        self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
+    }
+
+    /// The decoder layers that were measured.
+    pub fn layers(&self) -> &[Layer] {
+        self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()
+    }
+
+    /// The benchmark's measures that some example has.
+    pub fn measures(&self) -> Vec<&'static Measure> {
+        let some = |measure: &&Measure| {
+            let mut examples = self.measured().flat_map(|(_, lens)| &lens.examples);
+            examples.any(|e| Scale::ALL.iter().any(|scale| e.measure_of(measure.key, *scale).is_some()))
+        };
+        self.benchmark.measures().iter().filter(some).collect()
+    }
+
+    /// How examples are told apart.
+    pub fn groupings(&self) -> &'static [Grouping] {
+        match self.benchmark.groupings() {
+            [] => &[BY_VERDICT],
+            some => some,
+        }
+    }
+
+    /// A measure over layers: a row a word of the grouping and condition, a line a word, both in the order of the run's conditions
+    /// and of their words. Rows and lines without a value are left out.
+    pub fn rows(&self, measure: &Measure, grouping: &Grouping, scale: Scale) -> Vec<MeasureRow> {
+        // (row, condition) -> line -> case -> examples' values
+        type Lines<'a> = BTreeMap<String, BTreeMap<&'a str, Vec<Vec<f64>>>>;
+        let mut rows: BTreeMap<(String, usize), Lines<'_>> = BTreeMap::new();
+        for (place, example, values) in self.values(measure, scale) {
+            let condition = (!measure.is_paired()).then_some(example.condition.as_str());
+            let Some((row, line)) = self.seen(example, condition).and_then(|seen| (grouping.of)(&seen))
+            else {
+                continue;
+            };
+            let lines = rows.entry((row, place)).or_default();
+            lines.entry(line).or_default().entry(&example.case).or_default().push(values);
+        }
+        let rows = rows.into_iter().map(|((row, place), lines)| {
+            let lines = lines.into_iter().map(|(word, cases)| MeasureLine {
+                examples: cases.values().map(Vec::len).sum(),
+                series: self.series(measure, scale, &word, &cases),
+                word,
+            });
+            let condition = (!measure.is_paired()).then(|| self.conditions[place].name.clone());
+            MeasureRow { row, condition, lines: lines.filter(|line| line.series.n > 0).collect() }
+        });
+        rows.filter(|row| !row.lines.is_empty()).collect()
+    }
+
+    /// A measure over layers without any grouping, by condition.
+    pub fn overall(&self, measure: &Measure, scale: Scale) -> Vec<MeasureRow> {
+        let all = Grouping { key: "all", label: "all", of: |_| Some((String::new(), "all".to_owned())) };
+        self.rows(measure, &all, scale)
+    }
+
+    /// A measure by layer and head, of measures that are kept by head: the mean over cases, by condition unless it pairs them.
+    pub fn heads(&self, measure: &'static Measure) -> Vec<HeadMap> {
+        let mut places: BTreeMap<usize, BTreeMap<&str, Vec<Array2<f64>>>> = BTreeMap::new();
+        let mut layers = Vec::new();
+        for (place, example, maps) in self.of_examples(measure, |example| {
+            let (of, map) = example.by_head(measure.key)?;
+            Some((of.to_vec(), map.clone()))
+        }) {
+            layers.clone_from(&maps[0].0);
+            let sum = maps.iter().skip(1).fold(maps[0].1.clone(), |sum, (_, map)| sum + map);
+            let mean = sum / maps.len() as f64;
+            places.entry(place).or_default().entry(&example.case).or_default().push(mean);
+        }
+        let maps = places.into_iter().map(|(place, cases)| {
+            let of_case: Vec<Array2<f64>> = cases.values().map(|maps| mean_of_maps(maps)).collect();
+            HeadMap {
+                key: measure.key,
+                condition: (!measure.is_paired()).then(|| self.conditions[place].name.clone()),
+                n: of_case.len(),
+                layers: layers.clone(),
+                mean: mean_of_maps(&of_case),
+            }
+        });
+        maps.collect()
+    }
+
+    /// A measure of every example that has it, with the place of its condition: of a paired one, once a probe, the mean over its
+    /// conditions of those layers at which all have one.
+    fn values(&self, measure: &Measure, scale: Scale) -> Vec<(usize, &Example, Vec<f64>)> {
+        let of = |example: &Example| example.measure_of(measure.key, scale).map(<[f64]>::to_vec);
+        let found = self.of_examples(measure, of).into_iter().map(|(place, example, all)| {
+            let layers = self.layers().len();
+            let mean = |layer: usize| {
+                all.iter().map(|values| values.get(layer).copied().unwrap_or(f64::NAN)).sum::<f64>()
+                    / all.len() as f64
+            };
+            (place, example, (0..layers).map(mean).collect())
+        });
+        found.collect()
+    }
+
+    /// What examples have: of a measure that pairs conditions what those of one probe have under each, else one example's.
+    fn of_examples<'a, T>(
+        &'a self,
+        measure: &Measure,
+        of: impl Fn(&Example) -> Option<T>,
+    ) -> Vec<(usize, &'a Example, Vec<T>)> {
+        let conditions = self.conditions.iter().enumerate();
+        let lenses = conditions.filter_map(|(place, condition)| Some((place, condition.lens.as_ref()?)));
+        let all = lenses.flat_map(|(place, lens)| lens.examples.iter().map(move |example| (place, example)));
+        let wanted =
+            all.filter(|(_, e)| measure.paired.is_empty() || measure.paired.contains(&e.condition.as_str()));
+        if !measure.is_paired() {
+            return wanted.filter_map(|(place, e)| Some((place, e, vec![of(e)?]))).collect();
+        }
+        let mut pairs: BTreeMap<(&str, &str), (&'a Example, Vec<T>)> = BTreeMap::new();
+        for (_, example) in wanted {
+            if let Some(value) = of(example) {
+                let key = (example.case.as_str(), example.probe.as_str());
+                pairs.entry(key).or_insert_with(|| (example, Vec::new())).1.push(value);
+            }
+        }
+        let whole = pairs.into_values().filter(|(_, values)| values.len() == measure.paired.len());
+        whole.map(|(example, values)| (0, example, values)).collect()
+    }
+
+    /// What is known of an example's probe.
+    fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
+        let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
+        Some(Seen { labels: &known.labels, facets: &known.facets, condition, judged: &known.judged })
+    }
+
+    fn series(
+        &self,
+        measure: &Measure,
+        scale: Scale,
+        line: &str,
+        cases: &BTreeMap<&str, Vec<Vec<f64>>>,
+    ) -> Series {
+        let layers = self.layers();
+        let of_case = |values: &Vec<Vec<f64>>| mean_by_layer(values.iter().map(Vec::as_slice), layers.len());
+        let rows: Vec<Vec<f64>> = cases.values().filter_map(of_case).collect();
+        let matrix = Array2::from_shape_fn((rows.len(), layers.len()), |(case, layer)| rows[case][layer]);
+        let resampling = Resampling::new(rows.len(), self.options.resamples, self.options.seed);
+        let point = |(estimate, &layer): (Estimate, &Layer)| Point {
+            layer,
+            n: estimate.n,
+            undefined: rows.len() - estimate.n,
+            value: estimate.value,
+            band: estimate.band,
+            cases: estimate.each,
+            signed: None,
+        };
+        let points: Vec<Point> = resampling.means(&matrix).into_iter().zip(layers).map(point).collect();
+        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
+        let statistic = Statistic::Measure(measure.key);
+        Series { group: Group::all(), probes: line.to_owned(), statistic, scale, n, points }
+    }
+}
+
+/// By cell, the mean over those that have a value there; NaN where none has.
+fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
+    let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
+    Array2::from_shape_fn(first.dim(), |at| {
+        let present = || maps.iter().filter_map(|map| map.get(at)).filter(|value| value.is_finite());
+        present().sum::<f64>() / present().count() as f64
+    })
+}
+
+/// The names of the conditions to measure.
+fn chosen(all: &[(String, AnalysedRun)], path: &Path, asked: &[String]) -> Result<Vec<String>, LensError> {
+    let names = || all.iter().map(|(name, _)| name.clone());
+    if let Some(unknown) = asked.iter().find(|name| !names().any(|known| known == **name)) {
+        // says which there are
+        AnalysedRun::open_condition(path, unknown)?;
+    }
+    if !asked.is_empty() {
+        return Ok(asked.to_vec());
+    }
+    if names().any(|name| name.is_empty()) {
+        return Ok(vec![String::new()]);
+    }
+    let base = |run: &AnalysedRun, name: &str| {
+        let conditions = &run.identity().conditions;
+        conditions.iter().find(|condition| condition.name == name).is_none_or(|c| c.base() == name)
+    };
+    Ok(all.iter().filter(|(name, run)| base(run, name)).map(|(name, _)| name.clone()).collect())
+}
