@@ -13,6 +13,7 @@ mod fuzz;
 mod gemma;
 mod judge;
 mod lens;
+mod memrewardbench;
 mod models;
 mod parity;
 mod prompt;

@@ -20,6 +20,7 @@ mod local;
 mod local_error;
 mod measure;
 pub mod memory_plan;
+mod options;
 mod phases;
 mod sampler;
 mod sampling;

@@ -44,10 +44,7 @@ pub fn reading_digest(benchmark: &dyn Benchmark, reading: &Reading) -> String {
 pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<Vec<ReadSummary>, RunError> {
     let plan = store.plan().to_vec();
     let identity = store.header().identity.clone();
-    let conditions = match identity.conditions {
-        none if none.is_empty() => vec![Condition::default()],
-        some => some,
-    };
+    let conditions = identity.conditions_or_plain();
     let answers: HashMap<(String, String, String), AnswerRow> = store
         .answers()
         .into_iter()
@@ -62,7 +59,7 @@ pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<V
             .collect();
         let mut rows = Vec::new();
         for case in &plan {
-            for condition in &conditions {
+            for condition in conditions {
                 for probe in &case.probes {
                     let key = (case.case.clone(), probe.id.clone(), condition.name.clone());
                     let row = VerdictRow {
@@ -127,7 +124,7 @@ fn verdict(
     let given = Given {
         case: &case.case,
         probe: &probe.id,
-        setting: condition.base(),
+        setting: condition.setting.as_deref().unwrap_or_default(),
         seed,
         answer: answer.and_then(|row| row.answer.as_deref()),
         thought: answer.and_then(|row| row.thought.as_deref()),

@@ -6,6 +6,7 @@
 
 mod columns;
 mod constraints;
+pub mod counts;
 mod difference;
 mod orders;
 mod reader;

@@ -73,7 +73,8 @@ impl Variant {
         Variant::Density(100),
     ];
 
-    fn name(self) -> &'static str {
+    /// What it adds to the name of an order.
+    pub fn name(self) -> &'static str {
         match self {
             Variant::Plain => "",
             Variant::Untagged => "-untagged",
