@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use crate::benchmarks::{Benchmark, Given, Reading, Said, Told};
-use crate::data::Notes;
 use crate::ground::digest::sha256;
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
@@ -139,8 +138,7 @@ fn verdict(
                 Said::Correct(correct) => VerdictRow { correct: Some(correct), ..row },
                 Said::Score(score) => VerdictRow { score: Some(score), correct, ..row },
                 Said::Choice(choice) => {
-                    let correct =
-                        correct.or_else(|| expected(&probe.judge).map(|expected| expected == choice));
+                    let correct = correct.or_else(|| expected(probe).map(|expected| expected == choice));
                     VerdictRow { choice: Some(choice), correct, ..row }
                 }
             }
@@ -152,6 +150,6 @@ fn verdict(
 const EXPECTED: &str = "expected";
 
 /// Which choice is right, where a note says so.
-pub(super) fn expected(notes: &Notes) -> Option<&str> {
-    notes.get(EXPECTED).and_then(serde_json::Value::as_str)
+pub(super) fn expected(probe: &PlannedProbe) -> Option<&str> {
+    probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str)
 }

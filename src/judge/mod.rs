@@ -310,7 +310,7 @@ fn verdict_row(
                 Said::Correct(correct) => row.correct = Some(correct),
                 Said::Score(score) => row.score = Some(score),
                 Said::Choice(choice) => {
-                    let expected = by_reading::expected(&exchange.probe.judge);
+                    let expected = by_reading::expected(&exchange.probe);
                     row.correct = expected.map(|expected| expected == choice);
                     row.choice = Some(choice);
                 }

@@ -27,10 +27,10 @@ use super::{
     Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
 };
 use crate::data::Case;
-use terms::{BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TRAJECTORY};
+use terms::{
+    BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
+};
 
-/// As the paper writes it.
-const TITLE: &str = "MemoryRewardBench";
 /// The prompt's last position.
 const LAST: &str = "last";
 /// Where the attention of the position goes that decides, and of the one that predicted the letter; and what the second trajectory

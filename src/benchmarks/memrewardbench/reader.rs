@@ -180,7 +180,7 @@ impl Iterator for Pairs<'_> {
         let item = self.read().transpose();
         self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
         if item.is_none() && !self.any {
-            return Some(Err(ReadError::NoCases { benchmark: super::TITLE }));
+            return Some(Err(ReadError::NoCases { benchmark: super::terms::TITLE }));
         }
         self.any = true;
         item

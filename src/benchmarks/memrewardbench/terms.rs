@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+/// As the paper writes it.
+pub(super) const TITLE: &str = "MemoryRewardBench";
 /// Label: the task.
 pub(super) const TASK: &str = "task";
 /// Label: the setting, as files call it.
