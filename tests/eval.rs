@@ -156,6 +156,7 @@ impl Subject for Fake<'_> {
                     completion_tokens: Some(7),
                     dropped: vec![2],
                     dropped_neighbours: vec![2],
+                    scores: BTreeMap::new(),
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
@@ -407,6 +408,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     completion_tokens: None,
                     dropped: vec![],
                     dropped_neighbours: vec![],
+                    scores: BTreeMap::new(),
                     attention: None,
                     cost: None,
                 };

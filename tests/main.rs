@@ -14,6 +14,7 @@ mod gemma;
 mod judge;
 mod lens;
 mod memory;
+mod memrewardbench;
 mod models;
 mod parity;
 mod prompt;

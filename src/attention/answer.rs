@@ -13,19 +13,36 @@ pub struct AnswerRows {
     pub mean: Option<usize>,
     /// Whether each generated token is a row of its own.
     pub each: bool,
+    /// Whether one of them may be asked for when all are generated ([`super::Step`]). All are held until then: for every layer and
+    /// head as many sums a token as there are segments.
+    pub step: bool,
 }
 
 impl AnswerRows {
     /// Whether there are any.
     pub fn any(self) -> bool {
-        self.each || self.mean.is_some()
+        self.each || self.step || self.mean.is_some()
     }
+
+    /// Whether every row has to be held.
+    fn held(self) -> bool {
+        self.each || self.step
+    }
+}
+
+/// A generated token whose row is wanted by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What its row is called.
+    pub label: &'static str,
+    /// Its place among the tokens of the answer, from 0.
+    pub token: usize,
 }
 
 /// The sums of one layer's rows, (heads, 1 + segments) each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answered {
-    /// Every row but the latest, where each is wanted.
+    /// Every row but the latest, where each is wanted or one of them.
     each: Vec<Tensor>,
     /// The sum of them, where only their mean is.
     sum: Option<Tensor>,
@@ -44,7 +61,7 @@ impl Answered {
     pub fn push(&mut self, sums: Tensor, wanted: AnswerRows) -> Result<()> {
         let Some(before) = self.latest.replace(sums) else { return Ok(()) };
         self.count += 1;
-        match (wanted.each, &self.sum) {
+        match (wanted.held(), &self.sum) {
             (true, _) => self.each.push(before),
             (false, None) => self.sum = Some(before),
             (false, Some(sum)) => self.sum = Some((sum + before)?),
@@ -52,7 +69,7 @@ impl Answered {
         Ok(())
     }
 
-    /// The first `n` rows, where each was wanted.
+    /// The first `n` rows, where all were held.
     pub fn each(&self, n: usize) -> impl Iterator<Item = &Tensor> {
         self.each.iter().chain(&self.latest).take(n)
     }

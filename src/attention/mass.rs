@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use candle_core::{D, Result, Tensor};
 use ndarray::{Array3, Array4, s};
 
-use super::answer::{AnswerRows, Answered};
+use super::answer::{AnswerRows, Answered, Step};
 use super::backends::segment_sums;
 use super::delta::{self, History};
 use super::{DeltaSite, Observer, Site, Uniform};
@@ -275,6 +275,12 @@ impl MassObserver {
     /// What was measured, after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
     /// among them and in no row. A mean over no tokens is no row.
     pub fn finish_after(&self, generated: usize) -> Result<Masses> {
+        self.finish_with(generated, None)
+    }
+
+    /// [`MassObserver::finish_after`], with a row of one generated token behind the others; [`AnswerRows::step`] must have been asked for.
+    /// A step that is not among the answer's tokens is no row.
+    pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses> {
         let generated = generated.saturating_sub(self.thought);
         let heads = self.layers.values().next().map_or(0, |sums| sums.heads);
         if let Some((layer, sums)) = self.layers.iter().find(|(_, sums)| sums.heads != heads) {
@@ -283,7 +289,9 @@ impl MassObserver {
                 sums.heads
             );
         }
-        let Named { rows, answer, each } = self.named(generated);
+        let named = self.named(generated, step);
+        let Named { rows, answer, each, step } = &named;
+        let (answer, each, step) = (*answer, *each, *step);
         let shape = (self.layers.len(), heads, rows.len() + each, self.keys.len());
         let mut mass = Array4::zeros(shape);
         let mut sink = Array3::zeros((shape.0, shape.1, shape.2));
@@ -294,6 +302,9 @@ impl MassObserver {
             }
             if let Some(answer) = answer {
                 by_row.extend(sums.answered.sum(generated)?.map(|sums| (answer, sums)));
+            }
+            if let Some(step) = step {
+                by_row.extend(sums.answered.each(generated).nth(step).map(|s| (rows.len() - 1, s.clone())));
             }
             by_row.extend(sums.answered.each(each).cloned().enumerate().map(|(i, s)| (rows.len() + i, s)));
             Ok(by_row)
@@ -308,7 +319,7 @@ impl MassObserver {
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        let (delta, delta_each) = self.finish_delta(generated)?;
+        let (delta, delta_each) = self.finish_delta(generated, &named)?;
         let each = self.answer.each.then(|| EachMasses {
             mass: mass.slice(s![.., .., rows.len().., ..]).to_owned(),
             sink: has_sinks.then(|| sink.slice(s![.., .., rows.len()..]).to_owned()),
@@ -318,16 +329,21 @@ impl MassObserver {
         Ok(Masses {
             layers: self.layers.keys().copied().collect(),
             mass: mass.slice(s![.., .., ..rows.len(), ..]).to_owned(),
-            uniform: Uniform::new(windows, &rows, &self.keys),
+            uniform: Uniform::new(windows, rows, &self.keys),
             sink: has_sinks.then(|| sink.slice(s![.., .., ..rows.len()]).to_owned()),
             delta,
             each,
-            rows,
+            rows: rows.clone(),
         })
     }
 
     /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
-    fn finish_delta(&self, generated: usize) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
+    fn finish_delta(
+        &self,
+        generated: usize,
+        Named { rows, answer, each, step }: &Named,
+    ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
+        let (answer, each, step) = (*answer, *each, *step);
         let Some(heads) = self.deltas.values().next().map(|seen| seen.heads) else { return Ok((None, None)) };
         if let Some((layer, seen)) = self.deltas.iter().find(|(_, seen)| seen.heads != heads) {
             candle_core::bail!(
@@ -335,12 +351,11 @@ impl MassObserver {
                 seen.heads
             );
         }
-        let Named { rows, answer, each } = self.named(generated);
         let shape = (self.deltas.len(), heads, rows.len() + each, self.keys.len());
         let (mut signed, mut share) = (Array4::zeros(shape), Array4::zeros(shape));
         let by_layer = self.deltas.values().map(|seen| {
             let mut by_row = self.placed(&seen.rows, answer);
-            if (answer.is_none() && each == 0) || self.segments() == 0 {
+            if (answer.is_none() && each == 0 && step.is_none()) || self.segments() == 0 {
                 return Ok(by_row);
             }
             if seen.answered.len() < generated {
@@ -352,6 +367,11 @@ impl MassObserver {
             let _span = stats::observer();
             let q = Tensor::cat(&seen.answered[..generated], 0)?;
             let first = self.tokens - 1 + self.thought;
+            if let Some(step) = step {
+                let q = q.narrow(0, step, 1)?;
+                let sums = delta::segment_sums(&q, first + step, &seen.history, &self.bounds)?;
+                by_row.insert(rows.len() - 1, sums);
+            }
             if each == 0 {
                 let sums = delta::segment_sums(&q, first, &seen.history, &self.bounds)?;
                 by_row.extend(answer.map(|answer| (answer, sums)));
@@ -388,14 +408,20 @@ impl MassObserver {
     }
 
     /// The rows of the answer to be given: after so many generated tokens.
-    fn named(&self, generated: usize) -> Named {
+    fn named(&self, generated: usize, step: Option<Step>) -> Named {
         let mut rows = self.rows.clone();
         let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
+        let first = self.tokens.saturating_sub(1) + self.thought;
         if let Some(place) = answer {
-            let first = self.tokens - 1 + self.thought;
             rows.insert(place, Span::new("answer", first..first + generated));
         }
-        Named { rows, answer, each: if self.answer.each { generated } else { 0 } }
+        let step = step.filter(|step| self.answer.step && step.token < generated);
+        rows.extend(step.map(|step| {
+            let at = first + step.token;
+            Span::new(step.label, at..at + 1)
+        }));
+        let each = if self.answer.each { generated } else { 0 };
+        Named { rows, answer, each, step: step.map(|step| step.token) }
     }
 
     /// The sums of row spans under their places beside the row `answer`.
@@ -479,12 +505,14 @@ fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
 
 /// The rows of a result.
 struct Named {
-    /// With `answer`.
+    /// With `answer`, and behind them that of one step.
     rows: Vec<Span>,
     /// Its place among them, if it is there.
     answer: Option<usize>,
     /// Generated tokens that are rows of their own.
     each: usize,
+    /// The one among them whose row is the last of `rows`.
+    step: Option<usize>,
 }
 
 /// The sums of layers on the host, with the place of their layer and their row: one copy a device.

@@ -18,7 +18,7 @@ mod share;
 mod site;
 mod store;
 
-pub use answer::AnswerRows;
+pub use answer::{AnswerRows, Step};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer};
 pub use share::{Uniform, uniform_share};

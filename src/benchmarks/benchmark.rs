@@ -7,6 +7,7 @@ use super::files::Files;
 use super::graded::{Graded, Table, TableOptions};
 use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
+use super::readings::Reading;
 use super::setting::Setting;
 use crate::data::Case;
 use crate::data::stats::PrintedStats;
@@ -85,6 +86,18 @@ pub trait Benchmark: Debug + Send + Sync {
 
     /// How answers are judged.
     fn rubric(&self) -> Rubric;
+
+    /// The rules by which answers are read where no model has to judge them; each is a judge of its own. Where there are any, the
+    /// rubric is put to nobody.
+    fn readings(&self) -> &'static [Reading] {
+        &[]
+    }
+
+    /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
+    /// a curve begins with that. `None` where there is no such place.
+    fn decisive(&self, _answer: &str) -> Option<usize> {
+        None
+    }
 
     /// The label that cases are split by: the rows of tables and the panels of figures.
     fn split(&self) -> &'static str;
@@ -302,7 +315,10 @@ pub const PAPER_ENCODING: &str = "o200k_base";
 /// The role of the span that holds the query.
 pub const QUERY: &str = "query";
 
-/// Who looks at whom, by their roles; [`QUERY`] is one, and so are the rows `last` and `answer`.
+/// The row of the generated token at which an answer decides ([`Benchmark::decisive`]): the position that predicted it.
+pub const VERDICT: &str = "verdict";
+
+/// Who looks at whom, by their roles; [`QUERY`] is one, and so are the rows `last`, `answer` and [`VERDICT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Curve {
     /// Whose attention it is.

@@ -11,31 +11,39 @@ pub mod dataset;
 mod files;
 mod graded;
 pub mod measure;
+pub mod memrewardbench;
 pub mod reading;
+mod readings;
 mod setting;
 pub mod stale;
 
 pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
-    SampleError, SampleSpec, Several, VerdictKind,
+    SampleError, SampleSpec, Several, VERDICT, VerdictKind,
 };
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
 pub use measure::{Axis, Grouping, Judged, LayerSpans, Measure, Scale, Seen};
+pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];
+pub static ALL: [&dyn Benchmark; 2] = [&stale::Stale, &memrewardbench::MemRewardBench];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {
     let mut roles: Vec<&'static str> = Vec::new();
     for curve in benchmark.curves() {
-        if ![QUERY, "last", "answer"].contains(&curve.from) && !roles.contains(&curve.from) {
+        if ![QUERY, "last", "answer", VERDICT].contains(&curve.from) && !roles.contains(&curve.from) {
             roles.push(curve.from);
         }
     }
     roles
+}
+
+/// Whether the analysis wants the row [`VERDICT`].
+pub fn wants_verdict_row(benchmark: &dyn Benchmark) -> bool {
+    benchmark.curves().iter().any(|curve| curve.from == VERDICT)
 }
 
 /// The registered benchmark of this name.

@@ -6,15 +6,15 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::thinking::Thinking;
-use crate::benchmarks::Rubric;
+use crate::benchmarks::{Benchmark, Rubric};
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
-use crate::judge::{Instructions, Judge, Reasons, run as judge_run};
+use crate::judge::{Instructions, Judge, ReadSummary, Reasons, read_answers, run as judge_run};
 use crate::prompt::{JUDGE_FILE, ThinkingMode};
 use crate::run::runner::Summary;
-use crate::run::store::RunStore;
+use crate::run::store::{RunFolder, RunStore};
 
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
 /// made for 128K tokens need not.
@@ -39,9 +39,10 @@ pub struct Args {
     /// `local:NAME` (a model of `palimpsest model list`, a folder or a .gguf file), or `http://host[:port]/v1#model`.
     ///
     /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
-    /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run.
+    /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run. A benchmark whose answers
+    /// say by themselves what they choose is read by its own rules and takes no judge.
     #[arg(long)]
-    judge: String,
+    judge: Option<String>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -136,12 +137,45 @@ impl<'a> Named<'a> {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, settings } = args;
+    // The folder first: a wrong one should not cost the loading of a model.
+    let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
+    let judge = match (judge, benchmark.readings()) {
+        (None, []) => {
+            let why = "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model";
+            return Err(super::WrongUsage(why.to_owned()).into());
+        }
+        (None, _) => return read_folder(&dir, benchmark),
+        (Some(_), [_, ..]) => {
+            let why = format!(
+                "answers of {} are read by rules, without a judging model; drop --judge",
+                benchmark.title()
+            );
+            return Err(super::WrongUsage(why).into());
+        }
+        (Some(judge), []) => judge,
+    };
     let summary = judge_folder(&dir, &judge, &settings)?;
     super::conclude(&dir, "verdicts", "verdicts.jsonl", &summary)?;
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
     }
     Ok(())
+}
+
+/// Reads all answers by the benchmark's own rules. Answers that say nothing count as wrong and are told; they are no failure.
+pub(super) fn read_folder(dir: &Path, benchmark: &dyn Benchmark) -> anyhow::Result<()> {
+    let mut store = RunStore::open(dir)?;
+    for summary in read_answers(&mut store, benchmark)? {
+        let ReadSummary { reading, about, planned, read, unread, unanswered } = summary;
+        let missing = match unanswered {
+            0 => String::new(),
+            some => format!(", {some} without an answer"),
+        };
+        super::say(format_args!(
+            "{reading}: {read} of {planned} verdicts, {unread} unparsed{missing} ({about})"
+        ))?;
+    }
+    super::say(format_args!("next: palimpsest table {}", dir.display()))
 }
 
 /// Judges what is not judged yet.

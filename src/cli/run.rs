@@ -12,7 +12,7 @@ use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::{SampleSpec, row_roles};
+use crate::benchmarks::{SampleSpec, row_roles, wants_verdict_row};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
@@ -164,12 +164,15 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         super::write_stats(path, recorder)?;
     }
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
-    if let Some(mean) = MeanCost::of_answers(&RunFolder::read(&out)?.costs) {
+    let folder = RunFolder::read(&out)?;
+    if let Some(mean) = MeanCost::of_answers(&folder.costs) {
         // Seconds vary from run to run, and what is printed as the result does not.
         note(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases));
     }
     if summary.errors == 0 {
-        super::say(format_args!("next: palimpsest judge {} --judge local:{DEFAULT_MODEL}", out.display()))?;
+        let read = !super::benchmark_of(&out, &folder.header)?.readings().is_empty();
+        let judge = if read { String::new() } else { format!(" --judge local:{DEFAULT_MODEL}") };
+        super::say(format_args!("next: palimpsest judge {}{judge}", out.display()))?;
     }
     Ok(())
 }
@@ -499,6 +502,9 @@ impl Job {
         };
         let mut subject =
             LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop);
+        if wants_verdict_row(dataset.benchmark()) {
+            subject = subject.deciding(dataset.benchmark());
+        }
         if self.stream {
             subject = subject.streaming(|piece| {
                 // A closed stdout is no reason to stop a run.

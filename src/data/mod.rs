@@ -181,6 +181,8 @@ pub struct Probe {
     pub evidence: Vec<Evidence>,
     /// What it is grouped by, beside the case's labels.
     pub facets: BTreeMap<String, String>,
+    /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
+    pub options: Vec<String>,
 }
 
 /// What only a judge may see of a case. No prompt for the model under test is built from it.

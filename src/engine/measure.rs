@@ -14,7 +14,7 @@ use candle_core::Tensor;
 
 use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Progress, Thinker};
-use crate::attention::{AnswerRows, DeltaSite, MassObserver, Masses, Observer, Site, SpanError};
+use crate::attention::{AnswerRows, DeltaSite, MassObserver, Masses, Observer, Site, SpanError, Step};
 use crate::model::Cache;
 use crate::prompt::Span;
 
@@ -155,6 +155,14 @@ impl Measurement {
     /// Those of Candle, and of a number that is not what was generated.
     pub fn finish(&self, generated: usize) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_after(generated)?)
+    }
+
+    /// [`Measurement::finish`], with a row of one generated token ([`MassObserver::finish_with`]).
+    ///
+    /// # Errors
+    /// As [`Measurement::finish`].
+    pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses, EngineError> {
+        Ok(self.observer.finish_with(generated, step)?)
     }
 
     /// The key spans.

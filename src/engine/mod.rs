@@ -22,6 +22,7 @@ mod local_error;
 mod measure;
 pub mod memory_plan;
 pub mod nvml;
+mod options;
 mod phases;
 mod sampler;
 mod sampling;

@@ -5,8 +5,9 @@
 //! the prompt in its cache from one probe to the next.
 
 use super::instructions::{Instructions, Reasons};
-use super::verdict::{Said, Verdict};
+use super::verdict::Verdict;
 use super::{Exchange, JudgeError, Judged, NO_ANSWER};
+use crate::benchmarks::Said;
 use crate::benchmarks::VerdictKind;
 use crate::chat::{Message, ScoringModel};
 

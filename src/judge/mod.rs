@@ -1,10 +1,13 @@
 //! Judging by a benchmark's rubric: one call a case or a probe, with the judge-only fields and every query with its response; a
 //! verdict with a short reason for each.
 //!
+//! Where a benchmark's answers say by themselves what they choose, its rules read them (`by_reading`) and no model is asked.
+//!
 //! A model whose probabilities can be read is judged with by scoring (`by_scoring`); any other one, and one that is to think before it
 //! decides, is asked for JSON (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
 //! and for no others.
 
+mod by_reading;
 mod by_reply;
 mod by_scoring;
 mod instructions;
@@ -28,10 +31,12 @@ use crate::run::runner::Summary;
 use crate::run::store::RunStore;
 use crate::run::subject::PATIENCE;
 
+pub use crate::benchmarks::Said;
+pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::judge_by_reply;
 pub use by_scoring::judge_by_scoring;
 pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
-pub use verdict::{Said, Verdict};
+pub use verdict::Verdict;
 
 /// Who judges, and how its verdicts are got.
 pub enum Judge<'a> {
@@ -308,7 +313,7 @@ fn verdict_row(
                 Said::Correct(correct) => row.correct = Some(correct),
                 Said::Score(score) => row.score = Some(score),
                 Said::Choice(choice) => {
-                    let expected = exchange.probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str);
+                    let expected = by_reading::expected(&exchange.probe);
                     row.correct = expected.map(|expected| expected == choice);
                     row.choice = Some(choice);
                 }
@@ -320,9 +325,6 @@ fn verdict_row(
     }
     row
 }
-
-/// The note of a probe that says which choice is right.
-const EXPECTED: &str = "expected";
 
 /// One verdict, or why there is none, for each exchange in order.
 type Verdicts = Vec<Result<Verdict, String>>;

@@ -17,7 +17,8 @@
 //! holds no verdict, because what it was about to say is not known.
 
 use super::loose_json::{self, Node};
-use super::verdict::{Said, Verdict};
+use super::verdict::Verdict;
+use crate::benchmarks::Said;
 use crate::benchmarks::VerdictKind;
 
 /// Most bytes of a reply, and most brackets in it that begin no value: far more than verdicts take, and little enough that no

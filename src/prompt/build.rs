@@ -215,7 +215,7 @@ impl PromptBuilder {
             role: MessageRole::User,
             content: user.iter().map(|piece| piece.text.as_str()).collect(),
         }];
-        let system = self.templates.system()?;
+        let system = self.templates.system(&probe.form)?;
         if !system.is_empty() {
             messages.insert(0, Message { role: MessageRole::System, content: system.clone() });
         }

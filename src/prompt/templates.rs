@@ -62,9 +62,9 @@ impl Templates {
         &self.digest
     }
 
-    /// The system message, trimmed; empty means that none is sent.
-    pub(super) fn system(&self) -> Result<String, PromptError> {
-        Ok(sandbox::render(&self.env, SYSTEM, context! {}, 0)?.trim().to_owned())
+    /// The system message before a probe of this form, trimmed; empty means that none is sent.
+    pub(super) fn system(&self, form: &str) -> Result<String, PromptError> {
+        Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
 
     /// Whether the query may come before the history.

@@ -5,7 +5,7 @@
 //! Probes of a case may have different evidence. The shared history is measured once, for the union of their rows over the
 //! union of their spans; each probe takes its own from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -20,15 +20,15 @@ use super::cost::Cost;
 use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
-use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError};
-use crate::benchmarks::QUERY;
+use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError, Step};
+use crate::benchmarks::{Benchmark, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
 use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows};
 use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, Split, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, Split, StreamDecoder, TokenizedPrompt};
 
 /// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
@@ -41,6 +41,8 @@ pub struct LocalSubject<'a> {
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
     on_text: OnText<'a>,
+    /// Who says which token of an answer decides, where its row is wanted.
+    decisive: Option<&'static dyn Benchmark>,
     meter: Joulemeter,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
     coming: Vec<(Case, JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>)>,
@@ -76,6 +78,8 @@ struct Prefilled<'p> {
     prompt: &'p TokenizedPrompt,
     sampling: Sampling,
     measurement: Measurement,
+    /// Of the probe's options.
+    scores: BTreeMap<String, f64>,
     /// Tokens that were in the cache already.
     reused: usize,
     spent: Spent,
@@ -106,6 +110,7 @@ impl<'a> LocalSubject<'a> {
             options,
             stop,
             on_text: None,
+            decisive: None,
             meter,
             coming: Vec::new(),
         }
@@ -116,6 +121,14 @@ impl<'a> LocalSubject<'a> {
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
+        self
+    }
+
+    /// Also records the row [`VERDICT`]: the generated token at which an answer decides, by what the benchmark says of its text. The
+    /// rows of all generated tokens are held until the answer is there.
+    #[must_use]
+    pub fn deciding(mut self, benchmark: &'static dyn Benchmark) -> Self {
+        self.decisive = Some(benchmark);
         self
     }
 
@@ -245,6 +258,7 @@ impl<'a> LocalSubject<'a> {
         if self.options.answer_rows {
             rows.spans.push(engine::last(length));
             rows.answer.mean = Some(rows.spans.len());
+            rows.answer.step = self.decisive.is_some();
         }
         // A measurement of no rows records nothing.
         let (rows, inside) = if attention { (rows, union.rows.clone()) } else { Default::default() };
@@ -287,10 +301,11 @@ impl<'a> LocalSubject<'a> {
         let mut measurement = own.after(first, shared).ok_or(ProbeError::Unshared)?;
         let rest = &prompt.tokens[shared..];
         let logits = measurement.prefill(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
+        let scores = self.model.score_options(&logits, &probe.options)?;
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
         let spent = self.meter.end(&begun);
-        Ok(Prefilled { logits, prompt, sampling, measurement, reused, spent })
+        Ok(Prefilled { logits, prompt, sampling, measurement, scores, reused, spent })
     }
 
     /// Answers the probe whose prompt is in the cache.
@@ -387,7 +402,10 @@ impl<'a> LocalSubject<'a> {
     ) -> Result<ProbeOutcome, ProbeError> {
         let (Split { thought, answer }, stop) = self.model.split(generated)?;
         let attention = match self.options.attention && stop.has_answer() {
-            true => Some(self.measured(case, question, prefilled, generated)?),
+            true => {
+                let answer = answer.as_deref().unwrap_or_default();
+                Some(self.measured(case, question, prefilled, (generated, answer))?)
+            }
             false => None,
         };
         Ok(ProbeOutcome {
@@ -399,6 +417,7 @@ impl<'a> LocalSubject<'a> {
             completion_tokens: Some(generated.tokens.len()),
             dropped: Vec::new(),
             dropped_neighbours: Vec::new(),
+            scores: prefilled.scores.clone(),
             attention,
             cost: Some(Cost {
                 tokens_computed: Some(prefilled.prompt.tokens.len() - prefilled.reused),
@@ -415,10 +434,12 @@ impl<'a> LocalSubject<'a> {
         case: &Case,
         question: Question<'_>,
         prefilled: &Prefilled<'_>,
-        generated: &Generated,
+        (generated, text): (&Generated, &str),
     ) -> Result<AttentionStore, ProbeError> {
         let answer = if self.options.answer_rows { generated.tokens.as_slice() } else { &[] };
-        let masses = prefilled.measurement.finish(answer.len())?;
+        let step = self.decisive_token(generated, text)?.filter(|_| self.options.answer_rows);
+        let step = step.map(|token| Step { label: VERDICT, token });
+        let masses = prefilled.measurement.finish_with(answer.len(), step)?;
         let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
         let dtype = self.model.engine().decoder().dtype();
         Ok(AttentionStore {
@@ -437,6 +458,26 @@ impl<'a> LocalSubject<'a> {
             model: self.model.model_name().to_owned(),
             dtype: format!("{dtype:?}").to_lowercase(),
         })
+    }
+}
+
+impl LocalSubject<'_> {
+    /// The token of an answer, whose text is `answer`, at which it decides.
+    fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, PromptError> {
+        let Some(at) = self.decisive.and_then(|benchmark| benchmark.decisive(answer)) else {
+            return Ok(None);
+        };
+        let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();
+        let mut stream = StreamDecoder::new(self.model.tokenizer(), true);
+        let (mut whole, mut ends) = (String::new(), Vec::with_capacity(tokens.len()));
+        for &token in tokens {
+            whole.extend(stream.push(token)?);
+            ends.push(whole.len());
+        }
+        whole.extend(stream.finish()?);
+        // The answer is trimmed; a marker of its thought may stand before it.
+        let Some(begins) = whole.find(answer) else { return Ok(None) };
+        Ok(ends.iter().position(|&end| end > begins + at))
     }
 }
 

@@ -32,6 +32,10 @@ pub struct AnswerRow {
     /// Why generation ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
+    /// The natural-log probability of each of the probe's options right after the prompt, without sampling and without a thought;
+    /// absent where the probe has no options or the model gives no probabilities.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, f64>,
     /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,

@@ -4,7 +4,7 @@
 //! of a case, and endpoints stand behind [`Subject`]. Errors of single probes become rows; only what makes going on
 //! pointless (a full disk, an endpoint that is gone) ends the run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,6 +40,8 @@ pub struct ProbeOutcome {
     pub dropped: Vec<usize>,
     /// Those of them that are immediate neighbours of evidence.
     pub dropped_neighbours: Vec<usize>,
+    /// The natural-log probability of each of the probe's options, where the model gives probabilities.
+    pub scores: BTreeMap<String, f64>,
     /// The attention masses, where they were recorded.
     pub attention: Option<AttentionStore>,
     /// What it cost, where that was measured.
@@ -339,6 +341,7 @@ fn answer_row(
     match outcome {
         Ok(outcome) => {
             row.thought = outcome.thought;
+            row.scores = outcome.scores;
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
             row.dropped_sessions = outcome.dropped;

@@ -2,6 +2,7 @@
 //!
 //! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::condition::Question;
@@ -86,6 +87,7 @@ where
                         completion_tokens: reply.completion_tokens,
                         dropped: shown.dropped,
                         dropped_neighbours: shown.dropped_neighbours,
+                        scores: BTreeMap::new(),
                         attention: None,
                         cost: Some(cost),
                     };

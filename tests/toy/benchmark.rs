@@ -129,7 +129,14 @@ fn case(line: &str) -> Result<Case, String> {
         evidence.extend(cause.map(|event| Evidence::segment("cause", event)));
         judge.of_probes.insert(id.clone(), [("right".to_owned(), answer.into())].into_iter().collect());
         let facets = BTreeMap::from([("about".to_owned(), about)]);
-        probes.push(Probe { id, form: "question".to_owned(), query: text, evidence, facets });
+        probes.push(Probe {
+            id,
+            form: "question".to_owned(),
+            query: text,
+            evidence,
+            facets,
+            ..Probe::default()
+        });
     }
     let segments = row.events.into_iter().enumerate().map(segment).collect::<Result<_, _>>()?;
     Ok(Case {

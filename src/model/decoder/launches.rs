@@ -206,7 +206,9 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
     for name in names {
         let run = |decoder: &Decoder| -> Result<(Vec<f32>, Vec<Masses>)> {
             let mut cache = decoder.cache(BEFORE + CHUNK + SAID.len())?;
-            let observer = || self::observer().answering(AnswerRows { mean: Some(1), each: true });
+            let observer = || {
+                self::observer().answering(AnswerRows { mean: Some(1), each: true, ..AnswerRows::default() })
+            };
             let mut of_prompt = observer();
             let tokens = tokens(BEFORE + CHUNK);
             let mut logits = Vec::new();

@@ -1,0 +1,214 @@
+//! The rows of a Parquet file, a few at a time.
+//!
+//! Columns are read by themselves, so that a damaged file is an error and not a panic, and those that no pair needs are not read.
+//! Pages may be plain or compressed with Snappy, which is what writers choose by default; other compressions are refused by name.
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Type};
+use parquet::column::reader::ColumnReader;
+use parquet::data_type::ByteArray;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use serde_json::Value;
+
+use super::row::RawRow;
+
+/// What a Parquet file begins and ends with.
+pub(super) const MAGIC: &str = "PAR1";
+/// Rows that are in memory at a time.
+const BATCH: usize = 8;
+/// The columns of a file, and whether a file has to have them.
+const COLUMNS: [(&str, bool); 7] = [
+    ("index", false),
+    ("task", true),
+    ("subtask", true),
+    ("ctx_length", true),
+    ("question", true),
+    ("chosen", true),
+    ("rejected", true),
+];
+
+/// A column in the file, where it has it: its place and whether its values may be null.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    place: usize,
+    optional: bool,
+}
+
+/// The rows of a file, in order.
+pub(super) struct Rows {
+    file: SerializedFileReader<Bytes>,
+    columns: [Option<Column>; COLUMNS.len()],
+    /// The row group that is being read.
+    group: usize,
+    /// Its columns, and how many of its rows are still to come.
+    open: Option<(Vec<Option<ColumnReader>>, usize)>,
+    /// Rows that were read and not handed out, the next one last.
+    ready: Vec<RawRow>,
+}
+
+impl Rows {
+    /// Reads the end of a file, which says what it holds.
+    ///
+    /// # Errors
+    /// Where it is cut off, lacks a column, or has one that is no text.
+    pub fn open(bytes: Vec<u8>) -> Result<Self, String> {
+        let file = SerializedFileReader::new(Bytes::from(bytes)).map_err(|error| {
+            format!("the Parquet file is cut off or damaged ({error}); fetch or write it again")
+        })?;
+        let schema = file.metadata().file_metadata().schema_descr_ptr();
+        let mut columns = [None; COLUMNS.len()];
+        for (column, (name, needed)) in columns.iter_mut().zip(COLUMNS) {
+            let of_name = |path: &[String]| path.first().is_some_and(|first| first == name);
+            let place = (0..schema.num_columns()).find(|&at| of_name(schema.column(at).path().parts()));
+            let Some(place) = place else {
+                if needed {
+                    return Err(format!("the Parquet file has no column `{name}`; write it with one"));
+                }
+                continue;
+            };
+            let found = schema.column(place);
+            let nested = found.path().parts().len() > 1 || found.max_rep_level() > 0;
+            let kind = found.physical_type();
+            let whole = matches!(kind, Type::INT32 | Type::INT64);
+            if nested || !(kind == Type::BYTE_ARRAY || whole && ["index", "ctx_length"].contains(&name)) {
+                let what = if nested { "a list or a struct".to_owned() } else { kind.to_string() };
+                return Err(format!("column `{name}` of the Parquet file is {what}; write it as text"));
+            }
+            *column = Some(Column { place, optional: found.max_def_level() > 0 });
+        }
+        let rows = Rows { file, columns, group: 0, open: None, ready: Vec::new() };
+        rows.check_compression()?;
+        Ok(rows)
+    }
+
+    fn check_compression(&self) -> Result<(), String> {
+        for group in self.file.metadata().row_groups() {
+            for (column, (name, _)) in self.columns.iter().zip(COLUMNS) {
+                let Some(chunk) = column.and_then(|column| group.columns().get(column.place)) else {
+                    continue;
+                };
+                let compression = chunk.compression();
+                if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY) {
+                    return Err(format!(
+                        "column `{name}` of the Parquet file is compressed with {compression}, which this build does not read; write it \
+                         with Snappy or without compression, or as JSONL"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next row; `None` after the last one.
+    ///
+    /// # Errors
+    /// Where the file is damaged. Nothing behind this place can be trusted.
+    pub fn next_row(&mut self) -> Result<Option<RawRow>, String> {
+        let damaged =
+            |error: ParquetError| format!("the Parquet file is damaged ({error}); fetch or write it again");
+        loop {
+            if let Some(row) = self.ready.pop() {
+                return Ok(Some(row));
+            }
+            match &mut self.open {
+                Some((readers, left)) if *left > 0 => {
+                    let most = BATCH.min(*left);
+                    *left -= most;
+                    let mut columns = Vec::with_capacity(COLUMNS.len());
+                    for ((reader, column), (name, _)) in readers.iter_mut().zip(self.columns).zip(COLUMNS) {
+                        columns.push(match (reader, column) {
+                            (Some(reader), Some(column)) => values(reader, column.optional, most, name)?,
+                            _ => vec![None; most],
+                        });
+                    }
+                    self.ready = rows(columns);
+                    self.ready.reverse();
+                }
+                _ if self.group >= self.file.num_row_groups() => return Ok(None),
+                _ => {
+                    let group = self.file.get_row_group(self.group).map_err(damaged)?;
+                    self.group += 1;
+                    let count = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+                    self.open = Some((readers(&*group, &self.columns).map_err(damaged)?, count));
+                }
+            }
+        }
+    }
+}
+
+fn readers(
+    group: &dyn RowGroupReader,
+    columns: &[Option<Column>],
+) -> Result<Vec<Option<ColumnReader>>, ParquetError> {
+    columns
+        .iter()
+        .map(|column| column.map(|column| group.get_column_reader(column.place)).transpose())
+        .collect()
+}
+
+/// The next `count` values of a column.
+fn values(
+    reader: &mut ColumnReader,
+    optional: bool,
+    count: usize,
+    name: &str,
+) -> Result<Vec<Option<Value>>, String> {
+    let damaged = |what: String| {
+        format!("column `{name}` of the Parquet file is damaged ({what}); fetch or write it again")
+    };
+    let mut levels: Vec<i16> = Vec::new();
+    // All of a batch, whose rows may lie in several pages.
+    macro_rules! read {
+        ($reader:expr) => {{
+            let mut values = Vec::new();
+            let mut records = 0;
+            while records < count {
+                let levels = optional.then_some(&mut levels);
+                let (read, _, _) = $reader
+                    .read_records(count - records, levels, None, &mut values)
+                    .map_err(|error| damaged(error.to_string()))?;
+                if read == 0 {
+                    return Err(damaged(format!("it ends {} rows early", count - records)));
+                }
+                records += read;
+            }
+            values
+        }};
+    }
+    let texts = |values: Vec<ByteArray>| -> Result<Vec<Value>, String> {
+        let text = |value: ByteArray| match std::str::from_utf8(value.data()) {
+            Ok(text) => Ok(Value::from(text)),
+            Err(error) => Err(damaged(format!("a text that is no UTF-8: {error}"))),
+        };
+        values.into_iter().map(text).collect()
+    };
+    let present: Vec<Value> = match reader {
+        ColumnReader::ByteArrayColumnReader(reader) => texts(read!(reader))?,
+        ColumnReader::Int32ColumnReader(reader) => read!(reader).into_iter().map(Value::from).collect(),
+        ColumnReader::Int64ColumnReader(reader) => read!(reader).into_iter().map(Value::from).collect(),
+        _ => return Err(damaged("its type is not the one that the file announces".to_owned())),
+    };
+    if !optional {
+        return Ok(present.into_iter().map(Some).collect());
+    }
+    let mut present = present.into_iter();
+    Ok(levels.into_iter().map(|level| if level > 0 { present.next() } else { None }).collect())
+}
+
+/// Rows of columns.
+fn rows(columns: Vec<Vec<Option<Value>>>) -> Vec<RawRow> {
+    let count = columns.iter().map(Vec::len).min().unwrap_or(0);
+    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+    let mut next = |column: usize| columns.get_mut(column).and_then(Iterator::next).flatten();
+    let row = |_| RawRow {
+        index: next(0),
+        task: next(1),
+        subtask: next(2),
+        ctx_length: next(3),
+        question: next(4),
+        chosen: next(5),
+        rejected: next(6),
+    };
+    (0..count).map(row).collect()
+}

@@ -1,0 +1,193 @@
+//! What is counted of graded pairs: how many are right, and what both orders of a pair say together.
+//!
+//! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1). Of repetitions the
+//! first is counted.
+
+use std::collections::BTreeMap;
+
+use super::orders::{LETTERS, Order, Variant, parse};
+use super::terms::{CTX_LENGTH, Length, SUBTASK, Setting, TASK, Task};
+use crate::benchmarks::Graded;
+
+/// Right ones among all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Those that count.
+    pub count: usize,
+    /// All.
+    pub of: usize,
+}
+
+impl Share {
+    fn add(&mut self, counts: bool) {
+        self.count += usize::from(counts);
+        self.of += 1;
+    }
+
+    /// In percent with so many decimals, ties rounded up; `-` of none. Whole-number arithmetic, so that no tie is missed.
+    pub fn percent(self, decimals: u32) -> String {
+        if self.of == 0 {
+            return "-".to_owned();
+        }
+        let (count, of, scale) = (self.count as u128, self.of as u128, 10u128.pow(decimals));
+        let scaled = (200 * scale * count + of) / (2 * of);
+        match decimals {
+            0 => scaled.to_string(),
+            _ => format!("{}.{:0width$}", scaled / scale, scaled % scale, width = decimals as usize),
+        }
+    }
+}
+
+impl std::iter::Sum for Share {
+    fn sum<I: Iterator<Item = Share>>(shares: I) -> Share {
+        shares.fold(Share::default(), |a, b| Share { count: a.count + b.count, of: a.of + b.of })
+    }
+}
+
+/// What was said of one pair under one order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the chosen trajectory was preferred; `None` where nothing could be read.
+    pub right: Option<bool>,
+    /// Whether the one shown first was; `None` where nothing could be read.
+    pub first: Option<bool>,
+}
+
+/// A pair as tables split it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// Its task; `None` for a broken row that does not say.
+    pub task: Option<Task>,
+    /// Its setting; `None` for a broken row that does not say.
+    pub setting: Option<Setting>,
+    /// Its length.
+    pub length: Option<Length>,
+    /// What was said, by order and variant.
+    pub verdicts: BTreeMap<(Order, Variant), Verdict>,
+}
+
+/// The pairs of one run by one judge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// The judge; absent where nobody has judged.
+    pub judge: Option<&'a str>,
+    /// By id.
+    pub pairs: BTreeMap<&'a str, Compared>,
+}
+
+/// Groups graded probes by run and judge, in the order in which they come.
+pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
+    let mut all: Vec<Counted<'a>> = Vec::new();
+    for row in graded.iter().filter(|row| row.repetition == 0) {
+        let Some(asked) = parse(row.condition) else { continue };
+        let setting = row.labels.get(SUBTASK).and_then(|name| Setting::parse(name));
+        let task = setting.map(Setting::task).or(row.labels.get(TASK).and_then(|name| Task::parse(name)));
+        let at = all.iter().position(|one| (one.run, one.judge) == (row.run, row.judge));
+        let at = at.unwrap_or_else(|| {
+            all.push(Counted { run: row.run, judge: row.judge, pairs: BTreeMap::new() });
+            all.len() - 1
+        });
+        let length = row.labels.get(CTX_LENGTH).and_then(|name| Length::parse(name));
+        let pair = all[at].pairs.entry(row.case).or_insert_with(|| Compared {
+            task,
+            setting,
+            length,
+            verdicts: BTreeMap::new(),
+        });
+        let first = row.choice.filter(|_| row.correct.is_some()).map(|choice| choice == LETTERS[0]);
+        pair.verdicts.insert(asked, Verdict { right: row.correct, first });
+    }
+    all
+}
+
+impl Counted<'_> {
+    /// The orders and variants that were asked for.
+    pub fn asked(&self) -> Vec<(Order, Variant)> {
+        let mut asked: Vec<_> = self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked
+    }
+
+    /// Right verdicts among the pairs that `wanted` takes.
+    pub fn accuracy(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> Share {
+        let mut share = Share::default();
+        for pair in self.pairs.values().filter(|pair| wanted(pair)) {
+            if let Some(verdict) = pair.verdicts.get(&asked) {
+                share.add(verdict.right == Some(true));
+            }
+        }
+        share
+    }
+
+    /// What both orders say of the pairs that `wanted` takes; `None` where not both were asked.
+    pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
+        let mut found = Consistency::default();
+        for pair in self.pairs.values().filter(|pair| wanted(pair)) {
+            let of = |order| pair.verdicts.get(&(order, variant));
+            if let Some(random) = of(Order::Random) {
+                found.random.add(random.right == Some(true));
+            }
+            let (Some(chosen), Some(rejected)) = (of(Order::ChosenFirst), of(Order::RejectedFirst)) else {
+                continue;
+            };
+            found.chosen_first.add(chosen.right == Some(true));
+            found.rejected_first.add(rejected.right == Some(true));
+            let both = chosen.right.zip(rejected.right);
+            found.stable.add(both.is_some_and(|(a, b)| a == b));
+            found.stable_right.add(both == Some((true, true)));
+            let right = (chosen.right == Some(true), rejected.right == Some(true));
+            found.only_chosen_first += usize::from(right == (true, false));
+            found.only_rejected_first += usize::from(right == (false, true));
+            for verdict in [chosen, rejected] {
+                match verdict.first {
+                    Some(first) => found.first_position.add(first),
+                    None => found.unparsed.count += 1,
+                }
+                found.unparsed.of += 1;
+            }
+        }
+        (found.chosen_first.of > 0).then_some(found)
+    }
+}
+
+/// What both orders of the same pairs come to (section 5.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Consistency {
+    /// Right in the random order, where that was asked too.
+    pub random: Share,
+    /// Right with the chosen trajectory first.
+    pub chosen_first: Share,
+    /// Right with it second.
+    pub rejected_first: Share,
+    /// The same trajectory preferred in both orders.
+    pub stable: Share,
+    /// The chosen one in both.
+    pub stable_right: Share,
+    /// Right with the chosen trajectory first alone.
+    pub only_chosen_first: usize,
+    /// Right with it second alone.
+    pub only_rejected_first: usize,
+    /// The first one, of all verdicts that could be read.
+    pub first_position: Share,
+    /// Verdicts that could not be read, of both orders.
+    pub unparsed: Share,
+}
+
+impl Consistency {
+    /// Whether it can be: no more pairs are stable and right than are right in either order, and no more are stable than the
+    /// difference of both orders leaves.
+    pub fn holds(&self) -> bool {
+        let (chosen, rejected) = (self.chosen_first.count, self.rejected_first.count);
+        let least = chosen.min(rejected);
+        self.stable_right.count <= least && self.stable.count + chosen.abs_diff(rejected) <= self.stable.of
+    }
+}
+
+/// The mean of shares or percentages, each weighing as many rows as it stands for; `None` of none.
+pub fn micro(cells: &[(f64, usize)]) -> Option<f64> {
+    let rows: usize = cells.iter().map(|(_, rows)| rows).sum();
+    (rows > 0).then(|| cells.iter().map(|&(value, rows)| value * rows as f64).sum::<f64>() / rows as f64)
+}

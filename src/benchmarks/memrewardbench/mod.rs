@@ -1,0 +1,145 @@
+//! MemoryRewardBench: can a model tell which of two agents managed its memory better?
+//!
+//! A case is a pair: a task with its long context and two trajectories, one of them the better one (section 3 of the paper). The
+//! model is shown all three and begins its reply with [[A]] or [[B]]. Which trajectory stands first is a setting, so that a
+//! preference for a place can be told from one for a text (section 5.2).
+
+mod columns;
+mod constraints;
+pub mod counts;
+mod difference;
+mod orders;
+mod reader;
+mod row;
+mod sample;
+mod tables;
+mod tags;
+mod terms;
+mod verdicts;
+mod write;
+
+pub use orders::{Order, Variant, parse as parse_setting};
+pub use terms::{Length, Setting, Task};
+pub use write::{Row, write_parquet};
+
+use super::{
+    Benchmark, Cases, Curve, Dimension, Files, Graded, JudgeUnit, Reading, Rubric, SampleError, SampleSpec,
+    Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
+};
+use crate::data::Case;
+use terms::{
+    BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
+};
+
+/// The prompt's last position.
+const LAST: &str = "last";
+/// Where the attention of the position goes that decides, and of the one that predicted the letter; and what the second trajectory
+/// reads of the first.
+const CURVES: [Curve; 11] = [
+    Curve::new(LAST, CHOSEN),
+    Curve::new(LAST, REJECTED),
+    Curve::new(VERDICT, CHOSEN),
+    Curve::new(VERDICT, REJECTED),
+    Curve::new(LAST, ONLY_CHOSEN),
+    Curve::new(LAST, ONLY_REJECTED),
+    Curve::new(VERDICT, ONLY_CHOSEN),
+    Curve::new(VERDICT, ONLY_REJECTED),
+    Curve::new(LAST, BLOCK),
+    Curve::new(VERDICT, BLOCK),
+    Curve::new(SECOND, FIRST),
+];
+
+/// The benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct MemRewardBench;
+
+impl Benchmark for MemRewardBench {
+    fn name(&self) -> &'static str {
+        "memrewardbench"
+    }
+
+    fn title(&self) -> &'static str {
+        TITLE
+    }
+
+    fn recognises(&self, files: &Files<'_>) -> bool {
+        reader::recognises(files)
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        reader::reads(name)
+    }
+
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        Box::new(reader::Pairs::new(files))
+    }
+
+    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
+        if let Some(segments) = spec.segments {
+            let why = format!(
+                "a pair of {TITLE} has one task and two trajectories, not {segments} segments; drop --sessions"
+            );
+            return Err(SampleError(why));
+        }
+        Ok(vec![("memrewardbench.jsonl".to_owned(), sample::PAIRS.as_bytes().to_vec())])
+    }
+
+    fn settings(&self) -> &'static [Asked] {
+        orders::SETTINGS
+    }
+
+    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
+        &["chosen-first", "rejected-first"]
+    }
+
+    fn arrange(&self, case: &Case, setting: &str, seed: u64) -> Case {
+        orders::arrange(case, setting, seed)
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("system.j2", include_str!("templates/system.j2")),
+            ("question.j2", include_str!("templates/question.j2")),
+            ("trajectory.j2", include_str!("templates/trajectory.j2")),
+            ("understanding.j2", include_str!("templates/pair.j2")),
+            ("generation.j2", include_str!("templates/pair.j2")),
+        ]
+    }
+
+    /// No model judges: answers say what they choose ([`Benchmark::readings`]).
+    fn rubric(&self) -> Rubric {
+        Rubric { template: "", unit: JudgeUnit::Probe, verdict: VerdictKind::Choice { of: &orders::LETTERS } }
+    }
+
+    fn readings(&self) -> &'static [Reading] {
+        verdicts::READINGS
+    }
+
+    fn decisive(&self, answer: &str) -> Option<usize> {
+        verdicts::first_verdict(answer).map(|(_, at)| at)
+    }
+
+    fn split(&self) -> &'static str {
+        TASK
+    }
+
+    fn probes(&self) -> Vec<&'static str> {
+        vec![VERDICT]
+    }
+
+    fn dimension(&self) -> Dimension {
+        Dimension::Facet(SETTING)
+    }
+
+    fn segment(&self) -> &'static str {
+        TRAJECTORY
+    }
+
+    fn curves(&self) -> &'static [Curve] {
+        &CURVES
+    }
+
+    fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
+        tables::all(graded, options)
+    }
+}

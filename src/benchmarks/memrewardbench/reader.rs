@@ -1,0 +1,188 @@
+//! The files of the benchmark: JSONL or Parquet, known by content, alone or in a folder.
+//!
+//! Owns the row shape (MemoryRewardBench, section 3) and every check that keeps a wrong file from becoming a wrong figure. Holds a
+//! row or a few of them at a time; of a Parquet file also its bytes, which cannot be read from front to back.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, BufRead};
+
+use super::columns::{MAGIC, Rows};
+use super::row::{Position, RawRow, case_of, problem};
+use crate::benchmarks::Files;
+use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::data::Case;
+
+/// Keys of which a row's JSON has some.
+const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
+
+/// Whether one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
+/// key is not found there.
+pub(super) fn recognises(files: &Files<'_>) -> bool {
+    files.names().iter().filter(|name| reads(name)).any(|name| {
+        let beginning = files.beginning(name);
+        let begun = beginning.trim_start_matches('\u{feff}').trim_start();
+        beginning.starts_with(MAGIC)
+            || begun.starts_with(['{', '['])
+                && KEYS.iter().filter(|key| beginning.contains(**key)).count() >= 1
+    })
+}
+
+/// Whether a file of a folder is data: what people write about data is not.
+pub(super) fn reads(name: &str) -> bool {
+    let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+    let about = name.starts_with("readme") || name.starts_with("license");
+    !about && ![".md", ".txt", ".py", ".png"].iter().any(|end| name.ends_with(end))
+}
+
+/// The rows of all files, in the order of their names. After a broken row reading goes on; after any other error it ends.
+pub(super) struct Pairs<'a> {
+    files: Files<'a>,
+    /// Whether rows are told by their file too.
+    folder: bool,
+    names: VecDeque<&'a str>,
+    open: Option<Open<'a>>,
+    /// id -> where it was first.
+    ids: HashMap<String, String>,
+    /// Whether there was a row, sound or not.
+    any: bool,
+    ended: bool,
+}
+
+/// A file that is being read.
+struct Open<'a> {
+    name: &'a str,
+    rows: Format<'a>,
+    /// The next row's number.
+    row: usize,
+}
+
+enum Format<'a> {
+    Lines { reader: Box<dyn BufRead + 'a>, line: usize },
+    Columns(Box<Rows>),
+}
+
+/// What a file gave.
+enum Next {
+    Row(RawRow),
+    /// A line that is no row.
+    Broken(String),
+    End,
+}
+
+impl<'a> Pairs<'a> {
+    pub fn new(files: Files<'a>) -> Self {
+        let folder = files.is_folder();
+        let names = files.names().into_iter().filter(|name| !folder || reads(name)).collect();
+        Pairs { files, folder, names, open: None, ids: HashMap::new(), any: false, ended: false }
+    }
+
+    fn read(&mut self) -> Result<Option<Case>, ReadError> {
+        loop {
+            let open = match &mut self.open {
+                Some(open) => open,
+                none => match self.names.pop_front() {
+                    Some(name) => none.insert(open(&self.files, self.folder, name)?),
+                    None => return Ok(None),
+                },
+            };
+            let (name, row) = (open.name, open.row);
+            let at = Position { file: self.folder.then_some(name), row };
+            let next = open.rows.next(at)?;
+            open.row += 1;
+            let found = match next {
+                Next::End => {
+                    self.open = None;
+                    continue;
+                }
+                Next::Broken(found) => {
+                    let remedy = "write one JSON object a line";
+                    return Err(ReadError::Row(vec![problem(at, None, "(row)", found, remedy)].into()));
+                }
+                Next::Row(raw) => case_of(raw, at)?,
+            };
+            let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
+            if let Some(first) = self.ids.insert(found.id.clone(), place) {
+                let what = format!("the index of {first} again");
+                let remedy = "give every row its own index, or none";
+                let problems = vec![problem(at, Some(&found.id), "index", what, remedy)];
+                return Err(ReadError::Row(RowProblems { problems, labels: found.labels }));
+            }
+            return Ok(Some(found));
+        }
+    }
+}
+
+/// Opens a file as what it is.
+fn open<'a>(files: &Files<'a>, folder: bool, name: &'a str) -> Result<Open<'a>, ReadError> {
+    let file = || folder.then(|| name.to_owned());
+    let failed = |source| ReadError::Read { file: file(), row: 0, source };
+    let mut reader = files.open(name).map_err(failed)?;
+    let rows = if reader.fill_buf().map_err(failed)?.starts_with(MAGIC.as_bytes()) {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map_err(failed)?;
+        Format::Columns(Box::new(Rows::open(bytes).map_err(|what| failed(invalid(what)))?))
+    } else {
+        Format::Lines { reader, line: 0 }
+    };
+    Ok(Open { name, rows, row: 0 })
+}
+
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl Format<'_> {
+    fn next(&mut self, at: Position<'_>) -> Result<Next, ReadError> {
+        let file = || at.file.map(str::to_owned);
+        let failed = |source| ReadError::Read { file: file(), row: at.row, source };
+        match self {
+            Format::Columns(rows) => {
+                let next = rows.next_row().map_err(|what| failed(invalid(what)))?;
+                Ok(next.map_or(Next::End, Next::Row))
+            }
+            Format::Lines { reader, line } => {
+                let mut text = Vec::new();
+                loop {
+                    text.clear();
+                    if reader.read_until(b'\n', &mut text).map_err(failed)? == 0 {
+                        return Ok(Next::End);
+                    }
+                    *line += 1;
+                    let bare =
+                        text.strip_prefix("\u{feff}".as_bytes()).filter(|_| *line == 1).unwrap_or(&text);
+                    let bare = bare.trim_ascii();
+                    if bare.is_empty() {
+                        continue;
+                    }
+                    if at.row == 0 && !bare.starts_with(b"{") {
+                        let what = "this is neither a JSON object nor Parquet; a file has one object a line"
+                            .to_owned();
+                        return Err(ReadError::Syntax { file: file(), row: 0, line: *line, column: 1, what });
+                    }
+                    // The parser's place is in the line, and the line is the row.
+                    return Ok(match serde_json::from_slice(bare) {
+                        Ok(raw) => Next::Row(raw),
+                        Err(error) => Next::Broken(format!("line {line}, which is no row: {error}")),
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = Result<Case, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let item = self.read().transpose();
+        self.ended = !matches!(item, Some(Ok(_) | Err(ReadError::Row(_))));
+        if item.is_none() && !self.any {
+            return Some(Err(ReadError::NoCases { benchmark: super::terms::TITLE }));
+        }
+        self.any = true;
+        item
+    }
+}

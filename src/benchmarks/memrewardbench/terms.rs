@@ -1,0 +1,293 @@
+//! The tasks, settings and lengths of the benchmark (MemoryRewardBench, table 2), with the spellings under which files name them.
+//!
+//! Spellings are compared without case and without anything that is no letter or digit. What is in no list is refused by name.
+
+use std::fmt;
+
+/// As the paper writes it.
+pub(super) const TITLE: &str = "MemoryRewardBench";
+/// Label: the task.
+pub(super) const TASK: &str = "task";
+/// Label: the setting, as files call it.
+pub(super) const SUBTASK: &str = "subtask";
+/// Label: the length of the context that the pair was made from.
+pub(super) const CTX_LENGTH: &str = "ctx_length";
+/// Facet: the setting.
+pub(super) const SETTING: &str = "setting";
+/// Facet: the length.
+pub(super) const LENGTH: &str = "length";
+
+/// The probe of every pair.
+pub(super) const VERDICT: &str = "verdict";
+/// Form of the prompts of the two tasks in which something is to be understood.
+pub(super) const UNDERSTANDING: &str = "understanding";
+/// Form of those in which something is written.
+pub(super) const GENERATION: &str = "generation";
+
+/// Role: the better trajectory.
+pub(super) const CHOSEN: &str = "chosen";
+/// Role: the other one.
+pub(super) const REJECTED: &str = "rejected";
+/// Role: lines that the chosen trajectory has alone.
+pub(super) const ONLY_CHOSEN: &str = "only_chosen";
+/// Role: lines that the rejected one has alone.
+pub(super) const ONLY_REJECTED: &str = "only_rejected";
+/// Role, and kind of segment: the question with its long context.
+pub(super) const QUESTION: &str = "question";
+/// Role: the end of the question, about as long as a trajectory: what attention to a trajectory is compared with.
+pub(super) const BLOCK: &str = "block";
+/// Role: the trajectory that is shown first.
+pub(super) const FIRST: &str = "first";
+/// Role: the one shown after it, which can read it.
+pub(super) const SECOND: &str = "second";
+/// Kind of segment.
+pub(super) const TRAJECTORY: &str = "trajectory";
+
+/// One of the three tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Task {
+    /// Long-context reasoning.
+    Reasoning,
+    /// Multi-turn dialogue understanding.
+    Dialogue,
+    /// Long-form generation.
+    Generation,
+}
+
+impl Task {
+    /// All, in the paper's order.
+    pub const ALL: [Task; 3] = [Task::Reasoning, Task::Dialogue, Task::Generation];
+
+    /// As the published files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Reasoning => "Long-context_Reasoning",
+            Task::Dialogue => "Multi-turn_Dialogue_Understanding",
+            Task::Generation => "Long-form_Generation",
+        }
+    }
+
+    /// As the heads of tables write it.
+    pub fn short(self) -> &'static str {
+        match self {
+            Task::Reasoning => "LR",
+            Task::Dialogue => "MD",
+            Task::Generation => "LG",
+        }
+    }
+
+    /// The task of a spelling.
+    pub fn parse(text: &str) -> Option<Task> {
+        let spellings: [(Task, &[&str]); 3] = [
+            (Task::Reasoning, &["longcontextreasoning", "longcontextunderstanding", "reasoning", "lr", "lu"]),
+            (
+                Task::Dialogue,
+                &[
+                    "multiturndialogueunderstanding",
+                    "multiturndialogue",
+                    "dialogueunderstanding",
+                    "dialogue",
+                    "md",
+                ],
+            ),
+            (Task::Generation, &["longformgeneration", "generation", "lg"]),
+        ];
+        spelt(text, &spellings)
+    }
+}
+
+/// One of the ten settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Setting {
+    SequentialNoise,
+    SequentialDrop,
+    MixedNoise,
+    MixedDrop,
+    Mem0Out,
+    Mem0Mem,
+    AMemOut,
+    AMemMem,
+    Sequential,
+    Parallel,
+}
+
+impl Setting {
+    /// All, in the order of table 2.
+    pub const ALL: [Setting; 10] = [
+        Setting::SequentialNoise,
+        Setting::SequentialDrop,
+        Setting::MixedNoise,
+        Setting::MixedDrop,
+        Setting::Mem0Out,
+        Setting::Mem0Mem,
+        Setting::AMemOut,
+        Setting::AMemMem,
+        Setting::Sequential,
+        Setting::Parallel,
+    ];
+
+    /// As the published files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Setting::SequentialNoise => "Sequential-Noise",
+            Setting::SequentialDrop => "Sequential-Drop",
+            Setting::MixedNoise => "Mixed-Noise",
+            Setting::MixedDrop => "Mixed-Drop",
+            Setting::Mem0Out => "Mem0-Out",
+            Setting::Mem0Mem => "Mem0-Mem",
+            Setting::AMemOut => "A-Mem-Out",
+            Setting::AMemMem => "A-Mem-Mem",
+            Setting::Sequential => "Sequential",
+            Setting::Parallel => "Parallel",
+        }
+    }
+
+    /// As the heads of table 3 write it.
+    pub fn short(self) -> &'static str {
+        match self {
+            Setting::SequentialNoise => "S-Noise",
+            Setting::SequentialDrop => "S-Drop",
+            Setting::MixedNoise => "M-Noise",
+            Setting::MixedDrop => "M-Drop",
+            Setting::Mem0Out => "MO",
+            Setting::Mem0Mem => "MM",
+            Setting::AMemOut => "AO",
+            Setting::AMemMem => "AM",
+            Setting::Sequential => "S",
+            Setting::Parallel => "P",
+        }
+    }
+
+    /// Its task.
+    pub fn task(self) -> Task {
+        use Setting::{AMemMem, AMemOut, Mem0Mem, Mem0Out, Parallel, Sequential};
+        match self {
+            Mem0Out | Mem0Mem | AMemOut | AMemMem => Task::Dialogue,
+            Sequential | Parallel => Task::Generation,
+            _ => Task::Reasoning,
+        }
+    }
+
+    /// Whether its trajectories are notes of A-Mem, which have tags (section 5.4).
+    pub fn has_tags(self) -> bool {
+        matches!(self, Setting::AMemOut | Setting::AMemMem)
+    }
+
+    /// The pairs of the published data, by [`Length::ALL`] (table 2).
+    pub fn published(self) -> [usize; 5] {
+        match self {
+            Setting::SequentialNoise => [101, 44, 43, 36, 31],
+            Setting::SequentialDrop => [35, 22, 22, 40, 15],
+            Setting::MixedNoise => [22, 33, 49, 46, 34],
+            Setting::MixedDrop => [19, 65, 72, 43, 28],
+            Setting::Mem0Out => [27, 27, 42, 48, 23],
+            Setting::Mem0Mem => [25, 25, 41, 47, 21],
+            Setting::AMemOut => [42, 42, 48, 50, 47],
+            Setting::AMemMem => [48, 45, 49, 53, 50],
+            Setting::Sequential => [49, 152, 147, 67, 42],
+            Setting::Parallel => [51, 48, 53, 133, 58],
+        }
+    }
+
+    /// The setting of a spelling. The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
+    pub fn parse(text: &str) -> Option<Setting> {
+        let spellings: [(Setting, &[&str]); 10] = [
+            (
+                Setting::SequentialNoise,
+                &["sequentialnoise", "snoise", "seqnoise", "sequentialselfcorrect", "ssc"],
+            ),
+            (
+                Setting::SequentialDrop,
+                &["sequentialdrop", "sdrop", "seqdrop", "sequentialdropinfo", "sequentialmaskinfo", "smi"],
+            ),
+            (
+                Setting::MixedNoise,
+                &[
+                    "mixednoise",
+                    "mnoise",
+                    "pnoise",
+                    "parallelnoise",
+                    "mixedselfcorrect",
+                    "parallelselfcorrect",
+                ],
+            ),
+            (
+                Setting::MixedDrop,
+                &[
+                    "mixeddrop",
+                    "mdrop",
+                    "pdrop",
+                    "paralleldrop",
+                    "mixeddropinfo",
+                    "paralleldropinfo",
+                    "mixedmaskinfo",
+                ],
+            ),
+            (Setting::Mem0Out, &["mem0out", "mo"]),
+            (Setting::Mem0Mem, &["mem0mem", "mm"]),
+            (Setting::AMemOut, &["amemout", "ao"]),
+            (Setting::AMemMem, &["amemmem", "am"]),
+            (Setting::Sequential, &["sequential", "s"]),
+            (Setting::Parallel, &["parallel", "p"]),
+        ];
+        spelt(text, &spellings)
+    }
+}
+
+/// One of the five lengths of context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Length {
+    K8,
+    K16,
+    K32,
+    K64,
+    K128,
+}
+
+impl Length {
+    /// All, ascending.
+    pub const ALL: [Length; 5] = [Length::K8, Length::K16, Length::K32, Length::K64, Length::K128];
+
+    /// As the published files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Length::K8 => "8k",
+            Length::K16 => "16k",
+            Length::K32 => "32k",
+            Length::K64 => "64k",
+            Length::K128 => "128k",
+        }
+    }
+
+    /// The length of a spelling: `8k`, or so many tokens, in thousands of 1,000 or of 1,024.
+    pub fn parse(text: &str) -> Option<Length> {
+        let spellings: [(Length, &[&str]); 5] = [
+            (Length::K8, &["8k", "8000", "8192"]),
+            (Length::K16, &["16k", "16000", "16384"]),
+            (Length::K32, &["32k", "32000", "32768"]),
+            (Length::K64, &["64k", "64000", "65536"]),
+            (Length::K128, &["128k", "128000", "131072"]),
+        ];
+        spelt(text, &spellings)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a text spells, of these.
+fn spelt<T: Copy, const N: usize>(text: &str, among: &[(T, &[&str]); N]) -> Option<T> {
+    let bare: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+    let bare = bare.to_ascii_lowercase();
+    among.iter().find(|(_, spellings)| spellings.contains(&bare.as_str())).map(|(value, _)| *value)
+}
+
+/// All names, for people.
+pub(super) fn names<T: Copy, const N: usize>(all: [T; N], name: impl Fn(T) -> &'static str) -> String {
+    all.map(name).join(", ")
+}

@@ -1,0 +1,117 @@
+//! What an answer says: A or B, by three rules, none of which asks a model.
+//!
+//! Answers are to begin with `[[A]]` or `[[B]]`. Two readings stand side by side: `strict`, the authors' script, looks at the first five
+//! characters of the reply and at nothing else, so that a bold mark or a thought before the verdict makes it none; `lenient` takes
+//! the first verdict anywhere behind a thought. A third one, `scored`, reads no text: it compares what the model would have given to
+//! either verdict right after its prompt. What cannot be read counts as wrong.
+
+use super::orders::{LETTERS, parse};
+use super::row::OPTIONS;
+use crate::benchmarks::{Given, Reading, Said, Told};
+
+/// Behind which a thought has ended, where it was left in an answer.
+const THOUGHT_ENDS: &str = "</think>";
+const THOUGHT_BEGINS: &str = "<think>";
+/// Markup that may stand around and in a verdict.
+const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
+/// Characters of a verdict.
+const VERDICT_CHARS: usize = 5;
+/// Most characters of an answer that a message quotes.
+const QUOTED_CHARS: usize = 40;
+
+/// The readings, in the order in which they are told.
+pub(super) const READINGS: &[Reading] = &[
+    Reading {
+        name: "lenient",
+        about: "the first verdict behind a thought, whatever markup is around it",
+        of_scores: false,
+        read: lenient,
+    },
+    Reading {
+        name: "strict",
+        about: "the first five characters of the reply, as the authors' script reads them",
+        of_scores: false,
+        read: strict,
+    },
+    Reading {
+        name: "scored",
+        about: "the likelier of both verdicts after the prompt, without sampling",
+        of_scores: true,
+        read: scored,
+    },
+];
+
+/// The first verdict of an answer and the byte of its letter.
+pub(super) fn first_verdict(answer: &str) -> Option<(&'static str, usize)> {
+    let start = match answer.rfind(THOUGHT_ENDS) {
+        Some(at) => at + THOUGHT_ENDS.len(),
+        None if answer.trim_start().starts_with(THOUGHT_BEGINS) => return None,
+        None => 0,
+    };
+    let rest = answer.get(start..).unwrap_or_default();
+    let plain = rest.char_indices().filter(|(_, c)| !c.is_whitespace() && !MARKUP.contains(c));
+    let plain: Vec<(usize, char)> = plain.map(|(at, c)| (start + at, c.to_ascii_uppercase())).collect();
+    plain.windows(VERDICT_CHARS).find_map(|window| match window {
+        [(_, '['), (_, '['), (at, letter), (_, ']'), (_, ']')] => {
+            let letter = LETTERS.into_iter().find(|known| known.chars().eq([*letter]))?;
+            Some((letter, *at))
+        }
+        _ => None,
+    })
+}
+
+fn lenient(given: &Given<'_>) -> Result<Told, String> {
+    let answer = answer(given)?;
+    match first_verdict(answer) {
+        Some((letter, _)) => told(given, letter, None),
+        None => Err(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quoted(answer))),
+    }
+}
+
+fn strict(given: &Given<'_>) -> Result<Told, String> {
+    let answer = answer(given)?;
+    if given.thought.is_some_and(|thought| !thought.is_empty()) {
+        return Err("unparsed: the reply begins with a thought".to_owned());
+    }
+    let begins = answer.char_indices().nth(VERDICT_CHARS).map_or(answer, |(end, _)| &answer[..end]);
+    let found = OPTIONS.into_iter().zip(LETTERS).find(|(option, _)| *option == begins);
+    match found {
+        Some((_, letter)) => told(given, letter, None),
+        None => Err(format!("unparsed: the reply begins with {}", quoted(answer))),
+    }
+}
+
+fn scored(given: &Given<'_>) -> Result<Told, String> {
+    let score = |option: &str| given.scores.and_then(|scores| scores.get(option).copied());
+    let [Some(a), Some(b)] = OPTIONS.map(score) else {
+        return Err(
+            "there are no scores of [[A]] and [[B]]; only models on this machine give them".to_owned()
+        );
+    };
+    // A tie is the first one's.
+    let (letter, best, other) = if a >= b { (LETTERS[0], a, b) } else { (LETTERS[1], b, a) };
+    told(given, letter, Some(1.0 / (1.0 + (other - best).exp())))
+}
+
+fn answer<'a>(given: &Given<'a>) -> Result<&'a str, String> {
+    given
+        .answer
+        .ok_or_else(|| "there is no answer; start the run again to get it, then judge again".to_owned())
+}
+
+/// A verdict, which is right where its letter is that of the chosen trajectory.
+fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, String> {
+    let Some((order, _)) = parse(given.setting) else {
+        return Err(format!("`{}` does not say which trajectory stood first", given.setting));
+    };
+    let expected = LETTERS[usize::from(!order.chosen_first(given.case, given.seed))];
+    let correct = Some(letter == expected);
+    Ok(Told { said: Said::Choice(letter.to_owned()), correct, probability })
+}
+
+fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_CHARS) {
+        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}

@@ -1,0 +1,74 @@
+//! Verdicts that follow from an answer by a rule, without a judging model.
+//!
+//! A benchmark whose answers say by themselves what they choose has readings ([`super::Benchmark::readings`]); each is a judge of its
+//! own, beside the others.
+
+use std::collections::BTreeMap;
+
+use crate::data::Notes;
+
+/// What can be said of a response, by the kind of verdict that a rubric asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Whether it is right.
+    Correct(bool),
+    /// How good it is.
+    Score(u32),
+    /// One of the rubric's words.
+    Choice(String),
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Said::Correct(correct) => write!(f, "{correct}"),
+            Said::Score(score) => write!(f, "{score}"),
+            Said::Choice(choice) => write!(f, "{choice}"),
+        }
+    }
+}
+
+/// A rule that reads answers.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    /// The name of the judge that it is.
+    pub name: &'static str,
+    /// What it does, for people: a few words. Verdicts carry a digest of it.
+    pub about: &'static str,
+    /// Whether it reads the scores of a probe's options, which not every model gives.
+    pub of_scores: bool,
+    /// What it reads, or why there is nothing to be read; that is an error row, which counts as wrong.
+    pub read: fn(&Given<'_>) -> Result<Told, String>,
+}
+
+/// What a reading is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// The case's id.
+    pub case: &'a str,
+    /// The probe's id.
+    pub probe: &'a str,
+    /// The setting that it was asked under ([`super::Benchmark::arrange`]).
+    pub setting: &'a str,
+    /// The seed of that.
+    pub seed: u64,
+    /// The answer, without a thought, where there is one.
+    pub answer: Option<&'a str>,
+    /// The thought before it.
+    pub thought: Option<&'a str>,
+    /// The natural-log probability of each of the probe's options ([`crate::data::Probe::options`]), where the model gave them.
+    pub scores: Option<&'a BTreeMap<String, f64>>,
+    /// What only a judge may see of the probe.
+    pub notes: &'a Notes,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// What the answer says.
+    pub said: Said,
+    /// Whether that is right; `None` where it follows from what was said, or from nothing.
+    pub correct: Option<bool>,
+    /// The probability of what was said, where it was weighed against others.
+    pub probability: Option<f64>,
+}

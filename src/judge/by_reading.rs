@@ -1,0 +1,155 @@
+//! Judging without a model: a benchmark's rules read what was answered, each as a judge of its own.
+//!
+//! Reading is deterministic, so a verdict that is there already is not written again. What cannot be read is an error row with the
+//! reason, which counts as wrong.
+
+use std::collections::HashMap;
+
+use crate::benchmarks::{Benchmark, Given, Reading, Said, Told};
+use crate::ground::digest::sha256;
+use crate::run::condition::Condition;
+use crate::run::error::RunError;
+use crate::run::plan::{PlannedCase, PlannedProbe};
+use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::run::store::RunStore;
+
+/// What one reading came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadSummary {
+    /// The reading, which is the judge's name.
+    pub reading: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Verdicts that the plan asks for.
+    pub planned: usize,
+    /// Those that could be read.
+    pub read: usize,
+    /// Answers that say nothing by it.
+    pub unread: usize,
+    /// What has no answer.
+    pub unanswered: usize,
+}
+
+/// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts. The number at the front counts the ways in which this code
+/// has read.
+pub fn reading_digest(benchmark: &dyn Benchmark, reading: &Reading) -> String {
+    sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name(), reading.name, reading.about))
+}
+
+/// Reads all answers of a run by a benchmark's readings. A reading of scores is left out where no answer has any.
+///
+/// # Errors
+/// Those of the store.
+pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<Vec<ReadSummary>, RunError> {
+    let plan = store.plan().to_vec();
+    let identity = store.header().identity.clone();
+    let conditions = identity.conditions_or_plain();
+    let answers: HashMap<(String, String, String), AnswerRow> = store
+        .answers()
+        .into_iter()
+        .map(|row| ((row.case.clone(), row.probe.clone(), row.condition.clone()), row))
+        .collect();
+    let mut summaries = Vec::new();
+    for reading in benchmark.readings() {
+        let rubric = reading_digest(benchmark, reading);
+        let before: HashMap<_, _> = (store.verdicts().into_iter())
+            .filter(|row| row.judge == reading.name && row.rubric.as_deref() == Some(&*rubric))
+            .map(|row| ((row.case.clone(), row.probe.clone(), row.condition.clone()), row))
+            .collect();
+        let mut rows = Vec::new();
+        for case in &plan {
+            for condition in conditions {
+                for probe in &case.probes {
+                    let key = (case.case.clone(), probe.id.clone(), condition.name.clone());
+                    let row = VerdictRow {
+                        case: key.0.clone(),
+                        probe: key.1.clone(),
+                        condition: key.2.clone(),
+                        judge: reading.name.to_owned(),
+                        rubric: Some(rubric.clone()),
+                        ..VerdictRow::default()
+                    };
+                    let answer = answers.get(&key);
+                    rows.push((
+                        verdict(row, reading, (case, probe, condition), identity.seed, answer),
+                        answer,
+                    ));
+                }
+            }
+        }
+        // Endpoints give no scores; a judge with nothing but errors would say as little.
+        let scored = |(_, answer): &(_, Option<&AnswerRow>)| answer.is_some_and(|row| !row.scores.is_empty());
+        if reading.of_scores && !rows.iter().any(scored) {
+            continue;
+        }
+        let answered = |answer: Option<&AnswerRow>| answer.is_some_and(|row| row.answer.is_some());
+        let mut summary = ReadSummary {
+            reading: reading.name,
+            about: reading.about,
+            planned: rows.len(),
+            read: 0,
+            unread: 0,
+            unanswered: 0,
+        };
+        for (row, answer) in rows {
+            match (row.is_clean(), answered(answer)) {
+                (true, _) => summary.read += 1,
+                (false, true) => summary.unread += 1,
+                (false, false) => summary.unanswered += 1,
+            }
+            let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
+            let same = |old: &VerdictRow| {
+                (&old.choice, old.score, old.correct, &old.error)
+                    == (&row.choice, row.score, row.correct, &row.error)
+            };
+            if !before.get(&key).is_some_and(same) {
+                store.append_verdict(row)?;
+            }
+        }
+        summaries.push(summary);
+    }
+    store.finish()?;
+    Ok(summaries)
+}
+
+/// The row of one answer by one reading.
+fn verdict(
+    row: VerdictRow,
+    reading: &Reading,
+    (case, probe, condition): (&PlannedCase, &PlannedProbe, &Condition),
+    seed: u64,
+    answer: Option<&AnswerRow>,
+) -> VerdictRow {
+    let given = Given {
+        case: &case.case,
+        probe: &probe.id,
+        setting: condition.setting.as_deref().unwrap_or_default(),
+        seed,
+        answer: answer.and_then(|row| row.answer.as_deref()),
+        thought: answer.and_then(|row| row.thought.as_deref()),
+        scores: answer.map(|row| &row.scores).filter(|scores| !scores.is_empty()),
+        notes: &probe.judge,
+    };
+    match (reading.read)(&given) {
+        Err(error) => VerdictRow { error: Some(error), ..row },
+        Ok(Told { said, correct, probability }) => {
+            let row = VerdictRow { probability, ..row };
+            match said {
+                Said::Correct(correct) => VerdictRow { correct: Some(correct), ..row },
+                Said::Score(score) => VerdictRow { score: Some(score), correct, ..row },
+                Said::Choice(choice) => {
+                    let correct = correct.or_else(|| expected(probe).map(|expected| expected == choice));
+                    VerdictRow { choice: Some(choice), correct, ..row }
+                }
+            }
+        }
+    }
+}
+
+/// The note of a probe that says which choice is right.
+const EXPECTED: &str = "expected";
+
+/// Which choice is right, where a note says so.
+pub(super) fn expected(probe: &PlannedProbe) -> Option<&str> {
+    probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str)
+}

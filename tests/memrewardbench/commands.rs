@@ -1,0 +1,126 @@
+//! The commands on pairs, as typed: data, run, judge, table.
+
+use std::path::Path;
+
+use palimpsest::run::store::RunFolder;
+
+use super::{lines, row};
+use crate::cli::{Ended, palimpsest};
+use crate::parity::fixture;
+
+fn done(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    ended
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, out) = (root.path().join("pairs"), root.path().join("run"));
+    let broken = r#"{"index": 9, "task": "LR", "subtask": "S-Drop", "ctx_length": "16k", "question": "q", "chosen": "c"}"#;
+    std::fs::write(&data, lines(&[row(1), row(2)]) + broken + "\n").unwrap();
+
+    let checked = palimpsest(["data", "check", text(&data)]);
+    assert_eq!(checked.code, Some(1), "{}", checked.err);
+    assert!(checked.out.contains("row 2 (uid \"9\"), rejected: found nothing"), "{}", checked.out);
+
+    let model = fixture("llama-tiny");
+    let run = |more: &[&str]| {
+        let fixed = [
+            "run",
+            "--data",
+            text(&data),
+            "--model",
+            text(&model),
+            "--out",
+            text(&out),
+            "--max-new-tokens",
+            "6",
+        ];
+        palimpsest([&fixed[..], &["--context", "4096", "--allow-longer"], more].concat())
+    };
+    let ran = run(&[]);
+    assert!(ran.err.contains("1 of the 3 rows"), "{}", ran.err);
+    let folder = RunFolder::read(&out).unwrap();
+    assert_eq!(folder.header.identity.condition_names(), ["chosen-first", "rejected-first"]);
+    let scored: Vec<_> = folder.answers.iter().filter(|row| !row.scores.is_empty()).collect();
+    assert_eq!((folder.answers.len(), scored.len()), (6, 4));
+
+    // A judging model is refused, and none is needed.
+    let refused = palimpsest(["judge", text(&out), "--judge", "local:smollm2-135m"]);
+    assert!(refused.code == Some(2) && refused.err.contains("without a judging model"), "{}", refused.err);
+    let judged = done(palimpsest(["judge", text(&out)]));
+    assert!(
+        judged.out.contains("lenient: 0 of 6 verdicts, 4 unparsed, 2 without an answer"),
+        "{}",
+        judged.out
+    );
+    assert!(
+        judged.out.contains("scored: 4 of 6 verdicts, 0 unparsed, 2 without an answer"),
+        "{}",
+        judged.out
+    );
+
+    // With answers that say something.
+    let mut rows = folder.answers.clone();
+    let said = ["[[A]] it is", "**[[B]]**", "[[A]] again", "[[A]]"];
+    rows.iter_mut()
+        .filter(|row| row.answer.is_some())
+        .zip(said)
+        .for_each(|(row, said)| row.answer = Some(said.to_owned()));
+    let written: String = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
+    std::fs::write(out.join("answers.jsonl"), written).unwrap();
+    let judged = done(palimpsest(["judge", text(&out)]));
+    assert!(judged.out.contains("lenient: 4 of 6 verdicts, 0 unparsed"), "{}", judged.out);
+    assert!(judged.out.contains("strict: 3 of 6 verdicts, 1 unparsed"), "{}", judged.out);
+    let count = |out: &Path| std::fs::read_to_string(out.join("verdicts.jsonl")).unwrap().lines().count();
+    let before = count(&out);
+    // What is read already is not written again.
+    done(palimpsest(["judge", text(&out)]));
+    assert_eq!(count(&out), before);
+
+    let verdicts = RunFolder::read(&out).unwrap().verdicts;
+    let lenient = verdicts.iter().rev().filter(|row| row.judge == "lenient" && row.is_clean());
+    for verdict in lenient {
+        let expected = if verdict.condition == "chosen-first" { "A" } else { "B" };
+        assert_eq!(verdict.correct, Some(verdict.choice.as_deref() == Some(expected)), "{verdict:?}");
+    }
+    let table = done(palimpsest(["table", text(&out), "--judge", "lenient"]));
+    for part in ["Accuracy by setting", "Stable and right", "Both orders of each pair", "S-Drop"] {
+        assert!(table.out.contains(part), "{part}\n{}", table.out);
+    }
+}
+
+#[test]
+fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("pairs.jsonl");
+    let wrote = done(palimpsest(["data", "sample", "--benchmark", "memrewardbench", "--out", text(&file)]));
+    assert!(wrote.out.contains("20 cases") && wrote.out.contains("20 questions"), "{}", wrote.out);
+    let checked = done(palimpsest(["data", "check", text(&file)]));
+    assert!(checked.out.contains("Long-form_Generation"), "{}", checked.out);
+    let refused = palimpsest(["data", "sample", "--benchmark", "memrewardbench", "--sessions", "4"]);
+    assert!(refused.code != Some(0) && refused.err.contains("drop --sessions"), "{}", refused.err);
+
+    let cut = root.path().join("pairs.parquet");
+    std::fs::write(&cut, b"PAR1 and then the download ended").unwrap();
+    let checked = palimpsest(["data", "check", text(&cut)]);
+    assert_eq!(checked.code, Some(1), "{}\n{}", checked.out, checked.err);
+    let said = format!("{}{}", checked.out, checked.err);
+    assert!(said.contains("cut off or damaged") && !said.contains("panicked"), "{said}");
+
+    let unknown = palimpsest([
+        "run",
+        "--data",
+        "sample:memrewardbench",
+        "--conditions",
+        "chosen-last",
+        "--out",
+        text(&root.path().join("run")),
+    ]);
+    assert!(unknown.err.contains("chosen-last") || unknown.code != Some(0), "{}", unknown.err);
+}

@@ -1,0 +1,298 @@
+//! Verdicts by scoring, and the row of the token that decides: against transformers, and against a second pass.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use candle_core::{D, Tensor};
+use palimpsest::attention::{AttentionStore, MassObserver, NoObserver, Step};
+use palimpsest::benchmarks::memrewardbench::MemRewardBench;
+use palimpsest::benchmarks::{
+    Benchmark, Cases, Curve, Files, JudgeUnit, Rubric, VerdictKind, row_roles, wants_verdict_row,
+};
+use palimpsest::chat::Sampling;
+use palimpsest::data::Case;
+use palimpsest::engine::memory_plan::Branches;
+use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Rows};
+use palimpsest::progress::Status;
+use palimpsest::prompt::{PromptBuilder, Span, Templates};
+use palimpsest::run::local::{LocalSubject, SubjectOptions};
+use palimpsest::run::runner::{ProbeOutcome, Subject};
+use serde::Deserialize;
+
+use super::{BENCHMARK, case, row};
+use crate::parity::fixture;
+use crate::parity::subject::plain;
+
+const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
+
+fn model(name: &str, branches: Branches) -> LocalModel {
+    let (context, path) = (ContextLength::Exactly(8192), fixture(name));
+    let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
+    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+}
+
+fn options(share_prefix: bool) -> SubjectOptions {
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 8 };
+    SubjectOptions { sampling, seed: 0, attention: true, answer_rows: true, share_prefix }
+}
+
+/// What comes of a case's only probe.
+fn outcome(
+    model: &mut LocalModel,
+    case: &Case,
+    share_prefix: bool,
+    deciding: Option<&'static dyn Benchmark>,
+) -> ProbeOutcome {
+    let stop = AtomicBool::new(false);
+    let builder = PromptBuilder::new(Templates::load(&BENCHMARK, None).unwrap(), model.template().clone());
+    let mut subject = LocalSubject::new(model, builder, row_roles(&BENCHMARK), options(share_prefix), &stop);
+    if let Some(benchmark) = deciding {
+        subject = subject.deciding(benchmark);
+    }
+    let mut found = None;
+    let probes: Vec<_> = case.probes.iter().collect();
+    subject
+        .answer_case(case, &plain(&probes), &Status::silent(), &mut |_, outcome| {
+            found = Some(outcome.unwrap());
+            Ok(())
+        })
+        .unwrap();
+    found.unwrap()
+}
+
+fn short() -> Case {
+    BENCHMARK.arrange(&case(&row(3)), "chosen-first", 0)
+}
+
+/// The sum of the log-softmax over an option's tokens, in one pass over prompt and option.
+fn in_one_pass(model: &mut LocalModel, tokens: &[u32], option: &[u32]) -> f64 {
+    let parts = model.parts(0).unwrap();
+    let whole = [tokens, option].concat();
+    parts.cache.truncate(0).unwrap();
+    let logits =
+        parts.engine.prefill(parts.cache, &whole, option.len() + 1, &mut NoObserver, &mut |_| true).unwrap();
+    let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1).unwrap();
+    let of = |(row, &token): (usize, &u32)| {
+        f64::from(log_p.get(row).unwrap().get(token as usize).unwrap().to_scalar::<f32>().unwrap())
+    };
+    option.iter().enumerate().map(of).sum()
+}
+
+/// The tokens of an option behind a prompt, whose end any prompt of the model shows.
+fn option_tokens(model: &LocalModel, option: &str) -> Vec<u32> {
+    let user =
+        palimpsest::chat::Message { role: palimpsest::chat::MessageRole::User, content: "x".to_owned() };
+    let text = model.template().render(&[user], true).unwrap();
+    let before = model.tokenizer().encode(&text).unwrap();
+    let whole = model.tokenizer().encode(&format!("{text}{option}")).unwrap();
+    whole.strip_prefix(&before[..]).unwrap().to_vec()
+}
+
+#[test]
+fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() {
+    let case = short();
+    let without = {
+        let mut case = case.clone();
+        case.probes[0].options.clear();
+        case
+    };
+    // All layers whole, windows, linear layers.
+    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
+        let mut alone = model(name, Branches::default());
+        let first = outcome(&mut alone, &case, true, None);
+        assert_eq!(first.scores.keys().map(String::as_str).collect::<Vec<_>>(), OPTIONS, "{name}");
+        let again = outcome(&mut alone, &case, true, None);
+        let unshared = outcome(&mut alone, &case, false, None);
+        let mut together = model(name, Branches::for_answers(4, 8));
+        let branched = outcome(&mut together, &case, true, None);
+        for other in [&again, &unshared, &branched] {
+            assert_eq!(other.scores, first.scores, "{name}");
+            assert_eq!(other.answer, first.answer, "{name}");
+        }
+        // Scoring changes nothing else.
+        let plain = outcome(&mut alone, &without, true, None);
+        assert!(plain.scores.is_empty());
+        assert_eq!((&plain.answer, &plain.attention), (&first.answer, &first.attention), "{name}");
+
+        let tokens = first.attention.unwrap().tokens;
+        for option in OPTIONS {
+            let ids = option_tokens(&alone, option);
+            assert!(ids.len() > 1, "{name}: {ids:?}");
+            let expected = in_one_pass(&mut alone, &tokens, &ids);
+            let apart = (first.scores[option] - expected).abs();
+            assert!(apart < 1e-4, "{name}, {option}: {} is {apart:e} off one pass", first.scores[option]);
+        }
+    }
+}
+
+/// `scripts/memrewardbench_scores.py` makes it of the text that this test writes where PALIMPSEST_KEEP_SCORES names a file.
+#[derive(Deserialize)]
+struct Reference {
+    checkpoint: String,
+    tokens: Vec<u32>,
+    options: BTreeMap<String, Scored>,
+}
+
+#[derive(Deserialize)]
+struct Scored {
+    tokens: Vec<u32>,
+    log_probability: f64,
+}
+
+#[test]
+fn scores_are_those_of_transformers() {
+    let case = short();
+    if let Ok(kept) = std::env::var("PALIMPSEST_KEEP_SCORES") {
+        let model = model("llama-tiny", Branches::default());
+        let builder =
+            PromptBuilder::new(Templates::load(&BENCHMARK, None).unwrap(), model.template().clone());
+        let prompt = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap();
+        std::fs::write(kept, prompt.text).unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/memrewardbench/scores.json");
+    let reference: Vec<Reference> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(!reference.is_empty());
+    for Reference { checkpoint, tokens, options } in reference {
+        let mut model = model(&checkpoint, Branches::default());
+        let found = outcome(&mut model, &case, true, None);
+        assert_eq!(found.attention.unwrap().tokens, tokens, "{checkpoint}");
+        for option in OPTIONS {
+            assert_eq!(option_tokens(&model, option), options[option].tokens, "{checkpoint}");
+            let (found, expected) = (found.scores[option], options[option].log_probability);
+            assert!((found - expected).abs() < 1e-3, "{checkpoint}, {option}: {found} for {expected}");
+        }
+    }
+}
+
+/// The benchmark, with a decision in the middle of whatever was answered.
+#[derive(Debug)]
+struct Middle;
+
+static MIDDLE: Middle = Middle;
+
+fn middle(answer: &str) -> usize {
+    let mut at = answer.len() / 2;
+    while !answer.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+impl Benchmark for Middle {
+    fn name(&self) -> &'static str {
+        "middle"
+    }
+    fn title(&self) -> &'static str {
+        "Middle"
+    }
+    fn recognises(&self, _: &Files<'_>) -> bool {
+        false
+    }
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        MemRewardBench.read(files)
+    }
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        BENCHMARK.templates()
+    }
+    fn rubric(&self) -> Rubric {
+        Rubric { template: "", unit: JudgeUnit::Probe, verdict: VerdictKind::Correct }
+    }
+    fn decisive(&self, answer: &str) -> Option<usize> {
+        Some(middle(answer))
+    }
+    fn split(&self) -> &'static str {
+        "task"
+    }
+    fn segment(&self) -> &'static str {
+        "trajectory"
+    }
+    fn curves(&self) -> &'static [Curve] {
+        BENCHMARK.curves()
+    }
+}
+
+fn apart(a: impl Iterator<Item = f32>, b: impl Iterator<Item = f32>) -> f32 {
+    a.zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides() {
+    assert!(wants_verdict_row(&BENCHMARK));
+    let case = short();
+    for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let mut model = model(name, Branches::default());
+        let plain = outcome(&mut model, &case, true, None);
+        let found = outcome(&mut model, &case, true, Some(&MIDDLE));
+        assert_eq!(found.answer, plain.answer, "{name}");
+        let store: AttentionStore = found.attention.unwrap();
+        let plain = plain.attention.unwrap();
+        let labels: Vec<&str> = store.rows.iter().map(|row| &*row.label).collect();
+        assert_eq!(labels[labels.len() - 4..], ["query", "last", "answer", "verdict"], "{name}: {labels:?}");
+        // The others are the same without it.
+        let others = plain.rows.len();
+        assert_eq!(store.rows[..others], plain.rows[..], "{name}");
+        let of = |store: &AttentionStore| store.mass.slice(ndarray::s![.., .., ..others, ..]).to_owned();
+        let off = apart(of(&store).into_iter(), of(&plain).into_iter());
+        assert!(off < 1e-6, "{name}: {off:e}");
+
+        // Its token holds the letter: what is decoded before it ends before the letter.
+        let at = store.rows[others].start;
+        let token = at + 1 - store.tokens.len();
+        let text = |n: usize| model.tokenizer().decode(&store.generated[..n], true).unwrap();
+        let begins = text(store.generated.len()).find(&found.answer).unwrap();
+        let letter = begins + middle(&found.answer);
+        assert!(text(token).trim_end_matches('\u{fffd}').len() <= letter, "{name}");
+        assert!(text(token + 1).len() > letter, "{name}");
+
+        // A second pass over prompt and answer.
+        let whole = [&store.tokens[..], &store.generated[..]].concat();
+        let row = Span::new("row", at..at + 1);
+        let mut observer = MassObserver::new(vec![row], store.keys.clone(), whole.len()).unwrap();
+        let parts = model.parts(0).unwrap();
+        parts.cache.truncate(0).unwrap();
+        parts.engine.prefill(parts.cache, &whole, 1, &mut observer, &mut |_| true).unwrap();
+        let masses = observer.finish().unwrap();
+        let row = store.mass.index_axis(ndarray::Axis(2), others);
+        let off = apart(row.iter().copied(), masses.mass.index_axis(ndarray::Axis(2), 0).iter().copied());
+        assert!(off < 1e-5, "{name}: {off:e} off a second pass");
+        if let (Some(delta), Some(second)) = (&store.delta, &masses.delta) {
+            for (a, b) in [(&delta.signed, &second.signed), (&delta.share, &second.share)] {
+                let row = a.index_axis(ndarray::Axis(2), others);
+                let off = apart(row.iter().copied(), b.index_axis(ndarray::Axis(2), 0).iter().copied());
+                assert!(off < 1e-5, "{name}: {off:e} off a second pass");
+            }
+        }
+        // The benchmark itself finds no verdict in the words of a random model, and so no row.
+        let none = outcome(&mut model, &case, true, Some(&BENCHMARK)).attention.unwrap();
+        assert_eq!(none.rows, plain.rows, "{name}");
+    }
+}
+
+#[test]
+fn a_step_that_was_not_generated_is_no_row_and_one_that_was_is_that_of_each() {
+    let model = model("llama-tiny", Branches::default());
+    let tokens: Vec<u32> = (5..45).collect();
+    let keys = vec![Span::new("a", 0..13), Span::new("b", 13..40)];
+    let mut rows = Rows::named(&["b", "each"], &keys, tokens.len()).unwrap();
+    rows.answer.step = true;
+    let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
+    let engine = model.engine();
+    let mut cache = engine.decoder().cache(64).unwrap();
+    let logits: Tensor =
+        measurement.prefill(engine, &mut cache, &tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 5 };
+    let said = measurement.decode(engine, &mut cache, &logits, (&sampling, &[]), &mut |_| true).unwrap();
+    let n = said.tokens.len();
+    assert_eq!(n, 5);
+    for token in 0..n {
+        let masses = measurement.finish_with(n, Some(Step { label: "verdict", token })).unwrap();
+        let each = &masses.each.as_ref().unwrap().mass;
+        assert_eq!((masses.rows.len(), &*masses.rows[1].label), (2, "verdict"));
+        assert_eq!(masses.rows[1].range(), 39 + token..40 + token);
+        let row = masses.mass.index_axis(ndarray::Axis(2), 1);
+        assert_eq!(row, each.index_axis(ndarray::Axis(2), token));
+    }
+    let beyond = measurement.finish_with(n, Some(Step { label: "verdict", token: n })).unwrap();
+    assert_eq!(beyond.rows.len(), 1);
+}

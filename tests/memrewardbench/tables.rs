@@ -1,0 +1,349 @@
+//! The tables of the paper from rows: every number that it prints and that can be counted again, to the printed digit, with its
+//! contradictions left as they are.
+
+use std::collections::BTreeMap;
+
+use palimpsest::benchmarks::memrewardbench::Setting;
+use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted, micro};
+use palimpsest::benchmarks::{Benchmark, Graded, Table, TableOptions};
+use palimpsest::data::Notes;
+use palimpsest::data::draw::Draws;
+
+use super::BENCHMARK;
+
+/// A graded probe that owns its parts.
+#[derive(Clone)]
+struct Owned {
+    judge: &'static str,
+    condition: String,
+    case: String,
+    labels: BTreeMap<String, String>,
+    correct: Option<bool>,
+    choice: Option<&'static str>,
+    repetition: u32,
+}
+
+fn labels(setting: Setting, length: &str) -> BTreeMap<String, String> {
+    let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    BTreeMap::from([
+        of("task", setting.task().name()),
+        of("subtask", setting.name()),
+        of("ctx_length", length),
+    ])
+}
+
+/// `right` of `of` pairs of a setting under a condition.
+fn pairs(condition: &str, setting: Setting, right: usize, of: usize) -> Vec<Owned> {
+    let one = |i: usize| Owned {
+        judge: "lenient",
+        condition: condition.to_owned(),
+        case: format!("{setting}-{i}"),
+        labels: labels(setting, "8k"),
+        correct: Some(i < right),
+        choice: Some(if (i < right) == condition.starts_with("chosen") { "A" } else { "B" }),
+        repetition: 0,
+    };
+    (0..of).map(one).collect()
+}
+
+fn tables(rows: &[Owned]) -> Vec<Table> {
+    let (notes, facets) = (Notes::new(), BTreeMap::new());
+    let graded: Vec<Graded<'_>> = rows.iter().map(|row| graded(row, &notes, &facets)).collect();
+    BENCHMARK.tables(&graded, TableOptions { resamples: 100, seed: 0 })
+}
+
+fn graded<'a>(row: &'a Owned, notes: &'a Notes, facets: &'a BTreeMap<String, String>) -> Graded<'a> {
+    Graded {
+        run: "run",
+        model: "model",
+        dataset: "data",
+        judge: Some(row.judge),
+        condition: &row.condition,
+        repetition: row.repetition,
+        case: &row.case,
+        probe: "verdict",
+        labels: &row.labels,
+        facets,
+        notes,
+        answered: true,
+        answer: None,
+        correct: row.correct,
+        score: None,
+        choice: row.choice,
+        probability: None,
+    }
+}
+
+/// The first lines of a table's cells: by the column's full name, of the row whose leading cells are these.
+fn cells(tables: &[Table], key: &str, leads: &[&str]) -> BTreeMap<String, String> {
+    let table = tables.iter().find(|table| table.key == key).unwrap_or_else(|| panic!("no table {key}"));
+    let leads_with =
+        |row: &&Vec<Vec<String>>| leads.iter().zip(row.iter().skip(2)).all(|(lead, cell)| cell[0] == *lead);
+    let row = table.sheet.rows.iter().find(leads_with).unwrap_or_else(|| panic!("{key}: no row {leads:?}"));
+    let columns = table.sheet.columns.iter();
+    columns
+        .zip(row)
+        .map(|(column, cell)| {
+            (format!("{} {}", column.group, column.name).trim().to_owned(), cell[0].clone())
+        })
+        .collect()
+}
+
+fn size(setting: Setting) -> usize {
+    setting.published().iter().sum()
+}
+
+use Setting::{
+    AMemMem, AMemOut, Mem0Mem, Mem0Out, MixedDrop, MixedNoise, Parallel, Sequential, SequentialDrop,
+    SequentialNoise,
+};
+
+#[test]
+fn table_3_is_counted_again_to_the_printed_digit() {
+    // GLM: Noise.
+    let rows = [pairs("random", SequentialNoise, 140, 255), pairs("random", MixedNoise, 91, 184)].concat();
+    let row = cells(&tables(&rows), "accuracy", &["random"]);
+    assert_eq!((&*row["LR S-Noise"], &*row["LR M-Noise"]), ("54.90", "49.46"));
+    assert_eq!(row["MD MO"], "-");
+
+    // Claude. The paper prints AO and AM exchanged: its fractions fit 245 and 229 pairs, table 2 has 229 and 245.
+    assert_eq!((size(AMemOut), size(AMemMem)), (229, 245));
+    let rows = [
+        pairs("random", SequentialNoise, 122, 255),
+        pairs("random", SequentialDrop, 122, 134),
+        pairs("random", MixedNoise, 97, 184),
+        pairs("random", MixedDrop, 210, 227),
+        pairs("random", Mem0Out, 107, 167),
+        pairs("random", Mem0Mem, 73, 159),
+        pairs("random", AMemOut, 173, 245),
+        pairs("random", AMemMem, 193, 229),
+        pairs("random", Sequential, 409, 457),
+        pairs("random", Parallel, 288, 343),
+    ]
+    .concat();
+    let row = cells(&tables(&rows), "accuracy", &["random"]);
+    let printed = [
+        ("LR S-Noise", "47.84"),
+        ("LR S-Drop", "91.04"),
+        ("LR M-Noise", "52.72"),
+        ("LR M-Drop", "92.51"),
+        ("LR avg", "68.88"),
+        ("MD MO", "64.07"),
+        ("MD MM", "45.91"),
+        ("MD AO", "70.61"),
+        ("MD AM", "84.28"),
+        ("MD avg", "68.25"),
+        ("LG S", "89.50"),
+        ("LG P", "83.97"),
+        ("LG avg", "87.13"),
+        ("Avg", "74.75"),
+    ];
+    for (column, value) in printed {
+        assert_eq!(row[column], value, "{column}");
+    }
+    // With the sizes of table 2 the two cells come out otherwise, and the mean of the task does not.
+    let share = |count, of| Share { count, of }.percent(2);
+    assert_eq!(
+        (share(173, size(AMemOut)), share(193, size(AMemMem))),
+        ("75.55".to_owned(), "78.78".to_owned())
+    );
+    // All tasks have 800 pairs, so that the mean over pairs is the mean over tasks.
+    assert_eq!(
+        micro(&[(68.88, 800), (68.25, 800), (87.13, 800)]).map(|mean| format!("{mean:.2}")).as_deref(),
+        Some("74.75")
+    );
+}
+
+#[test]
+fn table_6_weighs_lengths_by_their_pairs() {
+    let sizes = [419, 503, 566, 563, 349];
+    let claude = [70.9, 79.7, 78.3, 73.4, 68.8];
+    let weighted = micro(&claude.into_iter().zip(sizes).collect::<Vec<_>>()).unwrap();
+    assert_eq!(format!("{weighted:.2}"), "74.77");
+    let plain = claude.iter().sum::<f64>() / 5.0;
+    assert_eq!(format!("{plain:.2}"), "74.22");
+    let lengths = ["8k", "16k", "32k", "64k", "128k"];
+    let mut rows = Vec::new();
+    for ((length, of), percent) in lengths.into_iter().zip(sizes).zip(claude) {
+        let right = (percent * of as f64 / 100.0_f64).round() as usize;
+        for mut row in pairs("random", Sequential, right, of) {
+            row.labels.insert("ctx_length".to_owned(), length.to_owned());
+            row.case = format!("{length} {}", row.case);
+            rows.push(row);
+        }
+    }
+    let row = cells(&tables(&rows), "lengths", &["random"]);
+    assert_eq!(lengths.map(|length| row[length].clone()), claude.map(|value| format!("{value:.1}")));
+    assert_eq!(row["Avg"], "74.8");
+}
+
+#[test]
+fn table_5_takes_the_noise_setting_alone_and_weighs_pairs() {
+    let rows = [
+        pairs("random", SequentialNoise, 140, 255),
+        pairs("random", SequentialDrop, 0, 134),
+        pairs("random", Sequential, 364, 457),
+        pairs("random", MixedNoise, 91, 184),
+        pairs("random", MixedDrop, 227, 227),
+        pairs("random", Parallel, 266, 343),
+    ]
+    .concat();
+    let row = cells(&tables(&rows), "patterns", &["random"]);
+    let of = |pattern: &str| ["LR", "LG", "avg"].map(|name| row[&format!("{pattern} {name}")].clone());
+    assert_eq!(of("sequential"), ["54.9", "79.6", "70.8"]);
+    assert_eq!(of("parallel"), ["49.5", "77.6", "67.7"]);
+    // The paper prints 79.7 from 79.65, which is 364 of 457.
+    assert_eq!(Share { count: 364, of: 457 }.percent(2), "79.65");
+    assert_eq!(Share { count: 140 + 364, of: 712 }.percent(2), "70.79");
+}
+
+/// Both orders of pairs of which so many are right in both, and the rest in the first alone.
+fn both(setting: Setting, stable_right: usize, of: usize) -> Vec<Owned> {
+    [pairs("chosen-first", setting, of, of), pairs("rejected-first", setting, stable_right, of)].concat()
+}
+
+#[test]
+fn table_7_counts_pairs_that_are_right_in_both_orders() {
+    let rows =
+        [both(Mem0Out, 116, 167), both(Mem0Mem, 114, 159), both(AMemOut, 135, 245), both(AMemMem, 151, 229)]
+            .concat();
+    let tables = tables(&rows);
+    let row = cells(&tables, "consistency", &["plain"]);
+    let found = ["MD MO", "MD MM", "MD AO", "MD AM", "MD avg"].map(|column| row[column].clone());
+    assert_eq!(found, ["69.46", "71.70", "55.10", "65.94", "64.50"]);
+    let row = cells(&tables, "orders", &["plain", "MD"]);
+    let of = |column: &str| row[column].clone();
+    assert_eq!((of("acc_chosen_first"), of("acc_rejected_first")), ("100.0".to_owned(), "64.5".to_owned()));
+    // The rest prefers the first trajectory in both orders.
+    assert_eq!(
+        (of("stable"), of("stable_right"), of("first_position")),
+        ("64.5".to_owned(), "64.5".to_owned(), "67.8".to_owned())
+    );
+    assert_eq!(
+        (of("unparsed"), of("holds"), of("acc_random")),
+        ("0.0".to_owned(), "yes".to_owned(), "-".to_owned())
+    );
+    // What the paper prints for GLM is not of the same runs as its tables 3 and 9: no pair can be right in both orders and wrong in one.
+    let percent = |count| Share { count, of: 10_000 };
+    let printed = Consistency {
+        chosen_first: percent(5240),
+        rejected_first: percent(6340),
+        stable: percent(6450),
+        stable_right: percent(6450),
+        ..Consistency::default()
+    };
+    assert!(!printed.holds());
+}
+
+#[test]
+fn table_8_is_the_mean_of_both_and_keeps_what_the_paper_prints_otherwise() {
+    let tagged = |with, without| {
+        let rows =
+            [pairs("random", AMemOut, with, 1000), pairs("random-untagged", AMemOut, without, 1000)].concat();
+        let row = cells(&tables(&rows), "tags", &["random"]);
+        ["with", "without", "avg"].map(|column| row[column].clone())
+    };
+    assert_eq!(tagged(759, 620), ["75.90", "62.00", "68.95"]);
+    // Rows 2 to 4 print .603, .567 and .585.
+    let means = [(690, 540), (621, 500), (655, 510)].map(|(with, without)| tagged(with, without)[2].clone());
+    assert_eq!(means, ["61.50", "56.05", "58.25"]);
+    // Other settings have no tags.
+    let rows = [pairs("random", Mem0Out, 1, 2), pairs("random-untagged", Mem0Out, 1, 2)].concat();
+    assert!(tables(&rows).iter().all(|table| table.key != "tags"));
+}
+
+#[test]
+fn densities_and_criteria_have_tables_of_the_settings_that_they_are_of() {
+    let mut rows = Vec::new();
+    for (density, right) in [(0, 3), (25, 8), (50, 6), (75, 6), (100, 5)] {
+        rows.extend(pairs(&format!("random-density-{density}"), Sequential, right, 10));
+        rows.extend(pairs(&format!("random-density-{density}"), Mem0Out, 1, 2));
+    }
+    let found = tables(&rows);
+    let row = cells(&found, "density", &["random", "LG"]);
+    let of = |percent: u32| row[&format!("constraints {percent}%")].clone();
+    assert_eq!([0, 25, 50, 75, 100].map(of), ["30.0", "80.0", "60.0", "60.0", "50.0"]);
+    let rows = [both(SequentialNoise, 1, 4), both(Mem0Mem, 2, 4), both(AMemOut, 3, 4), both(MixedDrop, 4, 4)]
+        .concat();
+    let row = cells(&tables(&rows), "criteria", &["plain"]);
+    let stable = ["process", "outcome", "not given"].map(|name| row[&format!("{name} stable")].clone());
+    assert_eq!(stable, ["37.5", "75.0", "100.0"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() {
+    let mut rows = [pairs("chosen-first", Mem0Out, 4, 4), pairs("rejected-first", Mem0Out, 4, 4)].concat();
+    (rows[0].correct, rows[0].choice) = (None, None);
+    for mut row in [pairs("chosen-first", Mem0Out, 2, 4), pairs("rejected-first", Mem0Out, 2, 4)].concat() {
+        row.judge = "strict";
+        rows.push(row);
+    }
+    // A repetition is not counted.
+    rows.extend(pairs("chosen-first", Mem0Out, 0, 4).into_iter().map(|row| Owned { repetition: 1, ..row }));
+    // Nor is a broken row of an unknown setting left out of the mean of all.
+    for condition in ["chosen-first", "rejected-first"] {
+        let broken = Owned {
+            labels: BTreeMap::new(),
+            correct: None,
+            choice: None,
+            ..pairs(condition, Mem0Out, 0, 1).remove(0)
+        };
+        rows.push(Owned { case: "row-9".to_owned(), ..broken });
+    }
+    let tables = tables(&rows);
+    let accuracy = tables.iter().find(|table| table.key == "accuracy").unwrap();
+    let firsts: Vec<[&str; 4]> = (accuracy.sheet.rows.iter())
+        .map(|row| [&*row[1][0], &*row[2][0], &*row[8][0], &*row[row.len() - 1][1]])
+        .collect();
+    assert_eq!(
+        firsts,
+        [
+            ["lenient", "chosen-first", "75.00", "3/5"],
+            ["lenient", "rejected-first", "100.00", "4/5"],
+            ["strict", "chosen-first", "50.00", "2/4"],
+            ["strict", "rejected-first", "50.00", "2/4"],
+        ]
+    );
+    let row = cells(&tables, "orders", &["plain", "all"]);
+    assert_eq!((&*row["unparsed"], &*row["stable_right"]), ("30.0", "60.0"));
+}
+
+/// Against plain definitions, and the two inequalities, on random verdicts.
+#[test]
+fn consistency_is_what_its_definition_says_and_holds_for_any_verdicts() {
+    let mut draws = Draws::new("consistency", 3, "verdicts");
+    for round in 0..200 {
+        let n = 1 + draws.index(12);
+        let mut rows = Vec::new();
+        let mut plain = (0, 0, 0, 0, 0);
+        for i in 0..n {
+            // A, B or nothing, in each order.
+            let said = [(); 2].map(|()| [Some("A"), Some("B"), None][draws.index(3)]);
+            for (condition, right, said) in [("chosen-first", "A", said[0]), ("rejected-first", "B", said[1])]
+            {
+                let [mut row] = <[Owned; 1]>::try_from(pairs(condition, Parallel, 1, 1)).ok().unwrap();
+                (row.case, row.correct, row.choice) = (i.to_string(), said.map(|said| said == right), said);
+                rows.push(row);
+            }
+            plain.0 += usize::from(said[0] == Some("A"));
+            plain.1 += usize::from(said[1] == Some("B"));
+            plain.2 += usize::from(said == [Some("A"), Some("B")]);
+            plain.3 += usize::from(said == [Some("A"), Some("B")] || said == [Some("B"), Some("A")]);
+            plain.4 += said.iter().filter(|said| said.is_none()).count();
+        }
+        let (notes, facets) = (Notes::new(), BTreeMap::new());
+        let all: Vec<Graded<'_>> = rows.iter().map(|row| graded(row, &notes, &facets)).collect();
+        let counted = counted(&all);
+        let found =
+            counted[0].consistency(palimpsest::benchmarks::memrewardbench::Variant::Plain, |_| true).unwrap();
+        let of = (
+            found.chosen_first.count,
+            found.rejected_first.count,
+            found.stable_right.count,
+            found.stable.count,
+            found.unparsed.count,
+        );
+        assert_eq!(of, plain, "{round}");
+        assert!(found.holds() && found.unparsed.of == 2 * n && found.first_position.of == 2 * n - plain.4);
+    }
+}
