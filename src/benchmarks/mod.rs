@@ -10,6 +10,7 @@ mod benchmark;
 pub mod dataset;
 mod files;
 mod graded;
+pub mod knowme;
 pub mod reading;
 mod setting;
 pub mod stale;
@@ -23,7 +24,7 @@ pub use graded::{Graded, Table, TableOptions};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];
+pub static ALL: [&dyn Benchmark; 2] = [&stale::Stale, &knowme::KnowMe];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {
