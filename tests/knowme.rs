@@ -1,10 +1,13 @@
 //! What must hold for: KnowMe-Bench.
 
+mod agree;
 mod broken;
 mod counts;
 mod divergence;
+mod prompts;
 mod published;
 mod reader;
+mod retrieval;
 
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::knowme::KnowMe;

@@ -67,9 +67,13 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
         }
         read.push(question(task, name, query, answer, events));
     }
-    for (text, times) in texts.iter().filter(|(_, times)| **times > 1) {
-        to.flag(*times, || format!("questions have one and the same text, {}", quote(text)));
-    }
+    let mut repeated: Vec<(&String, usize)> =
+        texts.iter().filter(|(_, times)| **times > 1).map(|(text, times)| (text, *times)).collect();
+    repeated.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    to.flag(repeated.iter().map(|(_, times)| times).sum(), || {
+        let texts: Vec<String> = repeated.iter().map(|(text, n)| format!("{n} {}", quote(text))).collect();
+        format!("questions have the text of another one: {}", examples(&texts))
+    });
     to.done();
     let mut left: Vec<(String, Answer)> = answers.into_iter().filter(|(id, _)| !seen.contains(id)).collect();
     left.sort_by_key(|(_, answer)| answer.row);
