@@ -36,6 +36,11 @@ pub(crate) fn bytes(total: u64, message: &str) -> ProgressBar {
     bar(total, message, "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left")
 }
 
+/// A bar over a known number of texts.
+pub(crate) fn texts(total: u64, message: &str) -> ProgressBar {
+    bar(total, message, "{msg} [{wide_bar}] {human_pos}/{human_len} {eta} left")
+}
+
 /// A bar over a known number of tokens.
 pub(crate) fn tokens(total: u64, message: &str) -> ProgressBar {
     bar(total, message, "{msg} [{wide_bar}] {human_pos}/{human_len} tokens {per_sec} {eta} left")

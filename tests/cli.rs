@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use palimpsest::run::store::{RunFolder, RunStore};
 
-mod agree;
+pub mod agree;
 mod bad_input;
 mod broken_rows;
 mod endpoints;

@@ -41,7 +41,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
-    reading::check(StaleReader::new(text), Stale.split(), &mut |_| {})
+    reading::check(StaleReader::new(text), Stale.split(), None, &mut |_| {})
 }
 
 /// The session that plays a part in a case.

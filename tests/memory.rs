@@ -90,6 +90,7 @@ fn probe(id: &str, query: &str, about: &str, events: &[usize]) -> Probe {
         query: query.to_owned(),
         evidence: events.iter().map(|&event| Evidence::segment("fact", event)).collect(),
         facets: BTreeMap::from([("about".to_owned(), about.to_owned())]),
+        ..Probe::default()
     }
 }
 
@@ -267,6 +268,7 @@ impl Subject for Echo {
                 completion_tokens: None,
                 dropped: Vec::new(),
                 dropped_neighbours: Vec::new(),
+                scores: BTreeMap::new(),
                 attention: None,
                 cost: None,
             };

@@ -1,10 +1,12 @@
-//! The stratified sample: of every run and every value of the split so many cases, with all their probes.
+//! The stratified sample: of every run and every value of the split so many cases, with all their probes; where a judge sees each
+//! probe by itself, of every run and every group of probes so many probes.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::AgreementError;
 use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
-use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::benchmarks::{Benchmark, JudgeUnit, VerdictKind};
 use crate::data::draw::Draws;
 use crate::ground::digest::sha256;
 use crate::judge::{Exchange, judge_prompt, rubric_digest};
@@ -14,7 +16,7 @@ use crate::run::store::RunFolder;
 /// How a sample is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
-    /// Cases a run and value of the split.
+    /// Cases a run and value of the split, or probes a run and group of probes.
     pub per_cell: usize,
     /// Seed of the cases and of the order of items.
     pub seed: u64,
@@ -53,12 +55,13 @@ struct Candidate<'a> {
     split: &'a str,
 }
 
-/// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). A case can be drawn where every
-/// probe that the run asks of it has an answer; verdicts have no part in it. Each run and value of the split has a stream of
-/// draws of its own, so that a cell does not depend on which others there are.
+/// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). Where a judge's call covers a case, cases
+/// are drawn, from each value of the split, and a case can be drawn where every probe that the run asks of it has an answer; where it
+/// covers a probe, answered probes are drawn, from each group of probes. Verdicts have no part in it. Each cell has a stream of draws of
+/// its own, so that it does not depend on which others there are.
 ///
 /// # Errors
-/// [`AgreementError`] for runs that do not go together, for answers that are not judged right or wrong, and for cells with too
+/// [`AgreementError`] for runs that do not go together, for answers that are neither right or wrong nor scored, and for cells with too
 /// few cases.
 pub fn draw(
     benchmark: &dyn Benchmark,
@@ -67,27 +70,33 @@ pub fn draw(
     how: Draw,
 ) -> Result<Drawn, AgreementError> {
     check(benchmark, runs)?;
+    let rubric = benchmark.rubric();
+    let by_case = rubric.unit == JudgeUnit::Case;
+    let (group, what, purpose) = match by_case {
+        true => (benchmark.split(), "cases with all answers", "agreement cases"),
+        false => (benchmark.dimension().name(), "answered questions", "agreement probes"),
+    };
     let mut drawn: Vec<Candidate<'_>> = Vec::new();
     for (index, run) in runs.iter().enumerate() {
-        for value in splits(benchmark, run) {
-            let mut cases: Vec<Vec<Candidate<'_>>> = run
-                .plan
-                .iter()
-                .filter(|case| split_of(benchmark, case) == value)
-                .filter_map(|case| answered(run, index, case, value))
-                .collect();
-            if cases.len() < how.per_cell {
+        let cells = if by_case {
+            cells_of_cases(benchmark, run, index)
+        } else {
+            cells_of_probes(benchmark, run, index)
+        };
+        for (value, mut cell) in cells {
+            if cell.len() < how.per_cell {
                 return Err(AgreementError::TooFew {
                     run: run.dir.clone(),
-                    split: benchmark.split(),
-                    value: value.to_owned(),
-                    found: cases.len(),
+                    split: group,
+                    value,
+                    what,
+                    found: cell.len(),
                     wanted: how.per_cell,
                 });
             }
             let stream = format!("{}/{value}", run.header.identity_sha256);
-            Draws::new("agreement cases", how.seed, &stream).shuffle(&mut cases);
-            drawn.extend(cases.into_iter().take(how.per_cell).flatten());
+            Draws::new(purpose, how.seed, &stream).shuffle(&mut cell);
+            drawn.extend(cell.into_iter().take(how.per_cell).flatten());
         }
     }
     Draws::new("agreement order", how.seed, "").shuffle(&mut drawn);
@@ -99,7 +108,6 @@ pub fn draw(
     }
     // A letter first: spreadsheets take digits for numbers and dates.
     let sheet: String = format!("s{}", sha256(content).chars().take(6).collect::<String>());
-    let rubric = benchmark.rubric();
     let mut items = Vec::with_capacity(drawn.len());
     let mut keys = Vec::with_capacity(drawn.len());
     for (number, candidate) in drawn.into_iter().enumerate() {
@@ -131,6 +139,10 @@ pub fn draw(
         seed: how.seed,
         per_cell: how.per_cell,
         rubric: rubric_digest(&rubric),
+        most: match rubric.verdict {
+            VerdictKind::Score { most } => Some(most),
+            _ => None,
+        },
         groups: Groups {
             dimension: benchmark.dimension().name().to_owned(),
             dimensions: dimensions(benchmark, runs),
@@ -142,14 +154,11 @@ pub fn draw(
     Ok(Drawn { items, key })
 }
 
-/// Refuses runs that do not go together, and answers that are not judged right or wrong.
+/// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
 fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementError> {
     let verdict = benchmark.rubric().verdict;
-    if verdict != VerdictKind::Correct {
-        return Err(AgreementError::NotRightOrWrong {
-            benchmark: benchmark.title(),
-            values: verdict.values(),
-        });
+    if matches!(verdict, VerdictKind::Choice { .. }) {
+        return Err(AgreementError::NotRated { benchmark: benchmark.title(), values: verdict.values() });
     }
     let benchmark_of = |run: &RunFolder| run.header.identity.benchmark.clone();
     for (at, run) in runs.iter().enumerate() {
@@ -169,6 +178,42 @@ fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementE
         }
     }
     Ok(())
+}
+
+/// What is drawn together, by the value that a cell is of.
+type Cells<'a> = Vec<(String, Vec<Vec<Candidate<'a>>>)>;
+
+/// A run's cases, by the values of the split.
+fn cells_of_cases<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
+    let of = |value: &'a str| {
+        let cases = run.plan.iter().filter(|case| split_of(benchmark, case) == value);
+        (value.to_owned(), cases.filter_map(|case| answered(run, index, case, value)).collect())
+    };
+    splits(benchmark, run).into_iter().map(of).collect()
+}
+
+/// A run's answered probes, one by one, by what they are grouped by.
+fn cells_of_probes<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
+    // A history may have a thousand probes.
+    let answers: HashMap<(&str, &str), &str> = (run.answers.iter())
+        .filter(|row| row.error.is_none())
+        .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), row.answer.as_deref()?)))
+        .collect();
+    let mut cells: Cells<'a> = dimensions(benchmark, std::slice::from_ref(run))
+        .into_iter()
+        .map(|value| (value, Vec::new()))
+        .collect();
+    for case in &run.plan {
+        let split = split_of(benchmark, case);
+        for probe in &case.probes {
+            let Some(answer) = answers.get(&(case.case.as_str(), probe.id.as_str())) else { continue };
+            let value = dimension_of(benchmark, probe);
+            if let Some((_, cell)) = cells.iter_mut().find(|(own, _)| *own == value) {
+                cell.push(vec![Candidate { run: index, case, probe, answer, split }]);
+            }
+        }
+    }
+    cells
 }
 
 /// The value of the label that cases are split by; `all` without it.

@@ -40,12 +40,12 @@ pub enum AgreementError {
         /// What that is of.
         other_benchmark: String,
     },
-    /// The benchmark's answers are neither right nor wrong.
+    /// The benchmark's answers are neither right or wrong nor scored.
     #[error(
-        "a judge of {benchmark} says {values} of an answer, and raters say correct or incorrect; draw from runs of a benchmark \
-         whose answers are judged right or wrong"
+        "a judge of {benchmark} says {values} of an answer, and raters say correct or incorrect, or give a score; draw from runs of a \
+         benchmark whose answers are judged so"
     )]
-    NotRightOrWrong {
+    NotRated {
         /// The benchmark's title.
         benchmark: &'static str,
         /// What its judge says.
@@ -54,19 +54,21 @@ pub enum AgreementError {
     /// One run is given twice.
     #[error("{0} and {1} hold the same run; give each run once")]
     SameRun(PathBuf, PathBuf),
-    /// A cell has too few cases.
+    /// A cell has too few cases or probes.
     #[error(
-        "{run}: {split} {value} has {found} cases with all answers, and {wanted} are to be drawn; finish the run, or draw \
+        "{run}: {split} {value} has {found} {what}, and {wanted} are to be drawn; finish the run, or draw \
          fewer with --per-cell {found}"
     )]
     TooFew {
         /// The run folder.
         run: PathBuf,
-        /// The label that cases are split by.
+        /// What cases or probes are grouped by.
         split: &'static str,
         /// Its value.
         value: String,
-        /// How many cases can be drawn.
+        /// What is drawn.
+        what: &'static str,
+        /// How many of them can be drawn.
         found: usize,
         /// How many were asked for.
         wanted: usize,

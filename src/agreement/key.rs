@@ -31,6 +31,9 @@ pub struct Key {
     pub per_cell: usize,
     /// SHA-256 of the rubric that the raters read.
     pub rubric: String,
+    /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
     /// What cases are split by, and probes.
     pub groups: Groups,
     /// The runs that were drawn from.

@@ -15,5 +15,5 @@ mod table;
 
 pub use draw::{Draw, Drawn, Item, draw};
 pub use error::AgreementError;
-pub use score::{RaterScore, RatersCompared, Scored, Subset, score};
+pub use score::{Counts, RaterScore, RatersCompared, Scored, Subset, score};
 pub use table::Format;

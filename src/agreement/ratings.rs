@@ -19,33 +19,38 @@ pub const FORMAT: &str = "palimpsest ratings 1";
 /// What a rater said of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
-    /// It is right.
-    Correct,
-    /// It is wrong.
-    Incorrect,
+    /// 1 where it is right and 0 where it is wrong, or its score.
+    Given(usize),
     /// The rater could not say.
     Unsure,
 }
 
 impl Rating {
-    /// Reads a word, or its first letter, in any case; absent where it is empty.
-    fn parse(text: &str) -> Result<Option<Rating>, String> {
-        match text.trim().to_lowercase().as_str() {
-            "" => Ok(None),
-            "correct" | "c" => Ok(Some(Rating::Correct)),
-            "incorrect" | "i" => Ok(Some(Rating::Incorrect)),
-            "unsure" | "u" => Ok(Some(Rating::Unsure)),
-            _ => {
-                Err(format!("rating `{}`: give correct, incorrect or unsure, or leave it empty", text.trim()))
+    /// Reads a word, or its first letter, in any case, or a score up to `most` where there is one; absent where it is empty.
+    fn parse(text: &str, most: Option<u32>) -> Result<Option<Rating>, String> {
+        let text = text.trim();
+        let score = |most: u32| text.parse::<u32>().ok().filter(|score| *score <= most);
+        match (text.to_lowercase().as_str(), most) {
+            ("", _) => Ok(None),
+            ("unsure" | "u", _) => Ok(Some(Rating::Unsure)),
+            ("correct" | "c", None) => Ok(Some(Rating::Given(1))),
+            ("incorrect" | "i", None) => Ok(Some(Rating::Given(0))),
+            (_, None) => {
+                Err(format!("rating `{text}`: give correct, incorrect or unsure, or leave it empty"))
             }
+            (_, Some(most)) => match score(most) {
+                Some(score) => Ok(Some(Rating::Given(score as usize))),
+                None => Err(format!(
+                    "rating `{text}`: give a whole number from 0 to {most}, or unsure, or leave it empty"
+                )),
+            },
         }
     }
 
-    /// Right or wrong; absent for unsure.
-    pub fn correct(self) -> Option<bool> {
+    /// What it says; absent for unsure.
+    pub fn given(self) -> Option<usize> {
         match self {
-            Rating::Correct => Some(true),
-            Rating::Incorrect => Some(false),
+            Rating::Given(rating) => Some(rating),
             Rating::Unsure => None,
         }
     }
@@ -126,7 +131,7 @@ impl Ratings {
                 let before: &String = &before;
                 return Err(wrong(&place, format!("item `{item}` stands at {before} too; keep one of them")));
             }
-            if let Some(rating) = Rating::parse(&rating).map_err(|reason| wrong(&place, reason))? {
+            if let Some(rating) = Rating::parse(&rating, key.most).map_err(|reason| wrong(&place, reason))? {
                 of.insert(item, rating);
             }
         }

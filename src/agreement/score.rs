@@ -8,13 +8,15 @@ use super::ratings::Ratings;
 use crate::ground::digest::sha256;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
-use crate::statistics::agreement::Agreement;
+use crate::statistics::agreement::{Agreement, ScoreAgreement};
 
 /// Raters against a judge, and against each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scored {
     /// Whose verdicts they are.
     pub judge: String,
+    /// The best score; absent where answers are right or wrong.
+    pub most: Option<u32>,
     /// Items of the sheet.
     pub items: usize,
     /// Items on which the judge gave no verdict: left out of every count.
@@ -48,10 +50,31 @@ pub struct Subset {
     /// The value.
     pub name: String,
     /// The rater as reference against the judge.
-    pub counts: Agreement,
+    pub counts: Counts,
 }
 
-/// Two raters on the items that both called right or wrong.
+/// What one rater, the reference, and another said of the same items.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Counts {
+    /// Right or wrong.
+    RightOrWrong(Agreement),
+    /// Scores.
+    Scores(ScoreAgreement),
+}
+
+impl Counts {
+    /// Counts pairs of (reference, other): scores up to `most`, or 1 for right and 0 for wrong.
+    fn of(pairs: impl IntoIterator<Item = (usize, usize)>, most: Option<u32>) -> Self {
+        let pairs = pairs.into_iter();
+        match most {
+            Some(most) => Counts::Scores(ScoreAgreement::count(pairs, most as usize)),
+            None => Counts::RightOrWrong(Agreement::count(pairs.map(|(a, b)| (a == 1, b == 1)))),
+        }
+    }
+}
+
+/// Two raters on the items that both rated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RatersCompared {
     /// One.
@@ -59,7 +82,7 @@ pub struct RatersCompared {
     /// The other.
     pub second: String,
     /// The first as reference against the second.
-    pub counts: Agreement,
+    pub counts: Counts,
 }
 
 /// Scores `raters` by the verdicts of `judge`, or of the judge that came last. `runs` are those of the key, in its order, with the
@@ -75,13 +98,14 @@ pub fn score(
     raters: &[Ratings],
 ) -> Result<Scored, AgreementError> {
     let judged = judges(key, runs, judge)?;
-    let mut verdicts: Vec<Option<bool>> = Vec::with_capacity(key.items.len());
+    let mut verdicts: Vec<Option<usize>> = Vec::with_capacity(key.items.len());
     for item in &key.items {
         let verdict = match (runs.get(item.run), judged.get(item.run)) {
             (Some(run), Some(judged)) => {
                 check_answer(run, item)?;
                 judged.get(&item.case, &item.probe, &key.condition).and_then(|row| match row.error {
-                    None => row.correct,
+                    None if key.most.is_some() => row.score.map(|score| score as usize),
+                    None => row.correct.map(usize::from),
                     Some(_) => None,
                 })
             }
@@ -91,15 +115,15 @@ pub fn score(
     }
     let rater = |ratings: &Ratings| {
         let given: Vec<_> = key.items.iter().map(|item| ratings.get(&item.item)).collect();
-        let rated: Vec<(&KeyItem, (bool, bool))> = key
+        let rated: Vec<(&KeyItem, (usize, usize))> = key
             .items
             .iter()
             .zip(given.iter().zip(&verdicts))
-            .filter_map(|(item, (rating, verdict))| Some((item, (rating.as_ref()?.correct()?, (*verdict)?))))
+            .filter_map(|(item, (rating, verdict))| Some((item, (rating.as_ref()?.given()?, (*verdict)?))))
             .collect();
         RaterScore {
             rater: ratings.rater.clone(),
-            unsure: given.iter().flatten().filter(|rating| rating.correct().is_none()).count(),
+            unsure: given.iter().flatten().filter(|rating| rating.given().is_none()).count(),
             missing: given.iter().filter(|rating| rating.is_none()).count(),
             subsets: subsets(key, &rated),
         }
@@ -107,15 +131,15 @@ pub fn score(
     let mut pairs = Vec::new();
     for (at, first) in raters.iter().enumerate() {
         for second in raters.iter().skip(at + 1) {
-            let both = |item: &KeyItem| {
-                Some((first.get(&item.item)?.correct()?, second.get(&item.item)?.correct()?))
-            };
-            let counts = Agreement::count(key.items.iter().filter_map(both));
+            let both =
+                |item: &KeyItem| Some((first.get(&item.item)?.given()?, second.get(&item.item)?.given()?));
+            let counts = Counts::of(key.items.iter().filter_map(both), key.most);
             pairs.push(RatersCompared { first: first.rater.clone(), second: second.rater.clone(), counts });
         }
     }
     Ok(Scored {
         judge: judged.first().map_or_else(String::new, |judged| judged.judge.to_owned()),
+        most: key.most,
         items: key.items.len(),
         without_verdict: verdicts.iter().filter(|verdict| verdict.is_none()).count(),
         rubric_unknown: judged.iter().any(|judged| judged.rubric.is_none()),
@@ -170,11 +194,11 @@ fn check_answer(run: &RunFolder, item: &KeyItem) -> Result<(), AgreementError> {
 }
 
 /// The rows of the table. Groups keep the order of the cases' probes, of the split's values and of the runs.
-fn subsets(key: &Key, rated: &[(&KeyItem, (bool, bool))]) -> Vec<Subset> {
+fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
     let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Subset {
         group: group.to_owned(),
         name: name.to_owned(),
-        counts: Agreement::count(rated.iter().filter(|(item, _)| takes(item)).map(|(_, pair)| *pair)),
+        counts: Counts::of(rated.iter().filter(|(item, _)| takes(item)).map(|(_, pair)| *pair), key.most),
     };
     let mut rows = vec![row("all", "Overall", &|_| true)];
     for dimension in &key.groups.dimensions {

@@ -80,7 +80,7 @@ fn text_cell(text: &str) -> String {
 
 /// The page with its items.
 fn html(title: &str, drawn: &Drawn) -> String {
-    let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "items": drawn.items });
+    let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items });
     // Within a script element only `<` could end it.
     PAGE.replacen(DATA, &data.to_string().replace('<', "\\u003c"), 1)
 }

@@ -1,13 +1,15 @@
-//! Table 7 as text, Markdown, CSV, JSON and LaTeX.
+//! Agreement as text, Markdown, CSV, JSON and LaTeX: STALE's table 7 of what is right or wrong; of scores how often they are the same,
+//! how often at most one apart, and kappa, plain and with quadratic weights.
 //!
 //! Shares are in percent with two decimals and kappa has four, as the paper prints them. What a count does not determine, such as
 //! the precision of a judge that called nothing correct, is a dash.
 
 use serde_json::json;
 
-use super::score::{Scored, Subset};
+use super::score::{Counts, Scored, Subset};
 use crate::ground::table::aligned;
-use crate::statistics::agreement::Agreement;
+use crate::statistics::agreement::{Agreement, ScoreAgreement};
+use crate::statistics::kappa::Weights;
 
 /// How a table is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,6 +28,11 @@ pub enum Format {
 }
 
 const HEADS: [&str; 9] = ["subset", "N", "agree.", "kappa", "prec.", "recall", "F1", "FPR", "FNR"];
+/// Of scores; the means are the rater's and the judge's.
+const SCORE_HEADS: [&str; 8] =
+    ["subset", "N", "agree.", "within 1", "kappa", "quadr. kappa", "mean rater", "mean judge"];
+/// What follows the subsets' rows in CSV.
+const COUNTS: [&str; 4] = ["true_positive", "false_positive", "false_negative", "true_negative"];
 
 impl Scored {
     /// As `format` has it, with a line's end.
@@ -39,16 +46,25 @@ impl Scored {
         }
     }
 
+    fn heads(&self) -> &'static [&'static str] {
+        if self.most.is_some() { &SCORE_HEADS } else { &HEADS }
+    }
+
+    /// What stands above a table.
+    fn units(&self) -> &'static str {
+        if self.most.is_some() { "shares in %" } else { "in %, but for kappa" }
+    }
+
     fn text(&self) -> String {
         let mut text = format!("judge: {}\n", self.judge);
         for note in self.notes() {
             text += &format!("{note}\n");
         }
         for rater in &self.raters {
-            let mut rows = vec![HEADS.map(str::to_owned)];
+            let mut rows = vec![owned(self.heads())];
             rows.extend(rater.subsets.iter().map(cells));
             let (rater, left_out) = (&rater.rater, left_out(rater.unsure, rater.missing));
-            text += &format!("\n{rater} against the judge{left_out}; in %, but for kappa\n");
+            text += &format!("\n{rater} against the judge{left_out}; {}\n", self.units());
             text += &aligned(&rows, |column| column > 0);
         }
         text
@@ -61,10 +77,12 @@ impl Scored {
         }
         for rater in &self.raters {
             let left_out = left_out(rater.unsure, rater.missing);
-            text += &format!("\n{} against the judge{left_out}; in %, but for kappa:\n\n", rater.rater);
-            text += &format!("| {} |\n|:--{} |\n", HEADS.join(" | "), " | --:".repeat(HEADS.len() - 1));
+            let (heads, units) = (self.heads(), self.units());
+            text += &format!("\n{} against the judge{left_out}; {units}:\n\n", rater.rater);
+            text += &format!("| {} |\n|:--{} |\n", heads.join(" | "), " | --:".repeat(heads.len() - 1));
             for row in rater.subsets.iter().map(cells) {
-                text += &format!("| {} |\n", row.map(|cell| cell.replace('|', "\\|")).join(" | "));
+                let row: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+                text += &format!("| {} |\n", row.join(" | "));
             }
         }
         text
@@ -72,17 +90,24 @@ impl Scored {
 
     fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let counts = ["true_positive", "false_positive", "false_negative", "true_negative"];
-        let head: Vec<&str> = ["judge", "rater", "group"].into_iter().chain(HEADS).chain(counts).collect();
+        let counts: &[&str] = if self.most.is_some() { &[] } else { &COUNTS };
+        let heads = self.heads().iter().chain(counts).copied();
+        let head: Vec<&str> = ["judge", "rater", "group"].into_iter().chain(heads).collect();
         // Into memory, in rows of one length: neither can fail.
         let _ = writer.write_record(head);
         for rater in &self.raters {
             for subset in &rater.subsets {
-                let Agreement { true_positive, false_positive, false_negative, true_negative } =
-                    subset.counts;
-                let counts = [true_positive, false_positive, false_negative, true_negative];
+                let counts = match &subset.counts {
+                    Counts::RightOrWrong(counts) => {
+                        let Agreement { true_positive, false_positive, false_negative, true_negative } =
+                            *counts;
+                        vec![true_positive, false_positive, false_negative, true_negative]
+                    }
+                    Counts::Scores(_) => Vec::new(),
+                };
                 let first = [self.judge.clone(), rater.rater.clone(), subset.group.clone()];
-                let row = first.into_iter().chain(cells(subset)).chain(counts.map(|n| n.to_string()));
+                let row =
+                    first.into_iter().chain(cells(subset)).chain(counts.into_iter().map(|n| n.to_string()));
                 let _ = writer.write_record(row);
             }
         }
@@ -116,14 +141,16 @@ impl Scored {
     fn latex(&self) -> String {
         let mut text = String::new();
         for rater in &self.raters {
-            let mut columns = "r".repeat(HEADS.len() - 1);
+            let heads = self.heads();
+            let mut columns = "r".repeat(heads.len() - 1);
             columns.insert(0, 'l');
             text += &format!("% {} against {}\n", escaped(&rater.rater), escaped(&self.judge));
             text += &format!("\\begin{{tabular}}{{{columns}}}\n\\toprule\n");
-            text += &HEADS.map(|head| if head == "kappa" { "$\\kappa$" } else { head }).join(" & ");
+            let heads: Vec<String> = heads.iter().map(|head| head.replace("kappa", "$\\kappa$")).collect();
+            text += &heads.join(" & ");
             text += " \\\\\n\\midrule\n";
             for row in rater.subsets.iter().map(cells) {
-                text += &row.map(|cell| escaped(&cell)).join(" & ");
+                text += &row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>().join(" & ");
                 text += " \\\\\n";
             }
             text += "\\bottomrule\n\\end{tabular}\n";
@@ -143,8 +170,15 @@ impl Scored {
             notes.push(format!("{why}: it may not be the one that the raters read"));
         }
         for pair in &self.pairs {
-            let (first, second, n) = (&pair.first, &pair.second, pair.counts.n());
-            let (agreement, kappa) = (percent(pair.counts.agreement()), four(pair.counts.kappa()));
+            let (first, second) = (&pair.first, &pair.second);
+            let (n, agreement, kappa) = match &pair.counts {
+                Counts::RightOrWrong(counts) => (counts.n(), counts.agreement(), four(counts.kappa())),
+                Counts::Scores(counts) => {
+                    let [plain, quadratic] = kappas(counts);
+                    (counts.n(), counts.agreement(), format!("{plain} (quadratic {quadratic})"))
+                }
+            };
+            let agreement = percent(agreement);
             notes.push(format!(
                 "{first} and {second}: agreement {agreement}%, kappa {kappa}, on {n} items that both rated"
             ));
@@ -161,9 +195,21 @@ fn left_out(unsure: usize, missing: usize) -> String {
     }
 }
 
-fn cells(subset: &Subset) -> [String; 9] {
-    let counts = &subset.counts;
-    [
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Kappa, plain and with quadratic weights.
+fn kappas(counts: &ScoreAgreement) -> [String; 2] {
+    [Weights::Plain, Weights::Quadratic].map(|weights| four(counts.kappa(weights)))
+}
+
+fn cells(subset: &Subset) -> Vec<String> {
+    let counts = match &subset.counts {
+        Counts::RightOrWrong(counts) => counts,
+        Counts::Scores(counts) => return score_cells(&subset.name, counts),
+    };
+    vec![
         subset.name.clone(),
         counts.n().to_string(),
         percent(counts.agreement()),
@@ -176,6 +222,14 @@ fn cells(subset: &Subset) -> [String; 9] {
     ]
 }
 
+fn score_cells(name: &str, counts: &ScoreAgreement) -> Vec<String> {
+    let [plain, quadratic] = kappas(counts);
+    let two = |mean: f64| format!("{mean:.2}");
+    let (rater, judge) = counts.means().map_or(("-".to_owned(), "-".to_owned()), |(a, b)| (two(a), two(b)));
+    let (same, near) = (percent(counts.agreement()), percent(counts.within(1)));
+    vec![name.to_owned(), counts.n().to_string(), same, near, plain, quadratic, rater, judge]
+}
+
 fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share))
 }
@@ -185,8 +239,25 @@ fn four(kappa: Option<f64>) -> String {
 }
 
 /// Counts and everything that follows from them, unrounded.
-fn extend(row: &mut serde_json::Value, counts: &Agreement) {
+fn extend(row: &mut serde_json::Value, counts: &Counts) {
     let Some(row) = row.as_object_mut() else { return };
+    let counts = match counts {
+        Counts::RightOrWrong(counts) => counts,
+        Counts::Scores(counts) => {
+            let values = [
+                ("n", json!(counts.n())),
+                ("agreement", json!(counts.agreement())),
+                ("within_1", json!(counts.within(1))),
+                ("kappa", json!(counts.kappa(Weights::Plain))),
+                ("kappa_quadratic", json!(counts.kappa(Weights::Quadratic))),
+                ("mean_rater", json!(counts.means().map(|means| means.0))),
+                ("mean_judge", json!(counts.means().map(|means| means.1))),
+                ("table", json!(counts.table)),
+            ];
+            row.extend(values.map(|(name, value)| (name.to_owned(), value)));
+            return;
+        }
+    };
     let values = [
         ("n", json!(counts.n())),
         ("agreement", json!(counts.agreement())),

@@ -36,7 +36,11 @@ pub trait Benchmark: Debug + Send + Sync {
 
     /// What is wrong with a data set; every problem is told to `on_problem` when it is found.
     fn check(&self, files: Files<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
-        reading::check(self.read(files), self.split(), on_problem)
+        let group = match self.dimension() {
+            Dimension::Probe => None,
+            Dimension::Facet(facet) => Some(facet),
+        };
+        reading::check(self.read(files), self.split(), group, on_problem)
     }
 
     /// What people call the data of this SHA-256, where it is published.

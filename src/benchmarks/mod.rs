@@ -10,6 +10,7 @@ mod benchmark;
 pub mod dataset;
 mod files;
 mod graded;
+pub mod knowme;
 pub mod measure;
 pub mod memrewardbench;
 pub mod reading;
@@ -28,7 +29,7 @@ pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 2] = [&stale::Stale, &memrewardbench::MemRewardBench];
+pub static ALL: [&dyn Benchmark; 3] = [&stale::Stale, &knowme::KnowMe, &memrewardbench::MemRewardBench];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {

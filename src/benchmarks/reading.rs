@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use crate::data::Case;
+use crate::data::{Case, Flag};
 
 /// How many problems a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
@@ -119,6 +119,10 @@ pub struct Report {
     pub rows: usize,
     /// Sound rows by the label that splits the benchmark.
     pub splits: BTreeMap<String, usize>,
+    /// The probes of sound rows by what they are grouped by.
+    pub probes: BTreeMap<String, usize>,
+    /// What is odd about sound rows, each with its case.
+    pub flags: Vec<(String, Flag)>,
     /// How many problems there are in all the rows read.
     pub problem_count: usize,
     /// The first [`PROBLEMS_SHOWN`] of them, in file order.
@@ -135,10 +139,11 @@ impl Report {
 }
 
 /// Reads all of a file's rows, one at a time, and reports every problem in them: each is told to `on_problem` when it is found.
-/// Sound rows are counted by the label `split`.
+/// Sound rows are counted by the label `split`, their probes by the facet `group`, or by their ids where there is none.
 pub fn check(
     rows: impl Iterator<Item = Result<Case, ReadError>>,
     split: &str,
+    group: Option<&str>,
     on_problem: &mut dyn FnMut(&Problem),
 ) -> Report {
     let mut report = Report::default();
@@ -147,6 +152,12 @@ pub fn check(
             Ok(case) => {
                 let split = case.labels.get(split).cloned().unwrap_or_default();
                 *report.splits.entry(split).or_insert(0) += 1;
+                for probe in &case.probes {
+                    let of_group = |facet| probe.facets.get(facet).cloned().unwrap_or_default();
+                    let group = group.map_or_else(|| probe.id.clone(), of_group);
+                    *report.probes.entry(group).or_insert(0) += 1;
+                }
+                report.flags.extend(case.flags.into_iter().map(|flag| (case.id.clone(), flag)));
             }
             Err(ReadError::Row(RowProblems { problems, .. })) => {
                 problems.iter().for_each(&mut *on_problem);

@@ -34,7 +34,8 @@ Examples:
 /// Draw answers and write a sheet for raters: sheet.csv, sheet.html, and key.json, which raters do not get.
 ///
 /// The sample is stratified: of every run and every value of the benchmark's split (STALE: type) so many cases, each with
-/// all of its probes. The sheet names no model and no verdict, and its order is random.
+/// all of its probes; where a judge sees each question by itself, of every run and every group of questions (KnowMe-Bench: task) so many
+/// questions. The sheet names no model and no verdict, and its order is random.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DRAW_EXAMPLES)]
 struct DrawArgs {
@@ -44,13 +45,13 @@ struct DrawArgs {
     /// The folder to write; it must not hold a sheet.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Cases a run and value of the split.
+    /// Cases a run and value of the split, or questions a run and group.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = super::positive)]
     per_cell: usize,
     /// Seed of the draw and of the order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The answers of this condition, for example repeat-2 [default: the plain one].
+    /// The answers of this condition, for example repeat-2 [default: the plain one, or the run's first].
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     condition: String,
 }
@@ -61,7 +62,8 @@ Examples:
   palimpsest agree score agreement --ratings anna.csv --ratings ben.json --format latex";
 
 /// Compare the judge's verdicts with the ratings: agreement, kappa, precision, recall, F1 and error rates, over all items and
-/// by probe, type and model (STALE, table 7).
+/// by probe, type and model (STALE, table 7); of scores how often they are the same and at most one apart, and kappa, plain and with
+/// quadratic weights.
 ///
 /// The rating is the truth and the judge's `correct` the positive class. Items that are unsure, not rated or without a verdict are
 /// left out and counted.
@@ -122,8 +124,15 @@ fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
 
 fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     let DrawArgs { runs, out, per_cell, seed, condition } = args;
-    let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
     let Some(first) = runs.first() else { return Ok(()) };
+    // The key names the condition, so that verdicts are looked up under it.
+    let first = RunFolder::read(first)?;
+    let names = first.header.identity.condition_names();
+    let condition = match names.first() {
+        Some(name) if condition.is_empty() && !names.contains(&"") => *name,
+        _ => condition.as_str(),
+    };
+    let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
     let benchmark = super::benchmark_of(&first.dir, &first.header)?;
     let how = Draw { per_cell: *per_cell, seed: *seed };
     let drawn = agreement::draw(benchmark, &runs, condition, how)?;

@@ -2,8 +2,11 @@
 
 use super::WrongUsage;
 use crate::benchmarks::dataset::Dataset;
-use crate::benchmarks::{Benchmark, Setting};
+use crate::benchmarks::{Benchmark, Context, Retriever, Setting};
 use crate::data::Case;
+use crate::memory::Memory;
+use crate::memory::dense::DenseRanker;
+use crate::model::fetch::ModelStore;
 use crate::prompt::{CountTokens, PromptBuilder};
 use crate::run::condition::Condition;
 
@@ -43,6 +46,22 @@ pub(super) fn conditions(
         chosen.push(*setting);
     }
     Ok(if chosen.is_empty() && repeat < 2 { Vec::new() } else { Condition::of_settings(&chosen, repeat) })
+}
+
+/// What finds the contexts of `conditions`. A retriever by embeddings is opened, and its model fetched, only where one of them wants it.
+/// `show` says whether someone is told how far it is.
+pub(super) fn memory(
+    benchmark: &'static dyn Benchmark,
+    seed: u64,
+    conditions: &[Condition],
+    show: bool,
+) -> anyhow::Result<Memory> {
+    let memory = Memory::new(benchmark, seed);
+    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
+    if !conditions.iter().any(is_dense) {
+        return Ok(memory);
+    }
+    Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))
 }
 
 /// Whether the longest history of the data and its longest question have at most `budget` tokens.

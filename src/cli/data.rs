@@ -1,6 +1,6 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -9,7 +9,7 @@ use clap::Subcommand;
 use super::data_stats::{self, reading_bar};
 use crate::benchmarks::dataset::{Checked, Dataset, benchmark_named, cases_in_memory, check_file};
 use crate::benchmarks::reading::{Problem, Report};
-use crate::benchmarks::{ALL, Benchmark, SampleSpec};
+use crate::benchmarks::{ALL, Benchmark, Dimension, SampleSpec};
 use crate::engine::TextSide;
 use crate::ground::files::write_atomically;
 use crate::model::fetch::ModelStore;
@@ -98,8 +98,9 @@ fn check(file: &Path, limit: usize, model: Option<&str>) -> anyhow::Result<()> {
         super::say(format_args!(
             "{}: {}, no problems, SHA-256 {digest}{published}",
             file.display(),
-            counts(&report)
+            counts(benchmark, &report)
         ))?;
+        list_flags(&report)?;
         return note_special_tokens(file, model);
     }
     if report.problem_count > listed {
@@ -108,6 +109,7 @@ fn check(file: &Path, limit: usize, model: Option<&str>) -> anyhow::Result<()> {
     let sound: usize = report.splits.values().sum();
     let of_rows =
         format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
+    list_flags(&report)?;
     if report.broken.is_none() {
         note_special_tokens(file, model)?;
     }
@@ -165,10 +167,22 @@ fn note_special_tokens(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
     ))
 }
 
-/// `400 rows (T1 200, T2 200)`.
-fn counts(report: &Report) -> String {
-    let splits: Vec<String> = report.splits.iter().map(|(split, n)| format!("{split} {n}")).collect();
-    format!("{} rows ({})", report.rows, splits.join(", "))
+/// What is odd in sound data: a line each.
+fn list_flags(report: &Report) -> anyhow::Result<()> {
+    report.flags.iter().try_for_each(|(case, flag)| super::say(format_args!("flag: case `{case}`, {flag}")))
+}
+
+/// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
+fn counts(benchmark: &dyn Benchmark, report: &Report) -> String {
+    let by = |counts: &BTreeMap<String, usize>| {
+        counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
+    };
+    let rows = format!("{} rows ({})", report.rows, by(&report.splits));
+    if !benchmark.probes().is_empty() || benchmark.dimension() == Dimension::Probe {
+        return rows;
+    }
+    let questions: usize = report.probes.values().sum();
+    format!("{rows}, {questions} questions ({})", by(&report.probes))
 }
 
 /// Sessions of a case of the default benchmark's sample.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::conditions::{conditions, fits};
+use super::conditions::{conditions, fits, memory};
 use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
@@ -20,7 +20,6 @@ use crate::engine;
 use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{ContextLength, LocalModel, LocalOptions, TokenCounter};
 use crate::ground::digest::sha256;
-use crate::memory::Memory;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{
@@ -655,7 +654,7 @@ impl Job {
             // It was read before, so the file has changed since.
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
-        let mut memory = Memory::new(dataset.benchmark(), self.settings.seed);
+        let mut memory = memory(dataset.benchmark(), self.settings.seed, &header.identity.conditions, show)?;
         let summary = runner::run(&mut store, cases, &mut memory, subject, &stop, show)
             .with_context(|| format!("{}", self.out.display()))?;
         let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
@@ -670,7 +669,9 @@ impl Job {
 fn check_templates(builder: &PromptBuilder, first: Option<&Case>) -> anyhow::Result<()> {
     let _span = stats::tokenise();
     let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
-    for (case, probe) in probes {
+    // One probe of each form: a history may be long, and asked about a thousand times.
+    let mut forms = BTreeSet::new();
+    for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {
         builder.build(&case.history, &case.evidence, probe)?;
     }
     Ok(())

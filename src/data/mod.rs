@@ -43,6 +43,8 @@ pub struct Case {
     /// Where the history was retrieved: original indices of its segments, those that truncation keeps first in front. Absent
     /// where truncation keeps the evidence.
     pub keep: Option<Vec<usize>>,
+    /// What is odd about it and kept all the same: told where data is checked, part of no prompt and no count.
+    pub flags: Vec<Flag>,
 }
 
 impl Case {
@@ -183,6 +185,26 @@ pub struct Probe {
     pub facets: BTreeMap<String, String>,
     /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
     pub options: Vec<String>,
+}
+
+/// Something odd about a case that keeps nothing from using it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flag {
+    /// Which file of a folder; absent where the data set is one file.
+    pub file: Option<String>,
+    /// How often it occurs.
+    pub count: usize,
+    /// What it is, in words that follow the count.
+    pub what: String,
+}
+
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
+        write!(f, "{} {}", self.count, self.what)
+    }
 }
 
 /// What only a judge may see of a case. No prompt for the model under test is built from it.

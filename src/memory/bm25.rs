@@ -7,7 +7,7 @@
 
 use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
-use super::Rank;
+use super::rank::{Rank, texts};
 use crate::data::Case;
 
 /// Ranks by BM25. The index of a history is kept until another history comes.
@@ -67,10 +67,7 @@ impl Bm25Ranker {
 
 impl Rank for Bm25Ranker {
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String> {
-        let said = case.history.segments.iter().map(|segment| {
-            segment.turns.iter().map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
-        });
-        let scores = self.scores(said.collect(), query);
+        let scores = self.scores(texts(case), query);
         let mut places: Vec<usize> = (0..scores.len()).collect();
         places.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         Ok(places)

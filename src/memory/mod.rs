@@ -1,11 +1,13 @@
 //! What of a history a probe is shown: (case, condition) becomes the cases as they are shown.
 //!
 //! Owns the step between history and prompt: the benchmark arranges the case for the condition's setting, then its context is
-//! taken, whole, by evidence, or by a retriever ([`bm25`]). Every result is a case again, whose segments keep their original
+//! taken, whole, by evidence, or by a retriever ([`bm25`], [`dense`]). Every result is a case again, whose segments keep their original
 //! indices; probes that are shown the same stay together, so that they share a prefill. Called by the runner. Knows no
 //! prompt wording and no model of the run.
 
 pub mod bm25;
+pub mod dense;
+pub mod embedder;
 mod rank;
 
 use std::collections::BTreeSet;
@@ -13,7 +15,7 @@ use std::collections::BTreeSet;
 pub use rank::Rank;
 
 use crate::benchmarks::{Benchmark, Context, Retriever};
-use crate::data::{Case, Probe};
+use crate::data::{Case, JudgeOnly, Probe};
 
 /// A case as some of its probes are shown it.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,6 +108,12 @@ fn view(arranged: &Case, places: Result<Vec<usize>, String>, probes: Vec<Probe>,
     let index = |place: usize| arranged.history.segments[place].index;
     let keep = ranked.then(|| places.iter().map(|&place| index(place)).collect());
     let shown: BTreeSet<usize> = places.into_iter().collect();
+    // A view for each of a thousand probes must not hold what is told of all of them.
+    let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));
+    let judge = JudgeOnly {
+        notes: arranged.judge.notes.clone(),
+        of_probes: probes.iter().filter_map(of_probe).collect(),
+    };
     let mut case = Case {
         id: arranged.id.clone(),
         labels: arranged.labels.clone(),
@@ -113,8 +121,9 @@ fn view(arranged: &Case, places: Result<Vec<usize>, String>, probes: Vec<Probe>,
         evidence: arranged.evidence.clone(),
         stretches: arranged.stretches.clone(),
         probes,
-        judge: arranged.judge.clone(),
+        judge,
         keep,
+        flags: Vec::new(),
     };
     case.forget_hidden_evidence();
     let segments = case.history.segments.iter().map(|segment| segment.index).collect();

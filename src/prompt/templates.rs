@@ -94,9 +94,11 @@ impl Templates {
             .map(|turn| context! { role => &turn.role, speaker => capitalised(&turn.role), content => &turn.content })
             .collect();
         let bytes = segment.turns.iter().map(|turn| turn.content.len()).sum();
-        let date = segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string());
+        let written = |format| segment.time.map(|time| time.strftime(format).to_string());
+        let (date, time) = (written("%Y-%m-%d %H:%M"), written("%Y-%m-%d %H:%M:%S"));
         let render = |number: Value| {
-            sandbox::render(&self.env, name, context! { number, date => &date, turns => &turns }, bytes)
+            let context = context! { number, date => &date, time => &time, turns => &turns };
+            sandbox::render(&self.env, name, context, bytes)
         };
         let failed = |reason| PromptError::Template { name: name.to_owned(), line: None, reason };
         let rendered = match numbers.of(place, segment.index) {

@@ -183,11 +183,10 @@ fn case_without_history(case: &Case) -> Case {
     Case {
         id: case.id.clone(),
         labels: case.labels.clone(),
-        history: History::default(),
         evidence: case.evidence.clone(),
         stretches: case.stretches.clone(),
-        probes: Vec::new(),
         judge: case.judge.clone(),
         keep: case.keep.clone(),
+        ..Case::default()
     }
 }

@@ -8,6 +8,7 @@
 //! ```text
 //! models.d/*.toml      the user's own manifests
 //! models/NAME/         the files of a model, and `.ok.json`: where they came from and their checksums
+//! embedders/NAME/      the files of the model that embeds texts for retrieval
 //! models/NAME.lock     held by the process that fetches NAME
 //! partial/NAME/        a fetch under way; what a killed one left is removed by the next
 //! digests/             SHA-256 of files, by path, size and modification time
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 use super::manifest::{self, Manifest, PathSource, Source};
 
 mod digest;
+mod embedder;
 mod error;
 mod files;
 mod hub;
@@ -32,6 +34,7 @@ mod pip;
 mod record;
 
 use digest::Digests;
+pub use embedder::EmbedderFiles;
 pub use error::FetchError;
 use error::chain;
 pub use files::{ModelFiles, ModelKind};

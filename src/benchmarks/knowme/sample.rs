@@ -1,0 +1,40 @@
+//! The built-in sample: a diary of 128 events with fourteen questions, written for this project in the shape of the released data.
+//!
+//! Every prompt of it has fewer than 6,000 tokens of SmolLM2's tokeniser. One memory is told where it comes
+//! up, and so before its time, as in the released data.
+
+use crate::benchmarks::{SampleError, SampleSpec};
+
+/// A folder's file, by its place in it.
+macro_rules! file {
+    ($path:literal) => {
+        ($path, include_bytes!(concat!("sample/", $path)))
+    };
+}
+
+/// Sorted by name.
+const FILES: [(&str, &[u8]); 15] = [
+    file!("answer/Adversarial Abstention_answers.json"),
+    file!("answer/Expert-Annotated Psychoanalysis_answers.json"),
+    file!("answer/Information Extraction_answers.json"),
+    file!("answer/Logical Event Ordering_answers.json"),
+    file!("answer/Mind-Body Interaction_answers.json"),
+    file!("answer/Mnestic Trigger Analysis_answers.json"),
+    file!("answer/Temporal Reasoning_answers.json"),
+    file!("input/diary.json"),
+    file!("question/Adversarial Abstention_questions.json"),
+    file!("question/Expert-Annotated Psychoanalysis_questions.json"),
+    file!("question/Information Extraction_questions.json"),
+    file!("question/Logical Event Ordering_questions.json"),
+    file!("question/Mind-Body Interaction_questions.json"),
+    file!("question/Mnestic Trigger Analysis_questions.json"),
+    file!("question/Temporal Reasoning_questions.json"),
+];
+
+/// The files of the sample. Nothing of it is drawn.
+pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
+    if spec.segments.is_some() {
+        return Err(SampleError("the sample is one diary of fixed length; leave out --sessions".to_owned()));
+    }
+    Ok(FILES.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).to_vec())
+}

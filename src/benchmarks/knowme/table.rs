@@ -1,0 +1,244 @@
+//! Table 1: scores in percent by task, and what a setting adds to the base (KnowMe-Bench, section 5.2).
+//!
+//! A task's score is `100 * mean / 5` over its questions. The paper's table 1(a) pools the questions of all data sets, which weighs each data
+//! set by its number of them; 1(b) to 1(d) are the same by data set. The heads of the paper's tables misname some tasks (T2 "Ent.", T4
+//! "Rel.", T7 "Sum."); here columns are called by the tasks' ids.
+//!
+//! There are two means. An answer without a score (no answer, a judge's error, a reply without a verdict) counts as 0 in the one that
+//! leads. The other leaves it out, as the authors' script does, and is printed where the two differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::TITLE;
+use super::task::TASKS;
+use super::terms::{BEST, DATASET, FULL, TASK};
+use crate::benchmarks::{Graded, Table};
+use crate::ground::sheet::{Column, Sheet, cell};
+
+/// What marks a number that is not set against the base.
+const OTHER_QUESTIONS: &str = "*";
+
+/// Which mean is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mean {
+    /// What has no score counts as 0.
+    OfAll,
+    /// What has no score is left out.
+    OfScored,
+}
+
+/// The scores of one system on one task.
+#[derive(Debug, Default)]
+struct Scores<'a> {
+    sum: u64,
+    scored: usize,
+    /// Which questions: data set, case, probe, repetition.
+    questions: BTreeSet<Question<'a>>,
+}
+
+type Question<'a> = (&'a str, &'a str, &'a str, u32);
+
+impl Scores<'_> {
+    /// In percent of the best; absent without questions.
+    fn percent(&self, mean: Mean) -> Option<f64> {
+        let n = match mean {
+            Mean::OfAll => self.questions.len(),
+            Mean::OfScored => self.scored,
+        };
+        (n > 0).then(|| 100.0 * self.sum as f64 / (f64::from(BEST) * n as f64))
+    }
+
+    fn errors(&self) -> usize {
+        self.questions.len() - self.scored
+    }
+}
+
+/// Who answered and who judged: rows of one backbone stand together, the base first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Backbone<'a> {
+    model: &'a str,
+    judge: Option<&'a str>,
+    /// The run, where several of one name asked the same.
+    run: Option<&'a str>,
+}
+
+/// One row of the table.
+struct System<'a> {
+    backbone: Backbone<'a>,
+    condition: &'a str,
+    /// By task.
+    scores: BTreeMap<&'a str, Scores<'a>>,
+}
+
+/// All tables: of all data sets pooled where there are several, and of each.
+pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
+    let datasets: BTreeSet<&str> = graded.iter().map(dataset_of).collect();
+    let mut tables = Vec::new();
+    if datasets.len() > 1 {
+        let title = format!("{TITLE}, table 1(a): all data sets, questions pooled");
+        tables.extend(both("pooled", &title, graded, None));
+    }
+    for dataset in datasets {
+        let title = format!("{TITLE}, table 1(b)-(d): {dataset}");
+        tables.extend(both(&key(dataset), &title, graded, Some(dataset)));
+    }
+    tables
+}
+
+/// A table with errors as 0, and where there are errors, the same without them.
+fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<Table> {
+    let systems = systems(graded, dataset);
+    let of = |key: String, title: String, mean: Mean| Table { key, title, sheet: sheet(&systems, mean) };
+    let mut tables = vec![of(key.to_owned(), title.to_owned(), Mean::OfAll)];
+    if systems.iter().flat_map(|system| system.scores.values()).any(|scores| scores.errors() > 0) {
+        let title = format!("{title}; answers without a score left out");
+        tables.push(of(format!("{key}-scored"), title, Mean::OfScored));
+    }
+    tables
+}
+
+/// A data set's name as one word.
+fn key(dataset: &str) -> String {
+    let word = |c: char| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    dataset.chars().map(word).collect()
+}
+
+fn dataset_of<'a>(row: &Graded<'a>) -> &'a str {
+    row.labels.get(DATASET).map_or(row.dataset, String::as_str)
+}
+
+/// The rows of a table in their order: backbones as they come, of each the base first.
+fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> {
+    let rows = || graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
+    // Runs of one model are one backbone, on several data sets; but the same question twice is two runs.
+    let mut asked: BTreeMap<_, &str> = BTreeMap::new();
+    let mut twice: BTreeSet<(&str, Option<&str>)> = BTreeSet::new();
+    for row in rows() {
+        let question = (row.model, row.judge, row.condition, question_of(row));
+        if asked.insert(question, row.run).is_some_and(|run| run != row.run) {
+            twice.insert((row.model, row.judge));
+        }
+    }
+    let mut found: Vec<System<'a>> = Vec::new();
+    for row in rows() {
+        let run = twice.contains(&(row.model, row.judge)).then_some(row.run);
+        let backbone = Backbone { model: row.model, judge: row.judge, run };
+        let is_same = |system: &System<'_>| system.backbone == backbone && system.condition == row.condition;
+        let at = found.iter().position(is_same).unwrap_or_else(|| {
+            found.push(System { backbone, condition: row.condition, scores: BTreeMap::new() });
+            found.len() - 1
+        });
+        let Some(system) = found.get_mut(at) else { continue };
+        let task = row.facets.get(TASK).map_or("", String::as_str);
+        let scores = system.scores.entry(task).or_default();
+        scores.questions.insert(question_of(row));
+        if let Some(score) = row.score {
+            scores.sum += u64::from(score);
+            scores.scored += 1;
+        }
+    }
+    let mut order: Vec<Backbone<'a>> = Vec::new();
+    for system in &found {
+        if !order.contains(&system.backbone) {
+            order.push(system.backbone);
+        }
+    }
+    // Stable: conditions other than the base stay as they come.
+    found.sort_by_key(|system| {
+        (order.iter().position(|of| *of == system.backbone), !is_base(system.condition))
+    });
+    found
+}
+
+fn question_of<'a>(row: &Graded<'a>) -> Question<'a> {
+    (dataset_of(row), row.case, row.probe, row.repetition)
+}
+
+/// The whole history, nothing between it and the model; the plain condition is that, too.
+fn is_base(condition: &str) -> bool {
+    condition == FULL || condition.is_empty()
+}
+
+fn sheet(systems: &[System<'_>], mean: Mean) -> Sheet {
+    let has_runs = systems.iter().any(|system| system.backbone.run.is_some());
+    let mut columns = vec![Column::text("model"), Column::text("judge"), Column::text("setting")];
+    if has_runs {
+        columns.insert(1, Column::text("run"));
+    }
+    columns
+        .extend(TASKS.iter().map(|task| Column { group: task.level.to_owned(), ..Column::number(task.id) }));
+    let mut starred = false;
+    let mut rows = Vec::with_capacity(systems.len());
+    for system in systems {
+        let Backbone { model, judge, run } = system.backbone;
+        let base = systems
+            .iter()
+            .find(|other| other.backbone == system.backbone && is_base(other.condition))
+            .filter(|_| !is_base(system.condition));
+        let mut row = vec![cell(model), cell(judge.unwrap_or("-")), cell(system.condition)];
+        if has_runs {
+            row.insert(1, cell(run.unwrap_or("-")));
+        }
+        for task in &TASKS {
+            let own = system.scores.get(task.id);
+            let lines = score_cell(own, base.and_then(|base| base.scores.get(task.id)), mean);
+            starred |= lines.iter().any(|line| line.ends_with(OTHER_QUESTIONS));
+            row.push(lines);
+        }
+        rows.push(row);
+    }
+    Sheet { columns, rows, notes: notes(systems, mean, starred) }
+}
+
+/// The score in percent; beside a base on the same questions, what it adds to that, and the score below it.
+fn score_cell(own: Option<&Scores<'_>>, base: Option<&Scores<'_>>, mean: Mean) -> Vec<String> {
+    let Some((own, percent)) = own.and_then(|own| Some((own, own.percent(mean)?))) else { return cell("-") };
+    match base.and_then(|base| Some((base, base.percent(mean)?))) {
+        Some((base, of_base)) if base.questions == own.questions => {
+            vec![format!("{:+.1}", percent - of_base), format!("{percent:.1}")]
+        }
+        Some(_) => cell(format!("{percent:.1}{OTHER_QUESTIONS}")),
+        None => cell(format!("{percent:.1}")),
+    }
+}
+
+fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
+    let mut notes = vec![format!(
+        "100 * mean score / {BEST}; `{FULL}` as it is, other settings as what they add to it, with the score itself below"
+    )];
+    if starred {
+        notes.push(format!(
+            "{OTHER_QUESTIONS} other questions than those of `{FULL}`: the score, not a difference"
+        ));
+    }
+    let mut counts: BTreeMap<&str, BTreeSet<Question<'_>>> = BTreeMap::new();
+    for (task, scores) in systems.iter().flat_map(|system| &system.scores) {
+        counts.entry(task).or_default().extend(&scores.questions);
+    }
+    let counts: Vec<String> = counts.iter().map(|(task, of)| format!("{task} {}", of.len())).collect();
+    notes.push(format!("questions: {}", counts.join(", ")));
+    let all = || systems.iter().flat_map(|system| system.scores.values());
+    let (errors, asked) =
+        (all().map(Scores::errors).sum::<usize>(), all().map(|scores| scores.questions.len()).sum::<usize>());
+    notes.push(match (mean, errors) {
+        (_, 0) => "every answer has a score, so that the mean without errors is the same".to_owned(),
+        (Mean::OfAll, _) => format!("{errors} of {asked} answers have no score and count as 0"),
+        (Mean::OfScored, _) => format!("{errors} of {asked} answers have no score and are left out"),
+    });
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scores;
+    use super::*;
+
+    #[test]
+    fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
+        let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
+        let scores = Scores { sum: 9, scored: 3, questions };
+        assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
+        assert_eq!(Scores::default().percent(Mean::OfAll), None);
+        assert_eq!(key("Dataset 1/β"), "dataset-1-β");
+    }
+}

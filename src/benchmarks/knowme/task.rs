@@ -1,0 +1,78 @@
+//! The seven tasks: their names, their files, and how their questions are put (KnowMe-Bench, sections 4.1 to 4.3).
+
+/// A task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Task {
+    /// `T1` to `T7`: what ids begin with, and the facet `task`.
+    pub id: &'static str,
+    /// As the paper and the files name it.
+    pub title: &'static str,
+    /// The template of its questions.
+    pub form: &'static str,
+    /// The level of table 1 that it belongs to.
+    pub level: &'static str,
+}
+
+const fn task(id: &'static str, title: &'static str, form: &'static str, level: &'static str) -> Task {
+    Task { id, title, form, level }
+}
+
+const FACTS: &str = "Level I";
+const LOGIC: &str = "Level II";
+const INSIGHT: &str = "Level III";
+
+/// All of them, in order. T2 is asked as T1 is: a form of its own would give away that it wants no answer.
+///
+/// T3 is of level I, as section 4.1 and the heads of table 1 have it; section 5.3 counts it to level II.
+pub static TASKS: [Task; 7] = [
+    task("T1", "Information Extraction", "question", FACTS),
+    task("T2", "Adversarial Abstention", "question", FACTS),
+    task("T3", "Temporal Reasoning", "question", FACTS),
+    task("T4", "Logical Event Ordering", "ordering", LOGIC),
+    task("T5", "Mnestic Trigger Analysis", "question", LOGIC),
+    task("T6", "Mind-Body Interaction", "insight", INSIGHT),
+    task("T7", "Expert-Annotated Psychoanalysis", "insight", INSIGHT),
+];
+
+impl Task {
+    /// The task of a file of questions or answers by its name, `Temporal Reasoning_answers.json`: with `_questions`, `_question`,
+    /// `_answers`, `_answer` or nothing behind the task, whatever the case and the marks between its words.
+    pub fn of_file(name: &str) -> Option<&'static Task> {
+        let stem = name.rsplit('/').next()?.strip_suffix(".json")?.to_lowercase();
+        let endings = ["_questions", "_question", "_answers", "_answer"];
+        let bare = endings.iter().find_map(|ending| stem.strip_suffix(ending)).unwrap_or(&stem);
+        TASKS.iter().find(|task| letters(task.title) == letters(bare))
+    }
+
+    /// The task of an id.
+    pub fn named(id: &str) -> Option<&'static Task> {
+        TASKS.iter().find(|task| task.id == id)
+    }
+
+    /// Whether its evidence events are looked at field by field: what is thought against what is done.
+    pub fn is_insight(&self) -> bool {
+        self.level == INSIGHT
+    }
+}
+
+fn letters(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Task;
+
+    #[test]
+    fn files_of_all_three_datasets_name_their_task() {
+        let of = |name: &str| Task::of_file(name).map(|task| task.id);
+        assert_eq!(of("answer/Temporal Reasoning_answers.json"), Some("T3"));
+        assert_eq!(of("a/question/Mind-Body Interaction_question.json"), Some("T6"));
+        assert_eq!(of("mnestic_trigger_analysis_answer.json"), Some("T5"));
+        assert_eq!(of("Expert-Annotated Psychoanalysis.json"), Some("T7"));
+        assert_eq!(
+            (of("question/Temporal_questions.json"), of("Temporal Reasoning_answers.csv")),
+            (None, None)
+        );
+    }
+}

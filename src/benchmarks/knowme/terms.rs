@@ -1,0 +1,38 @@
+//! The words of this benchmark that stand in cases, runs and tables.
+
+/// The label that cases are split by, and the facets of probes.
+pub const DATASET: &str = "dataset";
+pub const TASK: &str = "task";
+pub const TYPE: &str = "type";
+pub const STRATEGY: &str = "strategy";
+pub const ENTITY_TYPE: &str = "entity_type";
+
+/// What a segment of the history is.
+pub const EVENT: &str = "event";
+
+/// What fields of an event hold, in the order in which they are shown.
+pub const FIELDS: [&str; 6] = ["location", "action", "dialogue", "environment", "background", THOUGHT];
+pub const THOUGHT: &str = "inner_thought";
+/// The fields that somebody else could have witnessed. What is known of the past (`background`) is neither this nor a thought.
+pub const OUTER_FIELDS: [&str; 4] = ["location", "action", "dialogue", "environment"];
+/// A timestamp that is no date is shown in its own words, as a field.
+pub const TIMESTAMP: &str = "timestamp";
+
+/// Evidence, and its parts.
+pub const EVIDENCE: &str = "evidence";
+pub const ANCHOR_START: &str = "anchor_start";
+pub const ANCHOR_END: &str = "anchor_end";
+pub const INNER: &str = "inner";
+pub const OUTER: &str = "outer";
+
+/// What a judge is told of a question.
+pub const REFERENCE: &str = "reference";
+pub const REASONING: &str = "reasoning";
+
+/// Settings, by name.
+pub const FULL: &str = "full";
+pub const RAG: &str = "rag";
+pub const RAG_DENSE: &str = "rag-dense";
+
+/// The best score.
+pub const BEST: u32 = 5;

@@ -1,0 +1,143 @@
+//! Texts become vectors: a BERT model, mean over its tokens, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
+//!
+//! Runs on the CPU in f32 by candle-transformers' BERT. Texts longer than the model's limit are cut at their end, the tokens at the ends
+//! of a text included in the limit.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::bert::{BertModel, Config};
+use rayon::prelude::*;
+use tokenizers::{Tokenizer, TruncationParams};
+
+use crate::model::fetch::EmbedderFiles;
+
+/// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
+const BATCH_TOKENS: usize = 2048;
+
+/// Why texts could not be embedded.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    /// A file of the model could not be read.
+    #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of the model is not as it must be.
+    #[error(
+        "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
+    )]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text has no tokens that the model knows.
+    #[error("a text cannot be tokenised for retrieval: {0}")]
+    Tokens(String),
+    /// The model failed.
+    #[error("the embedding model failed")]
+    Model(#[from] candle_core::Error),
+}
+
+/// An embedding model in memory.
+pub struct Embedder {
+    model: BertModel,
+    tokenizer: Tokenizer,
+}
+
+impl std::fmt::Debug for Embedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedder").finish_non_exhaustive()
+    }
+}
+
+impl Embedder {
+    /// Opens the files of a model.
+    ///
+    /// # Errors
+    /// [`EmbedError::Read`], [`EmbedError::Broken`].
+    pub fn open(files: &EmbedderFiles) -> Result<Self, EmbedError> {
+        let at = |name: &str| files.folder.join(name);
+        let broken = |name: &str, reason: String| EmbedError::Broken { path: at(name), reason };
+        let config: Config = serde_json::from_slice(&read(&at("config.json"))?)
+            .map_err(|error| broken("config.json", error.to_string()))?;
+        let mut tokenizer = Tokenizer::from_bytes(read(&at("tokenizer.json"))?)
+            .map_err(|error| broken("tokenizer.json", error.to_string()))?;
+        let limit = files.max_tokens.min(config.max_position_embeddings);
+        let truncation = TruncationParams { max_length: limit, ..TruncationParams::default() };
+        tokenizer
+            .with_truncation(Some(truncation))
+            .map_err(|error| broken("tokenizer.json", error.to_string()))?;
+        // Batches are padded here, to their own longest text.
+        tokenizer.with_padding(None);
+        let weights = read(&at("model.safetensors"))?;
+        let weights = VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu)
+            .map_err(|error| broken("model.safetensors", error.to_string()))?;
+        let model = BertModel::load(weights, &config)
+            .map_err(|error| broken("model.safetensors", error.to_string()))?;
+        Ok(Embedder { model, tokenizer })
+    }
+
+    /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.
+    ///
+    /// # Errors
+    /// [`EmbedError::Tokens`], [`EmbedError::Model`].
+    pub fn embed(&self, texts: &[&str], on_done: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let tokens = |text: &&str| -> Result<Vec<u32>, EmbedError> {
+            let encoding = self.tokenizer.encode_fast(*text, true);
+            Ok(encoding.map_err(|error| EmbedError::Tokens(error.to_string()))?.get_ids().to_vec())
+        };
+        let tokens: Vec<Vec<u32>> = texts.par_iter().map(tokens).collect::<Result<_, _>>()?;
+        // Texts of about one length share a batch, so that little of it is padding.
+        let mut order: Vec<usize> = (0..tokens.len()).collect();
+        order.sort_by_key(|&at| tokens[at].len());
+        let mut batches: Vec<Vec<usize>> = Vec::new();
+        for at in order {
+            let longest = tokens[at].len().max(1);
+            match batches.last_mut().filter(|batch| (batch.len() + 1) * longest <= BATCH_TOKENS) {
+                Some(batch) => batch.push(at),
+                None => batches.push(vec![at]),
+            }
+        }
+        let batch = |batch: &Vec<usize>| -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+            let of_batch: Vec<&[u32]> = batch.iter().map(|&at| tokens[at].as_slice()).collect();
+            let vectors = self.forward(&of_batch)?;
+            on_done(batch.len());
+            Ok(batch.iter().copied().zip(vectors).collect())
+        };
+        let done: Vec<Vec<(usize, Vec<f32>)>> = batches.par_iter().map(batch).collect::<Result<_, _>>()?;
+        let mut vectors = vec![Vec::new(); texts.len()];
+        for (at, vector) in done.into_iter().flatten() {
+            vectors[at] = vector;
+        }
+        Ok(vectors)
+    }
+
+    /// One batch: b texts of at most l tokens, padded to l.
+    fn forward(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let (b, l) = (texts.len(), texts.iter().map(|text| text.len()).max().unwrap_or(0));
+        let (mut ids, mut mask) = (vec![0_u32; b * l], vec![0_f32; b * l]);
+        for (row, text) in texts.iter().enumerate() {
+            ids[row * l..row * l + text.len()].copy_from_slice(text);
+            mask[row * l..row * l + text.len()].fill(1.0);
+        }
+        let ids = Tensor::from_vec(ids, (b, l), &Device::Cpu)?;
+        let mask = Tensor::from_vec(mask, (b, l), &Device::Cpu)?;
+        let hidden = self.model.forward(&ids, &ids.zeros_like()?, Some(&mask))?; // (b, l, d)
+        let weights = mask.unsqueeze(2)?; // (b, l, 1)
+        let sum = hidden.broadcast_mul(&weights)?.sum(1)?; // (b, d)
+        let mean = sum.broadcast_div(&weights.sum(1)?)?; // (b, d)
+        let norm = mean.sqr()?.sum_keepdim(1)?.sqrt()?; // (b, 1)
+        Ok(mean.broadcast_div(&norm)?.to_vec2()?)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
+    std::fs::read(path).map_err(|source| EmbedError::Read { path: path.to_owned(), source })
+}

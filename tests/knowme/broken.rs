@@ -1,0 +1,237 @@
+//! Broken data is refused, with one line for each thing that is wrong.
+
+use super::*;
+
+const FACTS: &str = "Information Extraction";
+const QUESTIONS: &str = "d/question/Information Extraction_questions.json";
+const ANSWERS: &str = "d/answer/Information Extraction_answers.json";
+
+fn sound() -> Folder {
+    small(
+        "d",
+        &[(
+            FACTS,
+            json!([{"id": 1, "question": "a?", "answer": "a", "evidence": 0}, {"id": 2, "question": "b?", "answer": "b"}]),
+        )],
+    )
+}
+
+/// All that is said of a folder.
+fn said(folder: Folder) -> Vec<String> {
+    let errors = read(folder).into_iter().filter_map(Result::err);
+    errors.flat_map(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn every_broken_row_is_named_by_file_row_id_and_field() {
+    assert_eq!(said(sound()), Vec::<String>::new());
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change, String); 16] = [
+        (
+            ANSWERS,
+            |v| drop(v.as_array_mut().unwrap().pop()),
+            format!(
+                "{QUESTIONS}, row 1 (uid \"2\"), id: found a question without an answer; add its answer to {ANSWERS}, or remove it"
+            ),
+        ),
+        (
+            QUESTIONS,
+            |v| drop(v.as_array_mut().unwrap().pop()),
+            format!(
+                "{ANSWERS}, row 1 (uid \"2\"), id: found an answer without a question; add its question to {QUESTIONS}, or remove it"
+            ),
+        ),
+        (
+            QUESTIONS,
+            |v| v[1]["question"] = json!("  "),
+            format!(
+                "{QUESTIONS}, row 1 (uid \"2\"), question: found an empty text; write a text that is not blank"
+            ),
+        ),
+        (
+            QUESTIONS,
+            |v| v[0]["id"] = json!(1.5),
+            format!(
+                "{QUESTIONS}, row 0 (no uid), id: found the number 1.5; give every row its id, a whole number or a text"
+            ),
+        ),
+        (
+            QUESTIONS,
+            |v| v[1]["id"] = json!("1"),
+            format!(
+                "{QUESTIONS}, row 1 (uid \"1\"), id: found a second question of this id; give every question its own id"
+            ),
+        ),
+        (
+            ANSWERS,
+            |v| v[1]["id"] = json!(1),
+            format!(
+                "{ANSWERS}, row 1 (uid \"1\"), id: found the id of row 0 again; give every answer its own id"
+            ),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["answer"] = json!(7),
+            format!("{ANSWERS}, row 0 (uid \"1\"), answer: found the number 7; write a text, or null"),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["answer"] = json!([]),
+            format!(
+                "{ANSWERS}, row 0 (uid \"1\"), answer: found an empty array; list the events in their order"
+            ),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["answer"] = json!([{"event": "x"}]),
+            format!(
+                "{ANSWERS}, row 0 (uid \"1\"), answer[0].rank: found no such field; write a whole number"
+            ),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["answer"] = json!([{"rank": 1, "event": "x"}, {"rank": 1, "event": "y"}]),
+            format!(
+                "{ANSWERS}, row 0 (uid \"1\"), answer[1].rank: found the rank 1 again; give every event its own"
+            ),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["evidence"] = json!([0, null]),
+            format!("{ANSWERS}, row 0 (uid \"1\"), evidence[1]: found null; write the id of an event"),
+        ),
+        (
+            ANSWERS,
+            |v| v[0]["strategy"] = json!(["x"]),
+            format!("{ANSWERS}, row 0 (uid \"1\"), strategy: found an array of 1; write a text, or null"),
+        ),
+        (
+            "d.json",
+            |v| v[3]["id"] = json!(2),
+            "d/input/d.json, row 3 (uid \"2\"), id: found the id of row 1 again; give every event its own id"
+                .to_owned(),
+        ),
+        (
+            "d.json",
+            |v| v[3]["dialogue"] = json!({}),
+            "d/input/d.json, row 3 (uid \"5\"), dialogue: found an object; write a text, or null".to_owned(),
+        ),
+        (
+            "d.json",
+            |v| v[0]["timestamp"] = json!(1990),
+            "d/input/d.json, row 0 (uid \"0\"), timestamp: found the number 1990; write a text, or null"
+                .to_owned(),
+        ),
+        (
+            "d.json",
+            |v| *v = json!([]),
+            "d/input/d.json, row 0 (no uid), (file): found no events; give the events of the data set"
+                .to_owned(),
+        ),
+    ];
+    for (file, change, expected) in changes {
+        let lines = said(edited(sound(), file, change));
+        assert!(lines.contains(&expected), "{expected}\n{lines:#?}");
+    }
+}
+
+#[test]
+fn a_torn_file_is_named_with_the_row_and_the_line() {
+    let cut = |name: &str, keep: usize| {
+        let mut folder = sound();
+        let file = folder.iter_mut().find(|(other, _)| other.ends_with(name)).unwrap();
+        file.1.truncate(keep);
+        folder
+    };
+    let whole = sound().iter().find(|(name, _)| name == ANSWERS).unwrap().1.len();
+    let lines = said(cut(ANSWERS, whole - 20));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with(&format!("{ANSWERS}, row 1, line 9, column ")), "{lines:?}");
+    assert!(lines[0].ends_with("the file ends before its array does; fetch it again"), "{lines:?}");
+    let lines = said(edited(sound(), "d.json", |v| v[2] = json!("an event")));
+    assert!(
+        lines[0].contains("d/input/d.json, row 2, line ") && lines[0].contains("expected an object"),
+        "{lines:?}"
+    );
+    let doubled = b"[{\"id\": 1, \"question\": \"a?\", \"id\": 1}]".to_vec();
+    let folder = sound()
+        .into_iter()
+        .map(|(name, bytes)| if name == QUESTIONS { (name, doubled.clone()) } else { (name, bytes) });
+    let lines = said(folder.collect());
+    assert!(
+        lines.iter().any(|line| line.contains("row 0 (uid \"1\"), \"id\": found the same key a second time")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn missing_and_unknown_files_are_named() {
+    let without =
+        |part: &str| sound().into_iter().filter(|(name, _)| !name.contains(part)).collect::<Folder>();
+    for (part, expected) in [
+        ("/answer/", format!("{QUESTIONS}, row 0 (no uid), (file): found no file of answers to these questions, and no folder d/answer/; add {ANSWERS}")),
+        ("/question/", format!("{ANSWERS}, row 0 (no uid), (file): found no file of questions to these answers, and no folder d/question/; add {QUESTIONS}")),
+        ("/input/", "d/input/, row 0 (no uid), (file): found no file of events; give one JSON file of events a data set".to_owned()),
+    ] {
+        assert!(said(without(part)).contains(&expected), "{expected}\n{:#?}", said(without(part)));
+    }
+    let events_alone: Folder = sound().into_iter().filter(|(name, _)| name.contains("/input/")).collect();
+    let lines = said(events_alone);
+    assert_eq!(
+        lines,
+        [
+            "d/question/, row 0 (no uid), (file): found no questions; give the folder that holds input/, question/ and answer/"
+        ]
+    );
+    let with = |name: &str| [sound(), vec![(name.to_owned(), b"[]".to_vec())]].concat();
+    let lines = said(with("d/question/Gossip_questions.json"));
+    assert!(
+        lines[0].contains("Gossip_questions.json")
+            && lines[0]
+                .contains("found a file of no known task; name it after its task (Information Extraction, "),
+        "{lines:?}"
+    );
+    let lines = said(with("d/question/information extraction.json"));
+    assert!(lines[0].contains("found a second file of this task; keep one of them"), "{lines:?}");
+    let lines = said(with("d/input/e.json"));
+    assert!(lines[0].contains("d/input/") && lines[0].contains("found 2 files of events"), "{lines:?}");
+    let twice = [sound(), sound().into_iter().map(|(name, bytes)| (format!("copy/{name}"), bytes)).collect()]
+        .concat();
+    let lines = said(twice);
+    assert!(
+        lines.iter().any(|line| line.contains("the name \"d\" of the data set in \"copy/d/\" again")
+            || line.contains("the name \"d\" of the data set in \"d/\" again")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn check_lists_flags_without_failing_and_problems_with() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |folder: Folder, at: &str| {
+        for (name, bytes) in folder {
+            let path = root.path().join(at).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        root.path().join(at).display().to_string()
+    };
+    let good = crate::cli::palimpsest(["data", "check", &write(sound(), "good")]);
+    assert_eq!(good.code, Some(0), "{}", good.err);
+    assert!(good.out.contains("1 rows (d 1), 2 questions (T1 2), no problems"), "{}", good.out);
+    assert!(good.out.contains("flag: case `d`, d/input/d.json: 2 inversions of time"), "{}", good.out);
+    let bad = edited(sound(), QUESTIONS, |v| v[1]["id"] = json!(3));
+    let bad = crate::cli::palimpsest(["data", "check", &write(bad, "bad")]);
+    assert_eq!(bad.code, Some(1));
+    assert_eq!(bad.out.lines().count(), 2, "{}", bad.out);
+    assert!(bad.err.contains("not a sound KnowMe-Bench file: 2 problems in 1 of 1 rows"), "{}", bad.err);
+    // Events alone, as a file: what is missing is said, not that it is another benchmark's.
+    let alone = root.path().join("good/d/input/d.json").display().to_string();
+    let alone = crate::cli::palimpsest(["data", "check", &alone]);
+    assert!(
+        alone.out.contains("no data set of KnowMe-Bench; give the folder that holds"),
+        "{}{}",
+        alone.out,
+        alone.err
+    );
+}
