@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::AgreementError;
 use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
-use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::benchmarks::Benchmark;
 use crate::data::draw::Draws;
 use crate::ground::digest::sha256;
 use crate::judge::{Exchange, judge_prompt, rubric_digest};
@@ -145,7 +145,7 @@ pub fn draw(
 /// Refuses runs that do not go together, and answers that are not judged right or wrong.
 fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementError> {
     let verdict = benchmark.rubric().verdict;
-    if verdict != VerdictKind::Correct {
+    if !verdict.is_right_or_wrong() {
         return Err(AgreementError::NotRightOrWrong {
             benchmark: benchmark.title(),
             values: verdict.values(),

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::array::RowSplitter;
-use super::node::Node;
+use crate::benchmarks::node::Node;
 use super::row;
 use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
 use crate::data::Case;

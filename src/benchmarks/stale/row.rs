@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
 
-use super::node::{Node, quote};
+use crate::benchmarks::node::{Node, quote};
 use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
 use crate::benchmarks::reading::{Problem, RowProblems};
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
