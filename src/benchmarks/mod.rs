@@ -10,9 +10,11 @@ mod benchmark;
 pub mod dataset;
 mod files;
 mod graded;
+mod node;
 pub mod reading;
 mod setting;
 pub mod stale;
+pub mod subtlememory;
 
 pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
@@ -23,7 +25,7 @@ pub use graded::{Graded, Table, TableOptions};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 1] = [&stale::Stale];
+pub static ALL: [&dyn Benchmark; 2] = [&stale::Stale, &subtlememory::SubtleMemory];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {

@@ -12,7 +12,9 @@ use super::selected;
 use super::sessions::Sessions;
 use super::terms::{self, one_of};
 use super::terms::{CASE, CONFLICT_EARLY, CONFLICT_LATE, CONTRADICTORY, CORRECT_ANSWERS, FACTS};
-use super::terms::{INCORRECT_ANSWERS, INSTANCE, NUANCED, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET, TOPIC};
+use super::terms::{
+    INCORRECT_ANSWERS, INSTANCE, NUANCED, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET, TOPIC,
+};
 use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::{BrokenProbe, RowProblems};
 use crate::data::{Evidence, Notes, Probe};
@@ -95,13 +97,8 @@ fn questions(checker: &mut Checker<'_>, node: Node, history: &Sessions) -> Optio
     }
     let (instance, case, facts, source, topic) = (instance?, case?, facts?, source?, topic?);
     let ((relation, subtype), targets) = (kind?, targets?);
-    let facets = [
-        (RELATION, relation),
-        (SUBTYPE, subtype),
-        (INSTANCE, &instance),
-        (SOURCE, &source),
-        (TOPIC, &topic),
-    ];
+    let facets =
+        [(RELATION, relation), (SUBTYPE, subtype), (INSTANCE, &instance), (SOURCE, &source), (TOPIC, &topic)];
     let facets: BTreeMap<String, String> =
         facets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let question = |(place, Qa { query, correct, incorrect }): (usize, Qa)| {

@@ -16,10 +16,9 @@ use std::io;
 use super::fields::{peek_text, rows};
 use super::instances::{instance, questions_of};
 use super::sessions::{Sessions, sessions};
-use crate::benchmarks::Cases;
-use crate::benchmarks::files::Files;
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
+use crate::benchmarks::{Cases, Files};
 use crate::data::{Case, History, JudgeOnly};
 
 /// The file of the sessions.
@@ -30,8 +29,8 @@ pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 const OUT_OF_ORDER: &str = "out_of_order";
 
 /// The cases of a folder.
-pub(super) fn read(files: &Files) -> Cases<'_> {
-    let folders = folders(files);
+pub(super) fn read(files: Files<'_>) -> Cases<'_> {
+    let folders = folders(&files);
     if folders.is_empty() {
         let none = ReadError::NoCases { benchmark: super::TITLE };
         return Box::new(std::iter::once(Err(none)));
@@ -41,7 +40,7 @@ pub(super) fn read(files: &Files) -> Cases<'_> {
     Box::new(std::iter::from_fn(move || {
         while waiting.is_empty() {
             let folder = folders.pop_front()?;
-            match Folder::open(files, &folder) {
+            match Folder::open(&files, &folder) {
                 Ok(folder) => waiting.extend(folder.cases()),
                 Err(error) => {
                     folders.clear();
@@ -55,12 +54,12 @@ pub(super) fn read(files: &Files) -> Cases<'_> {
 
 /// The folders that hold either file, each ending with `/` but for the data set's own, which is empty; in the order of the numbers in
 /// their names.
-fn folders(files: &Files) -> Vec<String> {
-    let folder = |name: &String| {
+fn folders(files: &Files<'_>) -> Vec<String> {
+    let folder = |name: &str| {
         let folder = name.strip_suffix(HISTORY_FILE).or_else(|| name.strip_suffix(INSTANCES_FILE))?;
         (folder.is_empty() || folder.ends_with('/')).then(|| folder.to_owned())
     };
-    let mut folders: Vec<String> = files.names().iter().filter_map(folder).collect();
+    let mut folders: Vec<String> = files.names().into_iter().filter_map(folder).collect();
     folders.sort_by_key(|folder| natural(folder));
     folders.dedup();
     folders
@@ -89,16 +88,18 @@ struct Folder {
 }
 
 impl Folder {
-    fn open(files: &Files, folder: &str) -> Result<Self, ReadError> {
+    fn open(files: &Files<'_>, folder: &str) -> Result<Self, ReadError> {
         let read = |name: &str| {
             let file = format!("{folder}{name}");
-            let bytes = if files.names().contains(&file) {
+            let bytes = if files.names().contains(&file.as_str()) {
                 files.bytes(&file)
             } else {
-                let what = "no such file: every history has both history_sessions.json and bench_instances.json";
+                let what =
+                    "no such file: every history has both history_sessions.json and bench_instances.json";
                 Err(io::Error::new(io::ErrorKind::NotFound, what))
             };
-            let bytes = bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
+            let bytes =
+                bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
             Ok::<_, ReadError>((rows(&file, &bytes)?, file))
         };
         let (sessions, history_file) = read(HISTORY_FILE)?;
@@ -167,7 +168,8 @@ impl Folder {
         if !probes.is_empty() {
             let Sessions { segments, out_of_order, .. } = history;
             let label = (OUT_OF_ORDER.to_owned(), out_of_order.to_string());
-            let labels: BTreeMap<String, String> = Some(label).filter(|_| out_of_order > 0).into_iter().collect();
+            let labels: BTreeMap<String, String> =
+                Some(label).filter(|_| out_of_order > 0).into_iter().collect();
             let history = History { segments, query_time: None };
             cases.push(Ok(Case { id: case, labels, history, probes, judge, ..Case::default() }));
         }
@@ -181,7 +183,8 @@ fn own_name(sessions: &[Node]) -> String {
     let in_id = |node: &Node| {
         let id = peek_text(node, "session_id")?;
         let at = id.find("persona_")?;
-        let number: String = id.get(at + "persona_".len()..)?.chars().take_while(char::is_ascii_digit).collect();
+        let number: String =
+            id.get(at + "persona_".len()..)?.chars().take_while(char::is_ascii_digit).collect();
         (!number.is_empty()).then(|| format!("persona_{number}"))
     };
     let mut names = sessions.iter().map(in_id);

@@ -1,6 +1,5 @@
 //! `history_sessions.json`: the sessions of one history, checked and put in time order.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
@@ -24,8 +23,6 @@ pub(super) struct Sessions {
     pub(super) places: HashMap<String, usize>,
     /// How many sessions stand elsewhere by their field `order` than by their timestamps.
     pub(super) out_of_order: usize,
-    /// The persona that all sessions name, where they name one.
-    pub(super) persona: Option<String>,
 }
 
 struct Session {
@@ -45,7 +42,6 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     let mut problems = Vec::new();
     let mut found: Vec<Session> = Vec::new();
     let mut rows_of_ids: HashMap<String, usize> = HashMap::new();
-    let mut personas: Vec<String> = Vec::new();
     if rows.is_empty() {
         let mut checker = checker(file, 0, case);
         checker.problem(WHOLE_ROW, "no session at all", "give the sessions of the history");
@@ -60,8 +56,6 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
                 checker.problem("session_id", found, "give every session its own id");
             }
         }
-        let persona = peek_text(&node, "persona_id").map(str::to_owned);
-        personas.extend(persona.filter(|persona| !personas.contains(persona)).into_iter().collect::<Vec<_>>());
         found.extend(session(&mut checker, node));
         problems.extend(checker.problems);
     }
@@ -71,8 +65,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     let by_time = |a: &Session, b: &Session| a.at.cmp(&b.at).then(a.order.cmp(&b.order));
     found.sort_by(by_time);
     let mut by_order: Vec<usize> = (0..found.len()).collect();
-    let order_of = |at: usize| found.get(at).map(|session| session.order);
-    by_order.sort_by(|&a, &b| order_of(a).partial_cmp(&order_of(b)).unwrap_or(Ordering::Equal));
+    by_order.sort_by_key(|at| found.get(*at).map(|session| session.order));
     let out_of_order = by_order.iter().enumerate().filter(|(place, at)| place != *at).count();
     let places = found.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
     let segments = found.into_iter().enumerate().map(|(index, Session { local, turns, .. })| Segment {
@@ -81,8 +74,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
         time: Some(local),
         turns,
     });
-    let persona = personas.pop().filter(|_| personas.is_empty());
-    Ok(Sessions { segments: segments.collect(), places, out_of_order, persona })
+    Ok(Sessions { segments: segments.collect(), places, out_of_order })
 }
 
 fn checker<'a>(file: &'a str, row: usize, case: &str) -> Checker<'a> {
