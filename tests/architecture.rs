@@ -39,10 +39,14 @@ fn modules() -> BTreeMap<Module, PathBuf> {
 }
 
 /// What only one benchmark knows, by its folder: its probes, the parts that its segments play. Its name is the folder's.
-const OF_BENCHMARKS: [(&str, &[&str]); 3] = [
+const OF_BENCHMARKS: [(&str, &[&str]); 4] = [
     ("stale", &["\"SR\"", "\"PR\"", "\"IPA\"", "\"old\"", "\"new\""]),
     ("memrewardbench", &["\"chosen\"", "\"rejected\"", "chosen-first", "\"trajectory\"", "\"[[A]]\""]),
     ("knowme", &["\"T7\"", "\"anchor_start\"", "\"anchor_end\"", "\"inner\"", "\"outer\""]),
+    (
+        "subtlememory",
+        &["\"conflict_early\"", "\"conflict_late\"", "\"oracle\"", "\"perfect\"", "\"nuanced\""],
+    ),
 ];
 
 /// The commands take what users type, such as `export --stale`.

@@ -22,6 +22,7 @@ mod prompt;
 mod real_model;
 mod speed;
 mod statistics;
+mod subtlememory;
 mod synthetic_run;
 mod tables;
 mod thinking;

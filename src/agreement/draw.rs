@@ -157,7 +157,7 @@ pub fn draw(
 /// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
 fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementError> {
     let verdict = benchmark.rubric().verdict;
-    if matches!(verdict, VerdictKind::Choice { .. }) {
+    if !(verdict.is_right_or_wrong() || matches!(verdict, VerdictKind::Score { .. })) {
         return Err(AgreementError::NotRated { benchmark: benchmark.title(), values: verdict.values() });
     }
     let benchmark_of = |run: &RunFolder| run.header.identity.benchmark.clone();

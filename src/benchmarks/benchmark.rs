@@ -242,6 +242,13 @@ pub enum JudgeUnit {
 pub enum VerdictKind {
     /// Right or wrong: `correct`, true or false.
     Correct,
+    /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
+    Label {
+        /// The word for a right answer.
+        right: &'static str,
+        /// The word for a wrong one.
+        wrong: &'static str,
+    },
     /// `score`, a whole number from 0 to `most`.
     Score {
         /// The best.
@@ -259,15 +266,22 @@ impl VerdictKind {
     pub fn key(self) -> &'static str {
         match self {
             VerdictKind::Correct => "correct",
+            VerdictKind::Label { .. } => "label",
             VerdictKind::Score { .. } => "score",
             VerdictKind::Choice { .. } => "choice",
         }
+    }
+
+    /// Whether it says right or wrong, in whatever words.
+    pub fn is_right_or_wrong(self) -> bool {
+        matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
 
     /// What its values are, for a judge.
     pub fn values(self) -> String {
         match self {
             VerdictKind::Correct => "true or false".to_owned(),
+            VerdictKind::Label { right, wrong } => format!("\"{right}\" or \"{wrong}\""),
             VerdictKind::Score { most } => format!("a whole number from 0 to {most}"),
             VerdictKind::Choice { of } => {
                 of.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ")

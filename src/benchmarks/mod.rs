@@ -13,10 +13,12 @@ mod graded;
 pub mod knowme;
 pub mod measure;
 pub mod memrewardbench;
+mod node;
 pub mod reading;
 mod readings;
 mod setting;
 pub mod stale;
+pub mod subtlememory;
 
 pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
@@ -29,7 +31,8 @@ pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.
-pub static ALL: [&dyn Benchmark; 3] = [&stale::Stale, &knowme::KnowMe, &memrewardbench::MemRewardBench];
+pub static ALL: [&dyn Benchmark; 4] =
+    [&stale::Stale, &subtlememory::SubtleMemory, &knowme::KnowMe, &memrewardbench::MemRewardBench];
 
 /// The roles, other than the query's, whose spans are recorded as rows: those that a curve begins with.
 pub fn row_roles(benchmark: &dyn Benchmark) -> Vec<&'static str> {

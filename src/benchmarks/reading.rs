@@ -46,11 +46,23 @@ pub struct RowProblems {
     pub problems: Vec<Problem>,
     /// The labels that the row has all the same, as far as they can be read: its case is counted under them.
     pub labels: BTreeMap<String, String>,
+    /// The probes that the row has all the same, where a benchmark's cases have different ones: they stay in the denominators. Empty
+    /// where nobody knows them.
+    pub probes: Vec<BrokenProbe>,
+}
+
+/// A probe of a row that cannot be asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BrokenProbe {
+    /// Its id.
+    pub id: String,
+    /// What it is grouped by, as far as that can be read.
+    pub facets: BTreeMap<String, String>,
 }
 
 impl From<Vec<Problem>> for RowProblems {
     fn from(problems: Vec<Problem>) -> Self {
-        RowProblems { problems, labels: BTreeMap::new() }
+        RowProblems { problems, ..RowProblems::default() }
     }
 }
 

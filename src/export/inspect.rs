@@ -156,7 +156,7 @@ fn written(folder: &RunFolder, name: &str) -> String {
 fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected: usize) -> Value {
     let most = match log.benchmark.rubric().verdict {
         VerdictKind::Score { most } => most,
-        VerdictKind::Correct | VerdictKind::Choice { .. } => 1,
+        VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
     };
     let verdict = |a: &Answered<'_>| judged.get(&a.case.case, &a.probe.id, &a.row.condition);
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();

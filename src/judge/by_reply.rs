@@ -5,6 +5,7 @@
 use super::instructions::{Instructions, Reasons};
 use super::reply::{Found, ReplyText, read_verdicts};
 use super::{Exchange, JudgeError, Judged, NO_ANSWER, Verdict};
+use crate::benchmarks::VerdictKind;
 use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 
 /// Most characters of a reply that an error repeats.
@@ -81,9 +82,11 @@ fn request_again(
         Reasons::Last => format!("{decision} and \"reason\""),
         Reasons::None => format!("{decision} alone"),
     };
-    let content = format!(
-        "{lack} Reply with one JSON object and nothing else, with the keys {ids}, each holding an object with {fields}."
-    );
+    let keys = match verdict {
+        VerdictKind::Label { .. } => format!("with {fields}"),
+        _ => format!("with the keys {ids}, each holding an object with {fields}"),
+    };
+    let content = format!("{lack} Reply with one JSON object and nothing else, {keys}.");
     let mut again = messages.to_vec();
     again.push(Message { role: MessageRole::Assistant, content: first.text.clone() });
     again.push(Message { role: MessageRole::User, content });

@@ -47,7 +47,12 @@ fn decide(
     id: &str,
     Instructions { verdict: kind, reasons, .. }: &Instructions,
 ) -> Result<(Verdict, String), JudgeError> {
-    let mut text = format!("{{{}: {{", json_string(id));
+    // A label stands in an object of its own, all other verdicts under their probe's id.
+    let (opening, closing) = match kind {
+        VerdictKind::Label { .. } => ("{".to_owned(), "}"),
+        _ => (format!("{{{}: {{", json_string(id)), "}}"),
+    };
+    let mut text = opening;
     let mut reason = String::new();
     if *reasons == Reasons::First {
         reason = written_reason(model, messages, &mut text, BEFORE_TOKENS)?;
@@ -78,8 +83,10 @@ fn decide(
         )));
     }
     let (chosen, probability) = match kind {
-        // The probability is that of `true`, whichever is said.
-        VerdictKind::Correct => (usize::from(probabilities[0] <= 0.5), probabilities[0]),
+        // The probability is that of the first word, which says that it is right, whichever is said.
+        VerdictKind::Correct | VerdictKind::Label { .. } => {
+            (usize::from(probabilities[0] <= 0.5), probabilities[0])
+        }
         _ => {
             let at = (0..scores.len()).rev().max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
             let at = at.unwrap_or_default();
@@ -91,7 +98,7 @@ fn decide(
         text.push_str(", ");
         reason = written_reason(model, messages, &mut text, AFTER_TOKENS)?;
     }
-    text.push_str("}}");
+    text.push_str(closing);
     let verdict = Verdict {
         said: says[chosen].clone(),
         probability: Some(probability),
@@ -126,6 +133,10 @@ fn words(kind: VerdictKind) -> (Vec<String>, Vec<Said>) {
     };
     match kind {
         VerdictKind::Correct => [true, false].map(|correct| of(Said::Correct(correct))).into_iter().unzip(),
+        VerdictKind::Label { right, wrong } => [(right, true), (wrong, false)]
+            .map(|(word, correct)| (format!(" {}", json_string(word)), Said::Correct(correct)))
+            .into_iter()
+            .unzip(),
         VerdictKind::Score { most } => (0..=most).map(|score| of(Said::Score(score))).unzip(),
         VerdictKind::Choice { of: words } => words.iter().map(|w| of(Said::Choice((*w).to_owned()))).unzip(),
     }

@@ -314,6 +314,11 @@ fn same(a: &str, b: &str) -> bool {
 fn said(value: &Node, kind: VerdictKind) -> Option<Said> {
     match kind {
         VerdictKind::Correct => truth(value).map(Said::Correct),
+        VerdictKind::Label { right, wrong } => match text(value) {
+            Some(word) if same(word, right) => Some(Said::Correct(true)),
+            Some(word) if same(word, wrong) => Some(Said::Correct(false)),
+            _ => truth(value).map(Said::Correct),
+        },
         VerdictKind::Score { most } => {
             let number: f64 = match value {
                 Node::Number(number) => *number,

@@ -99,7 +99,7 @@ impl<'a> Outcomes<'a> {
     ) -> Self {
         let most = match benchmark.rubric().verdict {
             VerdictKind::Score { most } => Some(most),
-            VerdictKind::Correct | VerdictKind::Choice { .. } => None,
+            VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => None,
         };
         let answered: HashMap<(&str, &str), bool> = answers
             .iter()

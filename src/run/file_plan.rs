@@ -1,14 +1,14 @@
 //! The plan of all of a file's rows, sound and broken.
 //!
 //! A broken row cannot be asked. It is planned all the same, so that it stays in every denominator: under its uid where that can be
-//! read and is nobody else's, with the labels that can be read and the probes that every case of the benchmark has. The runner
-//! answers it by errors. Gathered by `palimpsest run`, a row at a time.
+//! read and is nobody else's, with the labels and probes that can be read, or the probes that every case of the benchmark has. The
+//! runner answers it by errors. Gathered by `palimpsest run`, a row at a time.
 
 use std::collections::BTreeSet;
 
 use super::plan::{PlannedCase, PlannedProbe};
 use crate::benchmarks::Benchmark;
-use crate::benchmarks::reading::RowProblems;
+use crate::benchmarks::reading::{BrokenProbe, RowProblems};
 use crate::data::Case;
 
 /// The one probe of a broken row where a benchmark's cases have different ones.
@@ -37,7 +37,7 @@ impl FilePlan {
     }
 
     /// Adds a broken one.
-    pub fn broken(&mut self, RowProblems { problems, labels }: RowProblems) {
+    pub fn broken(&mut self, RowProblems { problems, labels, probes }: RowProblems) {
         let first = problems.first();
         let mut reason = first.map_or_else(|| "the row is broken".to_owned(), ToString::to_string);
         self.first_problem.get_or_insert_with(|| reason.clone());
@@ -46,12 +46,15 @@ impl FilePlan {
         }
         let row = first.map_or(self.cases.len(), |problem| problem.row);
         self.broken.push((self.cases.len(), row, first.and_then(|problem| problem.uid.clone())));
-        let ids = match self.benchmark.probes() {
-            ids if ids.is_empty() => vec![ROW],
-            ids => ids,
-        };
         let probe = |id: &str| PlannedProbe { id: id.to_owned(), ..PlannedProbe::default() };
-        let probes = ids.into_iter().map(probe).collect();
+        let probes = match (probes, self.benchmark.probes()) {
+            (probes, _) if !probes.is_empty() => {
+                let of = |BrokenProbe { id, facets }| PlannedProbe { id, facets, ..PlannedProbe::default() };
+                probes.into_iter().map(of).collect()
+            }
+            (_, ids) if ids.is_empty() => vec![probe(ROW)],
+            (_, ids) => ids.into_iter().map(probe).collect(),
+        };
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
     }
 

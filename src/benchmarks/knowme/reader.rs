@@ -12,9 +12,9 @@ use super::questions::{self, TaskRows};
 use super::task::{TASKS, Task};
 use super::terms::DATASET;
 use super::{TITLE, events};
-use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
-use crate::data::{Case, History, JudgeOnly};
+use crate::data::{Case, History, JudgeOnly, Notes, Probe};
 
 /// The three folders of a data set.
 const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
@@ -104,7 +104,10 @@ fn one(
     }
     let labels = BTreeMap::from([(DATASET.to_owned(), id.clone())]);
     if !findings.problems.is_empty() || !has_events {
-        return Err(ReadError::Row(RowProblems { problems: findings.problems, labels }));
+        // All of its questions stay in the denominators.
+        let broken = |(probe, _): (Probe, Notes)| BrokenProbe { id: probe.id, facets: probe.facets };
+        let probes = questions.into_iter().map(broken).collect();
+        return Err(ReadError::Row(RowProblems { problems: findings.problems, labels, probes }));
     }
     let mut of_probes = BTreeMap::new();
     let mut probes = Vec::with_capacity(questions.len());

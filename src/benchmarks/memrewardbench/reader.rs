@@ -105,7 +105,11 @@ impl<'a> Pairs<'a> {
                 let what = format!("the index of {first} again");
                 let remedy = "give every row its own index, or none";
                 let problems = vec![problem(at, Some(&found.id), "index", what, remedy)];
-                return Err(ReadError::Row(RowProblems { problems, labels: found.labels }));
+                return Err(ReadError::Row(RowProblems {
+                    problems,
+                    labels: found.labels,
+                    ..RowProblems::default()
+                }));
             }
             return Ok(Some(found));
         }

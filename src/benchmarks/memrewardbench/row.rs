@@ -104,7 +104,7 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
     let (Some(id), Some(setting), Some(length), Some(question), Some(chosen), Some(rejected), true) =
         (id, setting, length, question, chosen, rejected, problems.is_empty())
     else {
-        return Err(RowProblems { problems, labels });
+        return Err(RowProblems { problems, labels, ..RowProblems::default() });
     };
     let pair = Pair { question, chosen, rejected };
     let (history, evidence) = pair.shown(Order::ChosenFirst.chosen_first(&id, 0));

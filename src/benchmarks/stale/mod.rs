@@ -8,7 +8,6 @@ mod array;
 pub mod exchange;
 pub mod haystack;
 mod lengths;
-mod node;
 mod reader;
 mod row;
 pub mod sample;

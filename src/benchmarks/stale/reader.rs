@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::array::RowSplitter;
-use super::node::Node;
 use super::row;
+use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
 use crate::data::Case;
 
@@ -47,7 +47,7 @@ impl<R: BufRead> StaleReader<R> {
         };
         let node: Node = serde_json::from_slice(&self.text).map_err(|e| start.error(&e))?;
         let (uid, outcome) = row::case_from_row(node, start.row);
-        let (case, RowProblems { mut problems, labels }) = match outcome {
+        let (case, RowProblems { mut problems, labels, .. }) = match outcome {
             Ok(case) => {
                 let labels = case.labels.clone();
                 (Some(case), RowProblems { labels, ..RowProblems::default() })
@@ -70,7 +70,7 @@ impl<R: BufRead> StaleReader<R> {
         }
         match case {
             Some(case) if problems.is_empty() => Ok(Some(case)),
-            _ => Err(ReadError::Row(RowProblems { problems, labels })),
+            _ => Err(ReadError::Row(RowProblems { problems, labels, ..RowProblems::default() })),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
 
-use super::node::{Node, quote};
 use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::{Problem, RowProblems};
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
 
@@ -43,7 +43,7 @@ pub(super) fn case_from_row(node: Node, row: usize) -> (Option<String>, Result<C
     let Checker { uid, problems, labels, .. } = checker;
     let outcome = match case {
         Some(case) if problems.is_empty() => Ok(case),
-        _ => Err(RowProblems { problems, labels }),
+        _ => Err(RowProblems { problems, labels, ..RowProblems::default() }),
     };
     (uid, outcome)
 }

@@ -244,7 +244,7 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
     // 1. What two probes share, then each probe's question and what is generated after it: thought and answer.
     let prompt = SHARED + OWN;
     let span = |label: &str, range| Span::new(label, range);
-    let answer = AnswerRows { mean: Some(0), each: false };
+    let answer = AnswerRows { mean: Some(0), ..AnswerRows::default() };
     let before = MassObserver::new(Vec::new(), vec![span("history", 0..SHARED)], prompt).unwrap();
     let mut before = before.keeping(SHARED);
     show(&mut before, 0, SHARED);

@@ -379,7 +379,7 @@ fn said(benchmark: &dyn Benchmark, verdict: Option<&VerdictRow>) -> String {
     let Some(row) = verdict else { return "not judged".to_owned() };
     let most = match benchmark.rubric().verdict {
         VerdictKind::Score { most } => most,
-        VerdictKind::Correct | VerdictKind::Choice { .. } => 1,
+        VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
     };
     let right = row.correct.map(|correct| if correct { "correct" } else { "wrong" });
     match (right, row.score, &row.choice) {

@@ -1,0 +1,84 @@
+//! What is counted, on sets of question ids: accuracy, the stages of the waterfall, and what two systems get right alone.
+//!
+//! Pure functions, called by the tables of this benchmark.
+
+use std::collections::BTreeSet;
+
+/// How far the questions get (SubtleMemory, section 4): right with the target sessions alone, still right with what the memory system
+/// stored of them, still right with what it finds by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// All questions.
+    pub questions: usize,
+    /// |S_O|: right in the setting `oracle`.
+    pub oracle: usize,
+    /// |S_P|: of these, right under perfect retrieval too.
+    pub preserved: usize,
+    /// |S_D|: of these, right by default too.
+    pub retrieved: usize,
+    /// Right by default, whatever they were before.
+    pub default: usize,
+}
+
+impl Stages {
+    /// P_preserve = |S_P| / |S_O|; absent where nothing is right under oracle.
+    pub fn preserve(&self) -> Option<f64> {
+        ratio(self.preserved, self.oracle)
+    }
+
+    /// P_retrieve = |S_D| / |S_P|; absent where S_P is empty.
+    pub fn retrieve(&self) -> Option<f64> {
+        ratio(self.retrieved, self.preserved)
+    }
+
+    /// Right by default outside S_P: what the two shares, whose product is no accuracy, leave out.
+    pub fn outside(&self) -> usize {
+        self.default.saturating_sub(self.retrieved)
+    }
+}
+
+/// The stages of the questions `asked`; each of the other sets holds those that are right in a setting, and may hold others too.
+pub fn stages<Q: Ord>(
+    asked: &BTreeSet<Q>,
+    oracle: &BTreeSet<Q>,
+    perfect: &BTreeSet<Q>,
+    default: &BTreeSet<Q>,
+) -> Stages {
+    let mut stages = Stages { questions: asked.len(), ..Stages::default() };
+    for question in asked {
+        let in_oracle = oracle.contains(question);
+        let preserved = in_oracle && perfect.contains(question);
+        let right = default.contains(question);
+        stages.oracle += usize::from(in_oracle);
+        stages.preserved += usize::from(preserved);
+        stages.retrieved += usize::from(preserved && right);
+        stages.default += usize::from(right);
+    }
+    stages
+}
+
+/// How many questions only the first system gets right, and how many only the second: b and c of McNemar's test.
+pub fn discordant<Q: Ord>(one: &BTreeSet<Q>, other: &BTreeSet<Q>) -> (usize, usize) {
+    (one.difference(other).count(), other.difference(one).count())
+}
+
+/// A share; absent of nothing.
+pub fn ratio(part: usize, whole: usize) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// `part` in percent of `whole` with two digits behind the point, as the paper prints it; halves are rounded up. `-` of nothing.
+pub fn percent(part: usize, whole: usize) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    let (part, whole) = (part as u128, whole as u128);
+    let hundredths = (2 * 10_000 * part + whole) / (2 * whole);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// A difference of shares in percentage points with its sign.
+pub fn points(difference: f64) -> String {
+    let points = format!("{:+.2}", 100.0 * difference);
+    if points == "-0.00" { "+0.00".to_owned() } else { points }
+}

@@ -1,0 +1,133 @@
+//! SubtleMemory: does a model tell memories that add to each other from memories that differ by time or occasion, and both from
+//! memories that conflict?
+//!
+//! A case is one long history of dated sessions; its probes ask about sets of related memories, each in sessions of its own, which are
+//! the probe's evidence. A set is complementary (combine, or any one suffices), nuanced (the time or the occasion decides) or
+//! contradictory (say so; section 2.1 of the paper). Questions are put in three evidence settings, and how far they get through them
+//! is the diagnosis (section 4): [`counts`] has its numbers.
+
+pub mod counts;
+mod fields;
+mod instances;
+mod reader;
+mod sample;
+mod selected;
+mod sessions;
+mod settings;
+mod tables;
+mod terms;
+
+use super::{
+    Benchmark, Cases, Curve, Dimension, Files, Graded, JudgeUnit, QUERY, Rubric, SampleError, SampleSpec,
+    Setting, Table, TableOptions, VerdictKind,
+};
+use crate::data::Case;
+use reader::{HISTORY_FILE, INSTANCES_FILE};
+use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET};
+
+/// As the paper writes it.
+const TITLE: &str = "SubtleMemory";
+/// The form of a probe under the soft wording.
+const SOFT_FORM: &str = "soft";
+/// The query's looks at the parts of a set, and the later side's look back at the earlier one, which no question changes.
+const CURVES: [Curve; 5] = [
+    Curve::new(QUERY, CONFLICT_EARLY),
+    Curve::new(QUERY, CONFLICT_LATE),
+    Curve::new(QUERY, TARGET),
+    Curve::new(QUERY, SELECTED),
+    Curve::new(CONFLICT_LATE, CONFLICT_EARLY),
+];
+
+/// The benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct SubtleMemory;
+
+impl Benchmark for SubtleMemory {
+    fn name(&self) -> &'static str {
+        "subtlememory"
+    }
+
+    fn title(&self) -> &'static str {
+        TITLE
+    }
+
+    fn recognises(&self, files: &Files<'_>) -> bool {
+        // By content: a history's file begins with a session, the questions' with an instance.
+        let has = |name: &str, words: [&str; 2]| {
+            let beginning = files.beginning(name);
+            words.iter().all(|word| beginning.contains(word))
+        };
+        files.names().into_iter().filter(|name| self.reads(name)).take(2).any(|name| {
+            has(name, ["\"session_id\"", "\"history\""])
+                || has(name, ["\"instance_id\"", "\"relation_type\""])
+        })
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        let file = name.rsplit('/').next().unwrap_or_default();
+        file == HISTORY_FILE || file == INSTANCES_FILE
+    }
+
+    fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
+        reader::read(files)
+    }
+
+    fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
+        sample::files(spec)
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &settings::SETTINGS
+    }
+
+    fn default_settings(&self, _fits: bool) -> &'static [&'static str] {
+        &[settings::ORACLE, settings::FULL]
+    }
+
+    fn arrange(&self, case: &Case, setting: &str, _seed: u64) -> Case {
+        let mut case = case.clone();
+        if setting.ends_with(settings::SOFT) {
+            case.probes.iter_mut().for_each(|probe| SOFT_FORM.clone_into(&mut probe.form));
+        }
+        case
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("system.j2", include_str!("templates/system.j2")),
+            ("session.j2", include_str!("templates/session.j2")),
+            ("strong.j2", include_str!("templates/strong.j2")),
+            ("soft.j2", include_str!("templates/soft.j2")),
+        ]
+    }
+
+    /// Section 2.2 and appendix C.1.3: one call a question, one word with a short reason.
+    fn rubric(&self) -> Rubric {
+        Rubric {
+            template: include_str!("templates/judge.j2"),
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Label { right: "CORRECT", wrong: "WRONG" },
+        }
+    }
+
+    /// No label of a case parts the questions: their facets do.
+    fn split(&self) -> &'static str {
+        "history"
+    }
+
+    fn dimension(&self) -> Dimension {
+        Dimension::Facet(RELATION)
+    }
+
+    fn segment(&self) -> &'static str {
+        sessions::SESSION
+    }
+
+    fn curves(&self) -> &'static [Curve] {
+        &CURVES
+    }
+
+    fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
+        tables::tables(graded, options)
+    }
+}

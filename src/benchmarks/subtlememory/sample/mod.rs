@@ -1,0 +1,22 @@
+//! The built-in sample: one history of an invented person, with questions over every relation and subtype, in the released shape.
+
+use super::reader::{HISTORY_FILE, INSTANCES_FILE};
+use crate::benchmarks::{SampleError, SampleSpec};
+
+/// Sessions of its history.
+pub(super) const SESSIONS: usize = 24;
+
+/// The files of a folder, sorted. Nothing is drawn, so every seed gives the same.
+pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
+    if let Some(asked) = spec.segments.filter(|asked| *asked != SESSIONS) {
+        return Err(SampleError(format!(
+            "the sample of {} has one history of {SESSIONS} sessions, and {asked} were asked for; leave --sessions out",
+            super::TITLE
+        )));
+    }
+    let file = |name: &str, text: &str| (format!("persona_0/{name}"), text.as_bytes().to_vec());
+    Ok(vec![
+        file(INSTANCES_FILE, include_str!("bench_instances.json")),
+        file(HISTORY_FILE, include_str!("history_sessions.json")),
+    ])
+}

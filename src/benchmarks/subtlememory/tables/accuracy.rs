@@ -1,0 +1,134 @@
+//! Accuracy by relation and subtype: tables 1 and 13, and their intervals, table 11.
+
+use super::super::counts::percent;
+use super::columns::{COLUMNS, Column};
+use super::heads::Heads;
+use super::systems::System;
+use crate::benchmarks::{Table, TableOptions};
+use crate::ground::sheet::{self, Sheet, cell};
+use crate::statistics::{Interval, stratified_bootstrap};
+
+/// Table 1: the systems and the oracle.
+pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
+    let rows: Vec<&System<'_>> =
+        systems.iter().filter(|s| s.setting != super::super::settings::PERFECT).collect();
+    let mut sheet = accuracies(&rows)?;
+    let of_systems: Vec<&System<'_>> = rows.iter().filter(|row| row.is_system()).copied().collect();
+    if of_systems.len() > 1 {
+        let share = |row: &System<'_>, name: &'static str| {
+            let (right, of) = Column::Subtype(name).counts(row);
+            super::super::counts::ratio(right, of)
+        };
+        let above = |row: &&&System<'_>| share(row, "contextual") > share(row, "temporal");
+        let count = of_systems.iter().filter(above).count();
+        sheet.notes.push(format!("contextual is above temporal in {count} of {} systems", of_systems.len()));
+    }
+    if rows.iter().any(|row| row.setting == super::super::settings::FULL) {
+        sheet.notes.push("the paper has no setting that shows the full history: it is ours".to_owned());
+    }
+    let title = "accuracy by relation and subtype (table 1)".to_owned();
+    Some(Table { key: "accuracy".to_owned(), title, sheet })
+}
+
+/// Table 13: perfect retrieval.
+pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
+    let rows: Vec<&System<'_>> =
+        systems.iter().filter(|s| s.setting == super::super::settings::PERFECT).collect();
+    let mut sheet = accuracies(&rows)?;
+    sheet.notes.push(
+        "BM25 stores the sessions themselves, so what is read back of the target sessions is what `oracle` shows: the two settings \
+         differ only for memory systems that rewrite what they store"
+            .to_owned(),
+    );
+    let title = "accuracy under perfect retrieval (table 13)".to_owned();
+    Some(Table { key: "perfect".to_owned(), title, sheet })
+}
+
+fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
+    let heads = Heads::of(rows)?;
+    let mut columns = heads.columns();
+    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    let mut notes = vec!["all: over questions, not the mean of the relations".to_owned()];
+    let mut sheet_rows = Vec::new();
+    for row in rows {
+        let mut cells = heads.cells(row);
+        cells.extend(COLUMNS.map(|column| {
+            let (right, of) = column.counts(row);
+            vec![percent(right, of), format!("{right}/{of}")]
+        }));
+        sheet_rows.push(cells);
+        notes.extend(remarks(row));
+    }
+    Some(Sheet { columns, rows: sheet_rows, notes })
+}
+
+/// What counts as wrong without a verdict, and what is in no relation.
+fn remarks(row: &System<'_>) -> Vec<String> {
+    let count =
+        |holds: fn(&super::systems::Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
+    let (unjudged, unknown) = (count(|o| !o.judged), count(|o| o.relation.is_none()));
+    let name = format!("{} {}", row.run, row.setting());
+    let mut notes = Vec::new();
+    if unjudged > 0 {
+        let of = row.outcomes.len();
+        notes.push(format!("{name}: {unjudged} of {of} questions have no verdict and count as wrong"));
+    }
+    if unknown > 0 {
+        notes.push(format!(
+            "{name}: {unknown} questions of broken rows have no relation and stand under `all` alone"
+        ));
+    }
+    notes
+}
+
+/// Table 11: 95% intervals of table 1.
+pub(super) fn table_11(systems: &[System<'_>], options: TableOptions) -> Option<Table> {
+    let rows: Vec<&System<'_>> = systems.iter().collect();
+    let heads = Heads::of(&rows)?;
+    let mut columns = heads.columns();
+    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    let rows = rows.iter().map(|row| {
+        let mut cells = heads.cells(row);
+        cells.extend(COLUMNS.map(|column| {
+            let (right, of) = column.counts(row);
+            let interval = interval(row, column, options);
+            let ends = interval.map_or_else(
+                || "-".to_owned(),
+                |Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
+            );
+            vec![percent(right, of), ends]
+        }));
+        cells
+    });
+    let rows = rows.collect();
+    let notes = vec![format!(
+        "95% percentile bootstrap, {} resamples, seed {}; `all` is resampled within the relations, every other column within itself",
+        options.resamples, options.seed
+    )];
+    let title = "95% intervals of the accuracies (table 11)".to_owned();
+    Some(Table { key: "intervals".to_owned(), title, sheet: Sheet { columns, rows, notes } })
+}
+
+fn interval(system: &System<'_>, column: Column, options: TableOptions) -> Option<Interval> {
+    let mut strata: Vec<Vec<bool>> = Vec::new();
+    for outcome in system.outcomes.values().filter(|outcome| column.holds(outcome)) {
+        let at = column.stratum(outcome);
+        strata.resize_with(strata.len().max(at + 1), Vec::new);
+        if let Some(stratum) = strata.get_mut(at) {
+            stratum.push(outcome.right);
+        }
+    }
+    stratified_bootstrap(&strata, share_of_right, options.resamples, options.seed)
+}
+
+/// The share of right answers in a draw, all questions weighing the same.
+pub(super) fn share_of_right(strata: &[Vec<&bool>]) -> Option<f64> {
+    let all = strata.iter().flatten();
+    let (right, of) = all.fold((0, 0), |(right, of), one| (right + usize::from(**one), of + 1));
+    super::super::counts::ratio(right, of)
+}
+
+/// A cell with nothing in it.
+pub(super) fn none() -> Vec<String> {
+    cell("-")
+}

@@ -1,0 +1,36 @@
+//! The first columns of every table: which run, model and setting a row is of; data and judge where they differ.
+
+use super::systems::{Group, System};
+use crate::ground::sheet::{Column, cell};
+
+/// Which of them a table needs.
+pub(super) struct Heads {
+    datasets: bool,
+    judges: bool,
+}
+
+impl Heads {
+    /// Those of some rows; absent where there are none.
+    pub(super) fn of(rows: &[&System<'_>]) -> Option<Self> {
+        let first = rows.first()?.group;
+        let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| rows.iter().any(|r| !same(&r.group, &first));
+        Some(Heads {
+            datasets: differ(|a, b| a.dataset == b.dataset),
+            judges: differ(|a, b| a.judge == b.judge),
+        })
+    }
+
+    pub(super) fn columns(&self) -> Vec<Column> {
+        let mut names = vec!["run", "model", "setting"];
+        names.extend(self.datasets.then_some("data"));
+        names.extend(self.judges.then_some("judge"));
+        names.into_iter().map(Column::text).collect()
+    }
+
+    pub(super) fn cells(&self, row: &System<'_>) -> Vec<Vec<String>> {
+        let mut cells = vec![cell(row.run), cell(row.group.model), cell(row.setting())];
+        cells.extend(self.datasets.then(|| cell(row.group.dataset)));
+        cells.extend(self.judges.then(|| cell(row.group.judge.unwrap_or("none"))));
+        cells
+    }
+}

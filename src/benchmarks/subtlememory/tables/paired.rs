@@ -1,0 +1,231 @@
+//! Differences on the same questions: a plugin against its standalone system (table 3), and the oracle against the best system
+//! (table 12).
+
+use std::collections::BTreeSet;
+
+use super::super::counts::{discordant, percent, points, ratio};
+use super::super::settings::ORACLE;
+use super::accuracy::{none, share_of_right};
+use super::columns::{COLUMNS, Column};
+use super::heads::Heads;
+use super::systems::System;
+use crate::benchmarks::{Table, TableOptions};
+use crate::ground::sheet::{self, Sheet, cell};
+use crate::statistics::Interval;
+use crate::statistics::holm::holm;
+use crate::statistics::mcnemar::mcnemar;
+use crate::statistics::paired::paired_bootstrap;
+
+/// The words of a run's name that say that its memory is plugged into an agent.
+const PLUGIN: [&str; 3] = ["plugin", "openclaw", "metaclaw"];
+/// The word of a run's name that says that it is not.
+const STANDALONE: &str = "standalone";
+
+/// Table 3: what integration changes. Where no run's name tells a plugin, the differences of the runs to the first one.
+pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
+    let own: Vec<&System<'_>> = systems.iter().filter(|s| s.is_system() && s.repetition == 0).collect();
+    let comparable = |a: &System<'_>, b: &System<'_>| {
+        a.group == b.group && a.setting == b.setting && a.run != b.run && a.unpaired(b).is_empty()
+    };
+    let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
+    for &plugin in &own {
+        let Some(memory) = memory_of_plugin(plugin.run) else { continue };
+        let standalone =
+            own.iter().find(|s| comparable(plugin, s) && memory_alone(s.run) == Some(memory.clone()));
+        pairs.extend(standalone.map(|standalone| (plugin, *standalone)));
+    }
+    let told = !pairs.is_empty();
+    if !told {
+        for (at, &system) in own.iter().enumerate() {
+            let first = own.iter().take(at).find(|first| comparable(system, first));
+            pairs.extend(first.map(|first| (system, *first)));
+        }
+    }
+    let rows: Vec<&System<'_>> = pairs.iter().map(|(system, _)| *system).collect();
+    let heads = Heads::of(&rows)?;
+    let mut columns = heads.columns();
+    columns.push(sheet::Column::text("less"));
+    columns.extend(COLUMNS.map(|column| sheet::Column::number(column.name())));
+    let rows = pairs.iter().map(|(system, other)| {
+        let mut cells = heads.cells(system);
+        cells.push(cell(other.run));
+        cells.extend(COLUMNS.map(|column| {
+            let share = |system: &System<'_>| {
+                let (right, of) = column.counts(system);
+                ratio(right, of)
+            };
+            share(system).zip(share(other)).map_or_else(none, |(a, b)| cell(points(a - b)))
+        }));
+        cells
+    });
+    let rows = rows.collect();
+    let note = if told {
+        "percentage points: the memory plugged into an agent less the same memory standing alone, as the runs' names tell"
+    } else {
+        "percentage points between runs; no run's name tells a plugin (`NAME-openclaw`, `NAME-plugin`) from its standalone system \
+         (`NAME`, `NAME-standalone`)"
+    };
+    let title = "integration delta (table 3)".to_owned();
+    Some(Table {
+        key: "integration".to_owned(),
+        title,
+        sheet: Sheet { columns, rows, notes: vec![note.to_owned()] },
+    })
+}
+
+/// The words of a name, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let words = name.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// The name of the memory that a run plugs into an agent, where the run's name says that it does.
+fn memory_of_plugin(run: &str) -> Option<Vec<String>> {
+    let all = words(run);
+    let memory: Vec<String> = all.iter().filter(|word| !PLUGIN.contains(&word.as_str())).cloned().collect();
+    (memory.len() < all.len() && !memory.is_empty()).then_some(memory)
+}
+
+/// The name of the memory that a run uses by itself.
+fn memory_alone(run: &str) -> Option<Vec<String>> {
+    let all = words(run);
+    let plugged = all.iter().any(|word| PLUGIN.contains(&word.as_str()));
+    (!plugged).then(|| all.into_iter().filter(|word| word != STANDALONE).collect())
+}
+
+/// Table 12: the oracle against the best system of each answer model, on the same questions.
+pub(super) fn table_12(systems: &[System<'_>], options: TableOptions) -> Option<Table> {
+    let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
+    let mut notes = Vec::new();
+    for oracle in systems.iter().filter(|s| s.setting == ORACLE && s.repetition == 0) {
+        if pairs.iter().any(|(before, _)| before.group == oracle.group) {
+            continue;
+        }
+        let of_group =
+            systems.iter().filter(|s| s.group == oracle.group && s.is_system() && s.repetition == 0);
+        let right = |system: &System<'_>| {
+            let (right, of) = Column::All.counts(system);
+            ratio(right, of).unwrap_or(0.0)
+        };
+        // The first of equally good ones.
+        let best = of_group.reduce(|best, other| if right(other) > right(best) { other } else { best });
+        let Some(best) = best else { continue };
+        let unpaired = oracle.unpaired(best);
+        if let Some((case, probe)) = unpaired.first() {
+            notes.push(format!(
+                "{} {} against {} {}: no test, since {} questions have a row on one side only, the first of them {case} {probe}; \
+                 run both on the same questions",
+                oracle.run,
+                oracle.setting(),
+                best.run,
+                best.setting(),
+                unpaired.len()
+            ));
+            continue;
+        }
+        pairs.push((oracle, best));
+    }
+    if pairs.is_empty() && notes.is_empty() {
+        return None;
+    }
+    let tests: Vec<Test> = pairs.iter().map(|(oracle, best)| Test::of(oracle, best, options)).collect();
+    let adjusted = holm(&tests.iter().map(|test| test.p).collect::<Vec<f64>>());
+    let heads = ["model", "oracle of", "best system", "setting"].map(sheet::Column::text);
+    let numbers = ["questions", "oracle", "best", "b", "c", "difference", "p", "p (Holm)"];
+    let columns = heads.into_iter().chain(numbers.map(sheet::Column::number)).collect();
+    let rows = pairs.iter().zip(&tests).zip(adjusted).map(|(((oracle, best), test), holm)| {
+        let share = |system: &System<'_>| {
+            let (right, of) = Column::All.counts(system);
+            cell(percent(right, of))
+        };
+        let interval = test.interval.map_or_else(String::new, |Interval { low, high }| {
+            format!("[{}, {}]", points(low), points(high))
+        });
+        vec![
+            cell(oracle.group.model),
+            cell(oracle.run),
+            cell(best.run),
+            cell(best.setting()),
+            cell(test.n.to_string()),
+            share(oracle),
+            share(best),
+            cell(test.b.to_string()),
+            cell(test.c.to_string()),
+            vec![points(test.difference), interval],
+            cell(p_value(test.p)),
+            cell(p_value(holm)),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    notes.insert(
+        0,
+        format!(
+            "b: only the oracle is right, c: only the system; exact McNemar test, two-sided, with Holm's correction over the {} rows; \
+             difference (b - c) / questions in points with a paired bootstrap within the relations ({} resamples, seed {})",
+            rows.len(),
+            options.resamples,
+            options.seed
+        ),
+    );
+    let title = "oracle against the best system of each answer model (table 12)".to_owned();
+    Some(Table { key: "oracle-gap".to_owned(), title, sheet: Sheet { columns, rows, notes } })
+}
+
+struct Test {
+    n: usize,
+    b: usize,
+    c: usize,
+    difference: f64,
+    interval: Option<Interval>,
+    p: f64,
+}
+
+impl Test {
+    /// Both have the same questions.
+    fn of(oracle: &System<'_>, best: &System<'_>, options: TableOptions) -> Self {
+        let (b, c) = discordant(&oracle.right(), &best.right());
+        let n = oracle.outcomes.len();
+        let mut strata: Vec<Vec<(bool, bool)>> = Vec::new();
+        for (question, outcome) in &oracle.outcomes {
+            let at = Column::All.stratum(outcome);
+            strata.resize_with(strata.len().max(at + 1), Vec::new);
+            let other = best.outcomes.get(question).is_some_and(|other| other.right);
+            if let Some(stratum) = strata.get_mut(at) {
+                stratum.push((outcome.right, other));
+            }
+        }
+        let interval = paired_bootstrap(&strata, share_of_right, options.resamples, options.seed);
+        let difference = (b as f64 - c as f64) / n.max(1) as f64;
+        Test { n, b, c, difference, interval, p: mcnemar(b, c) }
+    }
+}
+
+/// A p-value as tables write it.
+fn p_value(p: f64) -> String {
+    if p < 0.0001 { format!("{p:.1e}") } else { format!("{p:.4}") }
+}
+
+/// The questions of a system in a relation, or all of them.
+pub(super) fn asked<'a>(system: &System<'a>, column: Column) -> BTreeSet<super::systems::Question<'a>> {
+    system.questions(|outcome| column.holds(outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_runs_tell_a_plugin_from_its_standalone_system() {
+        let of = |name: &str| memory_of_plugin(name).map(|words| words.join(" "));
+        let alone = |name: &str| memory_alone(name).map(|words| words.join(" "));
+        assert_eq!(of("Mem0+OpenClaw").as_deref(), Some("mem0"));
+        assert_eq!(of("mem0-plugin-gpt-5.4").as_deref(), Some("mem0 gpt 5.4"));
+        assert_eq!(alone("mem0-standalone-gpt-5.4").as_deref(), Some("mem0 gpt 5.4"));
+        assert_eq!(alone("mem0").as_deref(), Some("mem0"));
+        assert_eq!((of("mem0"), of("openclaw"), alone("mem0_openclaw")), (None, None, None));
+        assert_eq!(
+            (p_value(0.021484), p_value(1.5e-7), p_value(1.0)),
+            ("0.0215".to_owned(), "1.5e-7".to_owned(), "1.0000".to_owned())
+        );
+    }
+}

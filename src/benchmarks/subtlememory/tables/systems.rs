@@ -1,0 +1,115 @@
+//! The graded probes of any number of runs, arranged by what answered in which setting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::settings::{self, SOFT};
+use super::super::terms::{RELATION, SUBTYPE};
+use crate::benchmarks::Graded;
+
+/// A question, by case and probe.
+pub(super) type Question<'a> = (&'a str, &'a str);
+
+/// What must be the same for two systems to be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group<'a> {
+    pub(super) dataset: &'a str,
+    pub(super) model: &'a str,
+    pub(super) judge: Option<&'a str>,
+    /// Whether the soft wording was used.
+    pub(super) soft: bool,
+}
+
+/// A run in one of its settings, by one judge: a row of table 1.
+#[derive(Debug, Clone)]
+pub(super) struct System<'a> {
+    pub(super) group: Group<'a>,
+    pub(super) run: &'a str,
+    /// Without the wording.
+    pub(super) setting: &'a str,
+    pub(super) repetition: u32,
+    pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome<'a> {
+    pub(super) relation: Option<&'a str>,
+    pub(super) subtype: Option<&'a str>,
+    pub(super) right: bool,
+    pub(super) judged: bool,
+}
+
+/// The systems in the order in which they come first.
+pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
+    let mut systems: Vec<System<'a>> = Vec::new();
+    for row in graded {
+        let (setting, soft) = match row.condition.strip_suffix(SOFT) {
+            Some(setting) => (setting, true),
+            None => (row.condition, false),
+        };
+        let group = Group { dataset: row.dataset, model: row.model, judge: row.judge, soft };
+        let same = |system: &System<'_>| {
+            system.group == group
+                && system.run == row.run
+                && system.setting == setting
+                && system.repetition == row.repetition
+        };
+        let at = systems.iter().rposition(same).unwrap_or_else(|| {
+            let (run, repetition, outcomes) = (row.run, row.repetition, BTreeMap::new());
+            systems.push(System { group, run, setting, repetition, outcomes });
+            systems.len() - 1
+        });
+        let facet = |name: &str| row.facets.get(name).map(String::as_str);
+        let outcome = Outcome {
+            relation: facet(RELATION),
+            subtype: facet(SUBTYPE),
+            right: row.correct == Some(true),
+            judged: row.correct.is_some(),
+        };
+        if let Some(system) = systems.get_mut(at) {
+            system.outcomes.insert((row.case, row.probe), outcome);
+        }
+    }
+    systems
+}
+
+impl<'a> System<'a> {
+    /// The questions for which `holds`.
+    pub(super) fn questions(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> BTreeSet<Question<'a>> {
+        self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
+    }
+
+    /// Those that are right.
+    pub(super) fn right(&self) -> BTreeSet<Question<'a>> {
+        self.questions(|outcome| outcome.right)
+    }
+
+    /// The setting as tables write it.
+    pub(super) fn setting(&self) -> String {
+        let mut text = match self.setting {
+            "" => "plain".to_owned(),
+            settings::FULL => format!("{} (ours)", settings::FULL),
+            setting => setting.to_owned(),
+        };
+        if self.group.soft {
+            text += ", soft";
+        }
+        if self.repetition > 0 {
+            text += &format!(", repeat {}", self.repetition + 1);
+        }
+        text
+    }
+
+    /// Whether it answers from a memory: neither the reference nor the diagnosis of a memory.
+    pub(super) fn is_system(&self) -> bool {
+        !matches!(self.setting, settings::ORACLE | settings::PERFECT)
+    }
+
+    /// Questions that have an outcome in one of two systems only; empty where they can be paired.
+    pub(super) fn unpaired(&self, other: &System<'a>) -> Vec<Question<'a>> {
+        let lacks = |of: &System<'a>, question: &Question<'a>| !of.outcomes.contains_key(question);
+        let mine = self.outcomes.keys().filter(|question| lacks(other, question));
+        let theirs = other.outcomes.keys().filter(|question| lacks(self, question));
+        mine.chain(theirs).copied().collect()
+    }
+}

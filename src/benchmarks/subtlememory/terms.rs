@@ -1,0 +1,126 @@
+//! The names of relations, subtypes, roles, facets and notes, and the other names that files have for them.
+
+/// The facet of what relation a question's memories are in (SubtleMemory, section 2.1).
+pub(super) const RELATION: &str = "relation";
+/// The facet of its subtype.
+pub(super) const SUBTYPE: &str = "subtype";
+/// The facet of the set of memories that a question asks about; only nuanced sets have several questions.
+pub(super) const INSTANCE: &str = "instance";
+/// The facet of what the memories are about: the user, or something else.
+pub(super) const SOURCE: &str = "source";
+/// The facet of the topic.
+pub(super) const TOPIC: &str = "topic";
+
+/// The role of a session that a question needs.
+pub(super) const TARGET: &str = "target";
+/// The role of the one target that holds the right answer's value, where exactly one does.
+pub(super) const SELECTED: &str = "selected";
+/// The role of the earliest session of a contradictory set.
+pub(super) const CONFLICT_EARLY: &str = "conflict_early";
+/// The role of the later sessions of a contradictory set.
+pub(super) const CONFLICT_LATE: &str = "conflict_late";
+
+/// The judge's note of the answers that are right.
+pub(super) const CORRECT_ANSWERS: &str = "correct_answers";
+/// The judge's note of answers that are known to be wrong.
+pub(super) const INCORRECT_ANSWERS: &str = "incorrect_answers";
+/// The judge's note of what the sessions say.
+pub(super) const FACTS: &str = "facts";
+/// The judge's note of what the set is about.
+pub(super) const CASE: &str = "case";
+
+/// The relation of memories that add to each other.
+pub(super) const COMPLEMENTARY: &str = "complementary";
+/// The relation of memories each of which holds at its own time or on its own occasion.
+pub(super) const NUANCED: &str = "nuanced";
+/// The relation of memories that exclude each other, and the name of its one subtype.
+pub(super) const CONTRADICTORY: &str = "contradictory";
+/// In the order of the paper's tables.
+pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
+
+/// A kind of relation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Subtype {
+    /// Our name for it.
+    pub(super) name: &'static str,
+    /// What it is a kind of.
+    pub(super) relation: &'static str,
+    /// Other names, in lower case with `_` for spaces and hyphens: the paper's, and those of the files and the schema that the authors
+    /// publish. `K=1` stands in their schema alone, beside `K>1`; that it is a kind of multi-evidence is our reading.
+    also: &'static [&'static str],
+}
+
+/// In the order of the paper's tables.
+pub(super) const SUBTYPES: [Subtype; 5] = [
+    Subtype {
+        name: "multi_evidence",
+        relation: COMPLEMENTARY,
+        also: &["k=1", "k>1", "k_eq_1", "k_gt_1", "multievidence"],
+    },
+    Subtype { name: "any_one", relation: COMPLEMENTARY, also: &["any_one_of_n", "anyone"] },
+    Subtype { name: "temporal", relation: NUANCED, also: &[] },
+    Subtype { name: "contextual", relation: NUANCED, also: &["context"] },
+    Subtype {
+        name: CONTRADICTORY,
+        relation: CONTRADICTORY,
+        also: &["contradiction", "a_user_vs_user", "b_user_vs_non_user", "c_non_user_vs_non_user"],
+    },
+];
+
+/// A name in lower case with `_` for spaces and hyphens.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', ' '], "_")
+}
+
+/// The relation of that name, in whatever case.
+pub(super) fn relation(name: &str) -> Option<&'static str> {
+    let name = plain(name);
+    RELATIONS.into_iter().find(|relation| *relation == name)
+}
+
+/// The subtype of that name, or of another name for it, in whatever case.
+pub(super) fn subtype(name: &str) -> Option<&'static Subtype> {
+    let name = plain(name);
+    SUBTYPES.iter().find(|subtype| subtype.name == name || subtype.also.contains(&name.as_str()))
+}
+
+/// The names of a list for a message: `a, b or c`.
+pub(super) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_a_subtype_is_known_in_any_case_and_no_other_one() {
+        for (name, canonical) in [
+            ("multi_evidence", "multi_evidence"),
+            ("Multi-evidence", "multi_evidence"),
+            ("K=1", "multi_evidence"),
+            ("K>1", "multi_evidence"),
+            ("any_one", "any_one"),
+            ("Any-one", "any_one"),
+            ("Temporal", "temporal"),
+            ("Context", "contextual"),
+            ("CONTEXTUAL", "contextual"),
+            ("contradictory", "contradictory"),
+            ("a_user_vs_user", "contradictory"),
+            ("b_user_vs_non_user", "contradictory"),
+            ("c_non_user_vs_non_user", "contradictory"),
+        ] {
+            assert_eq!(subtype(name).map(|s| s.name), Some(canonical), "{name}");
+        }
+        for name in ["", "k", "temporary", "nuanced", "any"] {
+            assert_eq!(subtype(name), None, "{name}");
+        }
+        assert_eq!(relation(" Nuanced "), Some("nuanced"));
+        assert_eq!(relation("conflict"), None);
+        assert_eq!(one_of(["a", "b", "c"]), "a, b or c");
+    }
+}

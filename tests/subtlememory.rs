@@ -1,0 +1,63 @@
+//! What must hold for: SubtleMemory.
+
+mod counts;
+mod judge;
+mod reader;
+mod tables;
+mod texts;
+
+use palimpsest::benchmarks::dataset::cases_in_memory;
+use palimpsest::benchmarks::reading::{ReadError, RowProblems};
+use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::{Benchmark, SampleSpec};
+use palimpsest::data::Case;
+use serde_json::Value;
+
+/// The two files of a history, as JSON.
+#[derive(Clone)]
+struct Folder {
+    sessions: Value,
+    instances: Value,
+}
+
+/// The built-in sample's.
+fn sample() -> Folder {
+    let files = SubtleMemory.sample(SampleSpec::default()).unwrap();
+    let of = |name: &str| {
+        let file = files.iter().find(|(file, _)| *file == format!("persona_0/{name}.json")).unwrap();
+        serde_json::from_slice(&file.1).unwrap()
+    };
+    Folder { sessions: of("history_sessions"), instances: of("bench_instances") }
+}
+
+impl Folder {
+    fn files(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
+        vec![
+            (format!("{folder}bench_instances.json"), self.instances.to_string().into_bytes()),
+            (format!("{folder}history_sessions.json"), self.sessions.to_string().into_bytes()),
+        ]
+    }
+
+    fn read(&self) -> Vec<Result<Case, ReadError>> {
+        cases_in_memory(&SubtleMemory, self.files("persona_0/"))
+    }
+
+    /// The sound case, and what is broken beside it.
+    fn parts(&self) -> (Option<Case>, Vec<RowProblems>) {
+        let (mut case, mut broken) = (None, Vec::new());
+        for one in self.read() {
+            match one {
+                Ok(one) => assert!(case.replace(one).is_none(), "one case a history"),
+                Err(ReadError::Row(problems)) => broken.push(problems),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        (case, broken)
+    }
+}
+
+fn sample_case() -> Case {
+    let (case, broken) = sample().parts();
+    assert!(broken.is_empty(), "{broken:?}");
+    case.unwrap()
+}

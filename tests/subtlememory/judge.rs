@@ -1,0 +1,156 @@
+//! The judge's word on an answer: what it is shown, and what is read of its reply.
+
+use std::collections::VecDeque;
+
+use palimpsest::benchmarks::Benchmark;
+use palimpsest::benchmarks::VerdictKind;
+use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
+use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
+use palimpsest::judge::{
+    Exchange, Instructions, Reasons, Said, judge_by_reply, judge_by_scoring, judge_prompt,
+};
+use palimpsest::run::plan::PlannedCase;
+
+use super::sample_case;
+
+const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
+
+fn planned() -> PlannedCase {
+    PlannedCase::of(&sample_case())
+}
+
+fn exchange(case: &PlannedCase, probe: &str, answer: &str) -> Exchange {
+    let probe = case.probes.iter().find(|p| p.id == probe).unwrap().clone();
+    Exchange { probe, answer: Some(answer.to_owned()) }
+}
+
+#[test]
+fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
+    let case = planned();
+    let rules = [
+        ("related-picnic-q1", "the question needs several of them"),
+        ("related-tea-q1", "It is enough that the answer"),
+        ("unrelated-museum-q1", "at the time that the question asks about"),
+        ("related-notes-q1", "on the occasion that the question asks about"),
+        ("unrelated-bridge-q1", "makes the conflict visible or asks which side holds"),
+    ];
+    for (probe, rule) in rules {
+        let prompt =
+            judge_prompt(&SubtleMemory.rubric(), &case, &[exchange(&case, probe, "my answer")]).unwrap();
+        let notes = &case.probes.iter().find(|p| p.id == probe).unwrap().judge;
+        for name in ["correct_answers", "incorrect_answers", "facts"] {
+            for text in notes[name].as_array().unwrap() {
+                assert!(prompt.contains(text.as_str().unwrap()), "{probe} {text}");
+            }
+        }
+        assert!(prompt.contains(rule) && prompt.contains("my answer"), "{prompt}");
+        let others = rules.iter().filter(|(_, other)| *other != rule && prompt.contains(other)).count();
+        assert_eq!(others, 0, "{prompt}");
+        assert!(prompt.contains("\"label\" (\"CORRECT\" or \"WRONG\")"));
+    }
+}
+
+#[test]
+fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
+    let kind = SubtleMemory.rubric().verdict;
+    assert_eq!((kind.key(), kind.values()), ("label", "\"CORRECT\" or \"WRONG\"".to_owned()));
+    let read = |text: &str| {
+        let found = read_verdicts(ReplyText { text, cut: false, sole: Some(0) }, &["x-q1"], kind);
+        match found.into_iter().next().unwrap() {
+            Found::Verdict(verdict) => Some((verdict.said, verdict.reason)),
+            _ => None,
+        }
+    };
+    let right = Some((Said::Correct(true), Some("it fits".to_owned())));
+    assert_eq!(read(r#"{"label": "CORRECT", "reason": "it fits"}"#), right);
+    assert_eq!(read(r#"Well. {"reason": "it fits", "label": "correct"}"#), right);
+    assert_eq!(read(r#"{"label": "WRONG"}"#), Some((Said::Correct(false), None)));
+    for text in ["CORRECT", "", r#"{"label": "PARTLY"}"#, r#"{"reason": "CORRECT"}"#, r#"{"label": ""}"#] {
+        assert_eq!(read(text), None, "{text}");
+    }
+    // The words are the rubric's own.
+    let other = VerdictKind::Label { right: "SOUND", wrong: "UNSOUND" };
+    let found = read_verdicts(
+        ReplyText { text: r#"{"label": "unsound"}"#, cut: false, sole: Some(0) },
+        &["p"],
+        other,
+    );
+    assert!(matches!(&found[0], Found::Verdict(verdict) if verdict.said == Said::Correct(false)));
+}
+
+/// Says what it was told to.
+#[derive(Default)]
+struct Scripted {
+    replies: VecDeque<&'static str>,
+    asked: Vec<Vec<Message>>,
+    prefixes: Vec<String>,
+    scores: VecDeque<Vec<f64>>,
+}
+
+impl ChatModel for Scripted {
+    fn name(&self) -> String {
+        "scripted".to_owned()
+    }
+
+    fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
+        self.asked.push(messages.to_vec());
+        let text = self.replies.pop_front().unwrap().to_owned();
+        Ok(Reply {
+            text,
+            thought: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+        })
+    }
+}
+
+impl ScoringModel for Scripted {
+    fn score(&mut self, _: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError> {
+        assert_eq!(choices, [" \"CORRECT\"", " \"WRONG\""]);
+        self.prefixes.push(prefix.to_owned());
+        Ok(self.scores.pop_front().unwrap())
+    }
+
+    fn continue_from(&mut self, _: &[Message], _: &str, _: &str, _: usize) -> Result<String, ChatError> {
+        Ok("so".to_owned())
+    }
+}
+
+#[test]
+fn a_reply_without_a_label_is_asked_for_again_in_the_same_form_and_then_an_error() {
+    let case = planned();
+    let exchanges = [exchange(&case, "related-tea-q1", "Rooibos")];
+    let instructions = Instructions::from(&SubtleMemory.rubric());
+    let mut model = Scripted {
+        replies: ["Fine!", "{\"label\": \"CORRECT\", \"reason\": \"so\"}"].into(),
+        ..Scripted::default()
+    };
+    let judged = judge_by_reply(&mut model, &SAMPLING, &[], &exchanges, &instructions).unwrap();
+    assert_eq!(judged.verdicts[0].as_ref().unwrap().said, Said::Correct(true));
+    let again = &model.asked[1].last().unwrap().content;
+    assert!(again.contains("with \"label\" (\"CORRECT\" or \"WRONG\") and \"reason\"."), "{again}");
+    assert!(!again.contains("with the keys"), "{again}");
+    let mut model = Scripted { replies: ["Fine!", "Fine, I said."].into(), ..Scripted::default() };
+    let judged = judge_by_reply(&mut model, &SAMPLING, &[], &exchanges, &instructions).unwrap();
+    assert!(judged.verdicts[0].as_ref().unwrap_err().contains("no verdict in the judge's reply"));
+}
+
+#[test]
+fn a_judge_by_scoring_weighs_the_two_words_in_the_object_that_was_asked_for() {
+    let case = planned();
+    let exchanges =
+        [exchange(&case, "related-tea-q1", "Rooibos"), exchange(&case, "related-seat-q1", "Aisle")];
+    let instructions = Instructions { reasons: Reasons::Last, ..Instructions::from(&SubtleMemory.rubric()) };
+    let mut model =
+        Scripted { scores: vec![vec![-1.0, -3.0], vec![-2.0, -2.0]].into(), ..Scripted::default() };
+    let judged = judge_by_scoring(&mut model, &[], &exchanges, &instructions).unwrap();
+    assert_eq!(model.prefixes, ["{\"label\":", "{\"label\":"]);
+    let verdicts: Vec<_> = judged.verdicts.into_iter().map(Result::unwrap).collect();
+    // A tie is not right.
+    assert_eq!((&verdicts[0].said, &verdicts[1].said), (&Said::Correct(true), &Said::Correct(false)));
+    assert!((verdicts[0].probability.unwrap() - 1.0 / (1.0 + (-2.0f64).exp())).abs() < 1e-12);
+    assert_eq!(judged.replies[0], r#"{"label": "CORRECT", "reason": "so"}"#);
+    assert_eq!(judged.replies[1], r#"{"label": "WRONG", "reason": "so"}"#);
+}

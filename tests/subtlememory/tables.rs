@@ -1,0 +1,366 @@
+//! The tables, from graded rows.
+
+use std::collections::BTreeMap;
+
+use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::subtlememory::counts::{percent, points};
+use palimpsest::benchmarks::{Benchmark, Graded, Table, TableOptions};
+use palimpsest::data::Notes;
+use palimpsest::statistics::holm::holm;
+use palimpsest::statistics::mcnemar::mcnemar;
+use serde_json::Value;
+
+/// One graded question.
+#[derive(Clone)]
+struct Row {
+    run: String,
+    model: String,
+    condition: String,
+    probe: String,
+    facets: BTreeMap<String, String>,
+    correct: Option<bool>,
+}
+
+fn facets(relation: &str, subtype: &str) -> BTreeMap<String, String> {
+    let of = [("relation", relation), ("subtype", subtype)];
+    of.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Tables with so many draws.
+fn tables_of(rows: &[Row], resamples: usize) -> Vec<Table> {
+    let (labels, notes) = (BTreeMap::new(), Notes::new());
+    let graded = rows.iter().map(|row| Graded {
+        run: &row.run,
+        model: &row.model,
+        dataset: "data",
+        judge: Some("judge"),
+        condition: &row.condition,
+        repetition: 0,
+        case: "persona_0",
+        probe: &row.probe,
+        labels: &labels,
+        facets: &row.facets,
+        notes: &notes,
+        answered: true,
+        answer: None,
+        correct: row.correct,
+        score: None,
+        choice: None,
+        probability: None,
+    });
+    let graded: Vec<Graded<'_>> = graded.collect();
+    SubtleMemory.tables(&graded, TableOptions { resamples, seed: 1 })
+}
+
+fn table<'a>(tables: &'a [Table], key: &str) -> &'a Table {
+    tables.iter().find(|table| table.key == key).unwrap_or_else(|| panic!("no table {key}"))
+}
+
+/// A row of a table by the texts of its first columns, each cell's first line by the column's name.
+fn cells(table: &Table, first: &[&str]) -> BTreeMap<String, Vec<String>> {
+    let row = table.sheet.rows.iter().find(|row| first.iter().zip(*row).all(|(text, cell)| cell[0] == *text));
+    let row = row.unwrap_or_else(|| panic!("no row {first:?} in {}", table.sheet.text()));
+    let names = table.sheet.columns.iter().map(|column| column.name.clone());
+    names.zip(row.iter().cloned()).collect()
+}
+
+/// Questions of the paper's sizes, of which the first so many of each kind are right.
+fn published(run: &str, condition: &str, right: [usize; 5]) -> Vec<Row> {
+    let kinds = [
+        ("complementary", "multi_evidence", 211),
+        ("complementary", "any_one", 150),
+        ("nuanced", "temporal", 396),
+        ("nuanced", "contextual", 388),
+        ("contradictory", "contradictory", 377),
+    ];
+    let mut rows = Vec::new();
+    for ((relation, subtype, count), right) in kinds.into_iter().zip(right) {
+        rows.extend((0..count).map(|at| Row {
+            run: run.to_owned(),
+            model: "gpt-5.4".to_owned(),
+            condition: condition.to_owned(),
+            probe: format!("{subtype}-{at}"),
+            facets: facets(relation, subtype),
+            correct: Some(at < right),
+        }));
+    }
+    rows
+}
+
+#[test]
+fn table_1_of_the_published_counts_is_as_printed() {
+    let rows = published("gpt-5.4", "oracle", [168, 131, 378, 364, 259]);
+    let tables = tables_of(&rows, 10);
+    let row = cells(table(&tables, "accuracy"), &["gpt-5.4", "gpt-5.4", "oracle"]);
+    let of = |name: &str| row[name].join(" ");
+    assert_eq!(of("all"), "85.41 1300/1522");
+    assert_eq!(of("complementary"), "82.83 299/361");
+    assert_eq!(of("multi_evidence"), "79.62 168/211");
+    assert_eq!(of("any_one"), "87.33 131/150");
+    assert_eq!(of("nuanced"), "94.64 742/784");
+    assert_eq!(of("temporal"), "95.45 378/396");
+    assert_eq!(of("contextual"), "93.81 364/388");
+    assert_eq!(of("contradictory"), "68.70 259/377");
+}
+
+#[test]
+fn the_interval_of_all_questions_is_stratified_by_relation() {
+    let rows = published("gpt-5.4", "oracle", [168, 131, 378, 364, 259]);
+    let tables = tables_of(&rows, 10_000);
+    let intervals = table(&tables, "intervals");
+    let row = cells(intervals, &["gpt-5.4"]);
+    let half = |name: &str| {
+        let ends: Vec<f64> =
+            row[name][1].trim_matches(['[', ']']).split(", ").map(|end| end.parse().unwrap()).collect();
+        (ends[1] - ends[0]) / 2.0
+    };
+    // The normal approximation, by its definition.
+    let of = |right: f64, n: f64| (n, right / n);
+    let strata = [of(299.0, 361.0), of(742.0, 784.0), of(259.0, 377.0)];
+    let variance: f64 = strata.iter().map(|(n, p)| n * p * (1.0 - p)).sum::<f64>() / 1522.0f64.powi(2);
+    let stratified = 100.0 * 1.959964 * variance.sqrt();
+    let (_, p) = of(1300.0, 1522.0);
+    let unstratified = 100.0 * 1.959964 * (p * (1.0 - p) / 1522.0).sqrt();
+    assert_eq!(
+        (format!("{stratified:.2}"), format!("{unstratified:.2}")),
+        ("1.69".to_owned(), "1.77".to_owned())
+    );
+    assert!((half("all") - stratified).abs() < 0.035, "{} against {stratified}", half("all"));
+    // Within the subset.
+    let p: f64 = 259.0 / 377.0;
+    let contradictory = 100.0 * 1.959964 * (p * (1.0 - p) / 377.0).sqrt();
+    assert!(
+        (half("contradictory") - contradictory).abs() < 0.15,
+        "{} {contradictory}",
+        half("contradictory")
+    );
+    assert!(intervals.sheet.notes[0].contains("10000 resamples"));
+}
+
+/// Table 1's temporal and contextual accuracies, as printed, with gpt-5.4 and with gpt-oss-120b.
+const TEMPORAL_CONTEXTUAL: [[(f64, f64); 11]; 2] = [
+    [
+        (81.31, 85.82),
+        (70.20, 77.84),
+        (81.82, 87.37),
+        (51.77, 69.33),
+        (83.08, 85.31),
+        (33.33, 44.59),
+        (80.30, 82.99),
+        (17.68, 26.80),
+        (86.36, 85.31),
+        (67.68, 80.15),
+        (85.35, 89.69),
+    ],
+    [
+        (80.05, 79.38),
+        (66.92, 69.85),
+        (75.51, 81.70),
+        (42.68, 61.34),
+        (80.30, 80.41),
+        (27.78, 37.37),
+        (71.46, 69.85),
+        (13.64, 21.13),
+        (72.22, 80.41),
+        (57.83, 70.62),
+        (74.24, 82.73),
+    ],
+];
+
+#[test]
+fn contextual_is_above_temporal_in_ten_and_in_nine_of_eleven_systems() {
+    for (systems, above) in TEMPORAL_CONTEXTUAL.into_iter().zip([10, 9]) {
+        let mut rows = Vec::new();
+        for (at, (temporal, contextual)) in systems.into_iter().enumerate() {
+            // The counts that print so.
+            let count = |share: f64, of: usize| (share * of as f64 / 100.0).round() as usize;
+            let (right_temporal, right_contextual) = (count(temporal, 396), count(contextual, 388));
+            assert_eq!(percent(right_temporal, 396), format!("{temporal:.2}"));
+            assert_eq!(percent(right_contextual, 388), format!("{contextual:.2}"));
+            let right = [0, 0, right_temporal, right_contextual, 0];
+            rows.extend(published(&format!("system-{at}"), "default", right));
+        }
+        rows.extend(published("oracle", "oracle", [0, 0, 0, 388, 0]));
+        let tables = tables_of(&rows, 1);
+        let note = format!("contextual is above temporal in {above} of 11 systems");
+        assert!(
+            table(&tables, "accuracy").sheet.notes.contains(&note),
+            "{:?}",
+            table(&tables, "accuracy").sheet.notes
+        );
+    }
+}
+
+/// Made by scripts/subtlememory_reference.py; the versions stand in it.
+fn reference() -> Value {
+    serde_json::from_str(include_str!("../fixtures/subtlememory.json")).unwrap()
+}
+
+fn rows_of(reference: &Value) -> Vec<Row> {
+    let questions = reference["questions"].as_array().unwrap();
+    let mut rows = Vec::new();
+    for (key, flags) in reference["right"].as_object().unwrap() {
+        let (model, condition) = key.split_once(' ').unwrap();
+        for (question, right) in questions.iter().zip(flags.as_str().unwrap().chars()) {
+            rows.push(Row {
+                run: format!("run-{model}"),
+                model: model.to_owned(),
+                condition: condition.to_owned(),
+                probe: question[0].as_str().unwrap().to_owned(),
+                facets: facets(question[1].as_str().unwrap(), question[2].as_str().unwrap()),
+                correct: Some(right == '1'),
+            });
+        }
+    }
+    rows
+}
+
+#[test]
+fn all_tables_of_made_up_outcomes_equal_numpy_scipy_and_statsmodels() {
+    let reference = reference();
+    let tables = tables_of(&rows_of(&reference), 20_000);
+    for (model, expected) in reference["models"].as_object().unwrap() {
+        let run = format!("run-{model}");
+        for (setting, columns) in expected["accuracy"].as_object().unwrap() {
+            let shown = if setting == "full" { "full (ours)" } else { setting };
+            let key = if setting == "perfect" { "perfect" } else { "accuracy" };
+            let row = cells(table(&tables, key), &[&run, model, shown]);
+            for (column, numbers) in columns.as_object().unwrap() {
+                let (right, of) = (numbers[0].as_u64().unwrap(), numbers[1].as_u64().unwrap());
+                assert_eq!(row[column][1], format!("{right}/{of}"));
+                assert!(
+                    (row[column][0].parse::<f64>().unwrap() - numbers[2].as_f64().unwrap()).abs() < 0.00501
+                );
+            }
+        }
+        for (setting, of_relations) in expected["stages"].as_object().unwrap() {
+            let shown = if setting == "full" { "full (ours)" } else { setting };
+            for (relation, stages) in of_relations.as_object().unwrap() {
+                let row = cells(table(&tables, "waterfall"), &[&run, model, shown, relation]);
+                let counts: Vec<u64> =
+                    stages["counts"].as_array().unwrap().iter().map(|c| c.as_u64().unwrap()).collect();
+                let names = ["of", "S_O", "S_P", "S_D", "right"];
+                assert_eq!(names.map(|name| row[name][0].parse::<u64>().unwrap()).to_vec(), counts);
+                assert_eq!(row["outside S_P"][0], (counts[4] - counts[3]).to_string());
+                for (name, share) in [("P_preserve", "preserve"), ("P_retrieve", "retrieve")] {
+                    let shown: f64 = row[name][0].parse().unwrap();
+                    assert!((shown - 100.0 * stages[share].as_f64().unwrap()).abs() < 0.00501);
+                }
+            }
+        }
+    }
+    let tests = reference["tests"].as_array().unwrap();
+    let of = |name: &str| -> Vec<f64> { tests.iter().map(|test| test[name].as_f64().unwrap()).collect() };
+    let p: Vec<f64> = tests
+        .iter()
+        .map(|t| mcnemar(t["b"].as_u64().unwrap() as usize, t["c"].as_u64().unwrap() as usize))
+        .collect();
+    for (ours, theirs) in p.iter().zip(of("p")).chain(holm(&p).iter().zip(of("holm"))) {
+        assert!((ours - theirs).abs() < 1e-9, "{ours} {theirs}");
+    }
+    for test in tests {
+        let model = test["model"].as_str().unwrap();
+        let gap = table(&tables, "oracle-gap");
+        let row = cells(gap, &[model]);
+        let best = test["best"].as_str().unwrap();
+        assert_eq!(row["setting"][0], if best == "full" { "full (ours)" } else { best });
+        assert_eq!(
+            (row["b"][0].as_str(), row["c"][0].as_str()),
+            (&*test["b"].to_string(), &*test["c"].to_string())
+        );
+        assert_eq!(row["difference"][0], points(test["difference"].as_f64().unwrap()));
+        // Two independent bootstraps agree up to the noise of their draws and one question's worth.
+        let close = |text: &str, expected: &Value| {
+            let ends: Vec<f64> =
+                text.trim_matches(['[', ']']).split(", ").map(|end| end.parse().unwrap()).collect();
+            for (end, expected) in ends.iter().zip(expected.as_array().unwrap()) {
+                assert!((end - 100.0 * expected.as_f64().unwrap()).abs() < 0.34, "{text} {expected}");
+            }
+        };
+        close(&row["difference"][1], &test["difference_interval"]);
+        let intervals = cells(table(&tables, "intervals"), &[&format!("run-{model}"), model, "oracle"]);
+        close(&intervals["all"][1], &test["oracle_interval"]);
+    }
+}
+
+#[test]
+fn perfect_retrieval_says_that_it_is_the_oracle_for_bm25() {
+    let mut rows = published("a", "oracle", [168, 131, 378, 364, 259]);
+    rows.extend(published("a", "perfect", [168, 131, 378, 364, 259]));
+    rows.extend(published("a", "default", [100, 100, 200, 200, 100]));
+    let tables = tables_of(&rows, 1);
+    let perfect = table(&tables, "perfect");
+    assert!(perfect.sheet.notes.iter().any(|note| note.contains("BM25 stores the sessions themselves")));
+    let oracle = cells(table(&tables, "accuracy"), &["a", "gpt-5.4", "oracle"]);
+    assert_eq!(cells(perfect, &["a"])["all"], oracle["all"]);
+    let row = cells(table(&tables, "waterfall"), &["a", "gpt-5.4", "default", "all"]);
+    assert_eq!((row["P_preserve"][0].as_str(), row["P_retrieve"][0].as_str()), ("100.00", "53.85"));
+}
+
+#[test]
+fn integration_is_told_by_names_or_else_plain_differences_are_given() {
+    let mut rows = published("mem0", "default", [100, 50, 300, 300, 150]);
+    rows.extend(published("mem0-openclaw", "default", [110, 50, 280, 300, 150]));
+    rows.extend(published("other", "default", [0; 5]));
+    let told = tables_of(&rows, 1);
+    let integration = table(&told, "integration");
+    assert_eq!(integration.sheet.rows.len(), 1);
+    let row = cells(integration, &["mem0-openclaw"]);
+    assert_eq!((row["less"][0].as_str(), row["all"][0].as_str()), ("mem0", "-0.66"));
+    assert_eq!((row["multi_evidence"][0].as_str(), row["temporal"][0].as_str()), ("+4.74", "-5.05"));
+    rows.iter_mut().filter(|row| row.run == "mem0-openclaw").for_each(|row| "b".clone_into(&mut row.run));
+    let plain = tables_of(&rows, 1);
+    let integration = table(&plain, "integration");
+    assert!(integration.sheet.notes[0].contains("no run's name tells a plugin"));
+    assert_eq!(integration.sheet.rows.len(), 2);
+    assert_eq!(cells(integration, &["b"])["all"][0], "-0.66");
+    assert!(tables_of(&published("a", "oracle", [1; 5]), 1).iter().all(|table| table.key != "integration"));
+}
+
+#[test]
+fn what_has_no_verdict_counts_as_wrong_and_is_named() {
+    let mut rows = published("a", "oracle", [211, 150, 396, 388, 377]);
+    rows[0].correct = None;
+    rows[1].facets.clear();
+    rows[1].correct = None;
+    let tables = tables_of(&rows, 1);
+    let accuracy = table(&tables, "accuracy");
+    let row = cells(accuracy, &["a"]);
+    assert_eq!((row["all"][1].as_str(), row["multi_evidence"][1].as_str()), ("1520/1522", "209/210"));
+    let notes = accuracy.sheet.notes.join("\n");
+    assert!(notes.contains("a oracle: 2 of 1522 questions have no verdict and count as wrong"), "{notes}");
+    assert!(notes.contains("a oracle: 1 questions of broken rows have no relation"), "{notes}");
+}
+
+#[test]
+fn questions_of_one_side_alone_are_no_pair_and_no_waterfall() {
+    let mut rows = published("a", "oracle", [168, 131, 378, 364, 259]);
+    rows.extend(published("a", "perfect", [168, 131, 378, 364, 259]));
+    rows.extend(published("a", "default", [100; 5]));
+    rows.pop();
+    let tables = tables_of(&rows, 1);
+    let gap = table(&tables, "oracle-gap");
+    assert!(gap.sheet.rows.is_empty());
+    assert!(
+        gap.sheet
+            .notes
+            .iter()
+            .any(|note| note.contains("no test, since 1 questions have a row on one side only"))
+    );
+    assert!(tables.iter().all(|table| table.key != "waterfall"), "{tables:?}");
+}
+
+#[test]
+fn soft_and_strong_wordings_are_never_compared() {
+    let mut rows = published("a", "oracle-soft", [168, 131, 378, 364, 259]);
+    rows.extend(published("a", "default", [100; 5]));
+    rows.extend(published("a", "full-soft", [90; 5]));
+    let tables = tables_of(&rows, 1);
+    let gap = table(&tables, "oracle-gap");
+    assert_eq!(gap.sheet.rows.len(), 1);
+    let row = cells(gap, &["gpt-5.4"]);
+    assert_eq!(row["setting"][0], "full (ours), soft");
+    let accuracy = table(&tables, "accuracy");
+    let settings: Vec<&str> = accuracy.sheet.rows.iter().map(|row| row[2][0].as_str()).collect();
+    assert_eq!(settings, ["oracle, soft", "default", "full (ours), soft"]);
+}
