@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError, cases_in_memory};
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
-use palimpsest::benchmarks::{Benchmark, SampleSpec};
+use palimpsest::benchmarks::SampleSpec;
 use palimpsest::data::{Case, Probe};
 use palimpsest::run::file_plan::FilePlan;
 use serde_json::{Value, json};
