@@ -145,8 +145,6 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
             "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without what the endpoint caches",
             input + output
         );
-    } else if args.price_in.is_some() || args.price_out.is_some() {
-        return Err(WrongUsage("give both --price-in and --price-out, or neither".to_owned()).into());
     }
     Ok(text)
 }

@@ -139,6 +139,9 @@ impl EstimateArgs {
                 return Err(WrongUsage(format!("{flag} {value} is not 0 or more")).into());
             }
         }
+        if self.price_in.is_some() != self.price_out.is_some() {
+            return Err(WrongUsage("give both --price-in and --price-out, or neither".to_owned()).into());
+        }
         Ok(())
     }
 }
