@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::View;
 use super::text::{TurnPart, turns};
+use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::lens::{Example, LayerKind, Lens, LensError};
 use crate::prompt::known_special_tokens;
@@ -216,7 +216,7 @@ fn by_case<'a, T>(
 ///
 /// # Errors
 /// Those of reading the files of `cases/`.
-pub fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
+pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
     let benchmark = run.benchmark();
