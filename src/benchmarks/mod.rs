@@ -56,6 +56,11 @@ pub fn viewer(benchmark: &dyn Benchmark) -> &'static str {
     benchmark::lift_curves(benchmark.curves()).map_or(QUERY, |(from, _)| from)
 }
 
+/// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+pub fn is_reading(judge: &str) -> bool {
+    ALL.iter().flat_map(|benchmark| benchmark.readings()).any(|reading| reading.name == judge)
+}
+
 /// The registered benchmark of this name.
 pub fn named(name: &str) -> Option<&'static dyn Benchmark> {
     ALL.into_iter().find(|benchmark| benchmark.name() == name)

@@ -457,7 +457,12 @@ fn segments(
         }
     }
     let part = |segment: &ShownSegment| {
-        let evidence = of_segment.get(&segment.index).map(Vec::as_slice).unwrap_or_default();
+        let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
+        if benchmark.beside() == Some(segment.kind.as_str()) {
+            // whole texts: what part they play by their place differs by condition, and is said beside their name
+            evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
+        }
+        let evidence = evidence.as_slice();
         let roles = roles(evidence, case.probes.len());
         // a probe without attention keeps its place, so that the columns stay in line
         let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {
