@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError, cases_in_memory};
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
-use palimpsest::benchmarks::SampleSpec;
 use palimpsest::data::{Case, Probe};
 use palimpsest::run::file_plan::FilePlan;
 use serde_json::{Value, json};
