@@ -50,6 +50,17 @@ pub fn wants_verdict_row(benchmark: &dyn Benchmark) -> bool {
     benchmark.curves().iter().any(|curve| curve.from == VERDICT)
 }
 
+/// The role whose attention over the history is looked at as a whole: the query's, or where no curve begins with it that of the first
+/// curve.
+pub fn viewer(benchmark: &dyn Benchmark) -> &'static str {
+    benchmark::lift_curves(benchmark.curves()).map_or(QUERY, |(from, _)| from)
+}
+
+/// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+pub fn is_reading(judge: &str) -> bool {
+    ALL.iter().flat_map(|benchmark| benchmark.readings()).any(|reading| reading.name == judge)
+}
+
 /// The registered benchmark of this name.
 pub fn named(name: &str) -> Option<&'static dyn Benchmark> {
     ALL.into_iter().find(|benchmark| benchmark.name() == name)

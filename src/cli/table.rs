@@ -14,6 +14,7 @@ use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
 use crate::results::metrics::{AccuracyTable, RESAMPLES};
 use crate::results::outcomes::{Counts, Outcomes};
+use crate::results::overview::{Entry, overview, overview_records};
 use crate::results::repeats::repeats;
 use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
@@ -25,9 +26,12 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest table runs/*
   palimpsest table runs/qwen runs/gpt --compare
-  palimpsest table runs/five --repeats --format latex";
+  palimpsest table runs/five --repeats --format latex
+  palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
 /// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
+///
+/// Runs of several benchmarks have one table: a row a model, its overall numbers beside each other.
 ///
 /// A row a run, condition and judge; a column a cell of the benchmark. Each accuracy stands above its counts and its 95%
 /// interval. Reads run folders only: local models, endpoints and imported answers stand in one table. Denominators are
@@ -113,12 +117,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         if args.dirs.iter().take(at).any(|before| before == dir) {
             return Err(WrongUsage(format!("{} is given twice; give it once", dir.display())).into());
         }
-        let read = sources_of(dir, &args)?;
-        one_benchmark(sources.iter().chain(&read).map(|source: &Source| {
-            let run = source.first();
-            (run.path(), run.benchmark().title())
-        }))?;
-        sources.extend(read);
+        sources.extend(sources_of(dir, &args)?);
+    }
+    let of_benchmarks = one_benchmark(sources.iter().map(|source: &Source| {
+        let run = source.first();
+        (run.path(), run.benchmark().title())
+    }));
+    match of_benchmarks {
+        Ok(()) => {}
+        Err(refused) if args.compare || args.repeats => return Err(refused),
+        Err(_) => return over_benchmarks(&sources, &args),
     }
     let names = names(&sources);
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
@@ -155,6 +163,33 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let both = [sheets::accuracies(&rows), sheets::differences(comparison)];
             both.iter().map(|sheet| format.write(sheet)).collect::<Result<Vec<_>, _>>()?.join("\n")
         }
+    };
+    super::write_out(text.as_bytes())
+}
+
+/// A model's row over the benchmarks of its runs.
+fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
+    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
+    let models: Vec<String> = sources.iter().map(Source::model).collect();
+    let rows: Vec<ResultRow> = sources
+        .iter()
+        .zip(&models)
+        .zip(&outcomes)
+        .map(|((source, model), outcomes)| source.row(model, outcomes, args))
+        .collect();
+    let entries: Vec<Entry<'_>> = sources
+        .iter()
+        .zip(&models)
+        .zip(&rows)
+        .map(|((source, model), row)| Entry { benchmark: source.first().benchmark().title(), model, row })
+        .collect();
+    let text = match args.format {
+        Format::Json => {
+            let rows = entries.iter().map(|entry| json!({ "benchmark": entry.benchmark, "row": entry.row }));
+            format!("{:#}\n", json!({ "rows": rows.collect::<Vec<_>>() }))
+        }
+        Format::Csv => overview_records(&entries).csv()?,
+        format => format.write(&overview(&entries))?,
     };
     super::write_out(text.as_bytes())
 }
@@ -255,6 +290,13 @@ impl Source {
         &self.runs[0]
     }
 
+    /// The model, of an endpoint the one that it serves.
+    fn model(&self) -> String {
+        let name = &self.first().identity().model.name;
+        let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
+        served.map_or(name.clone(), |(_, model)| model.to_owned())
+    }
+
     fn judge(&self) -> Option<&String> {
         self.verdicts.iter().find_map(|verdicts| verdicts.judge.as_ref())
     }
@@ -349,29 +391,25 @@ fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> 
     Ok(compare(of_first, of_second, (&first.name, &second.name), args.common, args.bootstrap_seed)?)
 }
 
-/// Refuses runs of several benchmarks: their cells are not the same.
+/// Refuses runs of several benchmarks: their cells are not the same, so that they have no difference and no spread.
 fn one_benchmark<P: AsRef<Path>>(
     mut runs: impl Iterator<Item = (P, impl Display + PartialEq)>,
 ) -> anyhow::Result<()> {
     let Some((first, benchmark)) = runs.next() else { return Ok(()) };
     if let Some((other, its)) = runs.find(|(_, its)| *its != benchmark) {
         let (first, other) = (first.as_ref().display(), other.as_ref().display());
-        bail!("{other} is a run of {its} and {first} of {benchmark}; a table is of one benchmark");
+        bail!(
+            "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
+        );
     }
     Ok(())
 }
 
 /// What the rows are called: the model, with what tells it apart from its like.
 fn names(sources: &[Source]) -> Vec<String> {
-    let model = |source: &Source| {
-        let name = &source.first().identity().model.name;
-        // Of an endpoint, the model that it serves.
-        let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
-        served.map_or(name.clone(), |(_, model)| model.to_owned())
-    };
     let with_condition = |source: &Source| match source.condition.as_str() {
-        "" => model(source),
-        condition => format!("{} ({condition})", model(source)),
+        "" => source.model(),
+        condition => format!("{} ({condition})", source.model()),
     };
     let with_folder =
         |source: &Source| format!("{} [{}]", with_condition(source), source.first().path().display());
@@ -396,7 +434,7 @@ mod tests {
         let refused = one_benchmark([("a", "STALE"), ("b", "STALE"), ("c", "Logbook")].into_iter());
         assert_eq!(
             refused.unwrap_err().to_string(),
-            "c is a run of Logbook and a of STALE; a table is of one benchmark"
+            "c is a run of Logbook and a of STALE; a difference and a spread are of one benchmark"
         );
         assert!(one_benchmark([("a", "STALE"), ("b", "STALE")].into_iter()).is_ok());
         assert!(one_benchmark(std::iter::empty::<(&str, &str)>()).is_ok());

@@ -41,7 +41,8 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         strips.push(strip);
     }
     let segment = lens.benchmark.segment();
-    let title = titled("The query's attention over the history, mean over cases", scale);
+    let title =
+        titled(&format!("The {}'s attention over the history, mean over cases", lens.viewer()), scale);
     let shades = Shades::of(&maps);
     let caption = format!(
         "{} Histories are aligned at their evidence: {}, the {segment}s just before and after each (−1, +1), and thirds \
@@ -135,7 +136,11 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let layout = numbered(&mut maps, segment);
     let shades = Shades::of(&maps);
     let title = titled(
-        &format!("The query's attention over one history: case {}", super::style::shortened(case, 40)),
+        &format!(
+            "The {}'s attention over one history: case {}",
+            lens.viewer(),
+            super::style::shortened(case, 40)
+        ),
         scale,
     );
     let caption = format!(
@@ -256,13 +261,16 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
         [one] => format!("{} is", capital(one)),
         several => format!("{} are", capital(&several.join(" and "))),
     };
+    let viewer = lens.viewer();
+    let of_token =
+        if viewer.ends_with("token") { format!("the {viewer}") } else { format!("a {viewer} token") };
     match scale {
         Scale::Mass => format!(
-            "Each cell: the share of a query token's attention that falls on the {segment} at the layer, averaged over heads; \
+            "Each cell: the share of {of_token}'s attention that falls on the {segment} at the layer, averaged over heads; \
              darker is more, on a logarithmic scale. {framed} framed."
         ),
         Scale::Density => format!(
-            "Each cell: the query's attention to the {segment} at the layer over what uniform attention would pay to a {segment} \
+            "Each cell: the {viewer}'s attention to the {segment} at the layer over what uniform attention would pay to a {segment} \
              of its length, averaged over heads; darker is more, on a logarithmic scale. {framed} framed."
         ),
     }

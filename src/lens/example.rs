@@ -34,7 +34,7 @@ use super::layers::{self, ByLayer, Layer, LayerKind};
 use super::measured::{self, ByHead, Measured};
 use super::paid::{Paid, densities_of, in_role, of_rows};
 use crate::attention::{AttentionStore, StoreError};
-use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several};
+use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several, viewer};
 
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +83,8 @@ pub struct Example {
     pub layers: Vec<Layer>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// By segment, in prompt order: the query's attention. Empty where the store has no query rows.
+    /// By segment, in prompt order: the query's attention, or that of [`viewer`] where the store has no query rows. Empty where it
+    /// has neither.
     pub segments: Vec<SegmentMass>,
     /// Original indices of the segments that were dropped to fit the context, ascending.
     pub dropped: Vec<usize>,
@@ -168,7 +169,9 @@ impl Example {
             }
         }
         let mut segments = Vec::new();
-        if let [row, ..] = in_role(&store.rows, QUERY)[..] {
+        let mut viewers = in_role(&store.rows, QUERY);
+        viewers.extend(in_role(&store.rows, viewer(benchmark)));
+        if let [row, ..] = viewers[..] {
             let masses = mass.index_axis(Axis(1), row).to_owned();
             let densities = densities_of(&masses, &share.index_axis(Axis(1), row).to_owned());
             for (key, span) in store.keys.iter().enumerate() {

@@ -28,7 +28,7 @@ use super::{
     Verdicts,
 };
 use crate::attention::AttentionStore;
-use crate::benchmarks::{Benchmark, QUERY};
+use crate::benchmarks::{Benchmark, QUERY, viewer};
 use crate::run::rows::AnswerRow;
 
 /// Which verdict the examples of a group have.
@@ -78,14 +78,14 @@ impl Group {
         Group { probe: None, kind: None, correctness: Correctness::All }
     }
 
-    /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes.
-    fn label(&self, benchmark: &dyn Benchmark, pooled: &str) -> String {
-        let kind = self.kind.clone().unwrap_or_else(|| format!("all {}s", benchmark.split()));
-        let probe = self.probe.as_deref().unwrap_or(pooled);
-        match self.correctness {
-            Correctness::All => format!("{kind} {probe}"),
-            split => format!("{kind} {probe} {}", split.key()),
-        }
+    /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes, `kinds` whether the data has
+    /// values of the label.
+    fn label(&self, benchmark: &dyn Benchmark, pooled: &str, kinds: bool) -> String {
+        let all = || kinds.then(|| format!("all {}s", benchmark.split()));
+        let kind = self.kind.clone().or_else(all);
+        let probe = self.probe.as_deref().unwrap_or(pooled).to_owned();
+        let verdict = (self.correctness != Correctness::All).then(|| self.correctness.key().to_owned());
+        kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
     }
 
     fn holds(&self, example: &Example, pooled: &[String]) -> bool {
@@ -368,7 +368,15 @@ impl Lens {
 
     /// As captions name a group.
     pub fn label(&self, group: &Group) -> String {
-        group.label(self.benchmark, &self.pooled_in_words())
+        group.label(self.benchmark, &self.pooled_in_words(), !self.kinds.is_empty())
+    }
+
+    /// Whose attention over the history is looked at, in words: `query`, `last token`.
+    pub fn viewer(&self) -> &'static str {
+        match viewer(self.benchmark) {
+            "last" => "last token",
+            role => role,
+        }
     }
 
     /// The pooled probes as captions name them: `SR and IPA`, `all probes`.

@@ -57,15 +57,14 @@ pub(super) fn of(
         }
     };
     for layer in 0..mass.dim().0 {
-        let at: Vec<(Vec<f64>, Vec<f64>, Vec<(usize, Amount)>)> =
-            of_roles.iter().map(|rows| rows.at(layer)).collect();
-        let rows = of_roles.iter().zip(&at).map(|(rows, (mass, share, noise))| RowAt {
+        let at: Vec<AtLayer> = of_roles.iter().map(|rows| rows.at(layer)).collect();
+        let rows = of_roles.iter().zip(&at).map(|(rows, at)| RowAt {
             role: rows.role,
             nth: rows.nth,
             start: rows.start,
-            mass,
-            share,
-            noise,
+            mass: &at.mass,
+            share: &at.share,
+            noise: &at.noise,
         });
         let rows: Vec<RowAt<'_>> = rows.collect();
         for scale in Scale::ALL {
@@ -152,14 +151,24 @@ fn start_of(rows: &[Span], places: &[usize]) -> usize {
 }
 
 impl Rows<'_> {
-    /// Mass, share and noise baselines at a layer, by key.
-    fn at(&self, layer: usize) -> (Vec<f64>, Vec<f64>, Vec<(usize, Amount)>) {
+    fn at(&self, layer: usize) -> AtLayer {
         let noise = self.noise.iter().map(|(key, numbers)| {
             let density = numbers.density.as_ref().map_or(f64::NAN, |density| density[layer]);
             (*key, Amount { mass: numbers.mass[layer], density })
         });
-        (self.masses.row(layer).to_vec(), self.shares.row(layer).to_vec(), noise.collect())
+        AtLayer {
+            mass: self.masses.row(layer).to_vec(),
+            share: self.shares.row(layer).to_vec(),
+            noise: noise.collect(),
+        }
     }
+}
+
+/// What some rows pay at one layer, by key.
+struct AtLayer {
+    mass: Vec<f64>,
+    share: Vec<f64>,
+    noise: Vec<(usize, Amount)>,
 }
 
 fn name(span: &Span) -> &str {

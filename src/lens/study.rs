@@ -158,15 +158,7 @@ impl Study {
     ) -> Result<Self, LensError> {
         let all = AnalysedRun::open_all(among, path)?;
         let chosen = chosen(&all, path, conditions)?;
-        let judge = options.judge.as_deref();
-        // a judge may have judged some conditions only
-        let verdicts: Vec<Option<Verdicts>> = all.iter().map(|(_, run)| run.verdicts(judge).ok()).collect();
-        if verdicts.iter().all(Option::is_none)
-            && let Some((_, run)) = all.first()
-        {
-            run.verdicts(judge)?;
-        }
-        let verdicts: Vec<Verdicts> = verdicts.into_iter().map(Option::unwrap_or_default).collect();
+        let verdicts = verdicts_of(&all, options.judge.as_deref())?;
         let no_result = no_result_of(&verdicts.iter().collect::<Vec<_>>());
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
         for ((name, run), verdicts) in all.iter().zip(&verdicts) {
@@ -378,6 +370,30 @@ impl Study {
         let statistic = Statistic::Measure(measure.key);
         Series { group: Group::all(), probes: line.to_owned(), statistic, scale, n, points }
     }
+}
+
+/// The verdicts under each condition by one judge: the one named, or the one that judged last where it judged the first condition
+/// with verdicts. A judge may have judged some conditions only.
+fn verdicts_of(all: &[(String, AnalysedRun)], judge: Option<&str>) -> Result<Vec<Verdicts>, LensError> {
+    let judges = |run: &AnalysedRun, name: &str| run.judges().iter().any(|known| known == name);
+    if let (Some(name), Some((_, first))) = (judge, all.first())
+        && !all.iter().any(|(_, run)| judges(run, name))
+    {
+        // says which there are
+        first.verdicts(judge)?;
+    }
+    let mut chosen = judge.map(str::to_owned);
+    let mut found = Vec::new();
+    for (_, run) in all {
+        let of_run = match &chosen {
+            Some(name) if judges(run, name) => run.verdicts(Some(name))?,
+            Some(_) => Verdicts::default(),
+            None => run.verdicts(None)?,
+        };
+        chosen = chosen.or_else(|| of_run.judge.clone());
+        found.push(of_run);
+    }
+    Ok(found)
 }
 
 /// By cell, the mean over those that have a value there; NaN where none has.

@@ -1,13 +1,15 @@
 //! Counts of the rows of runs.
 //!
 //! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
-//! repetitions, [`sheets`] the layout of a table of runs; [`graded`] is what a benchmark's
-//! own tables are made of, [`retrieval`] what contexts held of the evidence. Called by the commands and the report; reads no file.
+//! repetitions, [`sheets`] the layout of a table of runs, [`overview`] that of runs of several benchmarks; [`graded`] is what a
+//! benchmark's own tables are made of, [`retrieval`] what contexts held of the evidence. Called by the commands and the report;
+//! reads no file.
 
 pub mod compare;
 pub mod graded;
 pub mod metrics;
 pub mod outcomes;
+pub mod overview;
 pub mod repeats;
 pub mod retrieval;
 pub mod sheets;

@@ -56,7 +56,7 @@ impl ResultRow {
     }
 
     /// In place of numbers.
-    fn nothing(&self) -> &'static str {
+    pub(super) fn nothing(&self) -> &'static str {
         if self.no_result.is_some() { "no result" } else { "no verdicts" }
     }
 
@@ -396,13 +396,13 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
 }
 
 /// A number, its count and its interval, a line each.
-fn number(share: f64, count: String, interval: Option<Interval>) -> Vec<String> {
+pub(super) fn number(share: f64, count: String, interval: Option<Interval>) -> Vec<String> {
     let mut lines = vec![percent(share), count];
     lines.extend(interval.map(|interval| range(interval).trim().to_owned()));
     lines
 }
 
-fn counted(correct: usize, expected: usize, most: Option<u32>) -> String {
+pub(super) fn counted(correct: usize, expected: usize, most: Option<u32>) -> String {
     if most.is_some() { format!("n = {expected}") } else { format!("{correct}/{expected}") }
 }
 

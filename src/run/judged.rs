@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::rows::VerdictRow;
 use super::store::RunFolder;
+use crate::benchmarks::is_reading;
 
 /// The verdicts of one judge by one rubric, error rows included.
 #[derive(Debug, Clone)]
@@ -35,6 +36,10 @@ const LEAST_PARAMETERS: f64 = 1e9;
 
 /// Why a judge's verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
 pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
+    // a rule says what the answers say, also where that is always the same
+    if is_reading(judge) {
+        return None;
+    }
     if let Some(parameters) = parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS) {
         let millions = parameters / 1e6;
         return Some(format!(

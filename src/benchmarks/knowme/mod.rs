@@ -13,6 +13,7 @@ pub mod divergence;
 mod events;
 mod findings;
 mod folder;
+mod measures;
 mod questions;
 mod reader;
 mod sample;
@@ -25,8 +26,8 @@ use terms::{
 };
 
 use super::{
-    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, JudgeUnit, QUERY, Retriever, Rubric,
-    SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY,
+    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 
 /// As the paper writes it.
@@ -128,6 +129,14 @@ impl Benchmark for KnowMe {
 
     fn curves(&self) -> &'static [Curve] {
         &CURVES
+    }
+
+    fn measures(&self) -> &'static [Measure] {
+        &measures::MEASURES
+    }
+
+    fn groupings(&self) -> &'static [Grouping] {
+        &measures::GROUPINGS
     }
 
     fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {

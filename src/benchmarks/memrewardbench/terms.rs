@@ -40,6 +40,8 @@ pub(super) const BLOCK: &str = "block";
 pub(super) const FIRST: &str = "first";
 /// Role: the one shown after it, which can read it.
 pub(super) const SECOND: &str = "second";
+/// The row of the prompt's last position.
+pub(super) const LAST: &str = "last";
 /// Kind of segment.
 pub(super) const TRAJECTORY: &str = "trajectory";
 

@@ -9,6 +9,7 @@
 pub mod counts;
 mod fields;
 mod instances;
+mod measures;
 mod reader;
 mod sample;
 mod selected;
@@ -18,8 +19,8 @@ mod tables;
 mod terms;
 
 use super::{
-    Benchmark, Cases, Curve, Dimension, Files, Graded, JudgeUnit, QUERY, Rubric, SampleError, SampleSpec,
-    Setting, Table, TableOptions, VerdictKind,
+    Benchmark, Cases, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY, Rubric,
+    SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 use crate::data::Case;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
@@ -125,6 +126,14 @@ impl Benchmark for SubtleMemory {
 
     fn curves(&self) -> &'static [Curve] {
         &CURVES
+    }
+
+    fn measures(&self) -> &'static [Measure] {
+        &measures::MEASURES
+    }
+
+    fn groupings(&self) -> &'static [Grouping] {
+        &measures::GROUPINGS
     }
 
     fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use super::View;
 use super::text::{TurnPart, turns};
+use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::lens::{Example, LayerKind, Lens, LensError};
 use crate::prompt::known_special_tokens;
@@ -216,7 +216,7 @@ fn by_case<'a, T>(
 ///
 /// # Errors
 /// Those of reading the files of `cases/`.
-pub fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
+pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
     let benchmark = run.benchmark();
@@ -457,7 +457,12 @@ fn segments(
         }
     }
     let part = |segment: &ShownSegment| {
-        let evidence = of_segment.get(&segment.index).map(Vec::as_slice).unwrap_or_default();
+        let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
+        if benchmark.beside() == Some(segment.kind.as_str()) {
+            // whole texts: what part they play by their place differs by condition, and is said beside their name
+            evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
+        }
+        let evidence = evidence.as_slice();
         let roles = roles(evidence, case.probes.len());
         // a probe without attention keeps its place, so that the columns stay in line
         let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {

@@ -17,6 +17,9 @@ use crate::run::cost::{CostRow, MeanCost};
 
 pub mod cases;
 mod text;
+mod view;
+
+use view::View;
 
 /// Of the interval of the overall accuracy: the page is the same each time it is made.
 const BOOTSTRAP_SEED: u64 = 0;
@@ -48,6 +51,8 @@ struct Page {
     attention: bool,
     /// Which layers the segments' shades are averaged over, in words.
     shaded_over: String,
+    /// Whose attention it is: `query`.
+    viewer: &'static str,
     /// What a segment of a history is called.
     segment: &'static str,
     answered: usize,
@@ -66,19 +71,6 @@ struct Accuracy {
     /// The condition's name; empty where there is one.
     condition: String,
     table: AccuracyTable,
-}
-
-/// A run under one condition, as the page shows it.
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    /// The condition's name; empty for the plain one.
-    pub condition: &'a str,
-    /// The answers.
-    pub run: &'a AnalysedRun,
-    /// The verdicts.
-    pub verdicts: &'a Verdicts,
-    /// The attention; `None` where none was recorded.
-    pub lens: Option<&'a Lens>,
 }
 
 #[derive(Debug, Serialize)]
@@ -147,6 +139,7 @@ fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> R
         no_result: no_result.map(str::to_owned),
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
+        viewer: lens.map_or("query", Lens::viewer),
         segment: run.benchmark().segment(),
         answered: sum(&|view| view.run.answers().len()) - failed,
         failed,

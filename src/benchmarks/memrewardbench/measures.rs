@@ -1,0 +1,132 @@
+//! What the attention of a judging model is looked at for: the place of a trajectory, and what is in it.
+//!
+//! A pair is put in both orders. What the first trajectory gets of both is a matter of the place, what the better one gets a matter of
+//! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
+//! cancels (both trajectories are first once). All from the prompt's last position and from the token that decides.
+
+use super::terms::{CHOSEN, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, TASK, VERDICT};
+use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen};
+
+const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
+const BOTH: [&str; 2] = [CHOSEN, REJECTED];
+
+/// What one gets of two, under one order.
+const PART: Measure = Measure {
+    key: "part",
+    label: "part",
+    about: "",
+    scales: &Scale::ALL,
+    reference: Some(0.5),
+    axis: Axis::Linear(0.3, 0.7),
+    paired: &[],
+    heads: false,
+    of: |_| None,
+};
+
+/// What it gets beyond one half, over both orders.
+const EFFECT: Measure =
+    Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..PART };
+
+pub(super) const MEASURES: [Measure; 10] = [
+    Measure {
+        key: "position_effect",
+        label: "position effect, last token",
+        about: "what the trajectory that stands first gets of both from the prompt's last token, less one half, as the mean over \
+                both orders",
+        heads: true,
+        of: |at| Some(at.first_of(LAST, BOTH)? - 0.5),
+        ..EFFECT
+    },
+    Measure {
+        key: "content_effect",
+        label: "content effect, last token",
+        about: "what the chosen trajectory gets of both from the prompt's last token, less one half, as the mean over both orders",
+        heads: true,
+        of: |at| Some(at.balance(LAST, &[CHOSEN], &[REJECTED])? - 0.5),
+        ..EFFECT
+    },
+    Measure {
+        key: "position_effect_verdict",
+        label: "position effect, verdict",
+        about: "the same from the position that predicted the verdict's letter",
+        of: |at| Some(at.first_of(VERDICT, BOTH)? - 0.5),
+        ..EFFECT
+    },
+    Measure {
+        key: "content_effect_verdict",
+        label: "content effect, verdict",
+        about: "the same from the position that predicted the verdict's letter",
+        of: |at| Some(at.balance(VERDICT, &[CHOSEN], &[REJECTED])? - 0.5),
+        ..EFFECT
+    },
+    Measure {
+        key: "first_part",
+        label: "first of both, last token",
+        about: "what the trajectory that stands first gets of both from the prompt's last token",
+        of: |at| at.first_of(LAST, BOTH),
+        ..PART
+    },
+    Measure {
+        key: "chosen_part",
+        label: "chosen of both, last token",
+        about: "what the chosen trajectory gets of both",
+        of: |at| at.balance(LAST, &[CHOSEN], &[REJECTED]),
+        ..PART
+    },
+    Measure {
+        key: "first_part_verdict",
+        label: "first of both, verdict",
+        about: "what the first one gets from the position that predicted the verdict's letter",
+        of: |at| at.first_of(VERDICT, BOTH),
+        ..PART
+    },
+    Measure {
+        key: "chosen_part_verdict",
+        label: "chosen of both, verdict",
+        about: "what the chosen one gets from the position that predicted the verdict's letter",
+        of: |at| at.balance(VERDICT, &[CHOSEN], &[REJECTED]),
+        ..PART
+    },
+    Measure {
+        key: "alone_part",
+        label: "chosen, lines of one alone",
+        about: "of what lines that are in one trajectory alone get, the part of the chosen one's",
+        of: |at| at.balance(LAST, &[ONLY_CHOSEN], &[ONLY_REJECTED]),
+        ..PART
+    },
+    Measure {
+        key: "lift",
+        label: "lift over the question's end",
+        about: "what both trajectories get over what they would get at the density of the question's end",
+        reference: Some(1.0),
+        axis: Axis::Logarithmic,
+        of: |at| at.lift(LAST, &BOTH),
+        ..PART
+    },
+];
+
+pub(super) const GROUPINGS: [Grouping; 2] = [
+    Grouping {
+        key: "task",
+        label: "task and how the verdict changes with the order",
+        of: |seen| Some((seen.labels.get(TASK)?.replace('_', " "), verdicts(seen)?)),
+    },
+    Grouping {
+        key: "length",
+        label: "length and how the verdict changes with the order",
+        of: |seen| Some((seen.facets.get(LENGTH)?.clone(), verdicts(seen)?)),
+    },
+];
+
+/// How a pair's two verdicts go together.
+fn verdicts(seen: &Seen<'_>) -> Option<String> {
+    let [first, second] = ORDERS.map(|order| seen.under(order).and_then(|judged| judged.correct));
+    let word = match (first, second) {
+        (Some(true), Some(true)) => "chosen in both orders",
+        (Some(false), Some(false)) => "rejected in both orders",
+        (Some(true), Some(false)) => "always the first",
+        (Some(false), Some(true)) => "always the second",
+        _ => "a verdict is missing",
+    };
+    Some(word.to_owned())
+}

@@ -1,0 +1,119 @@
+//! What the attention of an answering model is looked at for: both sides of a conflict, all parts of a set, the one that is enough.
+
+use std::collections::BTreeMap;
+
+use super::settings::{DEFAULT, ORACLE, PERFECT};
+use super::terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, SUBTYPE, TARGET};
+use crate::benchmarks::{Axis, Grouping, LayerSpans, Measure, QUERY, Scale, Seen};
+
+const CONFLICT: [&str; 2] = [CONFLICT_EARLY, CONFLICT_LATE];
+const TARGETS: [&str; 2] = [TARGET, SELECTED];
+
+/// More or less than stands beside it.
+const LIFT: Measure = Measure {
+    key: "joint_lift",
+    label: "joint lift of a conflict",
+    about: "what both sides of a conflict get over their noise baselines",
+    scales: &Scale::ALL,
+    reference: Some(1.0),
+    axis: Axis::Logarithmic,
+    paired: &[],
+    heads: false,
+    of: |at| at.lift(QUERY, &CONFLICT),
+};
+
+/// A part of a whole.
+const PART: Measure = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..LIFT };
+
+pub(super) const MEASURES: [Measure; 8] = [
+    Measure {
+        key: "balance",
+        label: "balance of a conflict",
+        about: "what the later side of a conflict gets of both",
+        of: balance,
+        ..PART
+    },
+    Measure {
+        key: "imbalance",
+        label: "imbalance of a conflict",
+        about: "how far the balance is from one half, as |2 beta - 1|",
+        reference: Some(0.0),
+        of: |at| Some((2.0 * balance(at)? - 1.0).abs()),
+        ..PART
+    },
+    LIFT,
+    Measure {
+        key: "reconciliation",
+        label: "the later side's look back",
+        about: "what the later side of a conflict pays the earlier one over its noise baseline, which no question changes",
+        of: |at| at.lift(CONFLICT_LATE, &[CONFLICT_EARLY]),
+        ..LIFT
+    },
+    Measure {
+        key: "target_lift",
+        label: "lift of the targets",
+        about: "what the target sessions of a set without conflict get over their noise baselines",
+        of: |at| at.lift(QUERY, &TARGETS),
+        ..LIFT
+    },
+    Measure {
+        key: "least",
+        label: "the least target",
+        about: "what the target session gets that gets least",
+        scales: &[Scale::Density],
+        of: |at| at.least(QUERY, &TARGETS),
+        ..LIFT
+    },
+    Measure {
+        key: "greatest",
+        label: "the greatest target",
+        about: "what the target session gets that gets most",
+        scales: &[Scale::Density],
+        of: |at| at.greatest(QUERY, &TARGETS),
+        ..LIFT
+    },
+    Measure {
+        key: "evenness",
+        label: "evenness of the targets",
+        about: "the entropy of the target sessions' parts over the logarithm of their number: 1 where all get the same",
+        reference: Some(1.0),
+        of: |at| at.evenness(QUERY, &TARGETS),
+        ..PART
+    },
+];
+
+fn balance(at: &LayerSpans<'_>) -> Option<f64> {
+    at.balance(QUERY, &[CONFLICT_LATE], &[CONFLICT_EARLY])
+}
+
+pub(super) const GROUPINGS: [Grouping; 2] = [
+    Grouping {
+        key: "relation",
+        label: "relation, subtype and verdict",
+        of: |seen| Some((kind(seen.facets)?, seen.verdict().to_owned())),
+    },
+    Grouping {
+        key: "waterfall",
+        label: "relation, subtype and cell of the waterfall",
+        of: |seen| Some((kind(seen.facets)?, cell(seen)?.to_owned())),
+    },
+];
+
+/// The relation, with its subtype where it has several.
+fn kind(facets: &BTreeMap<String, String>) -> Option<String> {
+    let relation = facets.get(RELATION)?;
+    let subtype = facets.get(SUBTYPE).filter(|subtype| *subtype != relation);
+    Some(subtype.map_or(relation.clone(), |subtype| format!("{relation}, {}", subtype.replace('_', " "))))
+}
+
+/// The cell of the waterfall (section 4) by the verdicts under `oracle`, `perfect` and `default`.
+fn cell(seen: &Seen<'_>) -> Option<&'static str> {
+    let right = |condition: &str| seen.under(condition)?.correct;
+    Some(match (right(ORACLE)?, right(PERFECT)?, right(DEFAULT)?) {
+        (false, _, true) => "right by default alone",
+        (false, _, false) => "wrong under oracle",
+        (true, false, _) => "not preserved",
+        (true, true, false) => "not retrieved",
+        (true, true, true) => "kept and found",
+    })
+}

@@ -1,0 +1,202 @@
+//! A model's numbers over several benchmarks: a row a model, a column a benchmark and condition.
+//!
+//! What the numbers are is each benchmark's business (a mean of cells, of all probes, of scores), so that they stand beside each
+//! other and are never averaged. Where a column has several numbers of a model, by other judges or of other runs, they stand in
+//! further rows of it, and say whose they are.
+
+use super::sheets::{self, ResultRow, counted, number};
+use crate::ground::sheet::{Column, Sheet, cell};
+
+/// A row of the general table, with what it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The benchmark, as people write it.
+    pub benchmark: &'a str,
+    /// The model, as tables name it.
+    pub model: &'a str,
+    /// Its numbers.
+    pub row: &'a ResultRow,
+}
+
+/// The table. Benchmarks and models stand in order of first appearance, conditions too.
+pub fn overview(entries: &[Entry<'_>]) -> Sheet {
+    let mut heads: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut models: Vec<(&str, Vec<Vec<Option<&ResultRow>>>)> = Vec::new();
+    for entry in entries {
+        let condition = entry.row.condition.as_str();
+        match heads.iter_mut().find(|(name, _)| *name == entry.benchmark) {
+            Some((_, conditions)) if conditions.contains(&condition) => {}
+            Some((_, conditions)) => conditions.push(condition),
+            None => heads.push((entry.benchmark, vec![condition])),
+        }
+    }
+    let columns: Vec<(&str, &str)> = heads
+        .iter()
+        .flat_map(|(benchmark, conditions)| conditions.iter().map(move |condition| (*benchmark, *condition)))
+        .collect();
+    for entry in entries {
+        let place = columns.iter().position(|place| *place == (entry.benchmark, &entry.row.condition));
+        let Some(place) = place else { continue };
+        let at = models.iter().position(|(name, _)| *name == entry.model).unwrap_or_else(|| {
+            models.push((entry.model, Vec::new()));
+            models.len() - 1
+        });
+        let rows = &mut models[at].1;
+        match rows.iter_mut().find(|row| row[place].is_none()) {
+            Some(row) => row[place] = Some(entry.row),
+            None => {
+                let mut row = vec![None; columns.len()];
+                row[place] = Some(entry.row);
+                rows.push(row);
+            }
+        }
+    }
+    let mut head = vec![Column::text("model")];
+    head.extend(columns.iter().map(|(benchmark, condition)| Column {
+        group: (*benchmark).to_owned(),
+        name: if condition.is_empty() { "overall".to_owned() } else { (*condition).to_owned() },
+        right: true,
+    }));
+    let lines = models.iter().flat_map(|(model, rows)| {
+        rows.iter().enumerate().map(move |(at, row)| {
+            let mut line = vec![cell(if at == 0 { (*model).to_owned() } else { String::new() })];
+            // who says so, where there is more than one number
+            line.extend(row.iter().enumerate().map(|(place, found)| {
+                let several = rows.iter().filter(|row| row[place].is_some()).count() > 1;
+                found.map_or_else(|| cell("-"), |row| cell_of(row, several))
+            }));
+            line
+        })
+    });
+    let rows: Vec<&ResultRow> = entries.iter().map(|entry| entry.row).collect();
+    let mut notes = vec!["in %, below it right answers of all asked and the 95% interval".to_owned()];
+    for (benchmark, _) in &heads {
+        let of_benchmark = entries.iter().filter(|entry| entry.benchmark == *benchmark);
+        if let Some(table) = of_benchmark.filter_map(|entry| entry.row.table.as_ref()).next() {
+            let what = match (table.most, table.overall.of_cells) {
+                (Some(most), _) => format!("mean score in % of {most}"),
+                (None, true) => "mean of the cells".to_owned(),
+                (None, false) => "mean over all probes".to_owned(),
+            };
+            notes.push(format!("{benchmark}: {what}"));
+        }
+    }
+    if rows.iter().any(|row| row.truncated > 0) {
+        notes.push("* some histories were truncated".to_owned());
+    }
+    Sheet { columns: head, rows: lines.collect(), notes }
+}
+
+fn cell_of(row: &ResultRow, several: bool) -> Vec<String> {
+    let star = if row.truncated > 0 { "*" } else { "" };
+    let mut lines = match row.table.as_ref().and_then(|table| Some((table, table.overall.accuracy?))) {
+        Some((table, accuracy)) => {
+            let overall = &table.overall;
+            number(accuracy, counted(overall.correct, overall.expected, table.most), overall.interval)
+        }
+        None => cell(row.nothing()),
+    };
+    if let Some(first) = lines.first_mut() {
+        first.push_str(star);
+    }
+    if several {
+        lines.push(format!("{}, {}", row.judge.as_deref().unwrap_or("no judge"), row.dir));
+    }
+    lines
+}
+
+/// Every number on a line of its own, unrounded, with the benchmark before it: for CSV.
+pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
+    let mut all = Sheet::default();
+    for entry in entries {
+        let Sheet { mut columns, rows, .. } = sheets::accuracy_records(std::slice::from_ref(entry.row));
+        columns.insert(0, Column::text("benchmark"));
+        all.columns = columns;
+        all.rows.extend(rows.into_iter().map(|mut row| {
+            row.insert(0, cell(entry.benchmark));
+            row
+        }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::metrics::{AccuracyTable, Overall};
+    use crate::run::header::Named;
+
+    fn row(
+        condition: &str,
+        judge: &str,
+        numbers: Option<(f64, usize, usize)>,
+        most: Option<u32>,
+    ) -> ResultRow {
+        let table = numbers.map(|(accuracy, correct, expected)| AccuracyTable {
+            judge: judge.to_owned(),
+            split: "kind",
+            kinds: Vec::new(),
+            dimensions: Vec::new(),
+            cells: Vec::new(),
+            most,
+            overall: Overall {
+                accuracy: Some(accuracy),
+                interval: None,
+                cells: 0,
+                of_cells: false,
+                complete: true,
+                correct,
+                judged: expected,
+                expected,
+            },
+        });
+        ResultRow {
+            name: "m".to_owned(),
+            dir: format!("runs/{judge}"),
+            model: "m".to_owned(),
+            data: Named { name: "d".to_owned(), digest: "d".to_owned() },
+            condition: condition.to_owned(),
+            judge: Some(judge.to_owned()),
+            rubric: None,
+            truncated: usize::from(condition == "full"),
+            no_answer: 0,
+            no_verdict: 0,
+            expected: 8,
+            no_result: None,
+            table,
+            repeats: None,
+        }
+    }
+
+    #[test]
+    fn a_model_has_one_row_over_all_benchmarks_and_further_ones_for_other_judges() {
+        let rows = [
+            ("Ships", "m", row("", "j", Some((0.25, 2, 8)), None)),
+            ("Pairs", "m", row("first", "strict", Some((0.5, 5, 10)), None)),
+            ("Pairs", "m", row("first", "lenient", Some((0.6, 6, 10)), None)),
+            ("Pairs", "n", row("full", "strict", None, None)),
+            ("Lives", "n", row("", "j", Some((0.704, 0, 10)), Some(5))),
+        ];
+        let entries: Vec<Entry<'_>> =
+            rows.iter().map(|(benchmark, model, row)| Entry { benchmark, model, row }).collect();
+        let sheet = overview(&entries);
+        let heads: Vec<(&str, &str)> =
+            sheet.columns.iter().map(|column| (column.group.as_str(), column.name.as_str())).collect();
+        let expected = [
+            ("", "model"),
+            ("Ships", "overall"),
+            ("Pairs", "first"),
+            ("Pairs", "full"),
+            ("Lives", "overall"),
+        ];
+        assert_eq!(heads, expected);
+        let first = |row: usize, column: usize| sheet.rows[row][column][0].as_str();
+        assert_eq!((sheet.rows.len(), first(0, 0), first(1, 0), first(2, 0)), (3, "m", "", "n"));
+        assert_eq!((first(0, 1), first(0, 2), first(1, 2), first(1, 1)), ("25.0", "50.0", "60.0", "-"));
+        assert_eq!(sheet.rows[0][1], ["25.0", "2/8"]);
+        assert!(sheet.rows[1][2].contains(&"lenient, runs/lenient".to_owned()), "{:?}", sheet.rows[1]);
+        assert_eq!((first(2, 3), first(2, 4)), ("no verdicts*", "70.4"));
+        assert!(sheet.notes.iter().any(|note| note == "Lives: mean score in % of 5"), "{:?}", sheet.notes);
+        assert_eq!(overview_records(&entries).rows.len(), 5);
+    }
+}
