@@ -8,6 +8,7 @@ mod columns;
 mod constraints;
 pub mod counts;
 mod difference;
+mod measures;
 mod orders;
 mod reader;
 mod row;
@@ -22,17 +23,17 @@ pub use orders::{Order, Variant, parse as parse_setting};
 pub use terms::{Length, Setting, Task};
 pub use write::{Row, write_parquet};
 
+use super::measure::{Grouping, LayerSpans, Measure};
 use super::{
     Benchmark, Cases, Curve, Dimension, Files, Graded, JudgeUnit, Reading, Rubric, SampleError, SampleSpec,
     Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
 };
 use crate::data::Case;
 use terms::{
-    BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
+    BLOCK, CHOSEN, FIRST, LAST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE,
+    TRAJECTORY,
 };
 
-/// The prompt's last position.
-const LAST: &str = "last";
 /// Where the attention of the position goes that decides, and of the one that predicted the letter; and what the second trajectory
 /// reads of the first.
 const CURVES: [Curve; 11] = [
@@ -137,6 +138,26 @@ impl Benchmark for MemRewardBench {
 
     fn curves(&self) -> &'static [Curve] {
         &CURVES
+    }
+
+    fn measures(&self) -> &'static [Measure] {
+        measures::MEASURES
+    }
+
+    fn groupings(&self) -> &'static [Grouping] {
+        measures::GROUPINGS
+    }
+
+    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
+        measures::evidence_lift(at)
+    }
+
+    fn beside(&self) -> Option<&'static str> {
+        Some(TRAJECTORY)
+    }
+
+    fn stand_in(&self) -> Option<&'static str> {
+        Some(BLOCK)
     }
 
     fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
