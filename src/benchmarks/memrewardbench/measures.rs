@@ -4,8 +4,8 @@
 //! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
 //! cancels (both trajectories are first once). All from the prompt's last position and from the token that decides.
 
-use super::terms::{CHOSEN, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, TASK, VERDICT};
-use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen};
+use super::terms::{CHOSEN, FIRST, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK};
+use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen, VERDICT};
 
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
@@ -27,7 +27,7 @@ const PART: Measure = Measure {
 const EFFECT: Measure =
     Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..PART };
 
-pub(super) const MEASURES: [Measure; 10] = [
+pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "position_effect",
         label: "position effect, last token",
@@ -103,9 +103,24 @@ pub(super) const MEASURES: [Measure; 10] = [
         of: |at| at.lift(LAST, &BOTH),
         ..PART
     },
+    Measure {
+        key: "second_reads_first",
+        label: "the second trajectory to the first",
+        about: "what the tokens of the trajectory that is shown second pay to the first one, over both orders",
+        reference: None,
+        axis: Axis::Linear(0.0, 0.1),
+        paired: &ORDERS,
+        of: |at| at.total(SECOND, &[FIRST]),
+        ..PART
+    },
 ];
 
-pub(super) const GROUPINGS: [Grouping; 2] = [
+pub(super) const GROUPINGS: [Grouping; 3] = [
+    Grouping {
+        key: "orders",
+        label: "how the verdict changes with the order",
+        of: |seen| Some((String::new(), verdicts(seen)?)),
+    },
     Grouping {
         key: "task",
         label: "task and how the verdict changes with the order",
