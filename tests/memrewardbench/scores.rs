@@ -126,7 +126,7 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
     }
 }
 
-/// `scripts/memrewardbench_scores.py` makes it of the text that this test writes where PALIMPSEST_KEEP_SCORES names a file.
+/// `scripts/memrewardbench_scores.py` makes it of the attention file of a run of this case.
 #[derive(Deserialize)]
 struct Reference {
     checkpoint: String,
@@ -143,13 +143,6 @@ struct Scored {
 #[test]
 fn scores_are_those_of_transformers() {
     let case = short();
-    if let Ok(kept) = std::env::var("PALIMPSEST_KEEP_SCORES") {
-        let model = model("llama-tiny", Branches::default());
-        let builder =
-            PromptBuilder::new(Templates::load(&BENCHMARK, None).unwrap(), model.template().clone());
-        let prompt = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap();
-        std::fs::write(kept, prompt.text).unwrap();
-    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/memrewardbench/scores.json");
     let reference: Vec<Reference> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(!reference.is_empty());
