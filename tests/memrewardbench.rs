@@ -2,6 +2,7 @@
 
 mod arranged;
 mod commands;
+mod measures;
 mod reader;
 mod readings;
 mod scores;

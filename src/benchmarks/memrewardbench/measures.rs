@@ -4,7 +4,9 @@
 //! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
 //! cancels (both trajectories are first once). All from the prompt's last position and from the token that decides.
 
-use super::terms::{CHOSEN, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, TASK, VERDICT};
+use super::terms::{
+    CHOSEN, FIRST, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT,
+};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen};
 
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
@@ -27,7 +29,7 @@ const PART: Measure = Measure {
 const EFFECT: Measure =
     Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..PART };
 
-pub(super) const MEASURES: [Measure; 10] = [
+pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "position_effect",
         label: "position effect, last token",
@@ -101,6 +103,15 @@ pub(super) const MEASURES: [Measure; 10] = [
         reference: Some(1.0),
         axis: Axis::Logarithmic,
         of: |at| at.lift(LAST, &BOTH),
+        ..PART
+    },
+    Measure {
+        key: "second_to_first",
+        label: "second trajectory to the first",
+        about: "what the trajectory that stands second pays to the first one, which it can read",
+        reference: None,
+        axis: Axis::Linear(0.0, 0.1),
+        of: |at| at.total(SECOND, &[FIRST]),
         ..PART
     },
 ];
