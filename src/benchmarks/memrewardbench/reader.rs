@@ -22,8 +22,7 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
         let beginning = files.beginning(name);
         let begun = beginning.trim_start_matches('\u{feff}').trim_start();
         beginning.starts_with(MAGIC)
-            || begun.starts_with(['{', '['])
-                && KEYS.iter().filter(|key| beginning.contains(**key)).count() >= 1
+            || begun.starts_with(['{', '[']) && KEYS.iter().any(|key| beginning.contains(key))
     })
 }
 
