@@ -115,7 +115,10 @@ fn case() -> Case {
     }
 }
 
-fn views(name: &str) -> Vec<(Vec<usize>, Vec<String>, Option<Vec<usize>>, Option<String>)> {
+/// Segments, probes, what truncation keeps first, and why nothing is shown.
+type Seen = (Vec<usize>, Vec<String>, Option<Vec<usize>>, Option<String>);
+
+fn views(name: &str) -> Vec<Seen> {
     let setting = FOUR_WAYS.settings().iter().find(|setting| setting.name == name).unwrap();
     let views = Memory::new(&FOUR_WAYS, 0).views(&case(), Some(name), setting.context);
     let of = |view: palimpsest::memory::View| {

@@ -28,6 +28,9 @@ pub struct View {
     pub refused: Option<String>,
 }
 
+/// The places of segments in a history, or why there are none.
+type Places = Result<Vec<usize>, String>;
+
 /// Makes the views of a run's cases.
 pub struct Memory {
     benchmark: &'static dyn Benchmark,
@@ -60,7 +63,7 @@ impl Memory {
             Context::Retrieved { most, .. } => Some(most),
         };
         // What is shown, in the order in which truncation would keep it.
-        let mut views: Vec<(Result<Vec<usize>, String>, Vec<Probe>)> = Vec::new();
+        let mut views: Vec<(Places, Vec<Probe>)> = Vec::new();
         for probe in &arranged.probes {
             let shown = match context {
                 Context::Retrieved { by, most } => {
@@ -79,7 +82,7 @@ impl Memory {
         views.into_iter().map(|(shown, probes)| view(&arranged, shown, probes, most.is_some())).collect()
     }
 
-    fn ranked(&mut self, by: Retriever, case: &Case, query: &str) -> Result<Vec<usize>, String> {
+    fn ranked(&mut self, by: Retriever, case: &Case, query: &str) -> Places {
         match (by, &mut self.dense) {
             (Retriever::Bm25, _) => self.bm25.rank(case, query),
             (Retriever::Dense, Some(dense)) => dense.rank(case, query),
@@ -89,7 +92,7 @@ impl Memory {
 }
 
 /// The places of the segments that hold a probe's evidence, in the order of the history.
-fn of_evidence(case: &Case, probe: &Probe) -> Result<Vec<usize>, String> {
+fn of_evidence(case: &Case, probe: &Probe) -> Places {
     let wanted: BTreeSet<usize> = case.evidence_of(probe).map(|evidence| evidence.place.segment).collect();
     let segments = case.history.segments.iter().enumerate();
     let places: Vec<usize> = segments.filter(|(_, s)| wanted.contains(&s.index)).map(|(at, _)| at).collect();
@@ -100,7 +103,7 @@ fn of_evidence(case: &Case, probe: &Probe) -> Result<Vec<usize>, String> {
 }
 
 /// The arranged case with the segments at `places` and with `probes`.
-fn view(arranged: &Case, places: Result<Vec<usize>, String>, probes: Vec<Probe>, ranked: bool) -> View {
+fn view(arranged: &Case, places: Places, probes: Vec<Probe>, ranked: bool) -> View {
     let (places, refused) = match places {
         Ok(places) => (places, None),
         Err(why) => (Vec::new(), Some(why)),

@@ -96,7 +96,8 @@ fn fit<P>(
     let _span = stats::tokenise();
     let job =
         Fit { builder, costs: builder.segment_costs(&case.history, tokens)?, tokens, case, budget, seed };
-    let (mut parts, mut waiting) = (Vec::new(), vec![0..case.probes.len()]);
+    let mut parts = Vec::new();
+    let mut waiting: Vec<Range<usize>> = std::iter::once(0..case.probes.len()).collect();
     while let Some(probes) = waiting.pop() {
         match job.part(probes.clone(), &measured) {
             Err(BudgetError::Truncate(TruncateError::DoesNotFit { .. }))

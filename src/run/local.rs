@@ -45,8 +45,11 @@ pub struct LocalSubject<'a> {
     decisive: Option<&'static dyn Benchmark>,
     meter: Joulemeter,
     /// The case that comes next, and until it is begun the one under way, with who prepares it.
-    coming: Vec<(Case, JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>)>,
+    coming: Vec<(Case, Preparing)>,
 }
+
+/// Who cuts and tokenises a case.
+type Preparing = JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>;
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 

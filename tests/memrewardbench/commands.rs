@@ -113,14 +113,23 @@ fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
     let said = format!("{}{}", checked.out, checked.err);
     assert!(said.contains("cut off or damaged") && !said.contains("panicked"), "{said}");
 
+    let (model, out) = (fixture("llama-tiny"), root.path().join("run"));
     let unknown = palimpsest([
         "run",
         "--data",
-        "sample:memrewardbench",
+        text(&file),
+        "--model",
+        text(&model),
+        "--out",
+        text(&out),
         "--conditions",
         "chosen-last",
-        "--out",
-        text(&root.path().join("run")),
+        "--context",
+        "4096",
+        "--allow-longer",
     ]);
-    assert!(unknown.err.contains("chosen-last") || unknown.code != Some(0), "{}", unknown.err);
+    assert_eq!(unknown.code, Some(2), "{}", unknown.err);
+    for part in ["`chosen-last`", "chosen-first: the better trajectory is agent A", "random-density-50"] {
+        assert!(unknown.err.contains(part), "{}", unknown.err);
+    }
 }

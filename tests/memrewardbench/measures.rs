@@ -45,16 +45,18 @@ fn a_preference_for_a_place_shows_in_one_measure_and_one_for_a_text_in_the_other
         |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
     // Three quarters to the first place, whatever stands there.
     let place = [[0.3, 0.1], [0.3, 0.1]];
-    near(mean("first_share", place), 0.75);
-    near(mean("chosen_share", place), 0.5);
+    near(mean("position_effect", place), 0.25);
+    near(mean("first_part", place), 0.75);
+    near(mean("content_effect", place), 0.0);
     // Three quarters to the chosen text, wherever it stands.
     let content = [[0.3, 0.1], [0.1, 0.3]];
-    near(mean("first_share", content), 0.5);
-    near(mean("chosen_share", content), 0.75);
-    near(mean("trajectories_lift", place), 0.4 / (0.2 * 0.6));
-    near(mean("second_reads_first", place), 0.01);
+    near(mean("position_effect", content), 0.0);
+    near(mean("content_effect", content), 0.25);
+    near(mean("chosen_part", content), 0.75);
+    near(mean("lift", place), 0.4 / (0.2 * 0.6));
+    near(mean("second_to_first", place), 0.01);
     // Without a verdict there is no row of it.
-    assert_eq!(measured(["chosen", "rejected"], [0.3, 0.1])["verdict_first_share"], None);
+    assert_eq!(measured(["chosen", "rejected"], [0.3, 0.1])["position_effect_verdict"], None);
 }
 
 #[test]
@@ -66,12 +68,13 @@ fn examples_are_grouped_by_what_both_orders_said() {
             ("rejected-first".to_owned(), of(rejected)),
         ]);
         let none = BTreeMap::new();
-        let grouping = BENCHMARK.groupings().iter().find(|grouping| grouping.key == "orders").unwrap();
-        (grouping.of)(&Seen { labels: &none, facets: &none, condition: None, judged: &judged }).unwrap().1
+        let labels = BTreeMap::from([("task".to_owned(), "Long-form_Generation".to_owned())]);
+        let grouping = BENCHMARK.groupings().iter().find(|grouping| grouping.key == "task").unwrap();
+        (grouping.of)(&Seen { labels: &labels, facets: &none, condition: None, judged: &judged }).unwrap().1
     };
     assert_eq!(judged(Some(true), Some(true)), "chosen in both orders");
     assert_eq!(judged(Some(false), Some(false)), "rejected in both orders");
-    assert_eq!(judged(Some(true), Some(false)), "the first in both orders");
-    assert_eq!(judged(Some(false), Some(true)), "the second in both orders");
-    assert_eq!(judged(Some(false), None), "not read in both orders");
+    assert_eq!(judged(Some(true), Some(false)), "always the first");
+    assert_eq!(judged(Some(false), Some(true)), "always the second");
+    assert_eq!(judged(Some(false), None), "a verdict is missing");
 }

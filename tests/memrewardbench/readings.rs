@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use palimpsest::benchmarks::memrewardbench::Order;
 use palimpsest::benchmarks::{Benchmark, Given, Said, Told};
 use palimpsest::data::Notes;
+use palimpsest::run::judged::no_result;
+use palimpsest::run::rows::VerdictRow;
 
 use super::BENCHMARK;
 
@@ -118,4 +120,15 @@ fn scores_are_read_as_the_likelier_option_with_its_probability() {
     assert!(scored(None).unwrap_err().contains("no scores"));
     // It needs no answer.
     assert!(told(&Asked { answer: None, scores: Some([-1.0, -2.0]), ..plain("scored", "") }).is_ok());
+}
+
+/// A judge that says the same of everything tells nothing; a model that always prefers the first place tells of itself.
+#[test]
+fn what_a_rule_read_is_a_result_even_where_it_is_always_the_same() {
+    let row = VerdictRow { choice: Some("A".to_owned()), correct: Some(true), ..VerdictRow::default() };
+    let rows = [row.clone(), row];
+    for reading in BENCHMARK.readings() {
+        assert_eq!(no_result(reading.name, rows.iter()), None);
+    }
+    assert!(no_result("local:able-70b", rows.iter()).is_some());
 }

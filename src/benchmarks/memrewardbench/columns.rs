@@ -89,9 +89,12 @@ impl Rows {
                     continue;
                 };
                 let compression = chunk.compression();
+                // `ZSTD(ZstdLevel(1))`, of which a file does not tell the level.
+                let named = compression.to_string();
+                let named = named.split('(').next().unwrap_or_default();
                 if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY) {
                     return Err(format!(
-                        "column `{name}` of the Parquet file is compressed with {compression}, which this build does not read; write it \
+                        "column `{name}` of the Parquet file is compressed with {named}, which this build does not read; write it \
                          with Snappy or without compression, or as JSONL"
                     ));
                 }

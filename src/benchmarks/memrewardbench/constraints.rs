@@ -95,9 +95,8 @@ pub(super) fn thinned(question: &str, percent: u32, seed: u64, case: &str) -> St
         reached = range.end;
         // A line of which nothing is left goes with its end, and of two spaces one does.
         let rest = question.get(reached..).unwrap_or_default();
-        if (text.is_empty() || text.ends_with('\n')) && rest.starts_with('\n') {
-            reached += 1;
-        } else if text.ends_with(' ') && rest.starts_with(' ') {
+        let line_is_gone = (text.is_empty() || text.ends_with('\n')) && rest.starts_with('\n');
+        if line_is_gone || text.ends_with(' ') && rest.starts_with(' ') {
             reached += 1;
         }
     }

@@ -4,8 +4,10 @@
 //! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
 //! cancels (both trajectories are first once). All from the prompt's last position and from the token that decides.
 
-use super::terms::{CHOSEN, FIRST, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK};
-use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen, VERDICT};
+use super::terms::{
+    CHOSEN, FIRST, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT,
+};
+use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen};
 
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
@@ -104,12 +106,11 @@ pub(super) const MEASURES: [Measure; 11] = [
         ..PART
     },
     Measure {
-        key: "second_reads_first",
-        label: "the second trajectory to the first",
-        about: "what the tokens of the trajectory that is shown second pay to the first one, over both orders",
+        key: "second_to_first",
+        label: "second trajectory to the first",
+        about: "what the trajectory that stands second pays to the first one, which it can read",
         reference: None,
         axis: Axis::Linear(0.0, 0.1),
-        paired: &ORDERS,
         of: |at| at.total(SECOND, &[FIRST]),
         ..PART
     },

@@ -22,8 +22,7 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
         let beginning = files.beginning(name);
         let begun = beginning.trim_start_matches('\u{feff}').trim_start();
         beginning.starts_with(MAGIC)
-            || begun.starts_with(['{', '['])
-                && KEYS.iter().filter(|key| beginning.contains(**key)).count() >= 1
+            || begun.starts_with(['{', '[']) && KEYS.iter().any(|key| beginning.contains(key))
     })
 }
 
@@ -63,7 +62,7 @@ enum Format<'a> {
 
 /// What a file gave.
 enum Next {
-    Row(RawRow),
+    Row(Box<RawRow>),
     /// A line that is no row.
     Broken(String),
     End,
@@ -98,7 +97,7 @@ impl<'a> Pairs<'a> {
                     let remedy = "write one JSON object a line";
                     return Err(ReadError::Row(vec![problem(at, None, "(row)", found, remedy)].into()));
                 }
-                Next::Row(raw) => case_of(raw, at)?,
+                Next::Row(raw) => case_of(*raw, at)?,
             };
             let place = if self.folder { format!("{name}, row {row}") } else { format!("row {row}") };
             if let Some(first) = self.ids.insert(found.id.clone(), place) {
@@ -142,7 +141,7 @@ impl Format<'_> {
         match self {
             Format::Columns(rows) => {
                 let next = rows.next_row().map_err(|what| failed(invalid(what)))?;
-                Ok(next.map_or(Next::End, Next::Row))
+                Ok(next.map_or(Next::End, |row| Next::Row(Box::new(row))))
             }
             Format::Lines { reader, line } => {
                 let mut text = Vec::new();
@@ -165,7 +164,7 @@ impl Format<'_> {
                     }
                     // The parser's place is in the line, and the line is the row.
                     return Ok(match serde_json::from_slice(bare) {
-                        Ok(raw) => Next::Row(raw),
+                        Ok(raw) => Next::Row(Box::new(raw)),
                         Err(error) => Next::Broken(format!("line {line}, which is no row: {error}")),
                     });
                 }

@@ -7,7 +7,7 @@
 use super::counts::{Compared, Consistency, Counted, Share, counted};
 use super::orders::{Order, Variant};
 use super::terms::{Length, Setting, Task};
-use crate::benchmarks::{Graded, Table, TableOptions};
+use crate::benchmarks::{Graded, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::statistics::mcnemar::mcnemar;
 
@@ -17,7 +17,7 @@ const FINE: u32 = 2;
 const COARSE: u32 = 1;
 
 /// All tables that the runs have rows for.
-pub(super) fn all(graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+pub(super) fn all(graded: &[Graded<'_>]) -> Vec<Table> {
     let counted = counted(graded);
     let tables = [
         accuracy(&counted),
@@ -78,9 +78,12 @@ fn by_setting() -> Vec<Column> {
     columns
 }
 
-/// Which pairs each of them stands for.
-fn of_settings() -> Vec<Box<dyn Fn(&Compared) -> bool>> {
-    let mut wanted: Vec<Box<dyn Fn(&Compared) -> bool>> = Vec::new();
+/// Which pairs a number is of.
+type Wanted = Box<dyn Fn(&Compared) -> bool>;
+
+/// Which pairs each of those columns stands for.
+fn of_settings() -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
     for task in Task::ALL {
         for setting in Setting::ALL.into_iter().filter(|setting| setting.task() == task) {
             wanted.push(Box::new(move |pair: &Compared| pair.setting == Some(setting)));
@@ -230,7 +233,7 @@ fn orders(counted: &[Counted<'_>]) -> Table {
 }
 
 fn criteria(counted: &[Counted<'_>]) -> Table {
-    type Wanted = fn(&Compared) -> bool;
+    type Of = fn(&Compared) -> bool;
     const NOISE: [Setting; 2] = [Setting::SequentialNoise, Setting::MixedNoise];
     const MEM: [Setting; 2] = [Setting::Mem0Mem, Setting::AMemMem];
     const OUT: [Setting; 2] = [Setting::Mem0Out, Setting::AMemOut];
@@ -238,7 +241,7 @@ fn criteria(counted: &[Counted<'_>]) -> Table {
     fn is(pair: &Compared, settings: &[Setting]) -> bool {
         pair.setting.is_some_and(|setting| settings.contains(&setting))
     }
-    const CRITERIA: [(&str, Wanted); 3] = [
+    const CRITERIA: [(&str, Of); 3] = [
         ("process", |pair| is(pair, &NOISE) || is(pair, &MEM)),
         ("outcome", |pair| is(pair, &OUT)),
         ("not given", |pair| is(pair, &DROP)),
