@@ -159,7 +159,8 @@ fn summary(lens: &Lens) -> String {
                  same"
             ),
         });
-        let head: String = lens.curves.iter().map(|curve| format!("{:>17}", curve.label())).collect();
+        let wide = width(lens);
+        let head: String = lens.curves.iter().map(|curve| format!("{:>wide$}", curve.label())).collect();
         let ratio = lens.ratio.map(|(over, under)| format!("{:>9}", format!("{}/{}", over.to, under.to)));
         line(format!("{:<30}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
         for group in &groups {
@@ -215,6 +216,11 @@ fn measures(study: &Study) -> String {
     text
 }
 
+/// Of a column of the summary: room for its head.
+fn width(lens: &Lens) -> usize {
+    lens.curves.iter().map(|curve| curve.label().len() + 2).fold(17, usize::max)
+}
+
 /// A group's statistics over layers.
 struct Measured {
     group: Group,
@@ -242,7 +248,8 @@ impl Measured {
         };
         let cell = |(signal, noise): &(Series, Series)| {
             let cell = format!("{} ({})", percent(signal), percent(noise));
-            format!("{cell:>17}")
+            let wide = width(lens);
+            format!("{cell:>wide$}")
         };
         let cells: String = self.curves.iter().map(cell).collect();
         let ratio = self.ratio.as_ref().map(|ratio| {

@@ -63,7 +63,7 @@ impl Range {
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
         let (low, high) = (low - pad, high + pad);
-        Range { low, high, ticks: even_ticks(low, high), linear: true }
+        Range { low, high, ticks: round_ticks(low, high), linear: true }
     }
 
     /// Where a value lies on the axis, at its edge where it lies beyond.
@@ -139,6 +139,17 @@ fn even_ticks(low: f64, high: f64) -> Vec<f64> {
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * scale).find(|s| *s >= rough).unwrap_or(rough);
     let first = (low / step).ceil() as i64;
     (first..first + 8).map(|i| i as f64 * step).filter(|t| (low..=high).contains(t)).collect()
+}
+
+/// Ticks of a linear axis: at least three of the widest round steps that give so many.
+fn round_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decade = 10f64.powf((high - low).max(1e-12).log10().ceil());
+    let steps = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02].map(|part| part * decade);
+    let ticks = |step: f64| -> Vec<f64> {
+        let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
+        (first..=last).map(|i| i as f64 * step).collect()
+    };
+    steps.into_iter().map(ticks).find(|ticks| ticks.len() >= 3).unwrap_or_default()
 }
 
 /// Ticks of the layer axis: every layer of a shallow model, round numbers of a deep one, and always the last layer.
@@ -224,6 +235,13 @@ mod tests {
         let axis = Range::linear(&[&series], (0.0, 1.0));
         assert!(axis.holds(0.0) && axis.holds(1.0) && axis.shows(-0.1) && axis.high < 1.1, "{axis:?}");
         assert_eq!(axis.place(0.5), 0.5);
+        for (low, high) in
+            [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)]
+        {
+            let ticks = round_ticks(low, high);
+            assert!((3..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+            assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
+        }
         series.points[1].value = Some(-0.2);
         let effect = Range::linear(&[&series], (-0.1, 0.1));
         assert!(

@@ -200,6 +200,14 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     format!(" 0 in some panel, and so interrupted on the logarithmic axis: {}.", all.join("; "))
 }
 
+/// Several of what a segment is called: `sessions`, `trajectories`.
+pub(super) fn plural(word: &str) -> String {
+    match word.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{word}s"),
+    }
+}
+
 /// `0–3, 5`.
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
     let all: Vec<usize> = numbers.iter().copied().collect();
@@ -219,5 +227,10 @@ mod tests {
     fn numbers_are_named_as_ranges() {
         assert_eq!(ranges(&BTreeSet::from([7, 0, 1, 2, 5])), "0–2, 5, 7");
         assert_eq!(ranges(&BTreeSet::new()), "");
+    }
+
+    #[test]
+    fn words_have_their_plurals() {
+        assert_eq!(["session", "trajectory", "day"].map(plural), ["sessions", "trajectories", "days"]);
     }
 }

@@ -77,7 +77,7 @@ fn figure(measure: &Measure, maps: &[HeadMap], origin: &Origin) -> Result<Figure
     })?;
     let caption = format!(
         "{}: {}. Each cell: a head's own value, of masses, as the mean over cases; white is {}, darker is farther from it, blue \
-         above and red below; the scale ends at the farthest head. Grey: no case has a value. n is the number of cases. Layers \
+         above and orange below; the scale ends at the farthest head. Grey: no case has a value. n is the number of cases. Layers \
          with softmax attention only.",
         measure.label,
         measure.about,

@@ -69,10 +69,7 @@ fn draw(
         panels.collect()
     });
     let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
-    let legend = match lines.len() {
-        1 => Vec::new(),
-        _ => lines.iter().map(|line| (stroke_of(line), line.clone())).collect(),
-    };
+    let legend = lines.iter().map(|line| (stroke_of(line), line.clone())).collect();
     let what = match paired {
         true => format!("Measures over both orders by layer, for each {}", grouping.label),
         false => format!("Measures by layer, for each {}", grouping.label),

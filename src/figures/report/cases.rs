@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::text::{TurnPart, turns};
 use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
+use crate::figures::captions::plural;
 use crate::lens::{Example, LayerKind, Lens, LensError};
 use crate::prompt::known_special_tokens;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
@@ -425,8 +426,9 @@ fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
     }
     let mut parts: Vec<String> =
         roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
-    parts.push(format!("all {segment}s {}", percent(all)));
-    parts.push(format!("outside the {segment}s {}", percent((1.0 - all).max(0.0))));
+    let segments = plural(segment);
+    parts.push(format!("all {segments} {}", percent(all)));
+    parts.push(format!("outside the {segments} {}", percent((1.0 - all).max(0.0))));
     parts.join(", ")
 }
 
@@ -593,8 +595,8 @@ fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
         some => format!(" Next to evidence: {}.", self::ranges(some)),
     };
     (!all.is_empty()).then(|| {
-        let plural = if all.len() == 1 { "" } else { "s" };
-        format!("{} {segment}{plural} left out to fit the context: {ranges}.{beside}", all.len())
+        let name = if all.len() == 1 { segment.to_owned() } else { plural(segment) };
+        format!("{} {name} left out to fit the context: {ranges}.{beside}", all.len())
     })
 }
 

@@ -9,7 +9,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use super::{Figure, FigureError};
+use super::{Figure, FigureError, captions};
 use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
 use crate::results::metrics::{self, AccuracyTable};
@@ -108,6 +108,7 @@ pub fn page(
 fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
+    environment.add_filter("plural", |word: &str| captions::plural(word));
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
