@@ -26,8 +26,8 @@ use terms::{
 };
 
 use super::{
-    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY,
-    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
+    QUERY, Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 
 /// As the paper writes it.
@@ -137,6 +137,11 @@ impl Benchmark for KnowMe {
 
     fn groupings(&self) -> &'static [Grouping] {
         &measures::GROUPINGS
+    }
+
+    /// Of the evidence events: the fields of an insight's events lie within them.
+    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
+        at.lift(QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])
     }
 
     fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
