@@ -4,6 +4,7 @@ mod agree;
 mod broken;
 mod counts;
 mod divergence;
+mod measures;
 mod prompts;
 mod published;
 mod reader;

@@ -26,7 +26,7 @@ pub use benchmark::{
 };
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
-pub use measure::{Axis, Grouping, Judged, LayerSpans, Measure, Scale, Seen};
+pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};
 

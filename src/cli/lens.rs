@@ -159,7 +159,7 @@ fn summary(lens: &Lens) -> String {
                  same"
             ),
         });
-        let wide = width(lens);
+        let wide = width(&lens.curves);
         let head: String = lens.curves.iter().map(|curve| format!("{:>wide$}", curve.label())).collect();
         let ratio = lens.ratio.map(|(over, under)| format!("{:>9}", format!("{}/{}", over.to, under.to)));
         line(format!("{:<30}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
@@ -169,6 +169,11 @@ fn summary(lens: &Lens) -> String {
     }
     line(String::new());
     text
+}
+
+/// How wide the columns of curves are: their numbers, or the longest label with a gap before it.
+fn width(curves: &[Curve]) -> usize {
+    curves.iter().map(|curve| curve.label().len() + 2).max().unwrap_or(0).max(17)
 }
 
 /// The benchmark's measures: a line a measure, group and condition, averaged over layers of one kind; empty where it has none.
@@ -216,11 +221,6 @@ fn measures(study: &Study) -> String {
     text
 }
 
-/// Of a column of the summary: room for its head.
-fn width(lens: &Lens) -> usize {
-    lens.curves.iter().map(|curve| curve.label().len() + 2).fold(17, usize::max)
-}
-
 /// A group's statistics over layers.
 struct Measured {
     group: Group,
@@ -246,9 +246,9 @@ impl Measured {
         let percent = |series: &Series| {
             series.mean_over(kind).map_or("-".to_owned(), |mean| format!("{:.3}", mean * 100.0))
         };
+        let wide = width(&lens.curves);
         let cell = |(signal, noise): &(Series, Series)| {
             let cell = format!("{} ({})", percent(signal), percent(noise));
-            let wide = width(lens);
             format!("{cell:>wide$}")
         };
         let cells: String = self.curves.iter().map(cell).collect();

@@ -1,7 +1,8 @@
 //! What the attention of an answering model is looked at for: the evidence, the two ends of a duration, what was thought against what
 //! was to be seen.
 
-use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, INNER, OUTER, TASK};
+use super::task::Task;
+use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, INNER, OUTER, TASK, TYPE};
 use crate::benchmarks::{Axis, Grouping, Measure, QUERY, Scale};
 
 /// More or less than stands beside it.
@@ -53,8 +54,10 @@ pub(super) const MEASURES: [Measure; 5] = [
     },
 ];
 
+pub(super) const GROUPINGS: [Grouping; 2] = [BY_SCORE, BY_TYPE];
+
 /// Full marks of T2 are for abstaining alone (section 4.4).
-pub(super) const GROUPINGS: [Grouping; 1] = [Grouping {
+const BY_SCORE: Grouping = Grouping {
     key: "task",
     label: "task and score (full marks; of T2, whose answer is that there is none: abstained)",
     of: |seen| {
@@ -67,4 +70,15 @@ pub(super) const GROUPINGS: [Grouping; 1] = [Grouping {
         };
         Some((task.clone(), word.to_owned()))
     },
-}];
+};
+
+/// What called a memory up (T5), a duration or an order (T3). A type that only repeats the task tells nothing apart.
+const BY_TYPE: Grouping = Grouping {
+    key: "type",
+    label: "task and type",
+    of: |seen| {
+        let task = Task::named(seen.facets.get(TASK)?)?;
+        let kind = seen.facets.get(TYPE).filter(|kind| *kind != task.title)?;
+        Some((task.id.to_owned(), kind.replace('_', " ")))
+    },
+};

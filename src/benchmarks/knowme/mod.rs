@@ -22,16 +22,14 @@ pub mod task;
 mod terms;
 
 use terms::{
-    ANCHOR_END, ANCHOR_START, BEST, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK,
+    ANCHOR_END, ANCHOR_START, BEST, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK, TITLE,
 };
 
 use super::{
-    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY,
-    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
+    QUERY, Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 
-/// As the paper writes it.
-const TITLE: &str = "KnowMe-Bench";
 /// Events that are retrieved for a question (section 5.1).
 const MOST_RETRIEVED: usize = 50;
 
@@ -137,6 +135,11 @@ impl Benchmark for KnowMe {
 
     fn groupings(&self) -> &'static [Grouping] {
         &measures::GROUPINGS
+    }
+
+    /// Of the evidence events: the fields of an insight's events lie within them.
+    fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
+        at.lift(QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])
     }
 
     fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::array::{Row, rows};
+use super::events;
 use super::findings::Findings;
 use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
 use super::questions::{self, TaskRows};
 use super::task::{TASKS, Task};
-use super::terms::DATASET;
-use super::{TITLE, events};
+use super::terms::{DATASET, TITLE};
 use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
 use crate::data::{Case, History, JudgeOnly, Notes, Probe};

@@ -9,9 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::TITLE;
 use super::task::TASKS;
-use super::terms::{BEST, DATASET, FULL, TASK};
+use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
 use crate::benchmarks::{Graded, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
 

@@ -1,5 +1,7 @@
 //! The words of this benchmark that stand in cases, runs and tables.
 
+/// As the paper writes it.
+pub(super) const TITLE: &str = "KnowMe-Bench";
 /// The label that cases are split by, and the facets of probes.
 pub const DATASET: &str = "dataset";
 pub const TASK: &str = "task";
