@@ -2,6 +2,7 @@
 
 mod counts;
 mod judge;
+mod labels;
 mod reader;
 mod tables;
 mod texts;

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 
 use super::files::Files;
 use super::graded::{Graded, Table, TableOptions};
+use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
 use super::readings::Reading;
@@ -100,6 +101,11 @@ pub trait Benchmark: Debug + Send + Sync {
     /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
     /// a curve begins with that. `None` where there is no such place.
     fn decisive(&self, _answer: &str) -> Option<usize> {
+        None
+    }
+
+    /// How a label of the data is checked by a judge that is not told it; absent where none is.
+    fn label_check(&self) -> Option<LabelCheck> {
         None
     }
 

@@ -11,6 +11,7 @@ pub mod dataset;
 mod files;
 mod graded;
 pub mod knowme;
+mod label_check;
 pub mod measure;
 pub mod memrewardbench;
 mod node;
@@ -26,6 +27,7 @@ pub use benchmark::{
 };
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
+pub use label_check::LabelCheck;
 pub use measure::{Axis, Grouping, Judged, LayerSpans, Measure, Scale, Seen};
 pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};

@@ -19,7 +19,7 @@ mod tables;
 mod terms;
 
 use super::{
-    Benchmark, Cases, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY, Rubric,
+    Benchmark, Cases, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LabelCheck, Measure, QUERY, Rubric,
     SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 use crate::data::Case;
@@ -109,6 +109,16 @@ impl Benchmark for SubtleMemory {
             unit: JudgeUnit::Probe,
             verdict: VerdictKind::Label { right: "CORRECT", wrong: "WRONG" },
         }
+    }
+
+    /// From the facts alone: what the set is about often gives the relation away.
+    fn label_check(&self) -> Option<LabelCheck> {
+        Some(LabelCheck {
+            facet: RELATION,
+            values: &terms::RELATIONS,
+            unit: terms::INSTANCE,
+            template: include_str!("templates/relation.j2"),
+        })
     }
 
     /// No label of a case parts the questions: their facets do.
