@@ -7,6 +7,7 @@
 //! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
 
 mod benchmark;
+mod chart;
 pub mod dataset;
 mod files;
 mod graded;
@@ -25,6 +26,7 @@ pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
     SampleError, SampleSpec, Several, VERDICT, VerdictKind,
 };
+pub use chart::{Bar, Chart};
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
 pub use label_check::LabelCheck;

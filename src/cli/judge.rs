@@ -13,7 +13,8 @@ use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{
-    Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers, run as judge_run,
+    Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
+    run as judge_run,
 };
 use crate::prompt::{JUDGE_FILE, ThinkingMode};
 use crate::run::error::RunError;
@@ -283,7 +284,11 @@ fn with_judge(
 }
 
 /// The benchmark's instructions, with what the command line changes of them.
-fn changed(mut instructions: Instructions, settings: &Settings, by_reply: bool) -> anyhow::Result<Instructions> {
+fn changed(
+    mut instructions: Instructions,
+    settings: &Settings,
+    by_reply: bool,
+) -> anyhow::Result<Instructions> {
     if let Some(folder) = &settings.prompts {
         let path = folder.join(JUDGE_FILE);
         let text = std::fs::read_to_string(&path).with_context(|| {

@@ -20,6 +20,7 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
         unit: JudgeUnit::Probe,
         verdict: VerdictKind::Choice { of: check.values },
         reasons,
+        thinking: None,
     }
 }
 
