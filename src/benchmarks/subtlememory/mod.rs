@@ -24,10 +24,8 @@ use super::{
 };
 use crate::data::Case;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
-use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET};
+use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
-/// As the paper writes it.
-const TITLE: &str = "SubtleMemory";
 /// The form of a probe under the soft wording.
 const SOFT_FORM: &str = "soft";
 /// The query's looks at the parts of a set, and the later sessions' look back at the earlier ones, which no question changes.

@@ -30,7 +30,7 @@ pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let folders = folders(&files);
     if folders.is_empty() {
-        let none = ReadError::NoCases { benchmark: super::TITLE };
+        let none = ReadError::NoCases { benchmark: super::terms::TITLE };
         return Box::new(std::iter::once(Err(none)));
     }
     let mut folders = VecDeque::from(folders);
