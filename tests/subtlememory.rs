@@ -1,7 +1,9 @@
 //! What must hold for: SubtleMemory.
 
+mod commands;
 mod counts;
 mod judge;
+mod labels;
 mod reader;
 mod tables;
 mod texts;

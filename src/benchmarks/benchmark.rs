@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use super::chart::Chart;
 use super::files::Files;
 use super::graded::{Graded, Table, TableOptions};
+use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
 use super::readings::Reading;
@@ -103,6 +105,11 @@ pub trait Benchmark: Debug + Send + Sync {
         None
     }
 
+    /// How a label of the data is checked by a judge that is not told it; absent where none is.
+    fn label_check(&self) -> Option<LabelCheck> {
+        None
+    }
+
     /// The label that cases are split by: the rows of tables and the panels of figures.
     fn split(&self) -> &'static str;
 
@@ -152,6 +159,11 @@ pub trait Benchmark: Debug + Send + Sync {
 
     /// The tables that only this benchmark has, of the graded probes of any number of runs.
     fn tables(&self, _graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+        Vec::new()
+    }
+
+    /// The pictures of counts that only this benchmark has, of the graded probes of any number of runs.
+    fn charts(&self, _graded: &[Graded<'_>]) -> Vec<Chart> {
         Vec::new()
     }
 
@@ -348,7 +360,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// From all spans in one role to all in another.
+    /// From all spans in one role to all in another. From a role to itself it is no curve, but has the role's rows recorded for
+    /// measures ([`LayerSpans::look_back`]).
     pub const fn new(from: &'static str, to: &'static str) -> Self {
         Curve { from, to, nth: 0 }
     }

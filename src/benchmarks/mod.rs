@@ -7,10 +7,12 @@
 //! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
 
 mod benchmark;
+mod chart;
 pub mod dataset;
 mod files;
 mod graded;
 pub mod knowme;
+mod label_check;
 pub mod measure;
 pub mod memrewardbench;
 mod node;
@@ -24,8 +26,10 @@ pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
     SampleError, SampleSpec, Several, VERDICT, VerdictKind,
 };
+pub use chart::{Bar, Chart};
 pub use files::Files;
 pub use graded::{Graded, Table, TableOptions};
+pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, Reading, Said, Told};
 pub use setting::{Context, Retriever, Setting};

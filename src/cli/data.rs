@@ -177,7 +177,11 @@ fn counts(benchmark: &dyn Benchmark, report: &Report) -> String {
     let by = |counts: &BTreeMap<String, usize>| {
         counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
     };
-    let rows = format!("{} rows ({})", report.rows, by(&report.splits));
+    let rows = match report.splits.keys().any(|split| !split.is_empty()) {
+        true => format!("{} rows ({})", report.rows, by(&report.splits)),
+        // No label parts its cases.
+        false => format!("{} rows", report.rows),
+    };
     if !benchmark.probes().is_empty() || benchmark.dimension() == Dimension::Probe {
         return rows;
     }

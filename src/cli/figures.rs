@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 use super::lens::Analysis;
+use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, Origin, Source};
 use crate::lens::{Condition, Lens, Study};
+use crate::results::graded::graded;
+use crate::run::store::RunFolder;
 
 /// The figures of a run, as SVG and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 #[derive(Debug, clap::Args)]
@@ -35,11 +38,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = analysis.clone().options();
     let studies: Vec<Study> =
         dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect::<Result<_, _>>()?;
-    let figures = match &studies[..] {
+    let mut figures = match &studies[..] {
         [study] => figures::draw_study(study)?,
         several if one_benchmark(several) => together(&dirs, several)?,
         several => over_benchmarks(&dirs, several)?,
     };
+    if one_benchmark(&studies) {
+        figures.extend(charts(&dirs, options.judge.as_deref())?);
+    }
     figures::write(&figures, &out)?;
     for figure in &figures {
         super::say(format_args!("{}: {}", figure.name, figure.title))?;
@@ -50,6 +56,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         out.display()
     ))?;
     Ok(())
+}
+
+/// The pictures of counts that only the runs' benchmark has, by one judge or by all.
+pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>) -> anyhow::Result<Vec<Figure>> {
+    let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
+    let Some(first) = folders.first() else { return Ok(Vec::new()) };
+    let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
+        .flat_map(|(folder, name)| graded(folder, name))
+        .filter(|row| judge.is_none_or(|judge| row.judge == Some(judge)))
+        .collect();
+    let origin = format!("{}, {}", benchmark.title(), names.join(", "));
+    let charts = benchmark.charts(&rows);
+    Ok(charts.iter().map(|chart| figures::stacked(chart, &origin)).collect::<Result<_, _>>()?)
 }
 
 /// The figures of runs of one benchmark side by side.

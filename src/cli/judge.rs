@@ -1,18 +1,24 @@
 //! `palimpsest judge`: verdicts on the answers of a run.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::thinking::Thinking;
-use crate::benchmarks::{Benchmark, Rubric};
+use crate::benchmarks::{Benchmark, LabelCheck};
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
-use crate::judge::{Instructions, Judge, ReadSummary, Reasons, read_answers, run as judge_run};
+use crate::judge::{
+    Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
+    run as judge_run,
+};
 use crate::prompt::{JUDGE_FILE, ThinkingMode};
+use crate::run::error::RunError;
+use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
 use crate::run::store::{RunFolder, RunStore};
 
@@ -27,6 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest judge runs/first --judge local:smollm2-135m
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
+  palimpsest judge runs/subtle --judge local:qwen3-8b --labels
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --thinking on";
 
@@ -43,6 +50,12 @@ pub struct Args {
     /// say by themselves what they choose is read by its own rules and takes no judge.
     #[arg(long)]
     judge: Option<String>,
+    /// Check the data's own labels instead of judging answers, where the benchmark has a label that is checked (subtlememory: relation).
+    ///
+    /// The judge is shown what the judge's notes say of each set, without the label, and says which it would give. Its words go to
+    /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
+    #[arg(long, requires = "judge")]
+    labels: bool,
     #[command(flatten)]
     settings: Settings,
 }
@@ -136,9 +149,18 @@ impl<'a> Named<'a> {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, judge, settings } = args;
+    let Args { dir, judge, labels, settings } = args;
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
+    if let (true, Some(judge)) = (labels, &judge) {
+        let Some(check) = benchmark.label_check() else {
+            let why = format!("--labels: {} has no label that is checked; leave it out", benchmark.title());
+            return Err(super::WrongUsage(why).into());
+        };
+        let summary = check_folder(&dir, judge, &settings, &check)?;
+        super::conclude(&dir, "labels", "labels.jsonl", &summary)?;
+        return super::say(format_args!("next: palimpsest table {}", dir.display()));
+    }
     let judge = match (judge, benchmark.readings()) {
         (None, []) => {
             let why = "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model";
@@ -180,6 +202,31 @@ pub(super) fn read_folder(dir: &Path, benchmark: &dyn Benchmark) -> anyhow::Resu
 
 /// Judges what is not judged yet.
 pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyhow::Result<Summary> {
+    with_judge(
+        (dir, judge, settings),
+        |store| Ok(Instructions::from(&super::benchmark_of(dir, store.header())?.rubric())),
+        |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, true),
+    )
+}
+
+/// Checks the data's own label where it is not checked yet.
+fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck) -> anyhow::Result<Summary> {
+    with_judge(
+        (dir, judge, settings),
+        |_| Ok(label_instructions(check, Reasons::Last)),
+        |store, judge, instructions, stop| {
+            let plan = store.plan().to_vec();
+            check_labels(&mut LabelLog::open(dir)?, &plan, check, judge, &instructions, stop, true)
+        },
+    )
+}
+
+/// Opens a run and a judge as typed, and lets it work by `instructions` with what the command line changes of them.
+fn with_judge(
+    (dir, judge, settings): (&Path, &str, &Settings),
+    instructions: impl FnOnce(&RunStore) -> anyhow::Result<Instructions>,
+    work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
+) -> anyhow::Result<Summary> {
     let wrong = |why: String| super::WrongUsage(why);
     let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
     let is_endpoint = matches!(named, Named::Endpoint(_));
@@ -203,8 +250,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
-    let rubric = super::benchmark_of(dir, store.header())?.rubric();
-    let instructions = instructions(&rubric, settings, by_reply)?;
+    let instructions = changed(instructions(&store)?, settings, by_reply)?;
     let sampling =
         Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
     let stop = super::interrupt::flag("call")?;
@@ -225,27 +271,24 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
                 true => Judge::Reply { model: &mut model, sampling },
                 false => Judge::Scoring(&mut model),
             };
-            judge_run(&mut store, &mut judge, instructions, &stop, true)?
+            work(&mut store, &mut judge, instructions, &stop)?
         }
         Named::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
             let mut model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
             model.check_reachable()?;
-            judge_run(
-                &mut store,
-                &mut Judge::Reply { model: &mut model, sampling },
-                instructions,
-                &stop,
-                true,
-            )?
+            work(&mut store, &mut Judge::Reply { model: &mut model, sampling }, instructions, &stop)?
         }
     })
 }
 
-/// The benchmark's rubric, with what the command line changes of it.
-fn instructions(rubric: &Rubric, settings: &Settings, by_reply: bool) -> anyhow::Result<Instructions> {
-    let mut instructions = Instructions::from(rubric);
+/// The benchmark's instructions, with what the command line changes of them.
+fn changed(
+    mut instructions: Instructions,
+    settings: &Settings,
+    by_reply: bool,
+) -> anyhow::Result<Instructions> {
     if let Some(folder) = &settings.prompts {
         let path = folder.join(JUDGE_FILE);
         let text = std::fs::read_to_string(&path).with_context(|| {

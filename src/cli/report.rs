@@ -25,7 +25,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let reason = reasons.next().unwrap_or_default();
         super::say(format_args!("no attention in this run ({reason}): the page has no figures"))?;
     }
-    let figures = figures::draw_study(&study)?;
+    let mut figures = figures::draw_study(&study)?;
+    figures.extend(super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref())?);
     let page = report::write_study(&study, &figures, &args.dir)?;
     super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
     Ok(())

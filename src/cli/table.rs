@@ -12,6 +12,7 @@ use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
+use crate::results::labels::{label_agreement, label_table};
 use crate::results::metrics::{AccuracyTable, RESAMPLES};
 use crate::results::outcomes::{Counts, Outcomes};
 use crate::results::overview::{Entry, overview, overview_records};
@@ -19,6 +20,7 @@ use crate::results::repeats::repeats;
 use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::Condition;
+use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
 
@@ -209,6 +211,13 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed });
     let runs: Vec<(&RunFolder, &str)> = folders.iter().zip(names.iter().map(String::as_str)).collect();
     tables.extend(retrieval(&runs));
+    if let Some(check) = benchmark.label_check() {
+        for (folder, name) in folders.iter().zip(&names) {
+            let mut agreements = label_agreement(&check, &folder.plan, &label_rows(&folder.dir)?);
+            agreements.retain(|agreement| args.judge.as_ref().is_none_or(|judge| agreement.judge == *judge));
+            tables.extend(label_table(&check, name, &agreements));
+        }
+    }
     Ok(tables)
 }
 

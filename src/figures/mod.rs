@@ -28,11 +28,13 @@ pub mod ratios;
 pub mod report;
 pub mod sheet;
 mod source;
+mod stacks;
 pub mod style;
 
 pub use bars::distribution;
 pub use figure::{Figure, FigureError};
 pub use source::{Origin, Source};
+pub use stacks::stacked;
 
 /// Every figure of a run, in the order of the report.
 ///

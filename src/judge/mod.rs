@@ -11,6 +11,7 @@ mod by_reading;
 mod by_reply;
 mod by_scoring;
 mod instructions;
+mod labels;
 mod loose_json;
 pub mod reply;
 mod verdict;
@@ -36,6 +37,7 @@ pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::judge_by_reply;
 pub use by_scoring::judge_by_scoring;
 pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
+pub use labels::{check_labels, label_instructions};
 pub use verdict::Verdict;
 
 /// Who judges, and how its verdicts are got.

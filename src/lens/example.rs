@@ -135,7 +135,8 @@ impl Example {
         let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.stand_in() };
         let measures = measured::of(benchmark, &store.rows, (&mass, &share), &evidence);
         let by_head = measured::by_head(benchmark, store, &evidence);
-        for &curve in benchmark.curves() {
+        // What a role pays to itself would hold what each span pays to its own tokens.
+        for &curve in benchmark.curves().iter().filter(|curve| curve.from != curve.to) {
             let (rows, keys) = (in_role(&store.rows, curve.from), in_role(&store.keys, curve.to));
             if rows.is_empty() || keys.is_empty() {
                 continue;

@@ -557,7 +557,7 @@ fn pooled(benchmark: &dyn Benchmark, probes: &[String]) -> Vec<String> {
 fn curves(benchmark: &dyn Benchmark, examples: &[Example]) -> Vec<Curve> {
     let found: BTreeSet<Curve> = examples.iter().flat_map(Example::curves).collect();
     let mut curves = Vec::new();
-    for &curve in benchmark.curves() {
+    for &curve in benchmark.curves().iter().filter(|curve| curve.from != curve.to) {
         let of: Vec<Curve> =
             found.iter().copied().filter(|other| Curve { nth: 0, ..*other } == curve).collect();
         let apart = of.iter().any(|curve| curve.nth > 0);

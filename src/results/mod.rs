@@ -2,11 +2,13 @@
 //!
 //! [`outcomes`] arranges them, [`metrics`] is the table of one run, [`compare`] the difference of two, [`repeats`] the spread over
 //! repetitions, [`sheets`] the layout of a table of runs, [`overview`] that of runs of several benchmarks; [`graded`] is what a
-//! benchmark's own tables are made of, [`retrieval`] what contexts held of the evidence. Called by the commands and the report;
+//! benchmark's own tables are made of, [`retrieval`] what contexts held of the evidence, [`labels`] how far judges agree
+//! with the data's own labels. Called by the commands and the report;
 //! reads no file.
 
 pub mod compare;
 pub mod graded;
+pub mod labels;
 pub mod metrics;
 pub mod outcomes;
 pub mod overview;

@@ -1,7 +1,8 @@
 //! Runs: what is asked of whom, and the folder that keeps what came of it.
 //!
 //! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
-//! [`store`]), at what [`cost`], under which conditions ([`condition`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
+//! [`store`]), at what [`cost`], under which conditions ([`condition`]), what judges
+//! said of the data's own labels ([`labels`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
 //! answers comes in as a [`runner::Subject`].
 
 mod answer_streams;
@@ -16,6 +17,7 @@ pub mod forecast;
 pub mod header;
 mod jsonl;
 pub mod judged;
+pub mod labels;
 pub mod local;
 pub mod merge;
 pub mod plan;

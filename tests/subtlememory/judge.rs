@@ -3,13 +3,11 @@
 use std::collections::VecDeque;
 
 use palimpsest::benchmarks::Benchmark;
-use palimpsest::benchmarks::VerdictKind;
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::benchmarks::{Said, VerdictKind};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel, StopReason};
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
-use palimpsest::judge::{
-    Exchange, Instructions, Reasons, Said, judge_by_reply, judge_by_scoring, judge_prompt,
-};
+use palimpsest::judge::{Exchange, Instructions, Reasons, judge_by_reply, judge_by_scoring, judge_prompt};
 use palimpsest::run::plan::PlannedCase;
 
 use super::sample_case;

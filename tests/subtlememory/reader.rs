@@ -27,7 +27,7 @@ fn the_sample_has_every_relation_and_subtype_on_one_history() {
     assert_eq!(case.id, "persona_0");
     assert_eq!(case.history.segments.len(), 24);
     let times: Vec<_> = case.history.segments.iter().map(|segment| segment.time.unwrap()).collect();
-    assert!(times.is_sorted() && case.labels.is_empty());
+    assert!(times.is_sorted() && case.labels.is_empty() && case.flags.is_empty());
     assert_eq!(case.probes.len(), 15);
     let mut kinds: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for probe in &case.probes {
@@ -150,7 +150,10 @@ fn sessions_follow_their_timestamps_and_a_different_order_is_counted() {
     let case = case.unwrap();
     assert!(broken.is_empty());
     assert!(case.history.segments[1].turns[0].content.starts_with("Please shorten this"));
-    assert_eq!(case.labels, BTreeMap::from([("out_of_order".to_owned(), "23".to_owned())]));
+    let flags: Vec<String> = case.flags.iter().map(ToString::to_string).collect();
+    let flag = "persona_0/history_sessions.json: 23 sessions stand elsewhere by their field `order` than by their timestamps, \
+                which are followed";
+    assert_eq!(flags, [flag]);
     assert_eq!(roles(probe(&case, "unrelated-lighthouse-q1"))[0], (1, "target"));
     assert_eq!(case.history.segments[2].time.unwrap().to_string(), "2025-04-05T12:32:00");
 }
@@ -235,7 +238,8 @@ fn a_broken_set_is_one_clear_line_and_leaves_the_others() {
         &|i| i["facts"] = json!("one"),
         "(uid \"unrelated-lighthouse\"), facts: found \"one\"; write an array, one element a fact",
     );
-    told(8, &|i| *i = json!(3), "(no uid), (row): found 3; write an object");
+    // Of a row that is no object nobody knows how many questions it has: it counts as one.
+    told(10, &|i| *i = json!(3), "(no uid), (row): found 3; write an object");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
 use palimpsest::benchmarks::subtlememory::counts::{percent, points};
-use palimpsest::benchmarks::{Benchmark, Graded, Table, TableOptions};
+use palimpsest::benchmarks::{Benchmark, Chart, Graded, Table, TableOptions};
 use palimpsest::data::Notes;
+use palimpsest::figures::stacked;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
 use serde_json::Value;
@@ -26,8 +27,8 @@ fn facets(relation: &str, subtype: &str) -> BTreeMap<String, String> {
     of.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Tables with so many draws.
-fn tables_of(rows: &[Row], resamples: usize) -> Vec<Table> {
+/// What is made of the graded rows.
+fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
     let (labels, notes) = (BTreeMap::new(), Notes::new());
     let graded = rows.iter().map(|row| Graded {
         run: &row.run,
@@ -48,8 +49,12 @@ fn tables_of(rows: &[Row], resamples: usize) -> Vec<Table> {
         choice: None,
         probability: None,
     });
-    let graded: Vec<Graded<'_>> = graded.collect();
-    SubtleMemory.tables(&graded, TableOptions { resamples, seed: 1 })
+    make(&graded.collect::<Vec<Graded<'_>>>())
+}
+
+/// Tables with so many draws.
+fn tables_of(rows: &[Row], resamples: usize) -> Vec<Table> {
+    with_graded(rows, |graded| SubtleMemory.tables(graded, TableOptions { resamples, seed: 1 }))
 }
 
 fn table<'a>(tables: &'a [Table], key: &str) -> &'a Table {
@@ -295,6 +300,34 @@ fn perfect_retrieval_says_that_it_is_the_oracle_for_bm25() {
     assert_eq!(cells(perfect, &["a"])["all"], oracle["all"]);
     let row = cells(table(&tables, "waterfall"), &["a", "gpt-5.4", "default", "all"]);
     assert_eq!((row["P_preserve"][0].as_str(), row["P_retrieve"][0].as_str()), ("100.00", "53.85"));
+}
+
+/// The graded rows' pictures.
+fn charts_of(rows: &[Row]) -> Vec<Chart> {
+    with_graded(rows, |graded| SubtleMemory.charts(graded))
+}
+
+#[test]
+fn the_waterfall_is_drawn_with_parts_that_fill_every_bar() {
+    let reference = reference();
+    let charts = charts_of(&rows_of(&reference));
+    assert_eq!(charts.len(), 1);
+    let Chart { key, parts, bars, .. } = &charts[0];
+    assert_eq!((key.as_str(), parts.len(), bars.len()), ("waterfall", 5, 16));
+    for bar in bars {
+        let model = bar.group.split(", ").nth(1).unwrap();
+        let setting = if bar.group.contains("full") { "full" } else { "default" };
+        let stages = &reference["models"][model]["stages"][setting][&bar.label];
+        let of = |at: usize| stages["counts"][at].as_u64().unwrap() as usize;
+        assert_eq!(bar.counts.iter().sum::<usize>(), of(0));
+        assert_eq!(bar.counts[..3], [of(3), of(2) - of(3), of(1) - of(2)]);
+        assert!(bar.counts[3] <= of(4) - of(3), "right by the system alone is outside S_P");
+    }
+    let figure = stacked(&charts[0], "origin").unwrap();
+    assert!(figure.svg.starts_with("<svg") && figure.svg.contains("lost in retrieval"));
+    assert_eq!(String::from_utf8(figure.csv).unwrap().lines().count(), 1 + 16 * 5);
+    // Without both diagnoses there is nothing to draw.
+    assert_eq!(charts_of(&published("a", "oracle", [1; 5])), []);
 }
 
 #[test]

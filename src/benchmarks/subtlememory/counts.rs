@@ -18,6 +18,8 @@ pub struct Stages {
     pub retrieved: usize,
     /// Right by default, whatever they were before.
     pub default: usize,
+    /// Of these, wrong under oracle.
+    pub alone: usize,
 }
 
 impl Stages {
@@ -53,6 +55,7 @@ pub fn stages<Q: Ord>(
         stages.preserved += usize::from(preserved);
         stages.retrieved += usize::from(preserved && right);
         stages.default += usize::from(right);
+        stages.alone += usize::from(right && !in_oracle);
     }
     stages
 }

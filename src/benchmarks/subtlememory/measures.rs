@@ -44,9 +44,9 @@ pub(super) const MEASURES: [Measure; 8] = [
     LIFT,
     Measure {
         key: "reconciliation",
-        label: "the later side's look back",
-        about: "what the later side of a conflict pays the earlier one over its noise baseline, which no question changes",
-        of: |at| at.lift(CONFLICT_LATE, &[CONFLICT_EARLY]),
+        label: "the later sessions' look back",
+        about: "what later target sessions pay the earlier ones of their set over noise baselines, which no question changes",
+        of: |at| at.lift(CONFLICT_LATE, &[CONFLICT_EARLY]).or_else(|| at.look_back(TARGET)),
         ..LIFT
     },
     Measure {

@@ -19,24 +19,24 @@ mod tables;
 mod terms;
 
 use super::{
-    Benchmark, Cases, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, Measure, QUERY, Rubric,
-    SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    Benchmark, Cases, Chart, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LabelCheck, Measure,
+    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
 };
 use crate::data::Case;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
-use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET};
+use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
-/// As the paper writes it.
-const TITLE: &str = "SubtleMemory";
 /// The form of a probe under the soft wording.
 const SOFT_FORM: &str = "soft";
-/// The query's looks at the parts of a set, and the later side's look back at the earlier one, which no question changes.
-const CURVES: [Curve; 5] = [
+/// The query's looks at the parts of a set, and the later sessions' look back at the earlier ones, which no question changes.
+const CURVES: [Curve; 6] = [
     Curve::new(QUERY, CONFLICT_EARLY),
     Curve::new(QUERY, CONFLICT_LATE),
     Curve::new(QUERY, TARGET),
     Curve::new(QUERY, SELECTED),
     Curve::new(CONFLICT_LATE, CONFLICT_EARLY),
+    // For the rows: what targets pay to each other is a measure.
+    Curve::new(TARGET, TARGET),
 ];
 
 /// The benchmark.
@@ -111,6 +111,16 @@ impl Benchmark for SubtleMemory {
         }
     }
 
+    /// From the facts alone: what the set is about often gives the relation away.
+    fn label_check(&self) -> Option<LabelCheck> {
+        Some(LabelCheck {
+            facet: RELATION,
+            values: &terms::RELATIONS,
+            unit: terms::INSTANCE,
+            template: include_str!("templates/relation.j2"),
+        })
+    }
+
     /// No label of a case parts the questions: their facets do.
     fn split(&self) -> &'static str {
         "history"
@@ -128,15 +138,19 @@ impl Benchmark for SubtleMemory {
         &CURVES
     }
 
+    fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
+        tables::tables(graded, options)
+    }
+
+    fn charts(&self, graded: &[Graded<'_>]) -> Vec<Chart> {
+        tables::charts(graded)
+    }
+
     fn measures(&self) -> &'static [Measure] {
         &measures::MEASURES
     }
 
     fn groupings(&self) -> &'static [Grouping] {
         &measures::GROUPINGS
-    }
-
-    fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
-        tables::tables(graded, options)
     }
 }

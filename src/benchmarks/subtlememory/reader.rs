@@ -10,7 +10,7 @@
 //! - A broken session does refuse its history, since every question stands on all of it: one broken row with all of its questions.
 //! - A file that is missing, or is no JSON array, ends the reading: nobody knows how many questions there are.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use super::fields::{peek_text, rows};
@@ -19,20 +19,18 @@ use super::sessions::{Sessions, sessions};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
-use crate::data::{Case, History, JudgeOnly};
+use crate::data::{Case, Flag, History, JudgeOnly};
 
 /// The file of the sessions.
 pub(super) const HISTORY_FILE: &str = "history_sessions.json";
 /// The file of the questions.
 pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
-/// The label that says how many sessions the field `order` places elsewhere than their timestamps do; absent where there are none.
-const OUT_OF_ORDER: &str = "out_of_order";
 
 /// The cases of a folder.
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let folders = folders(&files);
     if folders.is_empty() {
-        let none = ReadError::NoCases { benchmark: super::TITLE };
+        let none = ReadError::NoCases { benchmark: super::terms::TITLE };
         return Box::new(std::iter::once(Err(none)));
     }
     let mut folders = VecDeque::from(folders);
@@ -167,11 +165,11 @@ impl Folder {
         let mut cases = Vec::new();
         if !probes.is_empty() {
             let Sessions { segments, out_of_order, .. } = history;
-            let label = (OUT_OF_ORDER.to_owned(), out_of_order.to_string());
-            let labels: BTreeMap<String, String> =
-                Some(label).filter(|_| out_of_order > 0).into_iter().collect();
+            let what = "sessions stand elsewhere by their field `order` than by their timestamps, which are followed";
+            let flag = Flag { file: Some(history_file), count: out_of_order, what: what.to_owned() };
+            let flags = Some(flag).filter(|_| out_of_order > 0).into_iter().collect();
             let history = History { segments, query_time: None };
-            cases.push(Ok(Case { id: case, labels, history, probes, judge, ..Case::default() }));
+            cases.push(Ok(Case { id: case, flags, history, probes, judge, ..Case::default() }));
         }
         cases.extend(broken);
         cases

@@ -1,5 +1,8 @@
 //! The names of relations, subtypes, roles, facets and notes, and the other names that files have for them.
 
+/// As the paper writes it.
+pub(super) const TITLE: &str = "SubtleMemory";
+
 /// The facet of what relation a question's memories are in (SubtleMemory, section 2.1).
 pub(super) const RELATION: &str = "relation";
 /// The facet of its subtype.

@@ -12,8 +12,11 @@ use serde::Serialize;
 use super::{Figure, FigureError, captions};
 use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
+use crate::results::labels::label_agreement;
 use crate::results::metrics::{self, AccuracyTable};
 use crate::run::cost::{CostRow, MeanCost};
+use crate::run::error::RunError;
+use crate::run::labels::label_rows;
 
 pub mod cases;
 mod text;
@@ -132,7 +135,10 @@ fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> R
     };
     let page = Page {
         title: super::Origin::of(run, None).line,
-        facts: facts(run, lens, judge.clone(), views),
+        facts: facts(run, lens, judge.clone(), views)
+            .into_iter()
+            .chain(labels_checked(run).map_err(LensError::from)?)
+            .collect(),
         header: format!("{:#}", run.header()),
         judge: judge.clone(),
         judge_note: judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
@@ -305,6 +311,15 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         ("palimpsest", text("/identity/version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+}
+
+/// How far judges that were not told a label of the data agree with it, where any was asked.
+fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
+    let Some(check) = run.benchmark().label_check() else { return Ok(None) };
+    let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);
+    let lines = agreements.iter().map(|agreement| format!("{}: {}", agreement.judge, agreement.line()));
+    let lines: Vec<String> = lines.collect();
+    Ok((!lines.is_empty()).then(|| Fact { name: "Labels checked", value: lines.join("; ") }))
 }
 
 /// How the model was told to think; nothing of one that cannot, or was told nothing.

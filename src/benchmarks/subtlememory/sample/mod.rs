@@ -11,7 +11,7 @@ pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleEr
     if let Some(asked) = spec.segments.filter(|asked| *asked != SESSIONS) {
         return Err(SampleError(format!(
             "the sample of {} has one history of {SESSIONS} sessions, and {asked} were asked for; leave --sessions out",
-            super::TITLE
+            super::terms::TITLE
         )));
     }
     let file = |name: &str, text: &str| (format!("persona_0/{name}"), text.as_bytes().to_vec());

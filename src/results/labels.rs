@@ -1,0 +1,89 @@
+//! How far judges that were not told a label of the data agree with it: Cohen's kappa, and what is taken for what.
+
+use std::collections::BTreeMap;
+
+use crate::benchmarks::{LabelCheck, Table};
+use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::labels::{LabelRow, units};
+use crate::run::plan::PlannedCase;
+use crate::statistics::kappa::{Weights, confusion, kappa};
+
+/// The agreement of one judge with the data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelAgreement {
+    /// Which judge.
+    pub judge: String,
+    /// What could be asked about.
+    pub units: usize,
+    /// What it had a word on.
+    pub said: usize,
+    /// Where the word is the data's.
+    pub agreed: usize,
+    /// `[label][word]`, in the order of [`LabelCheck::values`].
+    pub table: Vec<Vec<usize>>,
+    /// Cohen's kappa of the table; absent where there is none.
+    pub kappa: Option<f64>,
+}
+
+/// The agreement of each judge by the instructions that it judged by last. Of several rows on one unit the last one counts.
+pub fn label_agreement(check: &LabelCheck, plan: &[PlannedCase], rows: &[LabelRow]) -> Vec<LabelAgreement> {
+    let mut last: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        last.retain(|(judge, _)| *judge != row.judge);
+        last.push((&row.judge, &row.rubric));
+    }
+    let asked = units(check, plan);
+    let is_asked = |row: &LabelRow| {
+        asked.iter().any(|(case, at)| {
+            let unit = case.probes.get(*at).and_then(|probe| probe.facets.get(check.unit));
+            case.case == row.case && unit == Some(&row.unit)
+        })
+    };
+    let place = |value: &str| check.values.iter().position(|known| *known == value);
+    let of = |(judge, rubric): (&str, &str)| {
+        let own = rows.iter().filter(|row| row.judge == judge && row.rubric == rubric && is_asked(row));
+        let own: BTreeMap<(&str, &str), &LabelRow> =
+            own.map(|row| ((row.case.as_str(), row.unit.as_str()), row)).collect();
+        let pairs = own.values().filter_map(|row| Some((place(&row.label)?, place(row.said.as_deref()?)?)));
+        let table = confusion(pairs, check.values.len());
+        let agreed = table.iter().enumerate().filter_map(|(at, row)| row.get(at)).sum();
+        let said = table.iter().flatten().sum();
+        let kappa = kappa(&table, Weights::Plain);
+        LabelAgreement { judge: judge.to_owned(), units: asked.len(), said, agreed, table, kappa }
+    };
+    last.into_iter().map(of).collect()
+}
+
+impl LabelAgreement {
+    /// In a line: `kappa 0.55, 63 of 90 agree`, and what has no word of the judge.
+    pub fn line(&self) -> String {
+        let kappa = self.kappa.map_or_else(|| "no kappa".to_owned(), |kappa| format!("kappa {kappa:.3}"));
+        let silent = match self.units.saturating_sub(self.said) {
+            0 => String::new(),
+            n => format!(", {n} without a word of it left out"),
+        };
+        format!("{kappa}, {} of {} agree{silent}", self.agreed, self.said)
+    }
+}
+
+/// A row a judge and label: how often it is taken for what. `run` names the run.
+pub fn label_table(check: &LabelCheck, run: &str, agreements: &[LabelAgreement]) -> Option<Table> {
+    if agreements.is_empty() {
+        return None;
+    }
+    let text = ["run", "judge", check.facet].map(Column::text);
+    let numbers =
+        check.values.iter().map(|value| Column { group: "said".to_owned(), ..Column::number(*value) });
+    let columns = text.into_iter().chain(numbers).collect();
+    let mut rows = Vec::new();
+    let mut notes = Vec::new();
+    for agreement in agreements {
+        for (label, counts) in check.values.iter().zip(&agreement.table) {
+            let counts = counts.iter().map(|count| cell(count.to_string()));
+            rows.push([cell(run), cell(&agreement.judge), cell(*label)].into_iter().chain(counts).collect());
+        }
+        notes.push(format!("{}: {}", agreement.judge, agreement.line()));
+    }
+    let title = format!("the data's {} checked by judges that were not told it: Cohen's kappa", check.facet);
+    Some(Table { key: format!("{}-check", check.facet), title, sheet: Sheet { columns, rows, notes } })
+}

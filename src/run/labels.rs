@@ -1,0 +1,92 @@
+//! `labels.jsonl`: what judges that were not told a label of the data said that it is. Beside the answers, since it is the data of the
+//! run that is checked; no answer is looked at.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::RunError;
+use super::jsonl::{RowLog, read_rows};
+use super::plan::PlannedCase;
+use crate::benchmarks::LabelCheck;
+
+const LABELS: &str = "labels.jsonl";
+
+/// One line of `labels.jsonl`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabelRow {
+    /// The case's id.
+    pub case: String,
+    /// What was asked about: the value of [`LabelCheck::unit`].
+    pub unit: String,
+    /// What the data says.
+    pub label: String,
+    /// Which judge.
+    pub judge: String,
+    /// SHA-256 of the instructions that it judged by.
+    pub rubric: String,
+    /// What the judge says; absent when `error` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said: Option<String>,
+    /// A judge by scoring: the probability of what it said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
+    /// The judge's short reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why there is no word of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The file of a run folder, open for appending. Who holds it holds the run's [`RunStore`](super::store::RunStore), too.
+#[derive(Debug)]
+pub struct LabelLog(RowLog<LabelRow>);
+
+impl LabelLog {
+    /// Opens or creates it.
+    ///
+    /// # Errors
+    /// [`RunError`] where it cannot be read or is damaged.
+    pub fn open(dir: &Path) -> Result<Self, RunError> {
+        Ok(LabelLog(RowLog::open(dir.join(LABELS))?))
+    }
+
+    /// All rows, superseded ones included.
+    pub fn rows(&self) -> &[LabelRow] {
+        &self.0.rows
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// [`RunError`] where it cannot be written.
+    pub fn append(&mut self, row: LabelRow) -> Result<(), RunError> {
+        self.0.append(row)
+    }
+}
+
+/// The rows of a run folder, superseded ones included; none where nobody checked.
+///
+/// # Errors
+/// [`RunError`] where the file cannot be read or is damaged.
+pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
+    read_rows(&dir.join(LABELS))
+}
+
+/// What is to be asked about: of each case and unit the first probe, with its place among the case's probes. Broken rows, and probes
+/// without the facet, cannot be asked about.
+pub fn units<'a>(check: &LabelCheck, plan: &'a [PlannedCase]) -> Vec<(&'a PlannedCase, usize)> {
+    let mut units: Vec<(&PlannedCase, usize)> = Vec::new();
+    for case in plan.iter().filter(|case| case.broken.is_none()) {
+        let mut seen: Vec<&str> = Vec::new();
+        for (at, probe) in case.probes.iter().enumerate() {
+            let unit = probe.facets.get(check.unit).filter(|_| probe.facets.contains_key(check.facet));
+            if let Some(unit) = unit.filter(|unit| !seen.contains(&unit.as_str())) {
+                seen.push(unit);
+                units.push((case, at));
+            }
+        }
+    }
+    units
+}

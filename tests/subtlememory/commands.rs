@@ -1,0 +1,131 @@
+//! The commands, as typed, on the sample under all four settings: data, run, table, figures, report. A scripted judge stands in for one
+//! that can judge, since the waterfall needs right and wrong.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use palimpsest::benchmarks::Benchmark;
+use palimpsest::benchmarks::subtlememory::SubtleMemory;
+use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use palimpsest::judge::{self, Judge, Reasons, check_labels, label_instructions};
+use palimpsest::run::labels::LabelLog;
+use palimpsest::run::store::{RunFolder, RunStore};
+
+use crate::cli::{Ended, palimpsest};
+use crate::parity::fixture;
+
+const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
+
+fn done(ended: Ended) -> Ended {
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    ended
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Judges by the place of the call: 5 questions under each setting in turn, of which the first so many are right.
+struct Planned {
+    calls: usize,
+    right: [usize; 4],
+}
+
+impl ChatModel for Planned {
+    fn name(&self) -> String {
+        "scripted".to_owned()
+    }
+
+    fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
+        let asked = &messages[0].content;
+        let text = if asked.contains("Decide how they relate") {
+            let id = asked.split("Its key is \"").nth(1).unwrap().split('"').next().unwrap();
+            format!("{{\"{id}\": {{\"choice\": \"nuanced\"}}}}")
+        } else {
+            let (setting, place) = (self.calls / 5, self.calls % 5);
+            self.calls += 1;
+            let label = if place < self.right[setting] { "CORRECT" } else { "WRONG" };
+            format!("{{\"label\": \"{label}\", \"reason\": \"planned\"}}")
+        };
+        Ok(Reply {
+            text,
+            thought: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+        })
+    }
+}
+
+#[test]
+fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, out) = (root.path().join("sample"), root.path().join("run"));
+    let wrote = done(palimpsest(["data", "sample", "--benchmark", "subtlememory", "--out", text(&data)]));
+    assert!(wrote.out.contains("1 cases") && wrote.out.contains("15 questions"), "{}", wrote.out);
+    let checked = done(palimpsest(["data", "check", text(&data)]));
+    assert!(checked.out.contains("contradictory 3"), "{}", checked.out);
+
+    let model = fixture("llama-tiny");
+    let fixed = ["run", "--data", text(&data), "--model", text(&model), "--out", text(&out)];
+    let more = ["--max-new-tokens", "3", "--context", "16384", "--allow-longer", "--limit-probes", "5"];
+    let conditions = ["--conditions", "oracle,perfect,default,full"];
+    palimpsest([&fixed[..], &more[..], &conditions[..]].concat());
+    let folder = RunFolder::read(&out).unwrap();
+    assert_eq!(folder.header.identity.condition_names(), ["oracle", "perfect", "default", "full"]);
+    assert_eq!(folder.answers.len(), 20);
+    let errors: Vec<_> = folder.answers.iter().filter_map(|row| row.error.as_ref()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    // Of BM25, what is read back of the target sessions is the sessions themselves.
+    let prompts = |condition: &str| -> Vec<Option<usize>> {
+        folder.answers.iter().filter(|row| row.condition == condition).map(|row| row.prompt_tokens).collect()
+    };
+    assert_eq!(prompts("oracle"), prompts("perfect"));
+    let longest = |condition: &str| prompts(condition).into_iter().flatten().max().unwrap();
+    assert!(longest("oracle") < longest("default") && longest("default") < longest("full"));
+
+    let mut store = RunStore::open(&out).unwrap();
+    let mut scripted = Planned { calls: 0, right: [4, 3, 2, 1] };
+    let mut by_reply = Judge::Reply { model: &mut scripted, sampling: SAMPLING };
+    let stop = AtomicBool::new(false);
+    let judged = judge::run(&mut store, &mut by_reply, &SubtleMemory.rubric(), &stop, false).unwrap();
+    assert_eq!((judged.done, judged.errors), (20, 0));
+    let check = SubtleMemory.label_check().unwrap();
+    let instructions = label_instructions(&check, Reasons::Last);
+    let plan = store.plan().to_vec();
+    let mut log = LabelLog::open(&out).unwrap();
+    let labels = check_labels(&mut log, &plan, &check, &mut by_reply, &instructions, &stop, false).unwrap();
+    assert_eq!((labels.done, labels.errors), (4, 0));
+    drop((store, log));
+
+    let table = done(palimpsest(["table", text(&out)]));
+    for part in [
+        "accuracy by relation and subtype (table 1)",
+        "95% intervals of the accuracies (table 11)",
+        "oracle against the best system of each answer model (table 12)",
+        "accuracy under perfect retrieval (table 13)",
+        "the waterfall of diagnosis (figure 3)",
+        "BM25 stores the sessions themselves",
+        "Cohen's kappa",
+        "scripted: kappa 0.000, 1 of 4 agree",
+    ] {
+        assert!(table.out.contains(part), "{part}\n{}", table.out);
+    }
+    // 4 right under oracle, 3 of them preserved, 2 of these found, none outside.
+    let row =
+        table.out.lines().find(|line| line.contains("default") && line.contains(" all ")).unwrap_or_default();
+    let numbers: Vec<&str> = row.split_whitespace().rev().take(8).collect();
+    assert_eq!(numbers, ["0", "2", "66.67", "75.00", "2", "3", "4", "5"], "{row}");
+
+    let pictures = root.path().join("figures");
+    done(palimpsest(["figures", text(&out), "--out", text(&pictures)]));
+    let csv = std::fs::read_to_string(pictures.join("waterfall.csv")).unwrap();
+    assert!(csv.contains("all,lost in retrieval,1") && csv.contains("all,kept,2"), "{csv}");
+    let drawn = std::fs::read_dir(&pictures).unwrap().map(|entry| entry.unwrap().file_name());
+    let drawn: Vec<String> = drawn.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(drawn.iter().any(|name| name.contains("balance")), "{drawn:?}");
+    done(palimpsest(["report", text(&out)]));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Labels checked") && page.contains("kappa 0.000, 1 of 4 agree"));
+    assert!(page.contains("The waterfall of diagnosis"));
+}
