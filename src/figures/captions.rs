@@ -118,10 +118,13 @@ fn neighbours(lens: &Lens) -> String {
         Baseline::Adjacent => {
             format!("the {segment} next to it, the nearer of the two, of immediate neighbours the one after")
         }
-        Baseline::Pooled(each) => format!(
-            "the {each} {segment}s before and the {each} after it that are no evidence, pooled: what it would be paid at their \
+        Baseline::Pooled(each) => {
+            let segments = plural(segment);
+            format!(
+                "the {each} {segments} before and the {each} after it that are no evidence, pooled: what it would be paid at their \
              density"
-        ),
+            )
+        }
     }
 }
 
@@ -136,10 +139,11 @@ fn far(lens: &Lens) -> String {
     {
         return String::new();
     }
+    let segments = plural(segment);
     let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
     format!(
         " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
-         that was kept in that direction stands in, up to {most} {segment}s away (lens/examples.csv has the distances).",
+         that was kept in that direction stands in, up to {most} {segments} away (lens/examples.csv has the distances).",
         lens.examples.len()
     )
 }
@@ -198,6 +202,12 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     };
     let all: Vec<String> = found.iter().map(one).collect();
     format!(" 0 in some panel, and so interrupted on the logarithmic axis: {}.", all.join("; "))
+}
+
+/// With a capital at its beginning.
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// Several of what a segment is called: `sessions`, `trajectories`.

@@ -27,6 +27,7 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
             row => format!(", or of the {row} {segment}"),
         };
     }
+    let segments = captions::plural(segment);
     match scale {
         Scale::Mass => format!(
             "Mass: the share of a token's attention that falls on the whole {segment}, averaged over the row tokens (of the \
@@ -34,7 +35,7 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
         ),
         Scale::Density => format!(
             "Density: the mass over what uniform attention would pay to a {segment} of that length from the same tokens, so \
-             that long {segment}s do not win by length; 1 is no preference."
+             that long {segments} do not win by length; 1 is no preference."
         ),
     }
 }

@@ -41,12 +41,13 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         strips.push(strip);
     }
     let segment = lens.benchmark.segment();
+    let segments = captions::plural(segment);
     let title =
         titled(&format!("The {}'s attention over the history, mean over cases", lens.viewer()), scale);
     let shades = Shades::of(&maps);
     let caption = format!(
-        "{} Histories are aligned at their evidence: {}, the {segment}s just before and after each (−1, +1), and thirds \
-         of the stretches before, between and after; a place's value is the mean over the {segment}s there, then over cases. A \
+        "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
+         of the stretches before, between and after; a place's value is the mean over the {segments} there, then over cases. A \
          struck-out column has no {segment} in any case. n is the number of cases, below each column of those that have a {segment} \
          there.{}{}",
         what_is_shown(lens, scale),
@@ -73,6 +74,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
     let case =
         lens.examples.iter().map(|e| e.case.as_str()).find(|case| of_case(case) == most).unwrap_or_default();
     let segment = lens.benchmark.segment();
+    let segments = captions::plural(segment);
     let mut maps = Vec::new();
     let mut csv = csv::Writer::from_writer(Vec::new());
     let failed = |source| FigureError::Table { figure: name.clone(), source };
@@ -129,7 +131,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         };
         maps.push(Map {
             title: example.probe.clone(),
-            note: format!("{} {segment}s{dropped}, {} tokens", example.segments.len(), example.prompt_tokens),
+            note: format!("{} {segments}{dropped}, {} tokens", example.segments.len(), example.prompt_tokens),
             columns: columns(example, scale),
         });
     }
@@ -144,10 +146,10 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         scale,
     );
     let caption = format!(
-        "{} {}s in the order of the history, numbered from 1; a gap is where {segment}s were dropped to fit the context. The \
+        "{} {} in the order of the history, numbered from 1; a gap is where {segments} were dropped to fit the context. The \
          first case of the run that was measured on {}.{}",
         what_is_shown(lens, scale),
-        capital(segment),
+        captions::capital(&segments),
         if most >= lens.probes.len() { "every probe" } else { "most probes" },
         common(lens, scale, &maps, &shades)
     );
@@ -256,10 +258,11 @@ fn hidden(lens: &Lens, maps: &[Map]) -> String {
 
 fn what_is_shown(lens: &Lens, scale: Scale) -> String {
     let segment = lens.benchmark.segment();
+    let segments = captions::plural(segment);
     let framed = match lens.benchmark.anchors() {
         [] => "The evidence is".to_owned(),
-        [one] => format!("{} is", capital(one)),
-        several => format!("{} are", capital(&several.join(" and "))),
+        [one] => format!("{} is", captions::capital(one)),
+        several => format!("{} are", captions::capital(&several.join(" and "))),
     };
     let viewer = lens.viewer();
     let of_token =
@@ -274,11 +277,6 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
              of its length, averaged over heads; darker is more, on a logarithmic scale. {framed} framed."
         ),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn place_label(place: Place, anchors: &[&'static str]) -> &'static str {

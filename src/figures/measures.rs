@@ -158,7 +158,7 @@ fn caption(
 ) -> String {
     let each: Vec<String> = measured
         .iter()
-        .map(|(measure, _)| format!("{}: {}.", capital(measure.label), measure.about))
+        .map(|(measure, _)| format!("{}: {}.", captions::capital(measure.label), measure.about))
         .collect();
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
     let lens = study.measured().next().map(|(_, lens)| lens);
@@ -192,11 +192,6 @@ fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
     let names: Vec<&str> = missing.map(|condition| condition.name.as_str()).collect();
     if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// The lift of the evidence in runs of several benchmarks by one model, a panel a run and a line a condition, on one axis.
@@ -262,7 +257,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
     let caption = format!(
         "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {BAND} n is the number of cases, in brackets of their examples; \
          the probes of a case are averaged first.{}{empty}",
-        capital(EVIDENCE_LIFT.label),
+        captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,
         of_each.collect::<String>(),
     );

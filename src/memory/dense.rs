@@ -1,6 +1,6 @@
 //! Retrieval by embeddings: segments by the cosine of their vectors to the query's (KnowMe-Bench, section 5.1: naive RAG).
 //!
-//! A segment's text is all that its turns say, as for retrieval by words. The vectors of a history are made once, when the first query
+//! A segment's text is its date in words and all that its turns say, as for retrieval by words. The vectors of a history are made once, when the first query
 //! comes, and kept until another history does. Segments of equal cosine stay in the order of the history.
 
 use super::embedder::{EmbedError, Embedder};

@@ -11,10 +11,13 @@ pub trait Rank {
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String>;
 }
 
-/// What is searched of each segment: all that its turns say, its date and who speaks left out.
+/// What is searched of each segment: its date in words (`August 15, 1969`), where it has one, and all that its turns say. Who speaks
+/// is left out.
 pub(super) fn texts(case: &Case) -> Vec<String> {
     let said = |segment: &Segment| {
-        segment.turns.iter().map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")
+        let date = segment.time.map(|time| time.strftime("%B %-d, %Y").to_string());
+        let turns = segment.turns.iter().map(|turn| turn.content.clone());
+        date.into_iter().chain(turns).collect::<Vec<_>>().join("\n")
     };
     case.history.segments.iter().map(said).collect()
 }
