@@ -28,7 +28,7 @@ use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Ro
 use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, Split, StreamDecoder, TokenizedPrompt};
+use crate::prompt::{PromptBuilder, PromptError, Span, Split, TokenizedPrompt};
 
 /// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
@@ -471,16 +471,20 @@ impl LocalSubject<'_> {
             return Ok(None);
         };
         let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();
-        let mut stream = StreamDecoder::new(self.model.tokenizer(), true);
-        let (mut whole, mut ends) = (String::new(), Vec::with_capacity(tokens.len()));
-        for &token in tokens {
-            whole.extend(stream.push(token)?);
-            ends.push(whole.len());
-        }
-        whole.extend(stream.finish()?);
+        let text = |n: usize| self.model.tokenizer().decode(tokens.get(..n).unwrap_or_default(), true);
         // The answer is trimmed; a marker of its thought may stand before it.
-        let Some(begins) = whole.find(answer) else { return Ok(None) };
-        Ok(ends.iter().position(|&end| end > begins + at))
+        let Some(begins) = text(tokens.len())?.find(answer) else { return Ok(None) };
+        // The fewest tokens whose text reaches beyond the place. The text of part of a character is no text yet.
+        let (mut less, mut enough) = (0, tokens.len() + 1);
+        while enough - less > 1 {
+            let middle = less.midpoint(enough);
+            if text(middle)?.trim_end_matches(char::REPLACEMENT_CHARACTER).len() > begins + at {
+                enough = middle;
+            } else {
+                less = middle;
+            }
+        }
+        Ok((enough <= tokens.len()).then_some(less))
     }
 }
 

@@ -213,7 +213,7 @@ fn apart(a: impl Iterator<Item = f32>, b: impl Iterator<Item = f32>) -> f32 {
 fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides() {
     assert!(wants_verdict_row(&BENCHMARK));
     let case = short();
-    for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
         let mut model = model(name, Branches::default());
         let plain = outcome(&mut model, &case, true, None);
         let found = outcome(&mut model, &case, true, Some(&MIDDLE));

@@ -1,7 +1,11 @@
 //! The rows of a Parquet file, a few at a time.
 //!
-//! Columns are read by themselves, so that a damaged file is an error and not a panic, and those that no pair needs are not read.
+//! Columns are read by themselves: those that no pair needs are not, and a damaged file is an error and no panic.
 //! Pages may be plain or compressed with Snappy, which is what writers choose by default; other compressions are refused by name.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Type};
@@ -53,6 +57,10 @@ impl Rows {
     /// # Errors
     /// Where it is cut off, lacks a column, or has one that is no text.
     pub fn open(bytes: Vec<u8>) -> Result<Self, String> {
+        guarded(|| Rows::opened(bytes))
+    }
+
+    fn opened(bytes: Vec<u8>) -> Result<Self, String> {
         let file = SerializedFileReader::new(Bytes::from(bytes)).map_err(|error| {
             format!("the Parquet file is cut off or damaged ({error}); fetch or write it again")
         })?;
@@ -121,7 +129,9 @@ impl Rows {
                     let mut columns = Vec::with_capacity(COLUMNS.len());
                     for ((reader, column), (name, _)) in readers.iter_mut().zip(self.columns).zip(COLUMNS) {
                         columns.push(match (reader, column) {
-                            (Some(reader), Some(column)) => values(reader, column.optional, most, name)?,
+                            (Some(reader), Some(column)) => {
+                                guarded(|| values(reader, column.optional, most, name))?
+                            }
                             _ => vec![None; most],
                         });
                     }
@@ -130,14 +140,43 @@ impl Rows {
                 }
                 _ if self.group >= self.file.num_row_groups() => return Ok(None),
                 _ => {
-                    let group = self.file.get_row_group(self.group).map_err(damaged)?;
+                    let (file, at, columns) = (&self.file, self.group, &self.columns);
+                    self.open = Some(guarded(|| {
+                        let group = file.get_row_group(at).map_err(damaged)?;
+                        let count = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+                        Ok((readers(&*group, columns).map_err(damaged)?, count))
+                    })?);
                     self.group += 1;
-                    let count = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-                    self.open = Some((readers(&*group, &self.columns).map_err(damaged)?, count));
                 }
             }
         }
     }
+}
+
+thread_local! {
+    /// Whether this thread is inside [`guarded`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `read` comes to; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
+/// others are told as ever.
+fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let told = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !GUARDED.get() {
+                told(panic);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    // What was being read is given up with the file.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(read));
+    GUARDED.set(false);
+    outcome.unwrap_or_else(|_| {
+        Err("the Parquet file is damaged (a page does not hold what it announces); fetch or write it again".to_owned())
+    })
 }
 
 fn readers(
