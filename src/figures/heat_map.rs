@@ -258,7 +258,6 @@ fn hidden(lens: &Lens, maps: &[Map]) -> String {
 
 fn what_is_shown(lens: &Lens, scale: Scale) -> String {
     let segment = lens.benchmark.segment();
-    let segments = captions::plural(segment);
     let framed = match lens.benchmark.anchors() {
         [] => "The evidence is".to_owned(),
         [one] => format!("{} is", captions::capital(one)),

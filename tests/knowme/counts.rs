@@ -41,7 +41,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
     for ((a, labels), facets) in all.iter().zip(&labels).zip(&facets) {
         let scored = a.questions - a.errors;
         assert!(a.points <= 5 * scored && a.questions <= ids.len());
-        for at in 0..a.questions {
+        for (at, id) in ids.iter().enumerate().take(a.questions) {
             // As even as whole scores can be.
             let score = (at < scored).then(|| (a.points * (at + 1) / scored - a.points * at / scored) as u32);
             rows.push(Graded {
@@ -52,7 +52,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 condition: a.condition,
                 repetition: 0,
                 case: a.dataset,
-                probe: &ids[at],
+                probe: id,
                 labels,
                 facets,
                 notes: &notes,

@@ -121,7 +121,7 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
     };
     match id(&bare) {
         Err(ReadError::Row(problems)) => {
-            assert!(problems.to_string().contains("does not have"), "{problems}")
+            assert!(problems.to_string().contains("does not have"), "{problems}");
         }
         other => panic!("{other:?}"),
     }
