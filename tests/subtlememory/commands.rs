@@ -123,7 +123,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     assert!(csv.contains("all,lost in retrieval,1") && csv.contains("all,kept,2"), "{csv}");
     let drawn = std::fs::read_dir(&pictures).unwrap().map(|entry| entry.unwrap().file_name());
     let drawn: Vec<String> = drawn.map(|name| name.to_string_lossy().into_owned()).collect();
-    assert!(drawn.iter().any(|name| name.contains("balance")), "{drawn:?}");
+    assert!(drawn.iter().any(|name| name.contains("measures-relation")), "{drawn:?}");
     done(palimpsest(["report", text(&out)]));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("Labels checked") && page.contains("kappa 0.000, 1 of 4 agree"));
