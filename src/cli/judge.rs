@@ -150,6 +150,9 @@ impl<'a> Named<'a> {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dir, judge, labels, settings } = args;
+    if let Some(judge) = &judge {
+        checked(judge, &settings)?;
+    }
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
     if let (true, Some(judge)) = (labels, &judge) {
@@ -221,12 +224,8 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
     )
 }
 
-/// Opens a run and a judge as typed, and lets it work by `instructions` with what the command line changes of them.
-fn with_judge(
-    (dir, judge, settings): (&Path, &str, &Settings),
-    instructions: impl FnOnce(&RunStore) -> anyhow::Result<Instructions>,
-    work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
-) -> anyhow::Result<Summary> {
+/// Who is meant, and whether it writes replies, where the flags make sense together.
+fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>, bool)> {
     let wrong = |why: String| super::WrongUsage(why);
     let named = Named::parse(judge).map_err(|e| wrong(e.to_string()))?;
     let is_endpoint = matches!(named, Named::Endpoint(_));
@@ -248,6 +247,17 @@ fn with_judge(
         );
         return Err(wrong(why).into());
     }
+    Ok((named, by_reply))
+}
+
+/// Opens a run and a judge as typed, and lets it work by `instructions` with what the command line changes of them.
+fn with_judge(
+    (dir, judge, settings): (&Path, &str, &Settings),
+    instructions: impl FnOnce(&RunStore) -> anyhow::Result<Instructions>,
+    work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
+) -> anyhow::Result<Summary> {
+    let (named, by_reply) = checked(judge, settings)?;
+    let thinking = &settings.thinking;
     // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let instructions = changed(instructions(&store)?, settings, by_reply)?;

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{D, Tensor};
 
 use super::{LocalError, LocalModel, Measurement, Parts};
 use crate::prompt::{Message, MessageRole};
+use crate::transfer;
 
 impl LocalModel {
     /// The natural-log probability of each of `options` as the beginning of the answer to the prompt in the cache, whose last token
@@ -45,12 +46,14 @@ impl LocalModel {
             }
             // (tokens, vocab)
             let log_p = candle_nn::ops::log_softmax(&Tensor::cat(&rows, 0)?, D::Minus1)?;
-            let log_p = log_p.to_device(&Device::Cpu)?;
-            let mut score = 0.0;
-            for (row, &token) in tokens.iter().enumerate() {
-                score += f64::from(log_p.get(row)?.get(token as usize)?.to_scalar::<f32>()?);
-            }
-            scores.insert(option.clone(), score);
+            let vocabulary = log_p.dim(D::Minus1)?;
+            let log_p = transfer::fetch(&log_p)?;
+            let of_token =
+                |(row, &token): (usize, &u32)| log_p.get(row * vocabulary + token as usize).copied();
+            let parts: Option<Vec<f32>> = tokens.iter().enumerate().map(of_token).collect();
+            // A token that the model has no logit for cannot come.
+            let Some(parts) = parts else { return Ok(BTreeMap::new()) };
+            scores.insert(option.clone(), parts.into_iter().map(f64::from).sum());
         }
         self.count_usage(computed, 0);
         Ok(scores)
