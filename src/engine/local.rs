@@ -133,7 +133,34 @@ pub struct LocalModel {
     usage: (usize, usize),
 }
 
+/// What stands between text and tokens for an opened model: for a server, whose thread owns engine and cache and knows no text.
+#[derive(Debug, Clone)]
+pub struct ModelText {
+    /// The manifest's name, or that of the file or folder.
+    pub name: String,
+    /// Text to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Conversations to text, set to think or not.
+    pub template: ChatTemplate,
+    /// How it thinks; `None` where its chat template has no thoughts.
+    pub thoughts: Option<Thoughts>,
+    /// Most tokens of a thought.
+    pub max_thinking: usize,
+    /// Tokens that end a turn.
+    pub stop: Vec<u32>,
+    /// Most tokens of prompt and answer together.
+    pub context: usize,
+}
+
 impl LocalModel {
+    /// The model taken apart: who computes, and who reads and writes text. `max_thinking` is for conversations that switch
+    /// thoughts on.
+    pub fn into_parts(self, max_thinking: usize) -> (Engine, Cache, ModelText) {
+        let LocalModel { name, engine, tokenizer, template, thoughts, stop, context, cache, .. } = self;
+        let text = ModelText { name, tokenizer, template, thoughts, max_thinking, stop, context };
+        (engine, cache, text)
+    }
+
     /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
     pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
         let _span = crate::stats::load();

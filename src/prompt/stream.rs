@@ -1,5 +1,7 @@
 //! Decoding while generating: whole characters only.
 
+use std::ops::Deref;
+
 use super::{PromptError, Tokenizer};
 
 /// Turns generated tokens into text piece by piece and never emits part of a UTF-8 character.
@@ -8,8 +10,8 @@ use super::{PromptError, Tokenizer};
 ///
 /// [`finish`]: StreamDecoder::finish
 #[derive(Debug)]
-pub struct StreamDecoder<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct StreamDecoder<T> {
+    tokenizer: T,
     skip_special: bool,
     /// The tokens emitted last, and those held since.
     ids: Vec<u32>,
@@ -18,9 +20,9 @@ pub struct StreamDecoder<'a> {
     emitted: usize,
 }
 
-impl<'a> StreamDecoder<'a> {
+impl<T: Deref<Target = Tokenizer>> StreamDecoder<T> {
     /// A decoder at the start of a text. `skip_special` leaves special tokens out of the text.
-    pub fn new(tokenizer: &'a Tokenizer, skip_special: bool) -> Self {
+    pub fn new(tokenizer: T, skip_special: bool) -> Self {
         StreamDecoder { tokenizer, skip_special, ids: Vec::new(), emitted: 0 }
     }
 
