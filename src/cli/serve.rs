@@ -113,6 +113,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
         allow_longer: args.allow_longer,
         chunk: args.chunk,
+        // Those of prompts whose probabilities are asked for.
+        logits: args.chunk,
         kept: args.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
