@@ -158,7 +158,7 @@ fn thoughts_come_apart_from_answers_and_within_the_limit_of_both() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("thinker");
     let (thought, answer) = thinking(&folder);
-    let options = ThinkingOptions { mode: ThinkingMode::On, ..ThinkingOptions::default() };
+    let options = ThinkingOptions { mode: ThinkingMode::On, max: 64, ..ThinkingOptions::default() };
     let served = serve_path(&folder, Setting { thinking: options, ..Setting::default() });
     let body = json!({"messages": user("Where?"), "temperature": 0, "max_completion_tokens": 50});
     let reply = served.chat(body.clone()).ok();

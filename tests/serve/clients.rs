@@ -2,14 +2,15 @@
 
 use palimpsest::run::store::RunFolder;
 
-use super::serve;
+use super::{Setting, fixture, serve_path};
 use crate::cli::palimpsest;
 
 #[test]
 fn a_run_over_the_server_has_the_answers_of_a_run_with_the_model() {
-    let served = serve("llama-tiny");
+    let setting = Setting { context: 8192, ..Setting::default() };
+    let served = serve_path(&fixture("llama-tiny"), setting);
     let root = tempfile::tempdir().unwrap();
-    let model = super::fixture("llama-tiny").display().to_string();
+    let model = fixture("llama-tiny").display().to_string();
     let answers = |model: &str, dir: &str| {
         let out = root.path().join(dir);
         let shown = out.display().to_string();
@@ -18,7 +19,7 @@ fn a_run_over_the_server_has_the_answers_of_a_run_with_the_model() {
             "--data",
             "sample",
             "--sessions",
-            "1",
+            "2",
             "--limit",
             "2",
             "--max-new-tokens",

@@ -62,7 +62,9 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens_under_the_engine() {
         let after = served.complete(plain.clone()).ok();
         let fresh = serve(name).complete(plain).ok();
         assert_eq!(after["choices"], fresh["choices"], "{name}");
-        assert!(after["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() > 0, "{name}");
+        let cached = after["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        // Layers that can go back anywhere keep it.
+        assert!(name != "llama-tiny" || cached > 0);
     }
 }
 
