@@ -10,7 +10,7 @@ use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
 use super::common::{Common, IGNORED, SHARED, identifier, now, room};
 use super::error::ApiError;
-use super::fields::{self, Fields};
+use super::fields::{self, Fields, NotServed};
 use super::logprobs;
 use super::prompt::{Sent, chat_spans, chat_tokens};
 use super::writer::Writer;
@@ -29,7 +29,7 @@ const OWN: [&str; 7] = [
 ];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [(&str, fn(&Value) -> bool); 18] = [
+const NOT_YET: [NotServed; 18] = [
     ("tools", fields::empty),
     ("tool_choice", none_or_auto),
     ("parallel_tool_calls", fields::anything),

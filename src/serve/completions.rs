@@ -10,7 +10,7 @@ use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
 use super::common::{Common, IGNORED, SHARED, identifier, now, room};
 use super::error::ApiError;
-use super::fields::{self, Fields, wrong};
+use super::fields::{self, Fields, NotServed, wrong};
 use super::logprobs::CompletionLogprobs;
 use super::prompt::{TokenPrompt, text_spans, token_spans};
 use super::writer::Writer;
@@ -20,7 +20,7 @@ use crate::engine::thread::{Chosen, Request};
 const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [(&str, fn(&Value) -> bool); 6] = [
+const NOT_YET: [NotServed; 6] = [
     ("suffix", fields::empty),
     ("best_of", fields::one),
     ("frequency_penalty", fields::zero),

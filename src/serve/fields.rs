@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
+/// A field that is not served, and which of its values ask for nothing.
+pub type NotServed = (&'static str, fn(&Value) -> bool);
+
 /// An object of a request.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
@@ -152,7 +155,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Refuses fields that say something this version does not serve; a value that asks for nothing passes.
-    pub fn neutral(&self, fields: &[(&str, fn(&Value) -> bool)]) -> Result<(), ApiError> {
+    pub fn neutral(&self, fields: &[NotServed]) -> Result<(), ApiError> {
         for (key, asks_nothing) in fields {
             if self.get(key).is_some_and(|value| !asks_nothing(value)) {
                 return Err(ApiError::not_yet(self.name(key)));
