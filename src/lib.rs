@@ -21,6 +21,7 @@
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
+//! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.
 //!
@@ -47,6 +48,7 @@ pub mod prompt;
 pub mod results;
 pub mod run;
 pub mod selftest;
+pub mod serve;
 mod simd;
 pub mod statistics;
 pub mod stats;

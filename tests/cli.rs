@@ -232,6 +232,7 @@ fn every_command_explains_itself() {
         &["run"],
         &["judge"],
         &["trace"],
+        &["serve"],
         &["agree"],
         &["agree", "draw"],
         &["agree", "score"],

@@ -20,6 +20,7 @@ mod models;
 mod parity;
 mod prompt;
 mod real_model;
+mod serve;
 mod speed;
 mod statistics;
 mod subtlememory;

@@ -2,7 +2,7 @@
 
 mod families;
 mod judge;
-mod model;
+pub mod model;
 mod split;
 pub mod templates;
 

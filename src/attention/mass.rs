@@ -337,6 +337,36 @@ impl MassObserver {
         })
     }
 
+    /// Generated tokens whose rows have been read so far, those of a thought left out.
+    pub fn generated_rows(&self) -> usize {
+        self.layers.values().map(|sums| sums.answered.len()).min().unwrap_or(0)
+    }
+
+    /// The row of one generated token, the `nth`, while others are still to come: as in [`Masses::each`], with one token and
+    /// softmax attention alone. `None` where that row was not read, or rows of generated tokens are not kept.
+    pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>> {
+        let row = |sums: &LayerSums| sums.answered.each(nth + 1).nth(nth).cloned();
+        let rows: Option<Vec<Tensor>> = self.layers.values().map(row).collect();
+        let (Some(rows), Some(first)) = (rows.filter(|_| self.answer.each), self.layers.values().next())
+        else {
+            return Ok(None);
+        };
+        let shape = (rows.len(), first.heads, 1, self.keys.len());
+        let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, 1)));
+        let by_layer: Vec<BTreeMap<usize, Tensor>> =
+            rows.into_iter().map(|row| BTreeMap::from([(0, row)])).collect();
+        for ((l, _), sums) in fetched(&by_layer)? {
+            for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
+                sink[[l, head, 0]] = sums[0] as f32;
+                for s in 0..self.keys.len() {
+                    mass[[l, head, 0, s]] = self.mean(&sums[1..], 1, s);
+                }
+            }
+        }
+        let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
+        Ok(Some(EachMasses { mass, sink: has_sinks.then_some(sink), delta: None }))
+    }
+
     /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
     fn finish_delta(
         &self,

@@ -32,6 +32,7 @@ mod quickstart;
 mod report;
 mod run;
 mod selftest;
+mod serve;
 mod settings;
 mod table;
 mod thinking;
@@ -77,6 +78,7 @@ enum Command {
     Report(report::Args),
     Agree(agree::Args),
     Trace(trace::Args),
+    Serve(serve::Args),
     Export(export::Args),
     Import(import::Args),
     Merge(merge::Args),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Agree(args) => agree::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
+        Command::Serve(args) => serve::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
         Command::Merge(args) => merge::run(args),

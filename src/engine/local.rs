@@ -41,6 +41,8 @@ pub struct LocalOptions {
     pub allow_longer: bool,
     /// Tokens that a prefill reads at a time.
     pub chunk: usize,
+    /// Positions whose logits are asked for at once, at least one.
+    pub logits: usize,
     /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
     pub branches: Branches,
     /// What the attention observer sums over.
@@ -79,6 +81,7 @@ impl Default for LocalOptions {
             context: ContextLength::Whole,
             allow_longer: false,
             chunk: super::DEFAULT_CHUNK,
+            logits: 1,
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
@@ -133,7 +136,34 @@ pub struct LocalModel {
     usage: (usize, usize),
 }
 
+/// What stands between text and tokens for an opened model: for a server, whose thread owns engine and cache and knows no text.
+#[derive(Debug, Clone)]
+pub struct ModelText {
+    /// The manifest's name, or that of the file or folder.
+    pub name: String,
+    /// Text to tokens and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Conversations to text, set to think or not.
+    pub template: ChatTemplate,
+    /// How it thinks; `None` where its chat template has no thoughts.
+    pub thoughts: Option<Thoughts>,
+    /// Most tokens of a thought.
+    pub max_thinking: usize,
+    /// Tokens that end a turn.
+    pub stop: Vec<u32>,
+    /// Most tokens of prompt and answer together.
+    pub context: usize,
+}
+
 impl LocalModel {
+    /// The model taken apart: who computes, and who reads and writes text. `max_thinking` is for conversations that switch
+    /// thoughts on.
+    pub fn into_parts(self, max_thinking: usize) -> (Engine, Cache, ModelText) {
+        let LocalModel { name, engine, tokenizer, template, thoughts, stop, context, cache, .. } = self;
+        let text = ModelText { name, tokenizer, template, thoughts, max_thinking, stop, context };
+        (engine, cache, text)
+    }
+
     /// Opens a manifest's name, a model folder or a .gguf file, fetching it if need be.
     pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Self, LocalError> {
         let _span = crate::stats::load();
@@ -167,7 +197,7 @@ impl LocalModel {
         let max_thinking = if thoughts.is_some_and(|thoughts| thoughts.on) { max } else { 0 };
         let dtype = options.dtype.unwrap_or_else(|| super::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
-        let LocalOptions { chunk, branches, observed, kept, .. } = *options;
+        let LocalOptions { chunk, logits, branches, observed, kept, .. } = *options;
         // Room for the thought beside that for the answer.
         let observed =
             ObservedSpans { generated: observed.generated.saturating_add(max_thinking), ..observed };
@@ -175,7 +205,7 @@ impl LocalModel {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
-        let request = MemoryRequest { context, chunk, logits: 1, dtype, devices, branches, observed, kept };
+        let request = MemoryRequest { context, chunk, logits, dtype, devices, branches, observed, kept };
         let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
         let hardware = Hardware::of(&placed.devices);
         let engine =

@@ -14,7 +14,9 @@ use candle_core::Tensor;
 
 use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Progress, Thinker};
-use crate::attention::{AnswerRows, DeltaSite, MassObserver, Masses, Observer, Site, SpanError, Step};
+use crate::attention::{
+    AnswerRows, DeltaSite, EachMasses, MassObserver, Masses, Observer, Site, SpanError, Step,
+};
 use crate::model::Cache;
 use crate::prompt::Span;
 
@@ -163,6 +165,19 @@ impl Measurement {
     /// As [`Measurement::finish`].
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_with(generated, step)?)
+    }
+
+    /// Generated tokens whose rows have been read so far, those of a thought left out.
+    pub fn generated_rows(&self) -> usize {
+        self.observer.generated_rows()
+    }
+
+    /// The row of the `nth` generated token while others are still to come ([`MassObserver::generated_row`]).
+    ///
+    /// # Errors
+    /// Those of Candle.
+    pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>, EngineError> {
+        Ok(self.observer.generated_row(nth)?)
     }
 
     /// The key spans.

@@ -5,18 +5,19 @@
 
 use candle_core::{D, Device, Tensor};
 
-use crate::attention::{NoObserver, Observer};
+use crate::attention::Observer;
 use crate::model::{Cache, Decoder, Phase};
 use crate::stats;
 use crate::transfer;
-use phases::Phases;
 
 mod batch;
 mod counter;
 mod cuda;
+mod decoding;
 mod device;
 mod generated;
 mod hardware;
+mod likelihood;
 mod local;
 mod local_error;
 mod measure;
@@ -31,11 +32,14 @@ pub mod thread;
 
 pub use batch::{BatchSequence, OnToken};
 pub use counter::TokenCounter;
+pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
 pub use hardware::Hardware;
+pub use likelihood::Likelihood;
 pub use local::{
-    ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, Parts, ThinkingOptions, resolve_to_run,
+    ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, Parts, ThinkingOptions,
+    resolve_to_run,
 };
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, last};
@@ -103,6 +107,11 @@ impl Engine {
         &self.decoder
     }
 
+    /// Tokens that a prefill takes at a time.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.decoder.device()
@@ -164,50 +173,6 @@ impl Engine {
             }
         }
         Ok(kept)
-    }
-
-    /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or
-    /// `sampling.max_new_tokens` are reached. Every token is shown to `on_token`, which returns whether to go on.
-    pub fn decode(
-        &self,
-        cache: &mut Cache,
-        logits: &Tensor,
-        sampling: &Sampling,
-        stop: &[u32],
-        on_token: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Generated, EngineError> {
-        self.decode_observed(cache, logits, (sampling, stop, None), &mut NoObserver, on_token)
-    }
-
-    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`, and that lets a thinker, where there is
-    /// one, have a thought of up to its budget before the answer.
-    pub fn decode_observed(
-        &self,
-        cache: &mut Cache,
-        logits: &Tensor,
-        (sampling, stop, thinker): (&Sampling, &[u32], Option<Thinker>),
-        observer: &mut dyn Observer,
-        on_token: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Generated, EngineError> {
-        let mut sampler = Sampler::new(sampling);
-        let mut logits = logits.clone();
-        let mut phases = Phases::new(sampling, thinker);
-        while phases.has_room() {
-            let token = sampler.sample(&logits)?;
-            if stop.contains(&token) {
-                return Ok(phases.end(true));
-            }
-            if let Some(thought) = phases.push(token) {
-                observer.skip_generated(thought);
-            }
-            if !on_token(token) {
-                return Err(EngineError::Interrupted);
-            }
-            if phases.has_room() {
-                logits = self.step(cache, token, observer)?;
-            }
-        }
-        Ok(phases.end(false))
     }
 
     /// One decode step: appends a generated token and returns the next one's logits, f32 (vocab).

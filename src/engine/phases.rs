@@ -33,6 +33,11 @@ impl Phases {
         &self.tokens
     }
 
+    /// Whether what was generated last is the answer, not a thought or what may become one.
+    pub fn in_answer(&self) -> bool {
+        self.thinker.as_ref().is_none_or(|thinker| thinker.reader.place() == Place::Answer)
+    }
+
     /// Whether there is room for another token.
     pub fn has_room(&self) -> bool {
         let n = self.tokens.len();

@@ -166,6 +166,11 @@ impl ChatTemplate {
         self.bos.as_deref().unwrap_or_default()
     }
 
+    /// The text of the end-of-sequence token, where there is one.
+    pub fn eos(&self) -> Option<&str> {
+        self.eos.as_deref()
+    }
+
     /// Whether this is our layout for a base model.
     pub fn is_plain(&self) -> bool {
         self.plain

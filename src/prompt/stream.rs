@@ -8,8 +8,8 @@ use super::{PromptError, Tokenizer};
 ///
 /// [`finish`]: StreamDecoder::finish
 #[derive(Debug)]
-pub struct StreamDecoder<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct StreamDecoder<T> {
+    tokenizer: T,
     skip_special: bool,
     /// The tokens emitted last, and those held since.
     ids: Vec<u32>,
@@ -18,9 +18,9 @@ pub struct StreamDecoder<'a> {
     emitted: usize,
 }
 
-impl<'a> StreamDecoder<'a> {
+impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
     /// A decoder at the start of a text. `skip_special` leaves special tokens out of the text.
-    pub fn new(tokenizer: &'a Tokenizer, skip_special: bool) -> Self {
+    pub fn new(tokenizer: T, skip_special: bool) -> Self {
         StreamDecoder { tokenizer, skip_special, ids: Vec::new(), emitted: 0 }
     }
 
@@ -37,17 +37,16 @@ impl<'a> StreamDecoder<'a> {
 
     fn take(&mut self, at_end: bool) -> Result<Option<String>, PromptError> {
         let context = self.ids.get(..self.emitted).unwrap_or_default();
-        let before = self.tokenizer.decode(context, self.skip_special)?;
-        let now = self.tokenizer.decode(&self.ids, self.skip_special)?;
+        let tokenizer = self.tokenizer.as_ref();
+        let before = tokenizer.decode(context, self.skip_special)?;
+        let now = tokenizer.decode(&self.ids, self.skip_special)?;
         if now.ends_with(char::REPLACEMENT_CHARACTER) && !at_end {
             return Ok(None);
         }
         let new = match now.strip_prefix(before.as_str()) {
             Some(new) => new.to_owned(),
             // Invalid bytes can make a byte-fallback decoder take back what it read; go on with the new tokens alone.
-            None => {
-                self.tokenizer.decode(self.ids.get(self.emitted..).unwrap_or_default(), self.skip_special)?
-            }
+            None => tokenizer.decode(self.ids.get(self.emitted..).unwrap_or_default(), self.skip_special)?,
         };
         if new.is_empty() {
             return Ok(None);

@@ -220,12 +220,28 @@ impl Thoughts {
             });
         };
         let (first, rest) = tokens.split_at(before + 1);
-        let text = tokenizer.decode(first, false)?;
-        Ok(match self.format.read(&text, self.opened) {
-            Part::Answer { thought, answer } if reader.thought() > 0 => {
+        Ok(match self.beginning(tokenizer, first)? {
+            Some((thought, answer)) if reader.thought() > 0 => {
                 Split::new(&thought, Some(&format!("{answer}{}", plain(rest)?)))
             }
             _ => Split::new("", Some(&plain(tokens)?)),
+        })
+    }
+
+    /// The thought at the beginning of a reply, trimmed, and what there is of the answer in `tokens`, which reach to the token that
+    /// ended the thought; `None` where the answer has not begun.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn beginning(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: &[u32],
+    ) -> Result<Option<(String, String)>, PromptError> {
+        let text = tokenizer.decode(tokens, false)?;
+        Ok(match self.format.read(&text, self.opened) {
+            Part::Answer { thought, answer } => Some((thought, answer.to_owned())),
+            Part::Undecided | Part::Thought(_) => None,
         })
     }
 }

@@ -35,6 +35,12 @@ pub struct Encoded {
     pub offsets: Vec<(usize, usize)>,
 }
 
+impl AsRef<Tokenizer> for Tokenizer {
+    fn as_ref(&self) -> &Tokenizer {
+        self
+    }
+}
+
 impl Tokenizer {
     /// Reads a Hugging Face `tokenizer.json`.
     pub fn from_file(path: &Path) -> Result<Self, PromptError> {

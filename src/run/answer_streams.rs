@@ -16,7 +16,7 @@ pub(super) struct AnswerStreams<'a> {
 
 struct Answer<'a> {
     /// Until it has ended.
-    pieces: Option<StreamDecoder<'a>>,
+    pieces: Option<StreamDecoder<&'a Tokenizer>>,
     held: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use palimpsest::engine::thread::{EngineThread, Event, Measured, Request, RequestError};
+use palimpsest::engine::thread::{EngineThread, Event, Measured, Next, Request, RequestError};
 use palimpsest::engine::{EngineError, Measurement, Rows, Sampling};
 use palimpsest::prompt::Span;
 
@@ -14,7 +14,7 @@ const NEW_TOKENS: usize = 12;
 fn request(file: &TokensFile) -> Request {
     let (tokens, keys) = (file.tokens.clone(), file.keys());
     let rows = Rows::named(&["new", "query", "last", "answer", "each"], &keys, tokens.len()).unwrap();
-    Request { tokens, keep: 2, rows, keys, sampling: greedy(NEW_TOKENS), stop: Vec::new() }
+    Request { keep: 2, rows, keys, ..Request::new(tokens, greedy(NEW_TOKENS), Vec::new()) }
 }
 
 fn thread(name: &str) -> (EngineThread, Request) {
@@ -57,7 +57,7 @@ fn requests_from_several_threads_are_answered_in_turn_as_if_each_were_alone() {
                     while let Some(event) = ticket.next_event() {
                         match event {
                             Event::Prefilled(tokens) => read += tokens,
-                            Event::Token(token) => said.push(token),
+                            Event::Token(chosen) => said.push(chosen.token),
                             Event::Done(measured) => same(&measured, expected),
                             Event::Failed(error) => panic!("{error}"),
                         }
@@ -131,4 +131,102 @@ fn what_cannot_be_served_is_an_error_of_its_own_request_and_a_sampled_answer_is_
     let rows = Rows::named(&["new"], &request.keys, request.tokens.len()).unwrap();
     let measured = model.ask(Request { sampling: nothing, rows, ..request }).wait().unwrap();
     assert!(measured.generated.tokens.is_empty() && measured.masses.each.is_none());
+}
+
+/// A thread that reads in short chunks, and a plain request for it.
+fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
+    let thread = EngineThread::start(engine(&fixture(name), 16), 400).unwrap();
+    (thread, |tokens: &[u32]| Request::new(tokens.to_vec(), greedy(8), Vec::new()))
+}
+
+#[test]
+fn what_two_prompts_share_is_kept_in_whole_chunks_and_changes_no_bit() {
+    // Softmax attention everywhere, linear layers, windows with sinks, and windows.
+    for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny"] {
+        let tokens = TokensFile::of(name).tokens;
+        let other = |shared: usize, more: u32| -> Vec<u32> {
+            tokens[..shared].iter().copied().chain((0..more).map(|i| 3 + i * 7919 % 61)).collect()
+        };
+        // One after the other: longer, shorter, parting inside a chunk and at its border, the same again, and nothing in common.
+        let prompts = [
+            tokens.clone(),
+            other(100, 30),
+            other(100, 5),
+            other(96, 9),
+            tokens.clone(),
+            other(32, 1),
+            other(33, 80),
+            other(0, 50),
+            tokens.clone(),
+            tokens[..97].to_vec(),
+            tokens[..96].to_vec(),
+        ];
+        let (kept, request) = plain(name);
+        let mut reused = Vec::new();
+        for prompt in &prompts {
+            let found = kept.ask(request(prompt)).wait().unwrap();
+            let (fresh, request) = plain(name);
+            let expected = fresh.ask(request(prompt)).wait().unwrap();
+            assert_eq!(found.logits, expected.logits, "{name}, {} tokens", prompt.len());
+            assert_eq!(found.generated, expected.generated, "{name}, {} tokens", prompt.len());
+            assert_eq!((expected.reused, found.reused % 16), (0, 0));
+            assert!(found.reused < prompt.len());
+            reused.push(found.reused);
+        }
+        if [TINY[0]].contains(&name) {
+            assert_eq!(reused, [0, 96, 96, 96, 96, 32, 32, 0, 0, 96, 80]);
+        }
+        assert!(reused.iter().sum::<usize>() > 0, "{name}: {reused:?}");
+    }
+}
+
+#[test]
+fn a_prompt_that_is_measured_keeps_what_lies_before_its_rows_and_gets_the_same_masses() {
+    for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny"] {
+        let (model, _) = plain(name);
+        let first = model.ask(request(&TokensFile::of(name)).clone()).wait().unwrap();
+        let again = model.ask(request(&TokensFile::of(name))).wait().unwrap();
+        assert_eq!((&first.logits, &first.masses), (&again.logits, &again.masses), "{name}");
+        let late = |file: &TokensFile| {
+            let rows = Rows::named(&["last", "answer", "each"], &file.keys(), file.tokens.len()).unwrap();
+            Request { rows, ..request(file) }
+        };
+        let late = model.ask(late(&TokensFile::of(name))).wait().unwrap();
+        let linear = name.starts_with("qwen35");
+        assert_eq!(late.reused > 64, !linear, "{name}: {}", late.reused);
+        assert_eq!(late.masses.each, first.masses.each, "{name}");
+    }
+}
+
+#[test]
+fn an_answer_ends_where_its_sink_says_and_a_panic_ends_its_request_alone() {
+    let expected = directly(TINY[0]);
+    let (model, request) = thread(TINY[0]);
+    let (told, heard) = mpsc::channel();
+    let mut said = 0;
+    model.submit(request.clone(), move |event| match event {
+        Event::Token(_) => {
+            said += 1;
+            if said == 4 { Next::End } else { Next::Go }
+        }
+        Event::Done(measured) => {
+            told.send(measured).unwrap();
+            Next::Cancel
+        }
+        _ => Next::Go,
+    });
+    let measured = heard.recv().unwrap();
+    assert_eq!(measured.generated.tokens, expected.1[..4]);
+    assert_eq!(measured.masses.each.as_ref().unwrap().mass.dim().2, 4);
+    let (told, heard) = mpsc::channel();
+    model.submit(request.clone(), move |event| match event {
+        Event::Token(_) => panic!("of this test"),
+        Event::Failed(error) => {
+            told.send(error).unwrap();
+            true
+        }
+        _ => true,
+    });
+    assert!(matches!(heard.recv().unwrap(), RequestError::Panicked));
+    same(&model.ask(request).wait().unwrap(), &expected);
 }

@@ -1,0 +1,166 @@
+//! `palimpsest serve`: a local model behind OpenAI's API.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, ensure};
+
+use super::WrongUsage;
+use super::interrupt;
+use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
+use crate::progress::note;
+use crate::prompt::{ReasoningEffort, ThinkingMode};
+use crate::serve::{DEFAULT_CHUNK, DEFAULT_QUEUE, ServeOptions, Server};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest serve smollm2-135m
+  palimpsest serve ./Some-Model.Q4_K_M.gguf --context 32768 --port 9000
+  palimpsest serve qwen3-8b --device cuda --host 0.0.0.0 --api-key-file key.txt
+
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"smollm2-135m\",
+    \"messages\": [{\"role\": \"user\", \"content\": \"Who wrote Faust?\"}],
+    \"palimpsest\": {\"rows\": [\"last\", \"answer\"]}}'
+
+docs/serve.md has the API, what it adds to OpenAI's, and what is not served yet.";
+
+/// Where the key may stand instead of a file.
+const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
+
+/// Serve a model over OpenAI's API, with attention by span.
+///
+/// Chat completions, completions (with the probabilities of prompts) and tokens, for any client of OpenAI's API. A request that asks
+/// for it is told which parts of its prompt the answer attended to. Only programs on this machine can reach the server unless --host
+/// says otherwise, and then only with a key. Ctrl-C ends it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A manifest's name, a model folder, or a .gguf file; one model for now
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<String>,
+    /// Address to listen at; others than loopback need a key
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: IpAddr,
+    /// Port to listen at; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// A file that holds the key that clients must send; PALIMPSEST_API_KEY holds the key itself
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Most tokens of prompt and answer together [default: the model's context length, at most 8192]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    context: Option<usize>,
+    /// Allow a context longer than the model's
+    #[arg(long)]
+    allow_longer: bool,
+    /// Completions that are served or wait; more are told to come again
+    #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive)]
+    queue: usize,
+    /// Tokens that a prefill reads at a time. Prompts that begin alike share a multiple of it
+    #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
+    chunk: usize,
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    dtype: Option<String>,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: super::Weights,
+    /// Whether the model thinks before it answers, unless a request says
+    #[arg(long, value_enum, default_value_t)]
+    thinking: ThinkingMode,
+    /// Most tokens of a thought
+    #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive)]
+    max_thinking: usize,
+    /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
+    #[arg(long, value_enum, value_name = "EFFORT")]
+    reasoning_effort: Option<ReasoningEffort>,
+}
+
+/// Tokens of the context unless told otherwise: what fits any machine that the model fits.
+const USUAL_CONTEXT: usize = 8192;
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // 1. Everything that can be refused before work begins.
+    let [name] = args.models.as_slice() else {
+        let models = args.models.len();
+        return Err(WrongUsage(format!(
+            "serve takes one model for now, not {models}; start a server for each"
+        ))
+        .into());
+    };
+    let key = key(args.api_key_file.as_deref())?;
+    let address = SocketAddr::new(args.host, args.port);
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot listen at {address}; is something else there? Give another --port")
+    })?;
+    if key.is_none() && !address.ip().is_loopback() {
+        let message = crate::serve::ServeError::NeedsKey { address }.to_string();
+        return Err(WrongUsage(message).into());
+    }
+    let devices = engine::parse_devices(&args.device)?;
+    let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+    let stop = interrupt::flag("answers")?;
+
+    // 2. The model.
+    let options = LocalOptions {
+        devices,
+        dtype,
+        context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
+        allow_longer: args.allow_longer,
+        chunk: args.chunk,
+        // Those of prompts whose probabilities are asked for.
+        logits: args.chunk,
+        kept: args.weights.into(),
+        thinking: ThinkingOptions {
+            mode: args.thinking,
+            effort: args.reasoning_effort,
+            max: args.max_thinking,
+        },
+        ..LocalOptions::default()
+    };
+    let model = LocalModel::open(name, &options)?;
+    let (served, context) = (model.model_name().to_owned(), model.context());
+    let options = ServeOptions { key, queue: args.queue, max_thinking: args.max_thinking };
+    let (server, work) = Server::new(listener, model, options)?;
+    let address = server.address()?;
+
+    // 3. Connections have a thread of their own. This one is of the pool that computes, and does the model's work.
+    let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));
+    let serving = serving.context("no thread for connections")?;
+    super::say(format_args!(
+        "{served} is served at http://{address}/v1, {context} tokens of context; Ctrl-C ends it"
+    ))?;
+    work.run();
+    let ended = serving.join();
+    ensure!(ended.is_ok(), "This is a bug: the thread of connections panicked");
+    if let Ok(ended) = ended {
+        ended.context("the server ended")?;
+    }
+    note("the server has ended");
+    Ok(())
+}
+
+/// The key that clients must send.
+fn key(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let text = match file {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("the key's file {}", path.display()))?
+        }
+        None => std::env::var(KEY_VARIABLE).unwrap_or_default(),
+    };
+    let key = text.trim();
+    if key.is_empty() {
+        ensure!(file.is_none(), "the key's file is empty; write the key into it");
+        return Ok(None);
+    }
+    ensure!(
+        key.chars().all(|c| c.is_ascii_graphic()),
+        "the key holds white space or characters that no HTTP header can carry; take letters, digits and signs"
+    );
+    Ok(Some(key.to_owned()))
+}

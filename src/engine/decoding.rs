@@ -1,0 +1,140 @@
+//! Decoding in place, one token at a time: a token is chosen, its chooser looks at it, it is read.
+//!
+//! [`Engine::decode`] and its kin run it to the end; the thread that owns a model drives it by itself, since it also tells
+//! probabilities and attention of each token and may end an answer in the middle.
+
+use candle_core::Tensor;
+
+use super::phases::{Phases, Thinker};
+use super::sampling::Sampling;
+use super::{Engine, EngineError, Generated, Sampler};
+use crate::attention::{NoObserver, Observer};
+use crate::model::Cache;
+
+/// An answer under way.
+pub struct Decoding {
+    sampler: Sampler,
+    phases: Phases,
+    /// Of the next token, f32 (vocab).
+    logits: Tensor,
+    ended_by: Option<u32>,
+    ended: bool,
+}
+
+impl Decoding {
+    /// After a prompt whose last token gave `logits` f32 (vocab).
+    pub fn new(logits: &Tensor, sampling: &Sampling, thinker: Option<Thinker>) -> Self {
+        Decoding {
+            sampler: Sampler::new(sampling),
+            phases: Phases::new(sampling, thinker),
+            logits: logits.clone(),
+            ended_by: None,
+            ended: false,
+        }
+    }
+
+    /// Chooses the next token; `None` where the answer has ended: there is no more room, or one of `stop` was chosen. `observer`
+    /// hears where a thought was.
+    ///
+    /// # Errors
+    /// Those of sampling.
+    pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
+        if self.ended || !self.phases.has_room() {
+            return Ok(None);
+        }
+        let token = self.sampler.sample(&self.logits)?;
+        if stop.contains(&token) {
+            self.ended_by = Some(token);
+            self.ended = true;
+            return Ok(None);
+        }
+        if let Some(thought) = self.phases.push(token) {
+            observer.skip_generated(thought);
+        }
+        Ok(Some(token))
+    }
+
+    /// Reads the token chosen last, where another one may follow it.
+    ///
+    /// # Errors
+    /// Those of a forward pass, and [`EngineError::NotFinite`].
+    pub fn read(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        observer: &mut dyn Observer,
+    ) -> Result<(), EngineError> {
+        if let Some(&token) = self.phases.tokens().last()
+            && !self.ended
+            && self.phases.has_room()
+        {
+            self.logits = engine.step(cache, token, observer)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the answer here, as if the model had ended its turn.
+    pub fn end_turn(&mut self) {
+        self.ended = true;
+    }
+
+    /// The logits f32 (vocab) that the latest token was chosen from.
+    pub fn logits(&self) -> &Tensor {
+        &self.logits
+    }
+
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        self.phases.tokens()
+    }
+
+    /// Whether the latest token is one of the answer, not of a thought or of what may become one.
+    pub fn in_answer(&self) -> bool {
+        self.phases.in_answer()
+    }
+
+    /// The token of `stop` that ended the answer, if one did.
+    pub fn ended_by(&self) -> Option<u32> {
+        self.ended_by
+    }
+
+    /// What was generated.
+    pub fn finish(self) -> Generated {
+        self.phases.end(self.ended)
+    }
+}
+
+impl Engine {
+    /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or
+    /// `sampling.max_new_tokens` are reached. Every token is shown to `on_token`, which returns whether to go on.
+    pub fn decode(
+        &self,
+        cache: &mut Cache,
+        logits: &Tensor,
+        sampling: &Sampling,
+        stop: &[u32],
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
+        self.decode_observed(cache, logits, (sampling, stop, None), &mut NoObserver, on_token)
+    }
+
+    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`, and that lets a thinker, where there is
+    /// one, have a thought of up to its budget before the answer.
+    pub fn decode_observed(
+        &self,
+        cache: &mut Cache,
+        logits: &Tensor,
+        (sampling, stop, thinker): (&Sampling, &[u32], Option<Thinker>),
+        observer: &mut dyn Observer,
+        on_token: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Generated, EngineError> {
+        let mut decoding = Decoding::new(logits, sampling, thinker);
+        while let Some(token) = decoding.choose(stop, observer)? {
+            if !on_token(token) {
+                return Err(EngineError::Interrupted);
+            }
+            decoding.read(self, cache, observer)?;
+        }
+        Ok(decoding.finish())
+    }
+}

@@ -1,0 +1,63 @@
+//! Probabilities of tokens, read off logits.
+
+use std::cmp::Ordering;
+
+/// How likely a token was, and which were the likeliest in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Likelihood {
+    /// The token.
+    pub token: u32,
+    /// Its natural-log probability.
+    pub log_p: f64,
+    /// The likeliest tokens with their natural-log probabilities, the likeliest first; of equal ones the smaller id first.
+    pub likeliest: Vec<(u32, f64)>,
+}
+
+impl Likelihood {
+    /// Of `token` and of the `most` likeliest ones, from one position's logits (vocab), which must be finite. A token that the
+    /// logits do not reach is impossible.
+    pub fn of(token: u32, logits: &[f32], most: usize) -> Self {
+        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
+        let log_sum = f64::from(greatest) + sum.ln();
+        let log_p = |token: u32| {
+            logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
+        };
+        let before = |a: &u32, b: &u32| -> Ordering {
+            let (x, y) = (logits[*a as usize], logits[*b as usize]);
+            y.total_cmp(&x).then(a.cmp(b))
+        };
+        let most = most.min(logits.len());
+        let mut ids: Vec<u32> = Vec::new();
+        if most > 0 {
+            ids = (0..logits.len() as u32).collect();
+            ids.select_nth_unstable_by(most - 1, before);
+            ids.truncate(most);
+            ids.sort_unstable_by(before);
+        }
+        Likelihood {
+            token,
+            log_p: log_p(token),
+            likeliest: ids.into_iter().map(|id| (id, log_p(id))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_those_of_a_softmax_and_the_likeliest_come_first() {
+        let logits = [1.0f32, 3.0, -2.0, 3.0, 0.5];
+        let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+        let Likelihood { token, log_p, likeliest } = Likelihood::of(4, &logits, 3);
+        assert_eq!(token, 4);
+        assert!((log_p - (0.5f64.exp() / sum).ln()).abs() < 1e-12);
+        assert_eq!(likeliest.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3, 0]);
+        assert!((likeliest[2].1 - (1f64.exp() / sum).ln()).abs() < 1e-12);
+        let all = Likelihood::of(0, &logits, 99).likeliest;
+        assert!((all.iter().map(|(_, p)| p.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!(Likelihood::of(9, &logits, 0).log_p.is_infinite());
+    }
+}

@@ -1,0 +1,163 @@
+//! What the thread is asked, and what it says.
+
+use ndarray::Array2;
+
+use crate::attention::{EachMasses, Masses, SpanError};
+use crate::engine::{EngineError, Generated, Likelihood, Rows, Sampling, Thinker};
+use crate::prompt::Span;
+
+/// A prompt to prefill, measure and continue.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// Positions at its end whose logits are wanted, at least one.
+    pub keep: usize,
+    /// Whose attention is measured.
+    pub rows: Rows,
+    /// Over which spans.
+    pub keys: Vec<Span>,
+    /// How tokens are chosen; none are where `max_new_tokens` is 0.
+    pub sampling: Sampling,
+    /// Tokens that end the answer.
+    pub stop: Vec<u32>,
+    /// Where the model thinks before it answers.
+    pub thinker: Option<Thinker>,
+    /// Most tokens of thought and answer together, where that is less than both.
+    pub most: Option<usize>,
+    /// Tells the likelihood of each generated token, with so many of the likeliest ones.
+    pub likeliest: Option<usize>,
+    /// The same of each token of the prompt but the first: nothing in the cache can be kept for such a request.
+    pub prompt_likeliest: Option<usize>,
+    /// Tells each generated token's row with it, where `rows` asks for such rows.
+    pub tell_rows: bool,
+}
+
+impl Request {
+    /// A prompt to continue, none of whose attention is measured.
+    pub fn new(tokens: Vec<u32>, sampling: Sampling, stop: Vec<u32>) -> Self {
+        Request {
+            tokens,
+            keep: 1,
+            rows: Rows::default(),
+            keys: Vec::new(),
+            sampling,
+            stop,
+            thinker: None,
+            most: None,
+            likeliest: None,
+            prompt_likeliest: None,
+            tell_rows: false,
+        }
+    }
+
+    /// Most tokens that it generates.
+    pub fn room(&self) -> usize {
+        if self.sampling.max_new_tokens == 0 {
+            return 0;
+        }
+        let thought = self.thinker.as_ref().map_or(0, |thinker| thinker.budget);
+        let both = self.sampling.max_new_tokens.saturating_add(thought);
+        self.most.map_or(both, |most| both.min(most))
+    }
+}
+
+/// What comes of a request, in order. The last one is [`Event::Done`] or [`Event::Failed`].
+#[derive(Debug)]
+pub enum Event {
+    /// So many more tokens of the prompt are in the cache.
+    Prefilled(usize),
+    /// A token was generated.
+    Token(Chosen),
+    /// All of it.
+    Done(Box<Measured>),
+    /// Why there is nothing; [`EngineError::Interrupted`] where it was cancelled.
+    Failed(RequestError),
+}
+
+/// A generated token.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// Its id.
+    pub token: u32,
+    /// How likely it was, where that was asked for.
+    pub likelihood: Option<Likelihood>,
+    /// The rows of generated tokens that are known with it, one token each, where they were asked for: its own, and those of the
+    /// tokens before it that might have begun a thought.
+    pub rows: Vec<EachMasses>,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub struct Measured {
+    /// f32 (keep, vocab); the last position's alone where the prompt's likelihoods were asked for.
+    pub logits: Array2<f32>,
+    /// The answer.
+    pub generated: Generated,
+    /// What the rows pay.
+    pub masses: Masses,
+    /// Tokens of the prompt that were in the cache already.
+    pub reused: usize,
+    /// The likelihoods of the prompt's tokens from the second on, where they were asked for.
+    pub prompt: Vec<Likelihood>,
+    /// The likelihood of the token of `stop` that ended the answer, where one did and likelihoods were asked for.
+    pub end: Option<Likelihood>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The model could not serve it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Its spans cannot be measured.
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+    /// It is longer than the cache.
+    #[error("{needed} tokens of prompt and answer do not fit the context of {context}; shorten them")]
+    TooLong {
+        /// Tokens of both.
+        needed: usize,
+        /// Tokens of the cache.
+        context: usize,
+    },
+    /// Serving it panicked.
+    #[error("This is a bug: the request made the model's thread panic; the next one is served")]
+    Panicked,
+    /// The thread is gone.
+    #[error("the model's thread has ended; start it again")]
+    Gone,
+}
+
+impl From<candle_core::Error> for RequestError {
+    fn from(error: candle_core::Error) -> Self {
+        RequestError::Engine(error.into())
+    }
+}
+
+/// What whoever hears of an event wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// More.
+    Go,
+    /// After a token: the answer ends with it. Before, the same as [`Next::Cancel`].
+    End,
+    /// Nothing of it.
+    Cancel,
+}
+
+impl From<bool> for Next {
+    /// Whether to go on.
+    fn from(go_on: bool) -> Self {
+        if go_on { Next::Go } else { Next::Cancel }
+    }
+}
+
+/// Hears of a request's events, and says what is wanted next.
+pub(super) type Sink = Box<dyn FnMut(Event) -> Next + Send>;
+
+/// A queued request.
+pub(super) struct Job {
+    pub request: Request,
+    pub sink: Sink,
+}

@@ -1,0 +1,205 @@
+//! The extension: what `"palimpsest"` of a request asks about attention.
+
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::fields::{Fields, wrong};
+use super::model::ServedModel;
+
+/// Most spans that a request may name.
+const MOST_SPANS: usize = 4096;
+
+/// Most numbers that are kept for a request's rows: half a gigabyte of them.
+const MOST_NUMBERS: usize = 1 << 26;
+
+/// What is asked about attention.
+#[derive(Debug, Clone)]
+pub struct AttentionRequest {
+    /// Names of spans, `last`, `answer` and `each`.
+    pub rows: Vec<String>,
+    /// Whether heads are told apart.
+    pub all_heads: bool,
+    /// The decoder layers that are told; `None` for all.
+    pub layers: Option<Vec<usize>>,
+    /// Whether tensors come as base64 of a safetensors file.
+    pub safetensors: bool,
+    /// Further spans.
+    pub ranges: Vec<RangeRequest>,
+}
+
+/// Characters of a part of the prompt as a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// The field that says so, for errors.
+    pub field: String,
+    /// Its name.
+    pub label: String,
+    /// The message, where the prompt has messages.
+    pub message: Option<usize>,
+    /// The part of it, where it has parts.
+    pub part: Option<usize>,
+    /// First character.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+}
+
+impl AttentionRequest {
+    /// The value of `"palimpsest"`.
+    ///
+    /// # Errors
+    /// What cannot be served, with its field.
+    pub fn read(value: &Value, model: &ServedModel) -> Result<Self, ApiError> {
+        let fields = Fields::of(value, "palimpsest")?;
+        if fields.get("top_keys").is_some() {
+            return Err(ApiError::not_yet("palimpsest.top_keys"));
+        }
+        fields.only(&["rows", "heads", "layers", "encoding", "spans"])?;
+        fields.required("rows")?;
+        let rows = fields.list("rows")?.unwrap_or_default();
+        let rows = rows.iter().enumerate().map(|(i, row)| match row {
+            Value::String(row) => Ok(row.clone()),
+            row => Err(wrong(&format!("palimpsest.rows[{i}]"), row, "a string")),
+        });
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        if rows.is_empty() || rows.len() > MOST_SPANS {
+            let message = format!(
+                "`palimpsest.rows` names {} rows; give 1 to {MOST_SPANS}: names of spans, last, answer or each",
+                rows.len()
+            );
+            return Err(ApiError::field("palimpsest.rows", message));
+        }
+        let choice = |key: &str, words: [&str; 2]| -> Result<bool, ApiError> {
+            match fields.text(key)? {
+                None => Ok(false),
+                Some(word) if word == words[0] => Ok(false),
+                Some(word) if word == words[1] => Ok(true),
+                Some(word) => {
+                    let name = fields.name(key);
+                    let word: String = word.chars().take(40).collect();
+                    let message = format!("`{name}` is {word:?}; give {:?} or {:?}", words[0], words[1]);
+                    Err(ApiError::field(name, message))
+                }
+            }
+        };
+        let layers = match fields.list("layers")? {
+            None => None,
+            Some(layers) => Some(read_layers(layers, model.spec.layers.len())?),
+        };
+        let ranges = fields.list("spans")?.unwrap_or_default();
+        if ranges.len() > MOST_SPANS {
+            let message =
+                format!("`palimpsest.spans` has {} entries; give at most {MOST_SPANS}", ranges.len());
+            return Err(ApiError::field("palimpsest.spans", message));
+        }
+        let ranges = ranges.iter().enumerate().map(|(i, range)| RangeRequest::read(i, range));
+        Ok(AttentionRequest {
+            rows,
+            all_heads: choice("heads", ["mean", "all"])?,
+            layers,
+            safetensors: choice("encoding", ["json", "safetensors"])?,
+            ranges: ranges.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whether each generated token is a row.
+    pub fn each(&self) -> bool {
+        self.rows.iter().any(|row| row == "each")
+    }
+
+    /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.
+    ///
+    /// # Errors
+    /// Which field to make smaller.
+    pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
+        let heads = |layer: &crate::model::LayerSpec| {
+            layer.attention().map_or(0, |spec| spec.heads)
+                + layer.delta_net().map_or(0, |spec| spec.value_heads)
+        };
+        let heads: usize = model.spec.layers.iter().map(heads).sum();
+        let a_row = heads.saturating_mul(spans + 1).max(1);
+        let fit = MOST_NUMBERS / a_row;
+        if self.rows.len() > fit {
+            let message = format!(
+                "{} rows over {spans} spans are more than the {fit} rows that are kept at most; name fewer rows or spans",
+                self.rows.len()
+            );
+            return Err(ApiError::field("palimpsest.rows", message));
+        }
+        let fit = fit - self.rows.len();
+        if self.each() && most > fit {
+            let message = format!(
+                "`each` over {spans} spans is kept for at most {fit} generated tokens, and {most} may be generated; give \
+                 max_completion_tokens (max_tokens for /v1/completions) of at most {fit}"
+            );
+            return Err(ApiError::field("palimpsest.rows", message));
+        }
+        Ok(())
+    }
+}
+
+fn read_layers(layers: &[Value], all: usize) -> Result<Vec<usize>, ApiError> {
+    let mut read = Vec::with_capacity(layers.len().min(all));
+    for (i, value) in layers.iter().enumerate() {
+        let name = format!("palimpsest.layers[{i}]");
+        let layer = value.as_u64().and_then(|layer| usize::try_from(layer).ok()).filter(|layer| *layer < all);
+        let Some(layer) = layer else {
+            return Err(match value {
+                Value::Number(found) => {
+                    let message =
+                        format!("`{name}` is {found}; the model's layers are 0 to {}", all.saturating_sub(1));
+                    ApiError::field(name, message)
+                }
+                value => wrong(&name, value, "a layer's number"),
+            });
+        };
+        if read.contains(&layer) {
+            let message = format!("`{name}` names layer {layer} again; name it once");
+            return Err(ApiError::field(name, message));
+        }
+        read.push(layer);
+    }
+    read.sort_unstable();
+    Ok(read)
+}
+
+impl RangeRequest {
+    fn read(i: usize, value: &Value) -> Result<Self, ApiError> {
+        let field = format!("palimpsest.spans[{i}]");
+        let fields = Fields::of(value, &field)?;
+        fields.only(&["label", "message", "part", "start", "end"])?;
+        for key in ["label", "start", "end"] {
+            fields.required(key)?;
+        }
+        let label = fields.text("label")?.unwrap_or_default().to_owned();
+        check_label(&label, &fields.name("label"))?;
+        let count = |key| fields.count(key, 0..=usize::MAX);
+        let (start, end) = (count("start")?.unwrap_or_default(), count("end")?.unwrap_or_default());
+        if start >= end {
+            let message = format!("`{field}` goes from {start} to {end}; give at least one character");
+            return Err(ApiError::field(fields.name("end"), message));
+        }
+        Ok(RangeRequest { label, message: count("message")?, part: count("part")?, start, end, field })
+    }
+}
+
+/// Longest name of a span in bytes.
+const LONGEST_LABEL: usize = 256;
+
+/// Refuses names that mean something else.
+///
+/// # Errors
+/// Why, with the field.
+pub fn check_label(label: &str, field: &str) -> Result<(), ApiError> {
+    let own = ["template[", "messages["].iter().any(|own| label.starts_with(own));
+    let taken = own || ["last", "answer", "each", "generated", "prompt"].contains(&label);
+    if label.is_empty() || label.len() > LONGEST_LABEL || taken {
+        let shown: String = label.chars().take(40).collect();
+        let message = format!(
+            "`{field}` is {shown:?}; give 1 to {LONGEST_LABEL} bytes other than last, answer, each, generated, prompt, \
+             template[...] and messages[...], which have a meaning of their own"
+        );
+        return Err(ApiError::field(field, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+//!
+//! A message names the field, what it holds and what it may hold. Nothing in it is longer than a line or repeats a prompt.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+
+use crate::engine::EngineError;
+use crate::engine::thread::RequestError;
+use crate::prompt::PromptError;
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// What, where and the remedy.
+    pub message: String,
+    /// The field that is at fault, where one is.
+    pub param: Option<String>,
+    /// OpenAI's word for it, where there is one.
+    pub code: Option<&'static str>,
+    /// Seconds after which it may be tried again, where that helps.
+    pub retry_after: Option<u64>,
+}
+
+impl ApiError {
+    /// An error of this status.
+    pub fn new(status: StatusCode, code: Option<&'static str>, message: impl Into<String>) -> Self {
+        ApiError { status, message: message.into(), param: None, code, retry_after: None }
+    }
+
+    /// A field that cannot be served.
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        ApiError { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, None, message) }
+    }
+
+    /// A field that OpenAI's API has and this server has not yet.
+    pub fn not_yet(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("`{param}` is not served by this version of palimpsest; leave it out");
+        ApiError { code: Some("unsupported_parameter"), ..Self::field(param, message) }
+    }
+
+    /// Something that this server got wrong.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
+    }
+
+    /// The server is about to end.
+    pub fn closing() -> Self {
+        let message = "the server is shutting down; send the request again when it is back";
+        ApiError {
+            retry_after: Some(5),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, Some("shutting_down"), message)
+        }
+    }
+
+    /// The same of another field.
+    #[must_use]
+    pub fn of(self, param: &str) -> Self {
+        ApiError { param: Some(param.to_owned()), ..self }
+    }
+
+    /// As JSON.
+    pub fn body(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            400..500 => "invalid_request_error",
+            _ => "server_error",
+        };
+        json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        match error {
+            RequestError::TooLong { .. } => {
+                ApiError { code: Some("context_length_exceeded"), ..ApiError::field("messages", message) }
+            }
+            RequestError::Spans(_) => ApiError::field("palimpsest", message),
+            RequestError::Engine(EngineError::Interrupted) => ApiError::closing(),
+            RequestError::Engine(EngineError::NotFinite { .. }) => {
+                ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, Some("model_not_finite"), message)
+            }
+            RequestError::Engine(_) | RequestError::Panicked | RequestError::Gone => {
+                ApiError::internal(message)
+            }
+        }
+    }
+}
+
+/// What the chat template or the tokeniser cannot do with a client's text is a fault of the text.
+impl From<PromptError> for ApiError {
+    fn from(error: PromptError) -> Self {
+        ApiError::field("messages", error.to_string())
+    }
+}

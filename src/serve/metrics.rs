@@ -1,0 +1,126 @@
+//! Counters in Prometheus' text format. No text of any request is in them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Upper bounds of the histograms' buckets, in seconds.
+const BOUNDS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// What was served since the start.
+#[derive(Debug, Default)]
+pub struct Metrics(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// By path and status.
+    requests: BTreeMap<(&'static str, u16), u64>,
+    prompt: u64,
+    reused: u64,
+    generated: u64,
+    first_token: Histogram,
+    whole: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Histogram {
+    buckets: [u64; BOUNDS.len()],
+    sum: f64,
+    count: u64,
+}
+
+impl Histogram {
+    fn add(&mut self, seconds: f64) {
+        for (bucket, bound) in self.buckets.iter_mut().zip(BOUNDS) {
+            *bucket += u64::from(seconds <= bound);
+        }
+        self.sum += seconds;
+        self.count += 1;
+    }
+
+    fn write(&self, text: &mut String, name: &str, help: &str) {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
+            let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {bucket}");
+        }
+        let Histogram { sum, count, .. } = self;
+        let _ =
+            writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
+    }
+}
+
+impl Metrics {
+    fn with<T>(&self, what: impl FnOnce(&mut Counts) -> T) -> T {
+        // Numbers alone: half of an addition is none.
+        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A request was answered.
+    pub fn request(&self, path: &'static str, status: u16) {
+        self.with(|counts| *counts.requests.entry((path, status)).or_default() += 1);
+    }
+
+    /// A prompt was read, of which `reused` tokens were in the cache, and so many tokens generated.
+    pub fn tokens(&self, prompt: usize, reused: usize, generated: usize) {
+        self.with(|counts| {
+            counts.prompt += prompt as u64;
+            counts.reused += reused as u64;
+            counts.generated += generated as u64;
+        });
+    }
+
+    /// The first token came after this time.
+    pub fn first_token(&self, after: Duration) {
+        self.with(|counts| counts.first_token.add(after.as_secs_f64()));
+    }
+
+    /// A completion was whole after this time.
+    pub fn whole(&self, after: Duration) {
+        self.with(|counts| counts.whole.add(after.as_secs_f64()));
+    }
+
+    /// Mean seconds of a completion; 1 before the first.
+    pub fn mean_seconds(&self) -> f64 {
+        self.with(|counts| match counts.whole.count {
+            0 => 1.0,
+            count => counts.whole.sum / count as f64,
+        })
+    }
+
+    /// All of it, with the number of requests that are being served or wait.
+    pub fn text(&self, under_way: usize) -> String {
+        self.with(|counts| {
+            let mut text = String::new();
+            let name = "palimpsest_requests_total";
+            let _ = writeln!(text, "# HELP {name} Requests answered.\n# TYPE {name} counter");
+            for ((path, status), count) in &counts.requests {
+                let _ = writeln!(text, "{name}{{path=\"{path}\",status=\"{status}\"}} {count}");
+            }
+            for (name, help, count) in [
+                ("prompt_tokens", "Tokens of prompts.", counts.prompt),
+                ("prompt_tokens_reused", "Tokens of prompts that were in the cache already.", counts.reused),
+                ("generated_tokens", "Tokens generated.", counts.generated),
+            ] {
+                let name = format!("palimpsest_{name}_total");
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
+            }
+            let name = "palimpsest_requests_under_way";
+            let help = "Completions that are being served or wait.";
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {under_way}");
+            let name = "palimpsest_time_to_first_token_seconds";
+            counts.first_token.write(
+                &mut text,
+                name,
+                "From the request to its first token, waiting included.",
+            );
+            let name = "palimpsest_completion_seconds";
+            counts.whole.write(
+                &mut text,
+                name,
+                "From the request to the end of its answer, waiting included.",
+            );
+            text
+        })
+    }
+}

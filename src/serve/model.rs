@@ -1,0 +1,78 @@
+//! The model that is served, as requests are read and answered: its text side and its shape.
+
+use std::sync::Arc;
+
+use crate::engine::{ModelText, Thinker};
+use crate::model::DecoderSpec;
+use crate::prompt::{ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts};
+
+use super::error::ApiError;
+
+/// Everything about the model but its weights.
+#[derive(Debug)]
+pub struct ServedModel {
+    /// Tokeniser, chat template and names.
+    pub text: ModelText,
+    /// Layers, heads and widths.
+    pub spec: DecoderSpec,
+    /// Seconds since 1970 at which it was ready.
+    pub created: u64,
+}
+
+/// How one conversation is rendered and thought about.
+#[derive(Debug, Clone)]
+pub struct Voice {
+    /// Set to think or not.
+    pub template: ChatTemplate,
+    /// How it thinks; `None` where its template has no thoughts.
+    pub thoughts: Option<Thoughts>,
+}
+
+impl ServedModel {
+    /// Its name in the API.
+    pub fn name(&self) -> &str {
+        &self.text.name
+    }
+
+    /// As the server was started, or as a request asks for.
+    ///
+    /// # Errors
+    /// What the chat template cannot do.
+    pub fn voice(&self, thinking: Option<bool>, effort: Option<ReasoningEffort>) -> Result<Voice, ApiError> {
+        let ModelText { template, thoughts, .. } = &self.text;
+        if thinking.is_none() && effort.is_none() {
+            return Ok(Voice { template: template.clone(), thoughts: *thoughts });
+        }
+        let on = thinking.unwrap_or(thoughts.is_some_and(|thoughts| thoughts.on));
+        let mode = match (on, thoughts) {
+            (true, _) => ThinkingMode::On,
+            // Nothing to switch off.
+            (false, None) => ThinkingMode::Auto,
+            (false, Some(_)) => ThinkingMode::Off,
+        };
+        let set = template.with_thinking(mode, effort);
+        let field = if thinking.is_some() { "chat_template_kwargs" } else { "reasoning_effort" };
+        let (template, thoughts) = set.map_err(|error| ApiError::from(error).of(field))?;
+        Ok(Voice { template, thoughts })
+    }
+
+    /// What tells thoughts from the answer, of at most `most` tokens.
+    pub fn thinker(&self, thoughts: Option<Thoughts>, most: usize) -> Option<Thinker> {
+        let thoughts = thoughts.filter(|thoughts| thoughts.on)?;
+        let reader = ThoughtReader::new(thoughts, Arc::clone(&self.text.tokenizer));
+        Some(Thinker { reader, budget: self.text.max_thinking.min(most) })
+    }
+
+    /// The text of a token as it stands after others; bytes that are no whole character are U+FFFD.
+    pub fn token_text(&self, token: u32) -> String {
+        let tokenizer = &self.text.tokenizer;
+        let decode = |tokens: &[u32]| tokenizer.decode(tokens, false).unwrap_or_default();
+        // After a letter: decoders may drop a text's first space.
+        let Ok(anchor) = tokenizer.encode("a") else { return decode(&[token]) };
+        let with = decode(&[anchor.as_slice(), &[token]].concat());
+        match with.strip_prefix(&decode(&anchor)) {
+            Some(text) => text.to_owned(),
+            None => decode(&[token]),
+        }
+    }
+}

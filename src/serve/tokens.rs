@@ -1,0 +1,83 @@
+//! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM names them.
+
+use serde_json::{Value, json};
+
+use super::app::App;
+use super::completions::read_tokens;
+use super::error::ApiError;
+use super::fields::Fields;
+use super::prompt::{Sent, messages};
+
+/// A text or a conversation as tokens.
+///
+/// # Errors
+/// What cannot be served, with its field.
+pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
+    let fields = Fields::of_body(body)?;
+    fields.only(&[
+        "model",
+        "prompt",
+        "messages",
+        "add_special_tokens",
+        "add_generation_prompt",
+        "return_token_strs",
+    ])?;
+    check_model(app, &fields)?;
+    let model = &app.model;
+    let tokenizer = &model.text.tokenizer;
+    let strings = fields.flag("return_token_strs")?.unwrap_or(false);
+    // The chat template writes the special tokens of a conversation; a text has those that it spells.
+    fields.flag("add_special_tokens")?;
+    let text = match (fields.text("prompt")?, fields.get("messages")) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::field(
+                "messages",
+                "`prompt` and `messages` say the same; give one of them",
+            ));
+        }
+        (None, Some(_)) => {
+            let sent = Sent::read_all(&fields)?;
+            let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
+            model.text.template.render(&messages(&sent), opening)?
+        }
+        (text, None) => {
+            fields.required("prompt")?;
+            text.unwrap_or_default().to_owned()
+        }
+    };
+    let tokens = tokenizer.encode(&text).map_err(|error| ApiError::from(error).of("prompt"))?;
+    let strings: Option<Vec<String>> =
+        strings.then(|| tokens.iter().map(|&id| tokenizer.token(id).unwrap_or_default()).collect());
+    let count = tokens.len();
+    Ok(json!({"count": count, "max_model_len": model.text.context, "tokens": tokens, "token_strs": strings}))
+}
+
+/// Tokens as a text, special ones included.
+///
+/// # Errors
+/// What cannot be served, with its field.
+pub fn detokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
+    let fields = Fields::of_body(body)?;
+    fields.only(&["model", "tokens"])?;
+    check_model(app, &fields)?;
+    fields.required("tokens")?;
+    let tokens = read_tokens("tokens", fields.list("tokens")?.unwrap_or_default(), app.model.spec.vocab)?;
+    let text = app.model.text.tokenizer.decode(&tokens, false);
+    Ok(json!({"prompt": text.map_err(|error| ApiError::internal(error.to_string()))?}))
+}
+
+fn check_model(app: &App, fields: &Fields<'_>) -> Result<(), ApiError> {
+    fields.text("model")?.map_or(Ok(()), |name| app.check_model(name))
+}
+
+/// What a client needs to know of the tokeniser.
+pub fn info(app: &App) -> Value {
+    let text = &app.model.text;
+    let bos = Some(text.template.bos()).filter(|bos| !bos.is_empty());
+    let eos = text.template.eos();
+    json!({
+        "tokenizer_class": "palimpsest", "model_max_length": text.context, "vocab_size": text.tokenizer.vocab_size(),
+        "bos_token": bos, "eos_token": eos, "pad_token": eos, "chat_template": text.template.source(),
+        "add_bos_token": false, "add_eos_token": false
+    })
+}

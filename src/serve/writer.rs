@@ -1,0 +1,245 @@
+//! Tokens of an answer become its text, piece by piece: the thought apart, up to a stop string.
+//!
+//! Runs on the engine's thread as tokens come, since a stop string ends the answer there. The pieces of a stream, joined, are the
+//! text of the whole answer: there is no other way to it.
+
+use std::sync::Arc;
+
+use crate::prompt::{Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer};
+
+/// The end of a thought in tags, part of which may stand at the end of what is known of it.
+const CLOSE: &str = "</think>";
+
+/// What a token adds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// To the thought.
+    pub thought: String,
+    /// To the answer.
+    pub text: String,
+}
+
+/// The text of one answer under way.
+pub struct Writer {
+    tokenizer: Arc<Tokenizer>,
+    stage: Stage,
+    decoder: StreamDecoder<Arc<Tokenizer>>,
+    stops: StopStrings,
+    /// Leaves out white space around the answer, as `run` does; completions keep theirs.
+    trimmer: Option<Trimmer>,
+}
+
+enum Stage {
+    /// In a thought, or in what may become one.
+    Before {
+        thoughts: Thoughts,
+        reader: ThoughtReader,
+        tokens: Vec<u32>,
+        /// Bytes of the thought that were given out.
+        given: usize,
+    },
+    Answer,
+}
+
+impl Writer {
+    /// Of a chat's reply.
+    pub fn of_chat(tokenizer: &Arc<Tokenizer>, thoughts: Option<Thoughts>, stops: Vec<String>) -> Self {
+        let stage = match thoughts {
+            None => Stage::Answer,
+            Some(thoughts) => Stage::Before {
+                thoughts,
+                reader: ThoughtReader::new(thoughts, Arc::clone(tokenizer)),
+                tokens: Vec::new(),
+                given: 0,
+            },
+        };
+        Writer { stage, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
+    }
+
+    /// Of a text that is continued.
+    pub fn of_completion(tokenizer: &Arc<Tokenizer>, stops: Vec<String>) -> Self {
+        Writer {
+            tokenizer: Arc::clone(tokenizer),
+            stage: Stage::Answer,
+            decoder: StreamDecoder::new(Arc::clone(tokenizer), true),
+            stops: StopStrings { stops, held: String::new(), found: false },
+            trimmer: None,
+        }
+    }
+
+    /// Takes the next token.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn push(&mut self, token: u32) -> Result<Piece, PromptError> {
+        let Stage::Before { thoughts, reader, tokens, given } = &mut self.stage else {
+            let text = self.decoder.push(token)?.unwrap_or_default();
+            return Ok(Piece { thought: String::new(), text: self.write(&text) });
+        };
+        tokens.push(token);
+        reader.push(token);
+        let thought = match reader.place() {
+            Place::Undecided => String::new(),
+            Place::Thought => {
+                let known = thoughts.split(&self.tokenizer, tokens)?.thought.unwrap_or_default();
+                rest_of(without_partial(&known, CLOSE), given)
+            }
+            Place::Answer => {
+                let (of_thought, mut given) = (reader.thought(), *given);
+                let tokens = std::mem::take(tokens);
+                let began = match of_thought {
+                    0 => None,
+                    _ => thoughts.beginning(&self.tokenizer, &tokens)?,
+                };
+                self.stage = Stage::Answer;
+                let mut piece = Piece::default();
+                match began {
+                    Some((thought, answer)) => {
+                        piece.thought = rest_of(thought.trim(), &mut given);
+                        piece.text = self.write(&answer);
+                    }
+                    None => {
+                        for token in tokens {
+                            let text = self.decoder.push(token)?.unwrap_or_default();
+                            piece.text.push_str(&self.write(&text));
+                        }
+                    }
+                }
+                return Ok(piece);
+            }
+        };
+        Ok(Piece { thought, text: String::new() })
+    }
+
+    /// Whether a stop string has come: what follows is not of the answer.
+    pub fn stopped(&self) -> bool {
+        self.stops.found
+    }
+
+    /// What is still held at the end, and whether there is an answer at all.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn finish(mut self) -> Result<(Piece, bool), PromptError> {
+        let mut piece = Piece::default();
+        if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {
+            let split = thoughts.split(&self.tokenizer, tokens)?;
+            let mut given = *given;
+            piece.thought = rest_of(&split.thought.unwrap_or_default(), &mut given);
+            let has_answer = split.answer.is_some();
+            let answer = self.write(&split.answer.unwrap_or_default());
+            piece.text = answer + &self.end();
+            return Ok((piece, has_answer));
+        }
+        let decoder =
+            std::mem::replace(&mut self.decoder, StreamDecoder::new(Arc::clone(&self.tokenizer), true));
+        let last = decoder.finish()?.unwrap_or_default();
+        piece.text = self.write(&last) + &self.end();
+        Ok((piece, true))
+    }
+
+    fn write(&mut self, text: &str) -> String {
+        let text = self.stops.push(text);
+        self.trimmer.as_mut().map_or(text.clone(), |trimmer| trimmer.push(&text))
+    }
+
+    /// What was held for a stop string that did not come.
+    fn end(&mut self) -> String {
+        let held = std::mem::take(&mut self.stops.held);
+        self.trimmer.as_mut().map_or(held.clone(), |trimmer| trimmer.push(&held))
+    }
+}
+
+/// What of `text` has not been given out.
+fn rest_of(text: &str, given: &mut usize) -> String {
+    let rest = text.get(*given..).unwrap_or_default().to_owned();
+    *given = text.len().max(*given);
+    rest
+}
+
+/// `text` without a beginning of `marker` at its end.
+fn without_partial<'t>(text: &'t str, marker: &str) -> &'t str {
+    let partial = (1..marker.len()).rev().find(|&n| marker.get(..n).is_some_and(|part| text.ends_with(part)));
+    text.get(..text.len() - partial.unwrap_or(0)).unwrap_or(text)
+}
+
+/// Ends a text before the first of some strings.
+struct StopStrings {
+    stops: Vec<String>,
+    /// What may be the beginning of one.
+    held: String,
+    found: bool,
+}
+
+impl StopStrings {
+    fn push(&mut self, text: &str) -> String {
+        if self.found {
+            return String::new();
+        }
+        self.held.push_str(text);
+        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.found = true;
+            let text = self.held.get(..at).unwrap_or_default().to_owned();
+            self.held.clear();
+            return text;
+        }
+        let clear = self.stops.iter().map(|stop| without_partial(&self.held, stop).len()).min();
+        let clear = clear.unwrap_or(self.held.len());
+        let rest = self.held.split_off(clear);
+        std::mem::replace(&mut self.held, rest)
+    }
+}
+
+/// Leaves out white space at both ends of a text that comes in pieces.
+#[derive(Default)]
+struct Trimmer {
+    begun: bool,
+    space: String,
+}
+
+impl Trimmer {
+    fn push(&mut self, text: &str) -> String {
+        let text = if self.begun { text } else { text.trim_start() };
+        if text.is_empty() {
+            return String::new();
+        }
+        self.begun = true;
+        let mut out = std::mem::take(&mut self.space);
+        out.push_str(text);
+        self.space = out.split_off(out.trim_end().len());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_before_the_first_stop_string_however_it_is_cut() {
+        let text = "one two three\n\nfour";
+        let stops = ["\n\n", "three", "ee\n", "zzz"].map(str::to_owned).to_vec();
+        for cut in 1..text.len() {
+            let mut strings = StopStrings { stops: stops.clone(), held: String::new(), found: false };
+            let mut out = String::new();
+            for piece in text.as_bytes().chunks(cut).map(String::from_utf8_lossy) {
+                out.push_str(&strings.push(&piece));
+            }
+            assert!(strings.found && out == "one two ", "{cut}: {out:?}");
+        }
+        let mut none = StopStrings { stops, held: String::new(), found: false };
+        let out = none.push("a thre") + &none.push("w\n");
+        assert_eq!((out.as_str(), none.held.as_str(), none.found), ("a threw", "\n", false));
+    }
+
+    #[test]
+    fn pieces_are_trimmed_as_their_whole_is() {
+        for pieces in
+            [&["  a", " ", "b ", " c \n", "\t"][..], &["", " ", "\n"], &["x", "  "], &[" x", "", " y"]]
+        {
+            let mut trimmer = Trimmer::default();
+            let out: String = pieces.iter().map(|piece| trimmer.push(piece)).collect();
+            assert_eq!(out, pieces.concat().trim());
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What must hold for the server: over real connections, with tiny checkpoints.
+
+mod access;
+mod answers;
+mod attention;
+mod bad_input;
+mod clients;
+mod load;
+mod probabilities;
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
+use palimpsest::serve::{ServeError, ServeOptions, Server};
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::Response;
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// Few tokens a chunk, so that short prompts have several.
+pub const CHUNK: usize = 16;
+
+pub fn open(path: &Path, context: usize, thinking: ThinkingOptions) -> LocalModel {
+    let context = ContextLength::Exactly(context);
+    let options = LocalOptions { context, chunk: CHUNK, thinking, ..LocalOptions::default() };
+    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+}
+
+/// A server of a model, which ends when it is dropped.
+pub struct Served {
+    pub name: String,
+    pub address: SocketAddr,
+    pub stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    agent: Agent,
+}
+
+pub struct Setting {
+    pub context: usize,
+    pub queue: usize,
+    pub key: Option<&'static str>,
+    pub thinking: ThinkingOptions,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Setting { context: 2048, queue: 8, key: None, thinking: ThinkingOptions::default() }
+    }
+}
+
+pub fn try_serve(
+    path: &Path,
+    setting: Setting,
+    at: &str,
+) -> Result<(Server, palimpsest::engine::thread::EngineLoop), ServeError> {
+    let Setting { context, queue, key, thinking } = setting;
+    let model = open(path, context, thinking);
+    let options = ServeOptions { key: key.map(str::to_owned), queue, max_thinking: thinking.max };
+    Server::new(TcpListener::bind(at).unwrap(), model, options)
+}
+
+pub fn serve_path(path: &Path, setting: Setting) -> Served {
+    let (server, work) = try_serve(path, setting, "127.0.0.1:0").unwrap();
+    let address = server.address().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let threads = vec![thread::spawn(move || server.run(asked).unwrap()), thread::spawn(move || work.run())];
+    let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
+    let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+    Served { name, address, stop, threads, agent }
+}
+
+pub fn serve(name: &str) -> Served {
+    serve_path(&fixture(name), Setting::default())
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A reply: its status and its JSON.
+pub struct Reply {
+    pub status: u16,
+    pub json: Value,
+    pub retry_after: Option<String>,
+}
+
+impl Reply {
+    fn of(mut response: Response<ureq::Body>) -> Self {
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after").map(|v| v.to_str().unwrap().to_owned());
+        let text = response.body_mut().with_config().limit(1 << 30).read_to_string().unwrap();
+        let json = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Reply { status, json, retry_after }
+    }
+
+    /// The answer of a request that was served.
+    pub fn ok(self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.json);
+        self.json
+    }
+}
+
+impl Served {
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        Reply::of(self.agent.get(self.url(path)).call().unwrap())
+    }
+
+    fn send(&self, path: &str, body: &[u8], headers: &[(&str, &str)]) -> Response<ureq::Body> {
+        let mut request = self.agent.post(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send(body).unwrap()
+    }
+
+    pub fn post_as(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Reply {
+        Reply::of(self.send(path, body.to_string().as_bytes(), headers))
+    }
+
+    pub fn post_bytes(&self, path: &str, body: &[u8]) -> Reply {
+        Reply::of(self.send(path, body, &[]))
+    }
+
+    /// A request to this model.
+    pub fn post(&self, path: &str, body: Value) -> Reply {
+        self.post_as(path, &self.asked(body), &[])
+    }
+
+    fn asked(&self, mut body: Value) -> Value {
+        if body.get("model").is_none() {
+            body["model"] = self.name.clone().into();
+        }
+        body
+    }
+
+    pub fn chat(&self, body: Value) -> Reply {
+        self.post("/v1/chat/completions", body)
+    }
+
+    pub fn complete(&self, body: Value) -> Reply {
+        self.post("/v1/completions", body)
+    }
+
+    /// The frames of a stream as they come.
+    pub fn stream(&self, path: &str, body: Value) -> impl Iterator<Item = Value> + use<> {
+        let mut body = self.asked(body);
+        body["stream"] = true.into();
+        let response = self.send(path, body.to_string().as_bytes(), &[]);
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let lines = BufReader::new(response.into_body().into_reader()).lines().map(Result::unwrap);
+        lines.filter(|line| !line.is_empty()).map(|line| {
+            let data = line.strip_prefix("data: ").unwrap();
+            serde_json::from_str(data).unwrap_or(Value::String(data.to_owned()))
+        })
+    }
+
+    /// The value of a metric.
+    pub fn metric(&self, name: &str) -> f64 {
+        let Value::String(text) = self.get("/metrics").ok() else { panic!("metrics are text") };
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    /// Ends the server and waits until it has.
+    pub fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// One message of a user.
+pub fn user(content: &str) -> Value {
+    json!([{"role": "user", "content": content}])
+}
+
+/// What a stream's pieces join to, under `delta.KEY` or, in completions, `text`; and the last frame's `finish_reason`.
+pub fn joined(frames: &[Value], choice: usize, key: &str) -> (String, String) {
+    assert_eq!(frames.last().unwrap(), "[DONE]");
+    let (mut text, mut reason) = (String::new(), String::new());
+    for frame in frames {
+        let Some(said) = frame["choices"].as_array().and_then(|choices| choices.first()) else { continue };
+        if said["index"] != choice {
+            continue;
+        }
+        let piece = if key == "text" { &said["text"] } else { &said["delta"][key] };
+        text.push_str(piece.as_str().unwrap_or_default());
+        reason.push_str(said["finish_reason"].as_str().unwrap_or_default());
+    }
+    (text, reason)
+}

@@ -1,0 +1,64 @@
+//! Who may ask: this machine's programs, with the key where there is one.
+
+use serde_json::json;
+
+use super::{Setting, fixture, serve, serve_path, try_serve, user};
+
+const KEY: &str = "a-key-of-this-test";
+
+#[test]
+fn without_the_key_nothing_is_served_but_health() {
+    let served = serve_path(&fixture("llama-tiny"), Setting { key: Some(KEY), ..Setting::default() });
+    let body = json!({"model": "llama-tiny", "messages": user("Hello"), "max_tokens": 2});
+    let ask = |headers: &[(&str, &str)]| served.post_as("/v1/chat/completions", &body, headers);
+    let right = format!("Bearer {KEY}");
+    ask(&[("authorization", &right)]).ok();
+    ask(&[("authorization", &format!("bearer {KEY}"))]).ok();
+    let longer = format!("{right}x");
+    for headers in [
+        &[][..],
+        &[("authorization", "Bearer wrong")],
+        &[("authorization", KEY)],
+        &[("authorization", &longer)],
+    ] {
+        let refused = ask(headers);
+        assert_eq!((refused.status, &refused.json["error"]["code"]), (401, &json!("invalid_api_key")));
+        assert!(!refused.json.to_string().contains(KEY), "the key is in no message");
+    }
+    for path in ["/v1/models", "/metrics", "/tokenizer_info", "/nowhere"] {
+        assert_eq!(served.get(path).status, 401, "{path}");
+    }
+    assert_eq!(served.get("/health").status, 200);
+}
+
+#[test]
+fn pages_of_strangers_and_names_that_are_not_this_machines_are_kept_out() {
+    let served = serve("llama-tiny");
+    let body = json!({"model": "llama-tiny", "messages": user("Hello"), "max_tokens": 2});
+    let port = served.address.port();
+    let (own, local) = (format!("127.0.0.1:{port}"), format!("localhost:{port}"));
+    let origin = format!("http://{own}");
+    let ask = |headers: &[(&str, &str)]| {
+        let reply = served.post_as("/v1/chat/completions", &body, headers);
+        (reply.status, reply.json["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let allowed = (200, String::new());
+    assert_eq!(ask(&[("host", &local)]), allowed);
+    assert_eq!(ask(&[("origin", &origin), ("host", &own)]), allowed);
+    for host in ["evil.example", "evil.example:8080", "localhost.evil.example", "10.0.0.7"] {
+        assert_eq!(ask(&[("host", host)]), (403, "host_not_allowed".to_owned()), "{host}");
+    }
+    for origin in ["http://evil.example", "null", "http://localhost:1", "file://"] {
+        assert_eq!(ask(&[("origin", origin)]), (403, "origin_not_allowed".to_owned()), "{origin}");
+    }
+    assert_eq!(ask(&[("sec-fetch-site", "cross-site")]), (403, "origin_not_allowed".to_owned()));
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_key() {
+    let refused = try_serve(&fixture("llama-tiny"), Setting::default(), "0.0.0.0:0");
+    let said = refused.err().unwrap().to_string();
+    assert!(said.contains("--api-key-file") && said.contains("0.0.0.0"), "{said}");
+    let keyed = Setting { key: Some(KEY), ..Setting::default() };
+    assert!(try_serve(&fixture("llama-tiny"), keyed, "0.0.0.0:0").is_ok());
+}

@@ -1,0 +1,310 @@
+//! Masses of a request are those of a measurement on the same tokens, in every form that they are given in.
+
+use base64::Engine as _;
+use ndarray::{Array2, Axis};
+use palimpsest::attention::{Masses, uniform_share};
+use palimpsest::chat::Sampling;
+use palimpsest::engine::{LocalModel, Measurement, Rows, ThinkingOptions};
+use palimpsest::prompt::Span;
+use serde_json::{Value, json};
+
+use super::{CHUNK, Served, fixture, open, serve};
+
+/// Softmax attention everywhere, linear layers, and windows with sinks.
+const MODELS: [&str; 3] = ["llama-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
+
+const GREEDY: usize = 9;
+
+fn documents() -> Value {
+    json!([
+        {"role": "system", "content": "Answer from the documents."},
+        {"role": "user", "content": [
+            {"type": "text", "text": "The fig tree stands by the well. ", "span": "doc-1"},
+            {"type": "text", "text": "The olive tree was felled in March, they say. ", "span": "doc-2"},
+            {"type": "text", "text": "Which tree is left?", "span": "question"},
+            {"type": "text", "text": " Be brief."}
+        ]}
+    ])
+}
+
+fn body(more: Value) -> Value {
+    let mut body = json!({
+        "messages": documents(), "temperature": 0, "max_completion_tokens": GREEDY,
+        "palimpsest": {
+            "rows": ["question", "last", "answer", "each"],
+            "spans": [{"label": "felled", "message": 1, "part": 1, "start": 15, "end": 30}]
+        }
+    });
+    for (key, value) in more.as_object().unwrap() {
+        body["palimpsest"][key] = value.clone();
+    }
+    body
+}
+
+fn spans(attention: &Value) -> Vec<Span> {
+    let span = |json: &Value| {
+        let at = |key: &str| json[key].as_u64().unwrap() as usize;
+        let span = Span::new(json["label"].as_str().unwrap(), at("start")..at("end"));
+        if json["overlay"] == true { span.as_overlay() } else { span }
+    };
+    attention["spans"].as_array().unwrap().iter().map(span).collect()
+}
+
+/// The same, measured by hand over spans of the prompt.
+fn measured(model: &mut LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) -> (Vec<u32>, Masses) {
+    let rows = Rows::named(rows, keys, tokens.len()).unwrap();
+    let mut measurement = Measurement::new(rows, keys.to_vec(), tokens.len()).unwrap();
+    let parts = model.parts(0).unwrap();
+    let logits = measurement.prefill(parts.engine, parts.cache, tokens, 1, &mut |_| true).unwrap();
+    let logits = logits.get(0).unwrap();
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: GREEDY };
+    let how = (&sampling, parts.stop);
+    let said = measurement.decode(parts.engine, parts.cache, &logits, how, &mut |_| true).unwrap();
+    let masses = measurement.finish(said.tokens.len()).unwrap();
+    (said.tokens, masses)
+}
+
+/// The numbers of nested arrays, row-major, with their shape.
+fn flat(json: &Value) -> (Vec<usize>, Vec<f32>) {
+    match json {
+        Value::Array(list) => {
+            let parts: Vec<_> = list.iter().map(flat).collect();
+            let mut shape = vec![list.len()];
+            shape.extend(parts.first().map_or(&[][..], |(shape, _)| shape.as_slice()));
+            assert!(parts.windows(2).all(|pair| pair[0].0 == pair[1].0), "ragged");
+            (shape, parts.into_iter().flat_map(|(_, values)| values).collect())
+        }
+        number => (Vec::new(), vec![number.as_f64().unwrap() as f32]),
+    }
+}
+
+fn close(what: &str, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() < 1e-6, "{what}, number {i}: {a} is not {b}");
+    }
+}
+
+fn tokens_of(served: &Served, messages: &Value) -> Vec<u32> {
+    // A content of parts is their texts with nothing between.
+    let reply = served.post("/tokenize", json!({"messages": messages})).ok();
+    serde_json::from_value(reply["tokens"].clone()).unwrap()
+}
+
+#[test]
+fn spans_tile_the_prompt_under_the_names_of_messages_and_parts() {
+    let served = serve("llama-tiny");
+    let reply = served.chat(body(json!({}))).ok();
+    let attention = &reply["choices"][0]["palimpsest"];
+    let spans = spans(attention);
+    let labels: Vec<&str> = spans.iter().map(|span| span.label.as_str()).collect();
+    let expected = [
+        "template[0]",
+        "messages[0]",
+        "template[1]",
+        "doc-1",
+        "doc-2",
+        "question",
+        "messages[1].content[3]",
+        "template[2]",
+        "generated",
+        "felled",
+    ];
+    assert_eq!(labels, expected);
+    let tokens = tokens_of(&served, &documents());
+    let n = tokens.len();
+    assert_eq!((spans[0].start, spans[7].end), (0, n));
+    assert!(spans[..9].windows(2).all(|pair| pair[0].end == pair[1].start));
+    assert_eq!(spans[8].len() as u64, reply["usage"]["completion_tokens"].as_u64().unwrap());
+    assert!(spans[9].overlay && spans[..9].iter().all(|span| !span.overlay));
+    assert_eq!(attention["rows"], json!(["question", "last", "answer"]));
+    assert_eq!(attention["layers"], json!([0, 1, 2]));
+    // Each span holds the tokens of its text.
+    let text = |span: &Span| {
+        served.post("/detokenize", json!({"tokens": tokens[span.range()]})).ok()["prompt"].clone()
+    };
+    assert_eq!(text(&spans[1]), "Answer from the documents.");
+    assert_eq!(text(&spans[5]), "Which tree is left?");
+    let felled = text(&spans[9]).as_str().unwrap().to_owned();
+    assert!(felled.contains("felled") && felled.len() <= 20, "{felled:?}");
+}
+
+#[test]
+fn masses_are_those_of_a_measurement_on_the_same_tokens() {
+    for name in MODELS {
+        let served = serve(name);
+        let mut local = open(&fixture(name), 2048, ThinkingOptions::default());
+        // A prompt that begins alike comes first: what is kept of it changes no number.
+        served.chat(json!({"messages": documents(), "max_tokens": 2})).ok();
+        let tokens = tokens_of(&served, &documents());
+        assert!(tokens.len() > 3 * CHUNK);
+        let all = served.chat(body(json!({"heads": "all"}))).ok();
+        let mean = served.chat(body(json!({}))).ok();
+        let (all, mean) = (&all["choices"][0]["palimpsest"], &mean["choices"][0]["palimpsest"]);
+        let listed = spans(all);
+        let at = listed.iter().position(|span| span.label == "generated").unwrap();
+        let mut keys = listed.clone();
+        let generated = keys.remove(at);
+        let rows = ["question", "last", "answer", "each"];
+        let (said, masses) = measured(&mut local, &tokens, &keys, &rows);
+        assert_eq!(generated.range(), tokens.len()..tokens.len() + said.len(), "{name}");
+        assert_eq!(all["layers"], json!(masses.layers), "{name}");
+
+        let (layers, heads, rows, _) = masses.mass.dim();
+        let (shape, found) = flat(&all["mass"]);
+        assert_eq!(shape, [layers, heads, 3, listed.len()], "{name}");
+        let found = ndarray::Array4::from_shape_vec((layers, heads, rows, listed.len()), found).unwrap();
+        let sink = |l: usize, h: usize, r: usize| masses.sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
+        for l in 0..layers {
+            for h in 0..heads {
+                for r in 0..rows {
+                    let row = found.slice(ndarray::s![l, h, r, ..]).to_vec();
+                    let mut of_keys = row.clone();
+                    let to_generated = of_keys.remove(at);
+                    close(name, &of_keys, &masses.mass.slice(ndarray::s![l, h, r, ..]).to_vec());
+                    let sum: f32 = row[..=at].iter().sum::<f32>() + sink(l, h, r);
+                    assert!(
+                        (sum - 1.0).abs() < 1e-5,
+                        "{name}: tiles, generated tokens and sinks sum to {sum}"
+                    );
+                    // Only the answer's row sees what was generated.
+                    assert!(r == 2 || to_generated == 0.0, "{name}: {to_generated}");
+                }
+            }
+        }
+        assert!(found.slice(ndarray::s![.., .., 2, at]).iter().any(|&mass| mass > 0.01), "{name}");
+        let (shape, of_mean) = flat(&mean["mass"]);
+        assert_eq!(shape, [layers, 3, listed.len()]);
+        close(name, &of_mean, &found.mean_axis(Axis(1)).unwrap().iter().copied().collect::<Vec<_>>());
+
+        let (shape, share) = flat(&mean["share"]);
+        assert_eq!(shape, [layers, 3, listed.len()]);
+        for (i, share) in share.iter().enumerate() {
+            let (l, r, k) = (i / listed.len() / 3, i / listed.len() % 3, i % listed.len());
+            let row = &masses.rows[r];
+            // A position before the prompt's end sees no generated token.
+            let key = if r < 2 && k == at { 0..0 } else { listed[k].range() };
+            let expected = uniform_share(row.range(), key, masses.uniform.windows[l]) as f32;
+            assert!((share - expected).abs() < 1e-6, "{name}: {share} is not {expected}");
+        }
+        assert_eq!(all.get("sink").is_some(), masses.sink.is_some(), "{name}");
+        if let Some(sink) = &masses.sink {
+            close(name, &flat(&all["sink"]).1, &sink.iter().copied().collect::<Vec<_>>());
+        }
+        assert_eq!(all.get("delta_share").is_some(), masses.delta.is_some(), "{name}");
+        if let Some(delta) = &masses.delta {
+            let (shape, found) = flat(&all["delta_share"]);
+            assert_eq!(shape, [delta.layers.len(), delta.share.dim().1, 3, listed.len()]);
+            let rows: Vec<f32> = found
+                .chunks(listed.len())
+                .flat_map(|row| row.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, x)| *x))
+                .collect();
+            close(name, &rows, &delta.share.iter().copied().collect::<Vec<_>>());
+            assert_eq!(all["delta_layers"], json!(delta.layers));
+        }
+
+        let each = masses.each.unwrap().mass;
+        let (shape, found) = flat(&all["each"]);
+        assert_eq!(shape, [said.len(), layers, heads, listed.len()], "{name}");
+        for (i, row) in found.chunks(listed.len()).enumerate() {
+            let (t, l, h) = (i / heads / layers, i / heads % layers, i % heads);
+            let mut of_keys = row.to_vec();
+            of_keys.remove(at);
+            close(name, &of_keys, &each.slice(ndarray::s![l, h, t, ..]).to_vec());
+        }
+    }
+}
+
+#[test]
+fn a_stream_gives_each_tokens_row_with_it_and_the_rest_at_the_end() {
+    for name in MODELS {
+        let served = serve(name);
+        for heads in ["mean", "all"] {
+            let whole = served.chat(body(json!({"heads": heads}))).ok();
+            let whole = &whole["choices"][0]["palimpsest"];
+            let frames: Vec<Value> =
+                served.stream("/v1/chat/completions", body(json!({"heads": heads}))).collect();
+            let told: Vec<&Value> =
+                frames.iter().filter_map(|frame| frame["choices"][0].get("palimpsest")).collect();
+            let (last, rows) = told.split_last().unwrap();
+            let joined: Vec<Value> =
+                rows.iter().flat_map(|row| row["each"].as_array().unwrap().clone()).collect();
+            assert!(rows.len() > 2, "row by row");
+            let (shape, found) = flat(&joined.into());
+            let (expected_shape, expected) = flat(&whole["each"]);
+            assert_eq!(shape, expected_shape, "{name}");
+            close(name, &found, &expected);
+            let mut rest = whole.clone();
+            rest.as_object_mut().unwrap().remove("each");
+            assert_eq!(**last, rest, "{name}");
+        }
+    }
+}
+
+#[test]
+fn layers_are_those_asked_for_and_a_safetensors_file_holds_the_same_numbers() {
+    for name in MODELS {
+        let served = serve(name);
+        let ask = |more: Value| served.chat(body(more)).ok()["choices"][0]["palimpsest"].clone();
+        let all = ask(json!({}));
+        let some = ask(json!({"layers": [2, 1]}));
+        let layers: Vec<usize> = serde_json::from_value(all["layers"].clone()).unwrap();
+        let kept: Vec<usize> = (0..layers.len()).filter(|&l| [1, 2].contains(&layers[l])).collect();
+        assert_eq!(some["layers"], json!(kept.iter().map(|&l| layers[l]).collect::<Vec<_>>()), "{name}");
+        for key in ["mass", "share", "sink"] {
+            let Some(all) = all.get(key) else { continue };
+            let expected: Vec<Value> = kept.iter().map(|&l| all[l].clone()).collect();
+            assert_eq!(some[key], json!(expected), "{name}: {key}");
+        }
+        let file = ask(json!({"encoding": "safetensors"}));
+        assert_eq!(
+            (&file["spans"], &file["rows"], &file["layers"]),
+            (&all["spans"], &all["rows"], &all["layers"])
+        );
+        assert!(file.get("mass").is_none());
+        let bytes = base64::engine::general_purpose::STANDARD.decode(file["data"].as_str().unwrap()).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let mut names = tensors.names();
+        names.sort_unstable();
+        let mut expected: Vec<&str> = ["mass", "share", "sink", "delta_share", "each"]
+            .into_iter()
+            .filter(|key| all.get(key).is_some())
+            .collect();
+        expected.sort_unstable();
+        assert_eq!(names, expected, "{name}");
+        for key in names {
+            let tensor = tensors.tensor(key).unwrap();
+            let (shape, numbers) = flat(&all[key]);
+            assert_eq!(tensor.shape(), shape, "{name}: {key}");
+            let found: Vec<f32> =
+                tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            assert_eq!(found, numbers, "{name}: {key}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
+    let served = serve("llama-tiny");
+    let text = "The fig tree stands by the well, and";
+    let ask = |prompt: Value, spans: Value| {
+        let asked = json!({"rows": ["last", "each"], "spans": spans});
+        served.complete(json!({"prompt": prompt, "temperature": 0, "max_tokens": 4, "palimpsest": asked}))
+    };
+    let reply = ask(json!(text), json!([{"label": "tree", "start": 4, "end": 12}])).ok();
+    let attention = &reply["choices"][0]["palimpsest"];
+    let spans = spans(attention);
+    let labels: Vec<&str> = spans.iter().map(|span| span.label.as_str()).collect();
+    assert_eq!(labels, ["prompt", "generated", "tree"]);
+    let (shape, each) = flat(&attention["each"]);
+    assert_eq!(shape, [4, 3, 3]);
+    let each = Array2::from_shape_vec((12, 3), each).unwrap();
+    assert!(each.outer_iter().all(|row| (row[0] + row[1] - 1.0).abs() < 1e-6));
+    // The first token is predicted by the prompt's last position, which sees nothing else.
+    assert!((0..3).all(|layer| (each[[layer, 0]] - 1.0).abs() < 1e-6));
+    let tokens = served.post("/tokenize", json!({"prompt": text})).ok()["tokens"].clone();
+    let of_tokens = ask(tokens.clone(), json!([])).ok();
+    assert_eq!(of_tokens["choices"][0]["text"], reply["choices"][0]["text"]);
+    let refused = ask(tokens, json!([{"label": "tree", "start": 4, "end": 12}]));
+    assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
+}

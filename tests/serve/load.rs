@@ -1,0 +1,152 @@
+//! Many clients, clients that go, and the end.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Served, Setting, fixture, serve, serve_path, user};
+
+const LONG: usize = 7000;
+
+fn long() -> Value {
+    json!({"messages": user("Go on for ever"), "max_tokens": LONG, "temperature": 0})
+}
+
+fn short(question: &str) -> Value {
+    json!({"messages": user(question), "max_tokens": 6, "temperature": 0})
+}
+
+fn patient(queue: usize) -> Served {
+    serve_path(&fixture("llama-tiny"), Setting { context: 8192, queue, ..Setting::default() })
+}
+
+/// Waits until nobody is served any more.
+fn idle(served: &Served) {
+    let begun = Instant::now();
+    while served.metric("palimpsest_requests_under_way") > 0.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a place is never given back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn clients_that_ask_at_once_get_what_each_gets_alone() {
+    let served = serve("llama-tiny");
+    let questions = ["Who?", "Where is it?", "When was that, do you think?", "Why"];
+    let alone: Vec<Value> =
+        questions.iter().map(|q| serve("llama-tiny").chat(short(q)).ok()["choices"].clone()).collect();
+    std::thread::scope(|scope| {
+        for (question, alone) in questions.iter().zip(&alone) {
+            let served = &served;
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    assert_eq!(served.chat(short(question)).ok()["choices"], *alone);
+                }
+            });
+        }
+    });
+    idle(&served);
+    assert_eq!(served.metric("palimpsest_generated_tokens_total"), 72.0);
+}
+
+#[test]
+fn a_client_that_goes_frees_its_place_and_the_model() {
+    let served = patient(1);
+    // In the middle of a stream.
+    let mut frames = served.stream("/v1/chat/completions", long());
+    assert!(frames.by_ref().take(3).count() == 3);
+    drop(frames);
+    idle(&served);
+    // While a whole answer is being made.
+    let body = {
+        let mut body = long();
+        body["model"] = "llama-tiny".into();
+        body.to_string()
+    };
+    let mut client = TcpStream::connect(served.address).unwrap();
+    let length = body.len();
+    write!(
+        client,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let begun = Instant::now();
+    while served.metric("palimpsest_requests_under_way") < 1.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never admitted");
+    }
+    drop(client);
+    idle(&served);
+    // Half a body takes no place, and its client may go too.
+    let mut client = TcpStream::connect(served.address).unwrap();
+    write!(
+        client,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{{\"mod"
+    )
+    .unwrap();
+    let expected = serve("llama-tiny").chat(short("Who?")).ok();
+    let after = served.chat(short("Who?")).ok();
+    assert_eq!(after["choices"], expected["choices"]);
+    drop(client);
+    // Nothing that was cancelled was finished.
+    assert_eq!(served.metric("palimpsest_generated_tokens_total"), 6.0);
+}
+
+#[test]
+fn more_than_fit_are_told_to_come_again() {
+    let served = patient(1);
+    let mut frames = served.stream("/v1/chat/completions", long());
+    frames.next().unwrap();
+    let refused = served.chat(short("Who?"));
+    assert_eq!((refused.status, &refused.json["error"]["code"]), (429, &json!("queue_full")));
+    assert_eq!(refused.json["error"]["type"], "rate_limit_error");
+    assert!(refused.retry_after.unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(served.get("/health").status, 200);
+    drop(frames);
+    idle(&served);
+    served.chat(short("Who?")).ok();
+}
+
+#[test]
+fn at_its_end_a_server_finishes_what_is_under_way_and_admits_nobody() {
+    let mut served = serve("llama-tiny");
+    let body = json!({"messages": user("Go on"), "max_tokens": 300, "temperature": 0});
+    let expected = served.chat(body.clone()).ok();
+    let mut frames = served.stream("/v1/chat/completions", body);
+    let mut said = vec![frames.next().unwrap(), frames.next().unwrap()];
+    served.stop.store(true, Ordering::Relaxed);
+    said.extend(frames);
+    assert_eq!(
+        super::joined(&said, 0, "content").0,
+        expected["choices"][0]["message"]["content"].as_str().unwrap()
+    );
+    served.end();
+    assert!(TcpStream::connect(served.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn what_is_under_way_for_too_long_at_the_end_is_told_so() {
+    let mut served = patient(2);
+    let mut frames = served.stream("/v1/chat/completions", long());
+    frames.next().unwrap();
+    // A reader that does not read holds nobody up.
+    let mut slow = TcpStream::connect(served.address).unwrap();
+    let mut body = long();
+    (body["model"], body["stream"]) = ("llama-tiny".into(), true.into());
+    let (text, length) = (body.to_string(), body.to_string().len());
+    write!(
+        slow,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{text}"
+    )
+    .unwrap();
+    let begun = Instant::now();
+    served.end();
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let last = frames.last().unwrap();
+    // Either it was done within the time, or it says why not.
+    assert!(last == "[DONE]" || last["error"]["code"] == "shutting_down", "{last}");
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+}
