@@ -116,7 +116,10 @@ impl AccuracyTable {
         let total = outcomes.total();
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
-            interval: stratified_bootstrap(&outcomes.strata, of_draw, RESAMPLES, seed),
+            // Of one case in each stratum every draw is the same.
+            interval: (outcomes.strata.iter().any(|cases| cases.len() > 1))
+                .then(|| stratified_bootstrap(&outcomes.strata, of_draw, RESAMPLES, seed))
+                .flatten(),
             cells: cells.len(),
             of_cells: outcomes.of_cells,
             complete: cells.len() == outcomes.kinds.len() * outcomes.dimensions.len()

@@ -119,7 +119,7 @@ pub(super) const MEASURES: [Measure; 11] = [
 pub(super) const GROUPINGS: [Grouping; 3] = [
     Grouping {
         key: "orders",
-        label: "how the verdict changes with the order",
+        label: "pattern of verdicts over both orders",
         of: |seen| Some((String::new(), verdicts(seen)?)),
     },
     Grouping {

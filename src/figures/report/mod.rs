@@ -9,6 +9,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use super::style::shortened;
 use super::{Figure, FigureError, captions};
 use crate::ground::numbers::percent;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
@@ -112,6 +113,7 @@ fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> R
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
     environment.add_filter("plural", |word: &str| captions::plural(word));
+    environment.add_filter("shortened", |text: &str, most: usize| shortened(text, most));
     // the name's ending turns HTML escaping on
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
