@@ -3,7 +3,7 @@
 //! Measures that pair conditions (the same in two orders) have a figure of their own. What the groups are is the benchmark's
 //! business ([`crate::benchmarks::Grouping`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{BAND, stroke, titled};
 use super::sheet::{ColumnAxis, Panel, Sheet};
@@ -22,19 +22,23 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Result<Vec<Figu
     let mut figures = Vec::new();
     for grouping in study.groupings() {
         for paired in [true, false] {
-            figures.extend(draw(study, origin, grouping, paired, scale)?);
+            figures.extend(of_grouping(study, origin, grouping, paired, scale)?);
         }
     }
     Ok(figures)
 }
 
-fn draw(
+/// What is measured, with the rows of panels of each.
+type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
+
+/// One figure for the rows that have the same measures, so that no figure is a grid of gaps.
+fn of_grouping(
     study: &Study,
     origin: &Origin,
     grouping: &Grouping,
     paired: bool,
     scale: Scale,
-) -> Result<Option<Figure>, FigureError> {
+) -> Result<Vec<Figure>, FigureError> {
     let wanted = |measure: &&Measure| measure.is_paired() == paired && measure.scales.contains(&scale);
     let measured: Vec<(&Measure, Vec<MeasureRow>)> = study
         .measures()
@@ -43,17 +47,56 @@ fn draw(
         .map(|measure| (measure, study.rows(measure, grouping, scale)))
         .filter(|(_, rows)| !rows.is_empty())
         .collect();
-    if measured.is_empty() {
-        return Ok(None);
-    }
     let kind = if paired { "paired" } else { "measures" };
-    let name = format!("{kind}-{}-{}", grouping.key, scale.key());
+    let mut figures = Vec::new();
+    for (at, part) in alike(measured).into_iter().enumerate() {
+        let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
+        let name = format!("{kind}-{}{number}-{}", grouping.key, scale.key());
+        figures.push(draw(study, origin, (grouping, paired, scale), name, &part)?);
+    }
+    Ok(figures)
+}
+
+/// Parted by the rows' words: those that have the same measures stay together, in order of first appearance.
+fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
+    let mut words: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+    for (measure, rows) in &measured {
+        for row in rows {
+            let of_word = words.entry(row.row.clone()).or_default();
+            if !of_word.contains(&measure.key) {
+                of_word.push(measure.key);
+            }
+        }
+    }
+    let mut sets: Vec<&Vec<&'static str>> = Vec::new();
+    for set in words.values() {
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    let part = |set: &Vec<&'static str>| -> Measured<'_> {
+        let of_set = measured.iter().filter(|(measure, _)| set.contains(&measure.key));
+        let rows = |rows: &[MeasureRow]| {
+            rows.iter().filter(|row| words.get(&row.row) == Some(set)).cloned().collect::<Vec<_>>()
+        };
+        of_set.map(|(measure, all)| (*measure, rows(all))).collect()
+    };
+    sets.into_iter().map(part).collect()
+}
+
+fn draw(
+    study: &Study,
+    origin: &Origin,
+    (grouping, paired, scale): (&Grouping, bool, Scale),
+    name: String,
+    measured: &[(&Measure, Vec<MeasureRow>)],
+) -> Result<Figure, FigureError> {
     let words = |of: &dyn Fn(&MeasureRow) -> Vec<String>| -> BTreeSet<String> {
         measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
     };
     let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
     let stroke_of = |line: &str| stroke(lines.iter().position(|other| other == line).unwrap_or(0));
-    let places = places(study, &measured);
+    let places = places(study, measured);
     let several = |of: fn(&(String, Option<String>)) -> String| {
         places.iter().map(of).collect::<BTreeSet<String>>().len() > 1
     };
@@ -68,6 +111,14 @@ fn draw(
         });
         panels.collect()
     });
+    let rows: Vec<Vec<Option<Panel>>> = rows.collect();
+    // The words above a panel and the numbers behind them stand in its width.
+    let heads = rows
+        .iter()
+        .flatten()
+        .flatten()
+        .map(|panel| panel.legend.iter().map(|(_, text)| text.chars().count() + 6).sum::<usize>());
+    let longest = heads.max().unwrap_or(0).min(80) as i32;
     let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
     let legend = lines.iter().map(|line| (stroke_of(line), line.clone())).collect();
     let what = match paired {
@@ -80,17 +131,17 @@ fn draw(
         y_label: String::new(),
         percent: false,
         reference: None,
-        rows: rows.collect(),
+        rows,
         legend,
-        panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
+        panel: if measured.len() > 3 { (230.max(longest * 6), 150) } else { (270.max(longest * 6), 170) },
         reach: 10.0,
         axes,
     };
     let svg = sheet.draw(&name)?;
-    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, &measured))
+    let csv = table::measures_csv(&name, "grouping", &tables(grouping, scale, measured))
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
-    let caption = caption(study, grouping, &measured, scale);
-    Ok(Some(Figure { name, title: sheet.title.clone(), caption, svg, csv }))
+    let caption = caption(study, grouping, measured, scale);
+    Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })
 }
 
 /// What the tables of a figure hold.
