@@ -264,11 +264,11 @@ pub fn measures_csv(
     finish(csv)
 }
 
-/// Writes a study's tables into `folder`, each by rename: those of [`write`], in a folder a condition where there are several, and
+/// Writes a study's tables into `folder`, each by rename: those of [`write()`], in a folder a condition where there are several, and
 /// `measures.csv` where the benchmark has measures.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {

@@ -1,7 +1,7 @@
 //! Retrieval by words: Okapi BM25 over the segments of a history (Robertson and Zaragoza, 2009), by the crate `bm25`.
 //!
 //! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a word of the query counts as often as it stands there. Words are
-//! runs of letters and digits in lower case, without stemming and without stop words [ours]. A segment's text is its
+//! runs of letters and digits in lower case, without stemming and without stop words (ours). A segment's text is its
 //! date in words and all that its turns say, who speaks left out. Segments of equal score, those without any word of the query among them,
 //! stay in the order of the history.
 

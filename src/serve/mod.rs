@@ -2,9 +2,9 @@
 //!
 //! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its cache belong to one thread
 //! ([`crate::engine::thread`]), which serves one request after the other; everything else happens beside it, on one thread of
-//! connections and a few for tokenising. A request is read field by field ([`fields`]), becomes tokens and spans ([`prompt`]) and
-//! then a request of the engine's; its events become text ([`writer`]), probabilities ([`logprobs`]) and masses
-//! ([`attention_reply`]), and these a response or a stream ([`answers`]). Texts of requests are in no log and in no metric.
+//! connections and a few for tokenising. A request is read field by field (`fields`), becomes tokens and spans (`prompt`) and
+//! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
+//! (`attention_reply`), and these a response or a stream (`answers`). Texts of requests are in no log and in no metric.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

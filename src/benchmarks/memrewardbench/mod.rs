@@ -1,7 +1,7 @@
 //! MemoryRewardBench: can a model tell which of two agents managed its memory better?
 //!
 //! A case is a pair: a task with its long context and two trajectories, one of them the better one (section 3 of the paper). The
-//! model is shown all three and begins its reply with [[A]] or [[B]]. Which trajectory stands first is a setting, so that a
+//! model is shown all three and begins its reply with `[[A]]` or `[[B]]`. Which trajectory stands first is a setting, so that a
 //! preference for a place can be told from one for a text (section 5.2).
 
 mod columns;
