@@ -171,16 +171,18 @@ impl Subject for Fake<'_> {
     }
 }
 
+fn go(
+    store: &mut RunStore,
+    cases: &[Case],
+    subject: &mut dyn Subject,
+    stop: &AtomicBool,
+) -> Result<Summary, RunError> {
+    run(store, cases.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), subject, stop, false)
+}
+
 fn answer(dir: &Path, cases: &[Case], subject: &mut dyn Subject) -> Result<Summary, RunError> {
     let mut store = open(dir, cases)?;
-    run(
-        &mut store,
-        cases.iter().cloned().map(Ok),
-        &mut Memory::new(&Stale, 0),
-        subject,
-        &AtomicBool::new(false),
-        false,
-    )
+    go(&mut store, cases, subject, &AtomicBool::new(false))
 }
 
 fn open(dir: &Path, cases: &[Case]) -> Result<RunStore, RunError> {
@@ -343,15 +345,7 @@ fn a_run_killed_while_it_retries_errors_ends_with_the_same_bytes() {
     answer(&dir, &cases, &mut Fake::failing(&["case-0/PR", "case-1/SR"])).unwrap();
     let stop = AtomicBool::new(false);
     let mut subject = Fake { stop_after: Some((1, &stop)), ..Fake::new() };
-    let summary = run(
-        &mut open(&dir, &cases).unwrap(),
-        cases.iter().cloned().map(Ok),
-        &mut Memory::new(&Stale, 0),
-        &mut subject,
-        &stop,
-        false,
-    )
-    .unwrap();
+    let summary = go(&mut open(&dir, &cases).unwrap(), &cases, &mut subject, &stop).unwrap();
     assert!(summary.stopped);
     // The retried row stands at the end of the file for now; readers take it in place of the error.
     let folder = RunFolder::read(&dir).unwrap();
@@ -370,15 +364,7 @@ fn a_stop_after_any_answer_keeps_it_and_the_same_command_goes_on() {
         let stop = AtomicBool::new(false);
         let mut subject = Fake { stop_after: Some((after, &stop)), ..Fake::new() };
         let mut store = open(root.path(), &cases).unwrap();
-        let summary = run(
-            &mut store,
-            cases.iter().cloned().map(Ok),
-            &mut Memory::new(&Stale, 0),
-            &mut subject,
-            &stop,
-            false,
-        )
-        .unwrap();
+        let summary = go(&mut store, &cases, &mut subject, &stop).unwrap();
         assert_eq!((summary.done, summary.stopped), (after, true));
         drop(store);
         assert_eq!(answer(root.path(), &cases, &mut Fake::new()).unwrap().done, 6 - after);
@@ -441,27 +427,11 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     let stop = AtomicBool::new(false);
     // The second condition of one probe fails, then is tried again alone.
     let mut store = two_conditions(&dir, &cases);
-    let first = run(
-        &mut store,
-        cases.iter().cloned().map(Ok),
-        &mut Memory::new(&Stale, 0),
-        &mut Fake::failing(&["case-1/PR repeat-2"]),
-        &stop,
-        false,
-    )
-    .unwrap();
+    let first = go(&mut store, &cases, &mut Fake::failing(&["case-1/PR repeat-2"]), &stop).unwrap();
     assert_eq!((first.planned, first.done, first.errors), (12, 11, 1));
     drop(store);
     let mut fake = Fake::new();
-    run(
-        &mut two_conditions(&dir, &cases),
-        cases.iter().cloned().map(Ok),
-        &mut Memory::new(&Stale, 0),
-        &mut fake,
-        &stop,
-        false,
-    )
-    .unwrap();
+    go(&mut two_conditions(&dir, &cases), &cases, &mut fake, &stop).unwrap();
     assert_eq!(fake.asked, ["case-1/PR repeat-2"]);
 
     let folder = RunFolder::read(&dir).unwrap();
@@ -653,15 +623,7 @@ fn shards(root: &Path, all: &[Case], count: usize) -> Vec<PathBuf> {
             let dir = root.join(format!("shard-{index}"));
             let plan = Selection { shard, ..Selection::of_all(&Stale) }.plan(all).unwrap();
             let mut store = RunStore::open_or_create(&dir, &header(shard), plan).unwrap();
-            run(
-                &mut store,
-                all.iter().cloned().map(Ok),
-                &mut Memory::new(&Stale, 0),
-                &mut Fake::new(),
-                &AtomicBool::new(false),
-                false,
-            )
-            .unwrap();
+            go(&mut store, all, &mut Fake::new(), &AtomicBool::new(false)).unwrap();
             dir
         })
         .collect()

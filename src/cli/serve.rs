@@ -88,10 +88,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
     let [name] = args.models.as_slice() else {
         let models = args.models.len();
-        return Err(WrongUsage(format!(
-            "serve takes one model for now, not {models}; start a server for each"
-        ))
-        .into());
+        return Err(
+            WrongUsage(format!("serve takes one model, not {models}; start a server for each")).into()
+        );
     };
     let key = key(args.api_key_file.as_deref())?;
     let address = SocketAddr::new(args.host, args.port);
