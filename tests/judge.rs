@@ -30,7 +30,7 @@ fn exchanges() -> Vec<Exchange> {
         .map(|id| {
             let probe =
                 PlannedProbe { id: id.to_owned(), query: format!("{id}?"), ..PlannedProbe::default() };
-            Exchange { probe, answer: Some("yes".to_owned()) }
+            Exchange { probe, answer: Some("yes".to_owned()), cut: false }
         })
         .to_vec()
 }

@@ -229,7 +229,7 @@ fn correct_and_wrong_part_the_judged_examples_and_planted_curves_show() {
         kind: Some("T2".to_owned()),
         correctness: Correctness::Correct,
     };
-    assert_eq!(lens.cases(&empty), 0);
+    assert_eq!(lens.units(&empty), 0);
 }
 
 #[test]
@@ -303,9 +303,9 @@ fn the_last_judge_splits_unless_another_is_named() {
     let run = AnalysedRun::open(dir.path()).unwrap();
     let wrong = Group { probe: Some("SR".to_owned()), kind: None, correctness: Correctness::Wrong };
     let last = Lens::of(&run, &Options::default()).unwrap();
-    assert_eq!((last.judge.as_deref(), last.cases(&wrong)), (Some("second"), plan.cases - 1));
+    assert_eq!((last.judge.as_deref(), last.units(&wrong)), (Some("second"), plan.cases - 1));
     let named = Options { judge: Some(synthetic::JUDGE.to_owned()), ..Options::default() };
-    assert_eq!(Lens::of(&run, &named).unwrap().cases(&wrong), 2);
+    assert_eq!(Lens::of(&run, &named).unwrap().units(&wrong), 2);
     let unknown = Options { judge: Some("third".to_owned()), ..Options::default() };
     let error = Lens::of(&run, &unknown).unwrap_err().to_string();
     assert!(
@@ -323,7 +323,7 @@ fn tables_hold_every_series_in_long_format() {
     assert_eq!(table::write(&lens, &out).unwrap(), names.map(|name| out.join(name)));
     let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
-    let groups = lens.groups().iter().filter(|group| lens.cases(group) > 0).count();
+    let groups = lens.groups().iter().filter(|group| lens.units(group) > 0).count();
     assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
     let series = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Part::Noise), Scale::Density);
     let wanted =
@@ -412,7 +412,7 @@ fn a_draw_measures_up_to_so_many_examples_of_each_probe_type_and_verdict() {
     let two = drawn(2, 0);
     for group in whole.groups().iter().filter(|g| g.probe.is_some() && g.kind.is_some()) {
         if group.correctness != Correctness::All {
-            assert_eq!(two.cases(group), whole.cases(group).min(2), "{}", whole.label(group));
+            assert_eq!(two.units(group), whole.units(group).min(2), "{}", whole.label(group));
         }
     }
     let told = two.drawn.unwrap();
@@ -570,7 +570,7 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
     table::write(&lens, &out).unwrap();
     let mut reader = csv::Reader::from_path(out.join("curves.csv")).unwrap();
     let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
-    let groups = lens.groups().iter().filter(|group| lens.cases(group) > 0).count();
+    let groups = lens.groups().iter().filter(|group| lens.units(group) > 0).count();
     assert_eq!(rows.len(), groups * 3 * 2 * 2 * plan.layers, "groups, curves, parts, scales, layers");
     for row in &rows {
         let softmax = plan.is_softmax(row["layer"].parse().unwrap());

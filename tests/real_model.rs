@@ -307,6 +307,7 @@ fn a_judge_by_scoring_gives_the_same_verdicts_twice_with_probabilities_between_0
             Exchange {
                 probe: PlannedProbe { id, query, ..PlannedProbe::default() },
                 answer: Some(answer.to_owned()),
+                cut: false,
             }
         })
         .collect();

@@ -113,7 +113,7 @@ pub fn draw(
     for (number, candidate) in drawn.into_iter().enumerate() {
         let Candidate { run, case, probe, answer, split } = candidate;
         let item = format!("{sheet}-{:03}", number + 1);
-        let exchange = Exchange { probe: probe.clone(), answer: Some(answer.to_owned()) };
+        let exchange = Exchange { probe: probe.clone(), answer: Some(answer.to_owned()), cut: false };
         items.push(Item {
             item: item.clone(),
             query: probe.query.clone(),

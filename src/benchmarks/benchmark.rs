@@ -105,9 +105,20 @@ pub trait Benchmark: Debug + Send + Sync {
         None
     }
 
+    /// Which of a probe's notes holds the answers that are right word for word, where the benchmark has some: what an answer can be
+    /// compared with before a judge is asked.
+    fn accepted(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How a label of the data is checked by a judge that is not told it; absent where none is.
     fn label_check(&self) -> Option<LabelCheck> {
         None
+    }
+
+    /// What is counted once in every mean of the attention analysis, and drawn in every resampling.
+    fn unit(&self) -> Unit {
+        Unit::Case
     }
 
     /// The label that cases are split by: the rows of tables and the panels of figures.
@@ -302,6 +313,33 @@ impl VerdictKind {
     }
 }
 
+/// What is counted once: in means over examples, and in the draws of a bootstrap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A case: its probes ask of the same thing, so they are averaged first.
+    Case,
+    /// A probe: many of them share a history, and each asks of something else in it.
+    Probe,
+}
+
+impl Unit {
+    /// What people call one.
+    pub fn one(self) -> &'static str {
+        match self {
+            Unit::Case => "case",
+            Unit::Probe => "question",
+        }
+    }
+
+    /// What people call several.
+    pub fn many(self) -> &'static str {
+        match self {
+            Unit::Case => "cases",
+            Unit::Probe => "questions",
+        }
+    }
+}
+
 /// What probes are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
@@ -344,6 +382,9 @@ pub const PAPER_ENCODING: &str = "o200k_base";
 
 /// The role of the span that holds the query.
 pub const QUERY: &str = "query";
+
+/// The row of the generation prompt: what the chat template puts after the query, or where that is nothing the prompt's last position.
+pub const GENERATION: &str = "generation";
 
 /// The row of the generated token at which an answer decides ([`Benchmark::decisive`]): the position that predicted it.
 pub const VERDICT: &str = "verdict";

@@ -23,8 +23,8 @@ pub mod stale;
 pub mod subtlememory;
 
 pub use benchmark::{
-    Benchmark, Cases, Curve, Dimension, Exchanged, JudgeUnit, Overall, PAPER_ENCODING, QUERY, Rubric,
-    SampleError, SampleSpec, Several, VERDICT, VerdictKind,
+    Benchmark, Cases, Curve, Dimension, Exchanged, GENERATION, JudgeUnit, Overall, PAPER_ENCODING, QUERY,
+    Rubric, SampleError, SampleSpec, Several, Unit, VERDICT, VerdictKind,
 };
 pub use chart::{Bar, Chart};
 pub use files::Files;

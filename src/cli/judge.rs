@@ -81,6 +81,12 @@ pub(super) struct Settings {
     /// Verdicts with reasons in another place count as those of another rubric.
     #[arg(long, value_enum)]
     reasons: Option<ReasonsFlag>,
+    /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
+    /// benchmark has accepted answers (subtlememory).
+    ///
+    /// Verdicts with and without this count as those of different rubrics.
+    #[arg(long)]
+    exact_match: bool,
     /// Endpoint: most seconds to wait for one reply.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
@@ -102,6 +108,7 @@ impl Default for Settings {
             dtype: None,
             prompts: None,
             reasons: None,
+            exact_match: false,
             timeout: 600,
             retries: 5,
             max_new_tokens: REPLY_TOKENS,
@@ -155,6 +162,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     // The folder first: a wrong one should not cost the loading of a model.
     let benchmark = super::benchmark_of(&dir, &RunFolder::read(&dir)?.header)?;
+    if labels && settings.exact_match {
+        let why = "--exact-match is for answers, and --labels judges none; drop one of them";
+        return Err(super::WrongUsage(why.to_owned()).into());
+    }
     if let (true, Some(judge)) = (labels, &judge) {
         let Some(check) = benchmark.label_check() else {
             let why = format!("--labels: {} has no label that is checked; leave it out", benchmark.title());
@@ -207,7 +218,18 @@ pub(super) fn read_folder(dir: &Path, benchmark: &dyn Benchmark) -> anyhow::Resu
 pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyhow::Result<Summary> {
     with_judge(
         (dir, judge, settings),
-        |store| Ok(Instructions::from(&super::benchmark_of(dir, store.header())?.rubric())),
+        |store| {
+            let benchmark = super::benchmark_of(dir, store.header())?;
+            let accepted = benchmark.accepted().filter(|_| settings.exact_match);
+            if settings.exact_match && accepted.is_none() {
+                let why = format!(
+                    "--exact-match: {} has no accepted answers to compare with; drop it",
+                    benchmark.title()
+                );
+                return Err(super::WrongUsage(why).into());
+            }
+            Ok(Instructions { accepted, ..Instructions::from(&benchmark.rubric()) })
+        },
         |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, true),
     )
 }

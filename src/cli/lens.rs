@@ -141,7 +141,7 @@ fn summary(lens: &Lens) -> String {
     let groups: Vec<Measured> = lens
         .groups()
         .into_iter()
-        .filter(|group| lens.cases(group) > 0)
+        .filter(|group| lens.units(group) > 0)
         .map(|group| Measured::of(lens, group))
         .collect();
     for (kind, count) in lens.layer_kinds() {
@@ -238,7 +238,7 @@ impl Measured {
         };
         let curves = lens.curves.iter().map(both).collect();
         let ratio = lens.ratio.map(|_| of(Statistic::RatioOfMeans));
-        Measured { n: lens.cases(&group), curves, ratio, group }
+        Measured { n: lens.units(&group), curves, ratio, group }
     }
 
     /// The line of the table of one kind of layers.

@@ -12,7 +12,7 @@ use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::{SampleSpec, row_roles, wants_verdict_row};
+use crate::benchmarks::{Benchmark, SampleSpec, row_roles, wants_verdict_row};
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
@@ -180,8 +180,11 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 }
 
 /// What the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
-/// of a batch its own rows, the query's, `last` and `answer`.
-fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize, generated: usize) -> ObservedSpans {
+/// of a batch its own rows, the query's, the generation prompt's, `last` and `answer`, and where a verdict's is wanted all that are
+/// generated.
+fn observed(all: &[PlannedCase], benchmark: &dyn Benchmark, batch: usize, generated: usize) -> ObservedSpans {
+    let row_roles = row_roles(benchmark);
+    let held = if wants_verdict_row(benchmark) { generated } else { 0 };
     let usual = ObservedSpans::default();
     let of_case = |case: &PlannedCase| {
         let probes = case.probes.iter().flat_map(|probe| &probe.evidence);
@@ -190,7 +193,8 @@ fn observed(all: &[PlannedCase], row_roles: &[&str], batch: usize, generated: us
             .collect();
         let is_row = |role: &str| row_roles.contains(&role);
         let rows = distinct.iter().filter(|(role, ..)| is_row(role)).count();
-        let own = |probe: &PlannedProbe| case.evidence_of(probe).filter(|e| is_row(&e.role)).count() + 3;
+        let own =
+            |probe: &PlannedProbe| case.evidence_of(probe).filter(|e| is_row(&e.role)).count() + 4 + held;
         let widest = case.probes.iter().map(own).max().unwrap_or(0);
         // Evidence of whole segments is among the segments.
         let overlays = distinct.iter().filter(|(_, _, turn, _)| turn.is_some()).count();
@@ -426,12 +430,7 @@ impl Job {
         let most = most.saturating_mul(s.repeat as usize);
         let options = LocalOptions {
             branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
-            observed: observed(
-                all,
-                &row_roles(dataset.benchmark()),
-                self.batch_size.min(most),
-                s.max_new_tokens,
-            ),
+            observed: observed(all, dataset.benchmark(), self.batch_size.min(most), s.max_new_tokens),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),

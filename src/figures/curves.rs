@@ -5,7 +5,7 @@ use plotters::style::RGBColor;
 use super::sheet::{Panel, Sheet};
 use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Source, captions};
-use crate::benchmarks::QUERY;
+use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
 
 /// The value axis of a scale.
@@ -23,6 +23,7 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     for (_, row) in rows.iter().enumerate().filter(|(at, row)| !rows[..*at].contains(row)) {
         rows_said += &match *row {
             "last" => ", or of the prompt's last token".to_owned(),
+            GENERATION => ", or of the generation prompt".to_owned(),
             "answer" => ", or of the answer".to_owned(),
             row => format!(", or of the {row} {segment}"),
         };
@@ -40,8 +41,11 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-pub(super) const BAND: &str =
-    "Bands: 95% bootstrap over cases, from 5 cases on; of fewer, points are the single cases.";
+/// What bands are, of this or that unit.
+pub(super) fn bands(unit: Unit) -> String {
+    let many = unit.many();
+    format!("Bands: 95% bootstrap over {many}, from 5 {many} on; of fewer, points are the single {many}.")
+}
 
 /// One legend entry for the baselines of all curves.
 fn noise_entry() -> (Stroke, String) {
@@ -72,7 +76,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
             for kind in super::panels::panel_kinds(lens) {
                 for &correctness in lens.splits() {
                     let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
-                    let n = lens.cases(&group);
+                    let n = lens.units(&group);
                     if n == 0 {
                         without.push(group);
                         row.push(None);
@@ -113,9 +117,11 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         axes: Vec::new(),
     };
     let caption = format!(
-        "{}{} {BAND} Logarithmic value axis. n is the number of cases.{}{}{}",
+        "{}{} {} Logarithmic value axis. n is the number of {}.{}{}{}",
         how_to_read(lens, scale),
         captions::of_each(sources, captions::noise),
+        bands(lens.unit()),
+        lens.unit().many(),
         captions::of_each(sources, captions::split_probes),
         groups_left_out(sources, &empty),
         captions::of_each(sources, captions::without_verdicts),
@@ -137,7 +143,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     for Source { lens, .. } in sources {
         let groups = super::panels::panel_kinds(lens).into_iter();
         let groups = groups.map(|kind| Group { probe: None, kind, correctness: Correctness::All });
-        let (present, without): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.cases(group) > 0);
+        let (present, without): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.units(group) > 0);
         let (mut row, mut of_run) = (Vec::new(), Vec::new());
         for &curve in &lens.curves {
             let (mut lines, mut legend) = (Vec::new(), Vec::new());
@@ -174,16 +180,19 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         let pooled = lens.pooled_in_words();
         match lens.pooled.len() {
             1 => format!(" Means over {pooled}."),
+            _ if lens.unit() == Unit::Probe => format!(" Means over {pooled}."),
             _ => format!(
                 " Means over {pooled}: the probes of a case are averaged first, so that a case counts once."
             ),
         }
     };
     let caption = format!(
-        "{} {}{} {BAND} Logarithmic value axis. n is the number of cases.{}",
+        "{} {}{} {} Logarithmic value axis. n is the number of {}.{}",
         captions::of_each(sources, over),
         how_to_read(lens, scale),
         captions::of_each(sources, captions::noise),
+        bands(lens.unit()),
+        lens.unit().many(),
         groups_left_out(sources, &empty),
     );
     figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)

@@ -1,4 +1,4 @@
-//! Layers by heads: a measure of each head, as the mean over cases, in two colours around the value that says nothing.
+//! Layers by heads: a measure of each head, as the mean over units, in two colours around the value that says nothing.
 //!
 //! For effects of either sign, as that of a position: heads of one colour look more at what comes first, those of the other at what
 //! comes last.
@@ -10,7 +10,7 @@ use super::axis::write_value;
 use super::canvas::{Area, MARGIN, Refusal, head, svg, write};
 use super::style::{self, GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError, Origin};
-use crate::benchmarks::Measure;
+use crate::benchmarks::{Measure, Unit};
 use crate::lens::{HeadMap, Study};
 
 const HEAD: i32 = 54;
@@ -33,13 +33,14 @@ pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureErr
     for measure in study.measures().into_iter().filter(|measure| measure.heads) {
         let maps = study.heads(measure);
         if !maps.is_empty() {
-            figures.push(figure(measure, &maps, origin)?);
+            figures.push(figure(measure, &maps, study.benchmark.unit(), origin)?);
         }
     }
     Ok(figures)
 }
 
-fn figure(measure: &Measure, maps: &[HeadMap], origin: &Origin) -> Result<Figure, FigureError> {
+fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> Result<Figure, FigureError> {
+    let many = unit.many();
     let name = format!("heads-{}-mass", measure.key.replace('_', "-"));
     let title = format!("By layer and head: {}", measure.label);
     let middle = measure.reference.unwrap_or(0.0);
@@ -76,12 +77,13 @@ fn figure(measure: &Measure, maps: &[HeadMap], origin: &Origin) -> Result<Figure
         bar(area, (MARGIN + LEFT + count * (map_width + BETWEEN), top), map_height, (middle, reach))
     })?;
     let caption = format!(
-        "{}: {}. Each cell: a head's own value, of masses, as the mean over cases; white is {}, darker is farther from it, blue \
-         above and orange below; the scale ends at the farthest head. Grey: no case has a value. n is the number of cases. Layers \
+        "{}: {}. Each cell: a head's own value, of masses, as the mean over {many}; white is {}, darker is farther from it, blue \
+         above and orange below; the scale ends at the farthest head. Grey: no {} has a value. n is the number of {many}. Layers \
          with softmax attention only.",
         measure.label,
         measure.about,
         write_value(middle, false),
+        unit.one(),
     );
     let csv =
         csv(&name, measure, maps).map_err(|source| FigureError::Table { figure: name.clone(), source })?;

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::curves::{BAND, stroke, titled};
+use super::curves::{bands, stroke, titled};
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::Stroke;
 use super::{Figure, FigureError, Origin, captions};
-use crate::benchmarks::{Axis, Grouping, Measure, Scale};
+use crate::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
 use crate::lens::study::EVIDENCE_LIFT;
 use crate::lens::{MeasureLine, MeasureRow, Study, table};
 
@@ -213,11 +213,17 @@ fn caption(
         .collect();
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
     let lens = study.measured().next().map(|(_, lens)| lens);
+    let unit = study.benchmark.unit();
     format!(
-        "{} {} Lines: {}; the numbers above a panel are cases, in brackets their examples where a case has several. {BAND}{}{}{}{}",
+        "{} {} Lines: {}; the numbers above a panel are {}. {}{}{}{}{}",
         each.join(" "),
         of_scale(scale, study.benchmark.segment()),
         grouping.label,
+        match unit {
+            Unit::Case => "cases, in brackets their examples where a case has several",
+            Unit::Probe => unit.many(),
+        },
+        bands(unit),
         if of_lifts { " Lifts have a logarithmic axis." } else { "" },
         lens.map(captions::baseline).unwrap_or_default(),
         without(study),
@@ -305,11 +311,20 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         let said = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
         format!(" {}:{said}", study.benchmark.title())
     });
+    let by_question: Vec<&str> = (studies.iter().map(|(study, _)| study.benchmark))
+        .filter(|benchmark| benchmark.unit() == Unit::Probe)
+        .map(|benchmark| benchmark.title())
+        .collect();
+    let of_questions = match by_question[..] {
+        [] => String::new(),
+        _ => format!(", but questions stand for cases in {}", by_question.join(" and ")),
+    };
     let caption = format!(
-        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {BAND} n is the number of cases, in brackets of their examples; \
-         the probes of a case are averaged first.{}{empty}",
+        "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
+         the probes of a case are averaged first{of_questions}.{}{empty}",
         captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,
+        bands(Unit::Case),
         of_each.collect::<String>(),
     );
     Ok(Figure { name, title: sheet.title.clone(), caption, svg, csv })

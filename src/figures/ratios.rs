@@ -1,10 +1,10 @@
 //! One curve over another: of the groups' means (STALE, figure 8) and of each example (figure 3).
 
-use super::curves::{BAND, figure, groups_left_out, no_runs, titled};
+use super::curves::{bands, figure, groups_left_out, no_runs, titled};
 use super::sheet::{Panel, Sheet};
 use super::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Source, captions};
-use crate::benchmarks::QUERY;
+use crate::benchmarks::{QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Scale, Series, Statistic};
 
 /// The ratio of the groups' means, one panel a probe and type.
@@ -36,6 +36,7 @@ struct Named {
     /// Both.
     curves: (Curve, Curve),
     segment: &'static str,
+    unit: Unit,
 }
 
 impl Named {
@@ -51,31 +52,34 @@ impl Named {
             under: curves.1.label(),
             curves,
             segment: lens.benchmark.segment(),
+            unit: lens.unit(),
         })
     }
 
     /// What the ratio of means is.
     fn means(&self) -> String {
         let (over, under) = self.curves;
+        let many = self.unit.many();
         match over.from == under.from {
             true => format!(
-                "The mean over cases of the {}'s attention to the {} {}, over that to the {} one.",
+                "The mean over {many} of the {}'s attention to the {} {}, over that to the {} one.",
                 over.from, over.to, self.segment, under.to
             ),
-            false => format!("The mean over cases of {}, over that of {}.", over.label(), under.label()),
+            false => format!("The mean over {many} of {}, over that of {}.", over.label(), under.label()),
         }
     }
 
     /// What the mean of ratios is.
     fn ratios(&self) -> String {
         let (over, under) = self.curves;
+        let many = self.unit.many();
         match over.from == under.from {
             true => format!(
-                "The mean over cases of the example's own ratio of the {}'s attention to {} and to {}.",
+                "The mean over {many} of the example's own ratio of the {}'s attention to {} and to {}.",
                 over.from, over.to, under.to
             ),
             false => format!(
-                "The mean over cases of the example's own ratio of {} and {}.",
+                "The mean over {many} of the example's own ratio of {} and {}.",
                 over.label(),
                 under.label()
             ),
@@ -160,11 +164,13 @@ fn draw(
         axes: Vec::new(),
     };
     let caption = format!(
-        "{how} Above the line at 1 the {} attends more to the {} {}. {BAND} They are of the whole statistic. n is the number \
-         of cases. Logarithmic value axis.{undefined}{}{}{}",
+        "{how} Above the line at 1 the {} attends more to the {} {}. {} They are of the whole statistic. n is the number \
+         of {}. Logarithmic value axis.{undefined}{}{}{}",
         named.curves.0.from,
         named.curves.0.to,
         named.segment,
+        bands(named.unit),
+        named.unit.many(),
         captions::of_each(sources, captions::split_probes),
         groups_left_out(sources, &empty),
         captions::of_each(sources, captions::without_verdicts),

@@ -5,3 +5,4 @@ pub mod files;
 pub mod numbers;
 pub mod sheet;
 pub mod table;
+pub mod words;

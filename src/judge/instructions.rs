@@ -11,6 +11,7 @@ use minijinja::{Environment, UndefinedBehavior, context};
 use super::{Exchange, JudgeError};
 use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
 use crate::ground::digest::sha256;
+use crate::ground::words::same_words;
 use crate::prompt::{JUDGE_FILE, sandbox};
 use crate::run::plan::PlannedCase;
 
@@ -52,6 +53,9 @@ pub struct Instructions {
     /// How the judge is told to think before it decides, in a text that is the same for the same request; `None` where it is told
     /// nothing, and of judges that are read by scoring.
     pub thinking: Option<String>,
+    /// Which of a probe's notes holds answers that are right word for word: one that has the words of one of them, case and punctuation
+    /// aside, is right without a call. `None` where the judge decides all.
+    pub accepted: Option<&'static str>,
 }
 
 impl From<&Rubric> for Instructions {
@@ -59,7 +63,7 @@ impl From<&Rubric> for Instructions {
     fn from(rubric: &Rubric) -> Self {
         let Rubric { template, unit, verdict } = *rubric;
         let template = Cow::Borrowed(template);
-        Instructions { template, unit, verdict, reasons: Reasons::default(), thinking: None }
+        Instructions { template, unit, verdict, reasons: Reasons::default(), thinking: None, accepted: None }
     }
 }
 
@@ -67,9 +71,20 @@ impl Instructions {
     /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
     /// which this code has judged.
     pub fn digest(&self) -> String {
-        let Instructions { template, unit, verdict, reasons, thinking } = self;
+        let Instructions { template, unit, verdict, reasons, thinking, accepted } = self;
+        let accepted = accepted.map(|note| format!("accepted {note}\n")).unwrap_or_default();
         let thinking = thinking.as_ref().map(|thinking| format!("thinking {thinking}\n")).unwrap_or_default();
-        sha256(format!("palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{thinking}{template}"))
+        sha256(format!(
+            "palimpsest rubric 2\n{unit:?}\n{verdict:?}\n{reasons:?}\n{thinking}{accepted}{template}"
+        ))
+    }
+
+    /// Whether an answer has the words of one that is accepted as it stands.
+    pub fn settles(&self, exchange: &Exchange) -> bool {
+        let notes = self.accepted.and_then(|note| exchange.probe.judge.get(note)?.as_array());
+        let answer = exchange.answer.as_deref().unwrap_or_default();
+        let accepted = notes.into_iter().flatten().filter_map(serde_json::Value::as_str);
+        accepted.into_iter().any(|accepted| same_words(accepted, answer))
     }
 
     /// Whether the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
@@ -95,11 +110,12 @@ impl Instructions {
     /// # Errors
     /// If the template fails, with the name of a variable that does not exist.
     pub fn prompt(&self, case: &PlannedCase, exchanges: &[Exchange]) -> Result<String, JudgeError> {
-        let probe = |Exchange { probe, answer }: &Exchange| {
+        let probe = |Exchange { probe, answer, cut }: &Exchange| {
             context! {
                 id => probe.id.as_str(),
                 query => probe.query.as_str(),
                 answer => answer.as_deref().unwrap_or(""),
+                cut => cut,
                 facets => &probe.facets,
                 ..minijinja::Value::from(Serde(&probe.judge))
             }
@@ -112,7 +128,7 @@ impl Instructions {
             ..minijinja::Value::from(Serde(&case.judge))
         };
         let notes: usize = case.judge.values().map(|note| note.to_string().len()).sum();
-        let of_exchange = |Exchange { probe, answer }: &Exchange| {
+        let of_exchange = |Exchange { probe, answer, .. }: &Exchange| {
             let notes: usize = probe.judge.values().map(|note| note.to_string().len()).sum();
             probe.query.len() + answer.as_deref().map_or(0, str::len) + notes
         };

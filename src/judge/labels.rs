@@ -21,6 +21,7 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
         verdict: VerdictKind::Choice { of: check.values },
         reasons,
         thinking: None,
+        accepted: None,
     }
 }
 
@@ -65,7 +66,7 @@ pub fn check_labels(
             break;
         }
         // There is no answer to judge, only the probe's notes; an empty one says that the judge is to be asked.
-        let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()) };
+        let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
         let outcome = judge_call(judge, instructions, case, &[exchange]);
         let failed = matches!(outcome, Err(JudgeError::Call(_)));
         let told = outcome.and_then(|Judged { verdicts, .. }| {

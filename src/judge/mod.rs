@@ -20,7 +20,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::benchmarks::JudgeUnit;
-use crate::chat::{CallTokens, ChatError, ChatModel, Hardware, Message, MessageRole, Sampling, ScoringModel};
+use crate::chat::{
+    CallTokens, ChatError, ChatModel, Hardware, Message, MessageRole, Sampling, ScoringModel, StopReason,
+};
 use crate::progress::Steps;
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
@@ -86,6 +88,8 @@ pub struct Exchange {
     pub probe: PlannedProbe,
     /// The response; absent where there is none.
     pub answer: Option<String>,
+    /// Whether the limit of new tokens cut it off.
+    pub cut: bool,
 }
 
 /// One call of the judge.
@@ -134,7 +138,7 @@ pub fn run(
     let plan = store.plan().to_vec();
     let answers = store.answers().into_iter().filter(|row| row.error.is_none());
     let answers: HashMap<_, _> =
-        answers.map(|row| ((row.case, row.probe, row.condition), row.answer)).collect();
+        answers.map(|row| ((row.case, row.probe, row.condition), (row.answer, row.stop))).collect();
     let key = |call: &Call<'_>, probe: &PlannedProbe| {
         (call.case.case.clone(), probe.id.clone(), call.condition.to_owned())
     };
@@ -150,9 +154,9 @@ pub fn run(
     let judged = |call: &Call<'_>| call.probes.iter().filter(|p| clean.contains(&key(call, p))).count();
     let skipped = calls.iter().map(judged).sum();
     let exchanges_of = |call: &Call<'_>| -> Vec<Exchange> {
-        let exchange = |probe: &PlannedProbe| Exchange {
-            probe: probe.clone(),
-            answer: answers.get(&key(call, probe)).cloned().flatten(),
+        let exchange = |probe: &PlannedProbe| {
+            let (answer, stop) = answers.get(&key(call, probe)).cloned().unwrap_or_default();
+            Exchange { probe: probe.clone(), answer, cut: stop == Some(StopReason::MaxNewTokens) }
         };
         call.probes.iter().map(exchange).collect()
     };
@@ -193,6 +197,12 @@ pub fn run(
         let same_error = |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
         if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
             desk.file(rows(same_error(NO_ANSWER.to_owned())))?;
+            continue;
+        }
+        if exchanges.iter().all(|exchange| instructions.settles(exchange)) {
+            let settled =
+                || Verdict { said: Said::Correct(true), probability: None, reason: Some(SETTLED.to_owned()) };
+            desk.file(rows(exchanges.iter().map(|_| Ok(settled())).collect()))?;
             continue;
         }
         let begun = meter.begin();
@@ -293,6 +303,9 @@ impl Desk<'_> {
 }
 
 const NO_ANSWER: &str = "there is no answer to judge; start the run again to get it, then judge again";
+
+/// The reason of a verdict without a call.
+const SETTLED: &str = "word for word an accepted answer; the judge was not asked";
 
 fn verdict_row(
     call: &Call<'_>,

@@ -1,7 +1,7 @@
 //! Groups of examples and their statistics over layers.
 //!
-//! The unit of every mean and every resampling is the **case**: where a group holds several probes of one case, the
-//! case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
+//! The unit of every mean and every resampling is the benchmark's ([`Benchmark::unit`]). It is the **case** where probes ask of one
+//! thing: where a group holds several probes of one case, the case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
 //! of the history does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
 //! were judged differently is in `correct` with the right ones and in `wrong` with the others.
 //!
@@ -28,8 +28,19 @@ use super::{
     Verdicts,
 };
 use crate::attention::AttentionStore;
-use crate::benchmarks::{Benchmark, QUERY, viewer};
+use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit, viewer};
 use crate::run::rows::AnswerRow;
+
+/// Which unit an example is of: its case, and its probe where probes are units.
+pub(super) type UnitKey<'a> = (&'a str, &'a str);
+
+/// The unit of an example.
+pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
+    match unit {
+        Unit::Case => (&example.case, ""),
+        Unit::Probe => (&example.case, &example.probe),
+    }
+}
 
 /// Which verdict the examples of a group have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,7 +143,7 @@ pub struct Series {
     pub statistic: Statistic,
     /// Mass or density.
     pub scale: Scale,
-    /// Cases that have a value at some layer.
+    /// Units that have a value at some layer.
     pub n: usize,
     /// One a layer.
     pub points: Vec<Point>,
@@ -375,6 +386,7 @@ impl Lens {
     pub fn viewer(&self) -> &'static str {
         match viewer(self.benchmark) {
             "last" => "last token",
+            GENERATION => "generation prompt",
             role => role,
         }
     }
@@ -409,19 +421,24 @@ impl Lens {
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
-    /// How many cases a group has.
-    pub fn cases(&self, group: &Group) -> usize {
-        self.by_case(group).len()
+    /// What counts once in means and bands.
+    pub fn unit(&self) -> Unit {
+        self.benchmark.unit()
+    }
+
+    /// How many units a group has.
+    pub fn units(&self, group: &Group) -> usize {
+        self.by_unit(group).len()
     }
 
     /// A statistic of a group over layers, with its band.
     pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
-        let cases = self.by_case(group);
+        let units = self.by_unit(group);
         let mut undefined = vec![0; self.layers.len()];
         let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
         let estimates = match statistic {
             Statistic::Mean(curve, part) => {
-                let rows = cases.values().map(|examples| {
+                let rows = units.values().map(|examples| {
                     mean_by_layer(
                         examples.iter().filter_map(|e| e.curve(curve, part, scale)),
                         self.layers.len(),
@@ -434,7 +451,7 @@ impl Lens {
                     let values = examples.iter().filter_map(|e| e.measure_of(key, scale));
                     mean_by_layer(values, self.layers.len())
                 };
-                self.means(&self.matrix(cases.values().filter_map(of)))
+                self.means(&self.matrix(units.values().filter_map(of)))
             }
             Statistic::RatioOfMeans | Statistic::MeanOfRatios if self.ratio.is_none() => {
                 self.means(&self.matrix(std::iter::empty()))
@@ -444,13 +461,13 @@ impl Lens {
                     let both = examples.iter().filter(|e| e.ratio(ratio, scale).is_some());
                     mean_by_layer(both.filter_map(|e| e.curve(curve, Part::Signal, scale)), self.layers.len())
                 };
-                let over = self.matrix(cases.values().filter_map(|e| mean(ratio.0, e)));
-                let under = self.matrix(cases.values().filter_map(|e| mean(ratio.1, e)));
+                let over = self.matrix(units.values().filter_map(|e| mean(ratio.0, e)));
+                let under = self.matrix(units.values().filter_map(|e| mean(ratio.1, e)));
                 self.resampling(over.nrows()).ratios(&over, &under)
             }
             Statistic::MeanOfRatios => {
                 let mut rows = Vec::new();
-                for examples in cases.values() {
+                for examples in units.values() {
                     let ratios: Vec<_> = examples.iter().filter_map(|e| e.ratio(ratio, scale)).collect();
                     if ratios.is_empty() {
                         continue;
@@ -466,7 +483,7 @@ impl Lens {
             }
         };
         let signed = match (statistic, scale) {
-            (Statistic::Mean(curve, part), Scale::Mass) => self.signed(&cases, curve, part),
+            (Statistic::Mean(curve, part), Scale::Mass) => self.signed(&units, curve, part),
             // weights that cancel have no density and no ratio
             _ => None,
         };
@@ -487,33 +504,38 @@ impl Lens {
         Series { probes: self.probes_of(group), group: group.clone(), statistic, scale, n, points }
     }
 
-    /// By layer, the mean over cases of a curve's signed sums, NaN at softmax layers; `None` where no case has any.
-    fn signed(&self, cases: &BTreeMap<&str, Vec<&Example>>, curve: Curve, part: Part) -> Option<Vec<f64>> {
+    /// By layer, the mean over units of a curve's signed sums, NaN at softmax layers; `None` where no unit has any.
+    fn signed(
+        &self,
+        units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
+        curve: Curve,
+        part: Part,
+    ) -> Option<Vec<f64>> {
         let layers = self.layers.len();
-        let of_case = |examples: &Vec<&Example>| {
+        let of_unit = |examples: &Vec<&Example>| {
             let sums = examples.iter().filter_map(|e| e.signed(curve, part));
             let sums: Vec<Vec<f64>> =
                 sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect()).collect();
             mean_by_layer(sums.iter().map(Vec::as_slice), layers)
         };
-        let means: Vec<Vec<f64>> = cases.values().filter_map(of_case).collect();
+        let means: Vec<Vec<f64>> = units.values().filter_map(of_unit).collect();
         mean_by_layer(means.iter().map(Vec::as_slice), layers)
     }
 
-    pub(super) fn by_case(&self, group: &Group) -> BTreeMap<&str, Vec<&Example>> {
-        let mut cases: BTreeMap<&str, Vec<&Example>> = BTreeMap::new();
+    pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {
+        let mut units: BTreeMap<UnitKey<'_>, Vec<&Example>> = BTreeMap::new();
         for example in self.examples.iter().filter(|example| group.holds(example, &self.pooled)) {
-            cases.entry(&example.case).or_default().push(example);
+            units.entry(unit_of(self.unit(), example)).or_default().push(example);
         }
-        cases
+        units
     }
 
-    /// Rows stacked to (cases, layers).
+    /// Rows stacked to (units, layers).
     fn matrix(&self, rows: impl Iterator<Item = Vec<f64>>) -> Array2<f64> {
         let flat: Vec<f64> = rows.flatten().collect();
         let layers = self.layers.len();
         let count = flat.len().checked_div(layers).unwrap_or(0);
-        Array2::from_shape_fn((count, layers), |(case, layer)| flat[case * layers + layer])
+        Array2::from_shape_fn((count, layers), |(unit, layer)| flat[unit * layers + layer])
     }
 
     fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {

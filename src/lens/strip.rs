@@ -69,7 +69,7 @@ pub struct Strip {
 impl Lens {
     /// The mean strip of a group: over its cases, each the mean of its probes.
     pub fn strip(&self, group: &Group, scale: Scale) -> Strip {
-        let cases = self.by_case(group);
+        let cases = self.by_unit(group);
         let layers = self.layers.len();
         let anchors = self.benchmark.anchors();
         let cells = Place::all(anchors.len()).into_iter().map(|place| {

@@ -5,7 +5,7 @@
 //! of those probes that were measured under all. How its examples are told apart is the benchmark's business
 //! ([`Benchmark::groupings`]), which knows a probe's verdicts under every condition of the run, measured or not.
 //!
-//! The unit of every mean and every resampling is the case, as in [`super::group`].
+//! The unit of every mean and every resampling is the benchmark's, as in [`super::group`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::path::Path;
 use ndarray::Array2;
 
 use super::band::{Estimate, Point, Resampling};
-use super::group::mean_by_layer;
+use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
 use super::run::no_result_of;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Series, Statistic, Verdicts};
@@ -242,8 +242,8 @@ impl Study {
     /// A measure over layers: a row a word of the grouping and condition, a line a word, both in the order of the run's conditions
     /// and of their words. Rows and lines without a value are left out.
     pub fn rows(&self, measure: &Measure, grouping: &Grouping, scale: Scale) -> Vec<MeasureRow> {
-        // (row, condition) -> line -> case -> examples' values
-        type Lines<'a> = BTreeMap<String, BTreeMap<&'a str, Vec<Vec<f64>>>>;
+        // (row, condition) -> line -> unit -> examples' values
+        type Lines<'a> = BTreeMap<String, BTreeMap<UnitKey<'a>, Vec<Vec<f64>>>>;
         let mut rows: BTreeMap<(String, usize), Lines<'_>> = BTreeMap::new();
         for (place, example, values) in self.values(measure, scale) {
             let condition = (!measure.is_paired()).then_some(example.condition.as_str());
@@ -252,7 +252,7 @@ impl Study {
                 continue;
             };
             let lines = rows.entry((row, place)).or_default();
-            lines.entry(line).or_default().entry(&example.case).or_default().push(values);
+            lines.entry(line).or_default().entry(self.unit_of(example)).or_default().push(values);
         }
         let rows = rows.into_iter().map(|((row, place), lines)| {
             let lines = lines.into_iter().map(|(word, cases)| MeasureLine {
@@ -274,7 +274,7 @@ impl Study {
 
     /// A measure by layer and head, of measures that are kept by head: the mean over cases, by condition unless it pairs them.
     pub fn heads(&self, measure: &'static Measure) -> Vec<HeadMap> {
-        let mut places: BTreeMap<usize, BTreeMap<&str, Vec<Array2<f64>>>> = BTreeMap::new();
+        let mut places: BTreeMap<usize, BTreeMap<UnitKey<'_>, Vec<Array2<f64>>>> = BTreeMap::new();
         let mut layers = Vec::new();
         for (place, example, maps) in self.of_examples(measure, |example| {
             let (of, map) = example.by_head(measure.key)?;
@@ -283,7 +283,7 @@ impl Study {
             layers.clone_from(&maps[0].0);
             let sum = maps.iter().skip(1).fold(maps[0].1.clone(), |sum, (_, map)| sum + map);
             let mean = sum / maps.len() as f64;
-            places.entry(place).or_default().entry(&example.case).or_default().push(mean);
+            places.entry(place).or_default().entry(self.unit_of(example)).or_default().push(mean);
         }
         let maps = places.into_iter().map(|(place, cases)| {
             let of_case: Vec<Array2<f64>> = cases.values().map(|maps| mean_of_maps(maps)).collect();
@@ -338,6 +338,10 @@ impl Study {
         whole.map(|(example, values)| (0, example, values)).collect()
     }
 
+    fn unit_of<'a>(&self, example: &'a Example) -> UnitKey<'a> {
+        unit_of(self.benchmark.unit(), example)
+    }
+
     /// What is known of an example's probe.
     fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
         let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
@@ -349,7 +353,7 @@ impl Study {
         measure: &Measure,
         scale: Scale,
         line: &str,
-        cases: &BTreeMap<&str, Vec<Vec<f64>>>,
+        cases: &BTreeMap<UnitKey<'_>, Vec<Vec<f64>>>,
     ) -> Series {
         let layers = self.layers();
         let of_case = |values: &Vec<Vec<f64>>| mean_by_layer(values.iter().map(Vec::as_slice), layers.len());

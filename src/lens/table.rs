@@ -24,7 +24,7 @@ use super::{
 /// [`LensError::Io`] where the folder or a file cannot be written.
 pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
-    let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.cases(group) > 0).collect();
+    let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.units(group) > 0).collect();
     let (mut curves, mut ratios, mut strips) = (Vec::new(), Vec::new(), Vec::new());
     for group in &groups {
         for scale in Scale::ALL {

@@ -79,6 +79,8 @@ pub struct Comparison {
     pub cells: Vec<Difference>,
     /// Over all cells, as the benchmark makes its overall number.
     pub overall: Difference,
+    /// What bootstraps draw: `cases` or `questions`.
+    pub units: &'static str,
     /// Questions of the first run alone, which are left out.
     pub only_first: usize,
     /// Questions of the second run alone, which are left out.
@@ -100,7 +102,7 @@ pub struct Difference {
     pub second: f64,
     /// `first - second`.
     pub difference: f64,
-    /// Its 95% interval by the paired bootstrap over cases; absent for a single case.
+    /// Its 95% interval by the paired bootstrap over units; absent for a single one.
     pub interval: Option<Interval>,
     /// How the questions fall; absent where answers are scored.
     pub test: Option<Discordance>,
@@ -162,7 +164,8 @@ pub fn compare(
     let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
     let overall = difference(&strata, first.most.is_none(), of_cases, |_| true, seed);
     let (only_first, only_second) = (of_first.len(), of_second.len());
-    Ok(Comparison { first: names.0, second: names.1, cells, overall, only_first, only_second })
+    let units = first.unit.many();
+    Ok(Comparison { first: names.0, second: names.1, cells, overall, units, only_first, only_second })
 }
 
 /// What two runs have in common, and what they have not.

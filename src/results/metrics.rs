@@ -29,6 +29,8 @@ pub struct AccuracyTable {
     pub cells: Vec<Cell>,
     /// The best score, where answers are scored.
     pub most: Option<u32>,
+    /// What bootstraps draw: `cases` or `questions`.
+    pub units: &'static str,
     /// The number above all cells.
     pub overall: Overall,
 }
@@ -52,7 +54,7 @@ pub struct Cell {
     pub expected: usize,
     /// `worth / expected`.
     pub accuracy: f64,
-    /// Its 95% interval: Wilson's, or of scores a bootstrap's over cases.
+    /// Its 95% interval: Wilson's, or of scores a bootstrap's over units.
     pub interval: Option<Interval>,
 }
 
@@ -61,8 +63,8 @@ pub struct Cell {
 pub struct Overall {
     /// The mean; absent where the plan is empty.
     pub accuracy: Option<f64>,
-    /// 95% percentile interval of a bootstrap over whole cases within each row: the probes of a case are not
-    /// independent, and the rows are fixed by design.
+    /// 95% percentile interval of a bootstrap over the benchmark's units within each row, which are fixed by design. Where cases
+    /// are units, whole cases are drawn: their probes are not independent.
     pub interval: Option<Interval>,
     /// How many cells there are.
     pub cells: usize,
@@ -116,7 +118,7 @@ impl AccuracyTable {
         let total = outcomes.total();
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
-            // Of one case in each stratum every draw is the same.
+            // Of one unit in each stratum every draw is the same.
             interval: (outcomes.strata.iter().any(|cases| cases.len() > 1))
                 .then(|| stratified_bootstrap(&outcomes.strata, of_draw, RESAMPLES, seed))
                 .flatten(),
@@ -135,12 +137,13 @@ impl AccuracyTable {
             dimensions: outcomes.dimensions.clone(),
             cells,
             most: outcomes.most,
+            units: outcomes.unit.many(),
             overall,
         }
     }
 }
 
-/// The bootstrap's interval of the mean score of one cell, over the cases that have a probe in it; absent for a single case.
+/// The bootstrap's interval of the mean score of one cell, over the units that have a probe in it; absent for a single one.
 fn interval_of_scores(outcomes: &Outcomes<'_>, cell: usize, seed: u64) -> Option<Interval> {
     let in_cell = |case: &CaseOutcomes<'_>| case.probes.iter().any(|outcome| outcome.cell == cell);
     let cases: Vec<&CaseOutcomes<'_>> =

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::benchmarks::{Benchmark, Overall as Weighing, VerdictKind};
+use crate::benchmarks::{Benchmark, Overall as Weighing, Unit, VerdictKind};
 use crate::run::plan::{PlannedCase, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::statistics::spread::mean;
@@ -26,17 +26,26 @@ pub struct Outcomes<'a> {
     pub most: Option<u32>,
     /// Whether the overall accuracy is the mean of the cells, or else of all probes.
     pub of_cells: bool,
-    /// The cases of each kind: the strata of a bootstrap.
+    /// What the entries of `strata` are.
+    pub unit: Unit,
+    /// The cases of each kind, or their probes where those are units: the strata of a bootstrap.
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
 }
 
-/// What came of the probes of a case: the unit of a bootstrap, since they share a history.
+/// What came of the probes of a case, or of one of them: the unit of a bootstrap ([`Benchmark::unit`]).
 #[derive(Debug, Clone)]
 pub struct CaseOutcomes<'a> {
     /// The case's id.
     pub case: &'a str,
     /// In dataset order.
     pub probes: Vec<Outcome<'a>>,
+}
+
+impl<'a> CaseOutcomes<'a> {
+    /// Each probe by itself.
+    fn by_probe(self) -> impl Iterator<Item = CaseOutcomes<'a>> {
+        self.probes.into_iter().map(move |probe| CaseOutcomes { case: self.case, probes: vec![probe] })
+    }
 }
 
 /// What came of one probe of one case.
@@ -123,7 +132,7 @@ impl<'a> Outcomes<'a> {
                 dimensions.push(dimension);
             }
         }
-        let split = benchmark.split();
+        let (split, unit) = (benchmark.split(), benchmark.unit());
         let kind = |case: &PlannedCase| {
             let unknown = if case.broken.is_some() { "unreadable" } else { "all" };
             case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())
@@ -163,10 +172,14 @@ impl<'a> Outcomes<'a> {
                     })
                     .collect(),
             };
-            strata.push(cases.iter().map(of_case).collect());
+            let of_cases = cases.iter().map(of_case);
+            strata.push(match unit {
+                Unit::Case => of_cases.collect(),
+                Unit::Probe => of_cases.flat_map(CaseOutcomes::by_probe).collect(),
+            });
         }
         let kinds = by_kind.into_keys().collect();
-        Outcomes { split, kinds, dimensions, cells, most, of_cells, strata }
+        Outcomes { split, kinds, dimensions, cells, most, of_cells, unit, strata }
     }
 
     /// All probes' outcomes.

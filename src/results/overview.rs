@@ -139,6 +139,7 @@ mod tests {
             dimensions: Vec::new(),
             cells: Vec::new(),
             most,
+            units: "cases",
             overall: Overall {
                 accuracy: Some(accuracy),
                 interval: None,

@@ -110,13 +110,14 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     };
     let mut notes = Vec::new();
     if let Some(table) = tables().next() {
+        let bootstrap = format!("bootstrap over {}", table.units);
         let (count, of_cell) = match table.most {
             None => ("correct/asked", "Wilson"),
-            Some(_) => ("answers", "bootstrap over cases"),
+            Some(_) => ("answers", bootstrap.as_str()),
         };
         let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
         notes.push(format!(
-            "accuracy in %; below it {count} and the {:.0}% interval ({of_cell}; overall: bootstrap over cases). overall: {overall}",
+            "accuracy in %; below it {count} and the {:.0}% interval ({of_cell}; overall: {bootstrap}). overall: {overall}",
             100.0 * LEVEL
         ));
     }
@@ -198,7 +199,10 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     let Comparison { first, second, only_first, only_second, .. } = comparison;
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
-        "difference in percentage points, its interval by a paired bootstrap over cases".to_owned(),
+        format!(
+            "difference in percentage points, its interval by a paired bootstrap over {}",
+            comparison.units
+        ),
     ];
     notes.push(match comparison.overall.test {
         Some(_) => "b: right in the first alone; c: in the second alone; p: exact McNemar, two-sided; Holm over the cells".to_owned(),

@@ -21,7 +21,7 @@ use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError, Step};
-use crate::benchmarks::{Benchmark, QUERY, VERDICT};
+use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
 use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows};
@@ -595,10 +595,16 @@ impl LocalSubject<'_> {
     }
 }
 
-/// The rows whose attention is stored: the spans in these roles, and the query.
+/// The rows whose attention is stored: the spans in these roles, the generation prompt where it is among them, and the query.
 pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
     let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
-    row_roles.iter().copied().chain([QUERY]).flat_map(of).collect()
+    let mut rows: Vec<Span> = row_roles.iter().copied().chain([QUERY]).flat_map(of).collect();
+    if row_roles.contains(&GENERATION) {
+        let tokens = prompt.tokens.len();
+        let after = rows.iter().filter(|row| row.is(QUERY)).map(|row| row.end).max();
+        rows.extend(after.map(|after| Span::new(GENERATION, after.min(tokens.saturating_sub(1))..tokens)));
+    }
+    rows
 }
 
 /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span.

@@ -45,7 +45,7 @@ fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     let rubric = KnowMe.rubric();
     let prompt = |id: &str, answer: Option<&str>| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
-        let exchange = Exchange { probe, answer: answer.map(str::to_owned) };
+        let exchange = Exchange { probe, answer: answer.map(str::to_owned), cut: false };
         judge_prompt(&rubric, &plan[0], &[exchange]).unwrap()
     };
     let marks = [

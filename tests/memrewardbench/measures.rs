@@ -29,7 +29,7 @@ fn measured(roles: [&str; 2], paid: [f64; 2]) -> BTreeMap<&'static str, Option<f
     let noise = [(2, noise(0.2)), (3, noise(0.4))];
     let row =
         |role: &'static str| RowAt { role, nth: 0, start: 100, mass: &mass, share: &share, noise: &noise };
-    let rows = [row("last"), row("second")];
+    let rows = [row("generation"), row("second")];
     let at = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
     BENCHMARK.measures().iter().map(|measure| (measure.key, (measure.of)(&at))).collect()
 }

@@ -20,7 +20,7 @@ fn planned() -> PlannedCase {
 
 fn exchange(case: &PlannedCase, probe: &str, answer: &str) -> Exchange {
     let probe = case.probes.iter().find(|p| p.id == probe).unwrap().clone();
-    Exchange { probe, answer: Some(answer.to_owned()) }
+    Exchange { probe, answer: Some(answer.to_owned()), cut: false }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use terms::{
 
 use super::{
     Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
-    QUERY, Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    QUERY, Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit, VerdictKind,
 };
 
 /// Events that are retrieved for a question (section 5.1).
@@ -115,6 +115,11 @@ impl Benchmark for KnowMe {
 
     fn split(&self) -> &'static str {
         DATASET
+    }
+
+    /// The paper's unit; histories are far fewer.
+    fn unit(&self) -> Unit {
+        Unit::Probe
     }
 
     fn dimension(&self) -> Dimension {

@@ -2,12 +2,10 @@
 //!
 //! A pair is put in both orders. What the first trajectory gets of both is a matter of the place, what the better one gets a matter of
 //! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
-//! cancels (both trajectories are first once). All from the prompt's last position and from the token that decides.
+//! cancels (both trajectories are first once). All from the generation prompt and from the token that decides.
 
-use super::terms::{
-    CHOSEN, FIRST, LAST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT,
-};
-use crate::benchmarks::{Axis, Grouping, Measure, Scale, Seen};
+use super::terms::{CHOSEN, FIRST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT};
+use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Scale, Seen};
 
 const ORDERS: [&str; 2] = ["chosen-first", "rejected-first"];
 const BOTH: [&str; 2] = [CHOSEN, REJECTED];
@@ -32,19 +30,19 @@ const EFFECT: Measure =
 pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "position_effect",
-        label: "position effect, last token",
-        about: "what the trajectory that stands first gets of both from the prompt's last token, less one half, as the mean over \
+        label: "position effect, generation prompt",
+        about: "what the trajectory that stands first gets of both from the generation prompt, less one half, as the mean over \
                 both orders",
         heads: true,
-        of: |at| Some(at.first_of(LAST, BOTH)? - 0.5),
+        of: |at| Some(at.first_of(GENERATION, BOTH)? - 0.5),
         ..EFFECT
     },
     Measure {
         key: "content_effect",
-        label: "content effect, last token",
-        about: "what the chosen trajectory gets of both from the prompt's last token, less one half, as the mean over both orders",
+        label: "content effect, generation prompt",
+        about: "what the chosen trajectory gets of both from the generation prompt, less one half, as the mean over both orders",
         heads: true,
-        of: |at| Some(at.balance(LAST, &[CHOSEN], &[REJECTED])? - 0.5),
+        of: |at| Some(at.balance(GENERATION, &[CHOSEN], &[REJECTED])? - 0.5),
         ..EFFECT
     },
     Measure {
@@ -63,16 +61,16 @@ pub(super) const MEASURES: [Measure; 11] = [
     },
     Measure {
         key: "first_part",
-        label: "first of both, last token",
-        about: "what the trajectory that stands first gets of both from the prompt's last token",
-        of: |at| at.first_of(LAST, BOTH),
+        label: "first of both, generation prompt",
+        about: "what the trajectory that stands first gets of both from the generation prompt",
+        of: |at| at.first_of(GENERATION, BOTH),
         ..PART
     },
     Measure {
         key: "chosen_part",
-        label: "chosen of both, last token",
+        label: "chosen of both, generation prompt",
         about: "what the chosen trajectory gets of both",
-        of: |at| at.balance(LAST, &[CHOSEN], &[REJECTED]),
+        of: |at| at.balance(GENERATION, &[CHOSEN], &[REJECTED]),
         ..PART
     },
     Measure {
@@ -93,7 +91,7 @@ pub(super) const MEASURES: [Measure; 11] = [
         key: "alone_part",
         label: "chosen, lines of one alone",
         about: "of what lines that are in one trajectory alone get, the part of the chosen one's",
-        of: |at| at.balance(LAST, &[ONLY_CHOSEN], &[ONLY_REJECTED]),
+        of: |at| at.balance(GENERATION, &[ONLY_CHOSEN], &[ONLY_REJECTED]),
         ..PART
     },
     Measure {
@@ -102,7 +100,7 @@ pub(super) const MEASURES: [Measure; 11] = [
         about: "what both trajectories get over what they would get at the density of the question's end",
         reference: Some(1.0),
         axis: Axis::Logarithmic,
-        of: |at| at.lift(LAST, &BOTH),
+        of: |at| at.lift(GENERATION, &BOTH),
         ..PART
     },
     Measure {

@@ -24,27 +24,26 @@ pub use terms::{Length, Setting, Task};
 pub use write::{Row, write_parquet};
 
 use super::{
-    Benchmark, Cases, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LayerSpans, Measure, Reading,
-    Rubric, SampleError, SampleSpec, Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
+    Benchmark, Cases, Curve, Dimension, Files, GENERATION, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
+    Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
 };
 use crate::data::Case;
 use terms::{
-    BLOCK, CHOSEN, FIRST, LAST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE,
-    TRAJECTORY,
+    BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
 };
 
-/// Where the attention of the position goes that decides, and of the one that predicted the letter; and what the second trajectory
+/// Where the attention of the generation prompt goes, and of the position that predicted the letter; and what the second trajectory
 /// reads of the first.
 const CURVES: [Curve; 11] = [
-    Curve::new(LAST, CHOSEN),
-    Curve::new(LAST, REJECTED),
+    Curve::new(GENERATION, CHOSEN),
+    Curve::new(GENERATION, REJECTED),
     Curve::new(VERDICT, CHOSEN),
     Curve::new(VERDICT, REJECTED),
-    Curve::new(LAST, ONLY_CHOSEN),
-    Curve::new(LAST, ONLY_REJECTED),
+    Curve::new(GENERATION, ONLY_CHOSEN),
+    Curve::new(GENERATION, ONLY_REJECTED),
     Curve::new(VERDICT, ONLY_CHOSEN),
     Curve::new(VERDICT, ONLY_REJECTED),
-    Curve::new(LAST, BLOCK),
+    Curve::new(GENERATION, BLOCK),
     Curve::new(VERDICT, BLOCK),
     Curve::new(SECOND, FIRST),
 ];
@@ -148,7 +147,7 @@ impl Benchmark for MemRewardBench {
     }
 
     fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
-        at.lift(LAST, &[CHOSEN, REJECTED])
+        at.lift(GENERATION, &[CHOSEN, REJECTED])
     }
 
     fn stand_in(&self) -> Option<&'static str> {

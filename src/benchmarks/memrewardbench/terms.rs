@@ -17,8 +17,6 @@ pub(super) const SETTING: &str = "setting";
 /// Facet: the length.
 pub(super) const LENGTH: &str = "length";
 
-/// The prompt's last position, as a row.
-pub(super) const LAST: &str = "last";
 /// The probe of every pair.
 pub(super) const VERDICT: &str = "verdict";
 /// Form of the prompts of the two tasks in which something is to be understood.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::settings::{DEFAULT, ORACLE, PERFECT};
+use super::settings::{DEFAULT, FULL, ORACLE, PERFECT, SOFT};
 use super::terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, SUBTYPE, TARGET};
 use crate::benchmarks::{Axis, Grouping, LayerSpans, Measure, QUERY, Scale, Seen};
 
@@ -106,14 +106,27 @@ fn kind(facets: &BTreeMap<String, String>) -> Option<String> {
     Some(subtype.map_or(relation.clone(), |subtype| format!("{relation}, {}", subtype.replace('_', " "))))
 }
 
-/// The cell of the waterfall (section 4) by the verdicts under `oracle`, `perfect` and `default`.
+/// The cell of the waterfall (section 4), of verdicts under the wording that the example was asked in. Where `perfect` was not asked it
+/// is `oracle`, which shows the same of a memory that stores whole sessions; where `default` was not, the last step is the whole
+/// history.
 fn cell(seen: &Seen<'_>) -> Option<&'static str> {
-    let right = |condition: &str| seen.under(condition)?.correct;
-    Some(match (right(ORACLE)?, right(PERFECT)?, right(DEFAULT)?) {
-        (false, _, true) => "right by default alone",
-        (false, _, false) => "wrong under oracle",
-        (true, false, _) => "not preserved",
-        (true, true, false) => "not retrieved",
-        (true, true, true) => "kept and found",
+    let soft = seen.condition.is_some_and(|condition| condition.ends_with(SOFT));
+    let right = |setting: &str| match soft {
+        true => seen.under(&format!("{setting}{SOFT}"))?.correct,
+        false => seen.under(setting)?.correct,
+    };
+    let oracle = right(ORACLE)?;
+    let preserved = oracle && right(PERFECT).unwrap_or(oracle);
+    Some(match (oracle, preserved, right(DEFAULT), right(FULL)) {
+        (false, _, Some(true), _) => "right by default alone",
+        (false, _, None, Some(true)) => "right on the whole history alone",
+        (false, _, None, None) => return None,
+        (false, ..) => "wrong under oracle",
+        (true, false, ..) => "not preserved",
+        (true, true, Some(false), _) => "not retrieved",
+        (true, true, Some(true), _) => "kept and found",
+        (true, true, None, Some(false)) => "not found in the whole history",
+        (true, true, None, Some(true)) => "found in the whole history",
+        (true, true, None, None) => return None,
     })
 }

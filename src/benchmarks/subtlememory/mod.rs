@@ -20,7 +20,7 @@ mod terms;
 
 use super::{
     Benchmark, Cases, Chart, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LabelCheck, Measure,
-    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, VerdictKind,
+    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit, VerdictKind,
 };
 use crate::data::Case;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
@@ -111,6 +111,10 @@ impl Benchmark for SubtleMemory {
         }
     }
 
+    fn accepted(&self) -> Option<&'static str> {
+        Some(terms::CORRECT_ANSWERS)
+    }
+
     /// From the facts alone: what the set is about often gives the relation away.
     fn label_check(&self) -> Option<LabelCheck> {
         Some(LabelCheck {
@@ -124,6 +128,11 @@ impl Benchmark for SubtleMemory {
     /// No label of a case parts the questions: their facets do.
     fn split(&self) -> &'static str {
         "history"
+    }
+
+    /// The paper's unit; histories are far fewer.
+    fn unit(&self) -> Unit {
+        Unit::Probe
     }
 
     fn dimension(&self) -> Dimension {

@@ -4,6 +4,7 @@
 //! where exactly one does; else nobody knows, and all targets stay alike.
 
 use crate::data::Segment;
+use crate::ground::words::words;
 
 /// The place of the one among `targets` whose turns hold one of the right answers.
 pub(super) fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
@@ -18,13 +19,6 @@ pub(super) fn selected(history: &[Segment], targets: &[usize], correct: &[String
     let mut holding = targets.iter().filter(holds);
     let first = holding.next()?;
     holding.next().is_none().then_some(*first)
-}
-
-/// The words in lower case, each between two spaces; of nothing two spaces.
-fn words(text: &str) -> String {
-    let lower = text.to_lowercase();
-    let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
-    format!(" {} ", words.join(" "))
 }
 
 #[cfg(test)]
