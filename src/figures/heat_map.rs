@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::curves::titled;
 use super::grid::{Cells, Column, Grid, Layout, Map, Shades, draw};
 use super::{Figure, FigureError, Origin, captions};
+use crate::benchmarks::Unit;
 use crate::lens::strip::Place;
 use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 
@@ -43,17 +44,20 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let segment = lens.benchmark.segment();
     let segments = captions::plural(segment);
     let many = lens.unit().many();
+    let nowhere = match lens.unit() {
+        Unit::Case => "in any case",
+        Unit::Probe => "for any question",
+    };
     let title =
         titled(&format!("The {}'s attention over the history, mean over {many}", lens.viewer()), scale);
     let shades = Shades::of(&maps);
     let caption = format!(
         "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
          of the stretches before, between and after; a place's value is the mean over the {segments} there, then over {many}. A \
-         struck-out column has no {segment} for any {}. n is the number of {many}, below each column of those that have a {segment} \
+         struck-out column has no {segment} {nowhere}. n is the number of {many}, below each column of those that have a {segment} \
          there.{}{}",
         what_is_shown(lens, scale),
         anchors.join(", "),
-        lens.unit().one(),
         common(lens, scale, &maps, &shades),
         captions::left_out(lens, &empty)
     );

@@ -221,7 +221,12 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
         let store: AttentionStore = found.attention.unwrap();
         let plain = plain.attention.unwrap();
         let labels: Vec<&str> = store.rows.iter().map(|row| &*row.label).collect();
-        assert_eq!(labels[labels.len() - 4..], ["query", "last", "answer", "verdict"], "{name}: {labels:?}");
+        let last = ["query", "generation", "last", "answer", "verdict"];
+        assert_eq!(labels[labels.len() - 5..], last, "{name}: {labels:?}");
+        // The generation prompt is all that follows the query, as far as the prompt's last position.
+        let row = |label: &str| store.rows.iter().find(|row| row.label == label).unwrap().range();
+        assert_eq!(row("generation"), row("query").end..store.tokens.len(), "{name}");
+        assert!(row("generation").len() > 1, "{name}");
         // The others are the same without it.
         let others = plain.rows.len();
         assert_eq!(store.rows[..others], plain.rows[..], "{name}");

@@ -50,6 +50,28 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
 }
 
 #[test]
+fn a_cut_answer_is_told_to_be_one_and_an_accepted_one_needs_no_judge_where_that_is_asked_for() {
+    let case = planned();
+    let rubric = SubtleMemory.rubric();
+    let whole = exchange(&case, "related-picnic-q1", "my answer");
+    let cut = Exchange { cut: true, ..whole.clone() };
+    let said = |exchange: &Exchange| judge_prompt(&rubric, &case, std::slice::from_ref(exchange)).unwrap();
+    assert!(said(&cut).contains("cut this answer off") && !said(&whole).contains("cut this answer off"));
+
+    let asking = Instructions::from(&rubric);
+    let accepting = Instructions { accepted: SubtleMemory.accepted(), ..asking.clone() };
+    assert_ne!(asking.digest(), accepting.digest(), "verdicts with and without are not alike");
+    let right = whole.probe.judge["correct_answers"][0].as_str().unwrap();
+    let shouted = exchange(&case, "related-picnic-q1", &format!("  {}!! ", right.to_uppercase()));
+    assert!(accepting.settles(&shouted) && !asking.settles(&shouted));
+    let more = exchange(&case, "related-picnic-q1", &format!("{right} or so"));
+    let none = exchange(&case, "related-picnic-q1", "");
+    let wrong = whole.probe.judge["incorrect_answers"][0].as_str().unwrap();
+    let wrong = exchange(&case, "related-picnic-q1", wrong);
+    assert!([&whole, &more, &none, &wrong].iter().all(|other| !accepting.settles(other)));
+}
+
+#[test]
 fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
     let kind = SubtleMemory.rubric().verdict;
     assert_eq!((kind.key(), kind.values()), ("label", "\"CORRECT\" or \"WRONG\"".to_owned()));

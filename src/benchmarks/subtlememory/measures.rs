@@ -130,3 +130,44 @@ fn cell(seen: &Seen<'_>) -> Option<&'static str> {
         (true, true, None, None) => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmarks::Judged;
+
+    /// The cell of a question asked under `condition`, by its verdicts.
+    fn of(condition: &str, verdicts: &[(&str, bool)]) -> Option<&'static str> {
+        let judged = verdicts.iter().map(|(condition, right)| {
+            ((*condition).to_owned(), Judged { correct: Some(*right), ..Judged::default() })
+        });
+        let (judged, none) = (judged.collect(), BTreeMap::new());
+        cell(&Seen { labels: &none, facets: &none, condition: Some(condition), judged: &judged })
+    }
+
+    #[test]
+    fn a_question_falls_at_the_first_step_at_which_it_is_wrong() {
+        let all = |oracle, perfect, default| {
+            of("default", &[("oracle", oracle), ("perfect", perfect), ("default", default)])
+        };
+        assert_eq!(all(false, true, false), Some("wrong under oracle"));
+        assert_eq!(all(false, false, true), Some("right by default alone"));
+        assert_eq!(all(true, false, true), Some("not preserved"));
+        assert_eq!(all(true, true, false), Some("not retrieved"));
+        assert_eq!(all(true, true, true), Some("kept and found"));
+    }
+
+    #[test]
+    fn oracle_stands_for_perfect_and_the_whole_history_for_retrieval_within_one_wording() {
+        assert_eq!(of("full", &[("oracle", true), ("full", false)]), Some("not found in the whole history"));
+        assert_eq!(
+            of("full", &[("oracle", false), ("full", true)]),
+            Some("right on the whole history alone")
+        );
+        assert_eq!(of("default", &[("oracle", true), ("default", true)]), Some("kept and found"));
+        let both = [("oracle-soft", true), ("default-soft", false), ("oracle", false), ("default", true)];
+        assert_eq!(of("default-soft", &both), Some("not retrieved"));
+        assert_eq!(of("default", &both), Some("right by default alone"));
+        assert_eq!(of("oracle", &[("oracle", true)]), None, "there is no last step");
+    }
+}
