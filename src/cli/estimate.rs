@@ -10,13 +10,14 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::WrongUsage;
+use super::conditions::memory;
 use super::run::{self, EstimateArgs, Job, Ready};
 use crate::attention::{AnswerRows, Observer};
 use crate::benchmarks::row_roles;
 use crate::data::Case;
 use crate::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use crate::engine::{self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling};
-use crate::memory::{Memory, View};
+use crate::memory::View;
 use crate::progress::{grouped, note};
 use crate::prompt::{
     BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
@@ -84,10 +85,15 @@ fn sound_cases(plan: &[PlannedCase]) -> String {
     }
 }
 
-/// How many answers of a plan there are, broken rows apart.
-fn answers(job: &Job, plan: &[PlannedCase]) -> usize {
+/// How many answers of a plan there are under some conditions, broken rows apart.
+fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
-    sound.map(|case| case.probes.len()).sum::<usize>() * job.settings.repeat as usize
+    sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
+}
+
+/// The conditions of a run, of which there is always one.
+fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
+    if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
 }
 
 fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
@@ -102,27 +108,36 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
     let (counter, budget) = (job.counter()?, job.budget_of_endpoint());
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
+    let conditions = at_least_plain(job.endpoint_conditions(dataset, &builder, counter.as_ref())?);
+    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
     let cases = each_sampled(job, dataset, &plan, |case, asked| {
-        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
-        let cut = match &counter {
-            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, budget, s.seed)?),
-            None => None,
-        };
-        for &at in asked {
-            let whole = || builder.build(&case.history, &case.evidence, &case.probes[at]).map(|p| p.messages);
-            let messages = match cut.as_deref().and_then(|cut| part_of(cut, at)) {
-                Some((_, messages)) => messages.clone(),
-                None => whole()?,
-            };
-            for message in &messages {
-                tokens += encoding.count(&message.content)?;
-                bytes += message.content.len();
+        let asked: Vec<&str> =
+            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
+        for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
+            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+                // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+                let cut = match &counter {
+                    Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, budget, s.seed)?),
+                    None => None,
+                };
+                let probes = case.probes.iter().enumerate();
+                for (at, probe) in probes.filter(|(_, probe)| asked.contains(&&*probe.id)) {
+                    let whole = || builder.build(&case.history, &case.evidence, probe).map(|p| p.messages);
+                    let messages = match cut.as_deref().and_then(|cut| part_of(cut, at)) {
+                        Some((_, messages)) => messages.clone(),
+                        None => whole()?,
+                    };
+                    for message in &messages {
+                        tokens += encoding.count(&message.content)?;
+                        bytes += message.content.len();
+                    }
+                    prompts += 1;
+                }
             }
-            prompts += 1;
         }
         Ok(())
     })?;
-    let n = answers(job, &plan);
+    let n = answers(&conditions, &plan);
     let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
     let most_new = job.generated_by_endpoint();
     let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
@@ -182,11 +197,8 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     // A thought has a budget of its own, and is generated like the answer.
     let most_new = s.max_new_tokens.saturating_add(model.max_thinking());
     let budget = model.context().saturating_sub(most_new);
-    let conditions = match job.local_conditions(dataset, &builder, &model)? {
-        none if none.is_empty() => vec![Condition::PLAIN],
-        some => some,
-    };
-    let mut memory = Memory::new(dataset.benchmark(), s.seed);
+    let conditions = at_least_plain(job.local_conditions(dataset, &builder, &model)?);
+    let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
     note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
     let sampled = each_sampled(job, dataset, &plan, |case, asked| {
@@ -249,7 +261,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let lengths: Vec<usize> =
         cases.iter().map(|case| case.shared + case.own.iter().max().unwrap_or(&0)).collect();
     let (shortest, longest) = (lengths.iter().min().unwrap_or(&0), lengths.iter().max().unwrap_or(&0));
-    let n = answers(job, &plan);
+    let n = answers(&conditions, &plan);
     let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
     let mut text = format!(
         "{n} answers on {} by {} ({}, {dtype}): an estimate, nothing was run\n\

@@ -372,6 +372,21 @@ impl Job {
         })
     }
 
+    /// [`conditions`] of this job, put to an endpoint. One whose histories nobody counts is sent them whole.
+    pub(super) fn endpoint_conditions(
+        &self,
+        dataset: &Dataset,
+        builder: &PromptBuilder,
+        counter: Option<&Counter>,
+    ) -> anyhow::Result<Vec<Condition>> {
+        let s = &self.settings;
+        let budget = self.budget_of_endpoint().saturating_sub(TEMPLATE_RESERVE);
+        conditions(dataset.benchmark(), &s.conditions, s.repeat, || match counter {
+            None => Ok(true),
+            Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
+        })
+    }
+
     fn sampling(&self) -> Sampling {
         let s = &self.settings;
         Sampling {
@@ -532,12 +547,7 @@ impl Job {
             PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
         let budget = self.budget_of_endpoint();
-        let conditions = conditions(dataset.benchmark(), &s.conditions, s.repeat, || match &counter {
-            None => Ok(true),
-            Some(Counter { tokens, .. }) => {
-                fits(&dataset, &builder, &**tokens, budget.saturating_sub(TEMPLATE_RESERVE))
-            }
-        })?;
+        let conditions = self.endpoint_conditions(&dataset, &builder, counter.as_ref())?;
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,

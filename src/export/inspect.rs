@@ -6,7 +6,7 @@
 //!
 //! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
 //! error or a missing verdict counts as not correct, as in the tables of this tool. Of verdicts that are no result (a judge that is
-//! too small, or that says the same of all) there is no metric, as the report has no percentage: the reason stands in its place, in
+//! too small, or of unknown size and says the same of all) there is no metric, as the report has no percentage: the reason stands in its place, in
 //! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows.
 
 use std::io::Write;

@@ -34,7 +34,8 @@ impl<'a> Judged<'a> {
 /// Parameters of the smallest judge whose verdicts are taken for a result.
 const LEAST_PARAMETERS: f64 = 1e9;
 
-/// Why a judge's verdicts are no result, where they are none: the judge is too small to judge, or says the same of all answers.
+/// Why a judge's verdicts are no result, where they are none: the judge is too small to judge, or of unknown size and says the
+/// same of all answers.
 pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
     // a rule says what the answers say, also where that is always the same
     if is_reading(judge) {
@@ -46,6 +47,10 @@ pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>
             "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
              verdicts only show that the machinery works"
         ));
+    }
+    // One that is known to be able may well find all answers right, or all wrong.
+    if parameters_by_name(judge).is_some() {
+        return None;
     }
     let said: Vec<&VerdictRow> = verdicts.filter(|row| row.is_clean()).collect();
     let (first, others) = said.split_first()?;
