@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::canvas::{MARGIN, Refusal, head, svg, text_width, write};
+use super::canvas::{MARGIN, Refusal, head, svg, text_width, wide_enough, write};
 use super::style::{BLUE, GREEN, GREY, GRID, INK, UNIT, VERMILLION, shortened};
 use super::{Figure, FigureError};
 use crate::data::labels::LabelCounts;
@@ -33,7 +33,7 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
     let names: Vec<String> = counts.values.iter().map(|value| shortened(&value.value, NAME)).collect();
     let left = MARGIN + names.iter().map(|name| text_width(name, 12)).max().unwrap_or(0) + 10;
     let labelled = counts.cases - counts.without;
-    let width = (left + LENGTH + 110).max(620);
+    let width = wide_enough(left + LENGTH + 110, &title, origin);
     let height = HEAD + counts.values.len() as i32 * STEP + FOOT;
     let most = counts.values.iter().map(|value| value.cases).max().unwrap_or(1).max(1);
     let length = |cases: usize| (cases as f64 / most as f64 * f64::from(LENGTH)).round() as i32;

@@ -21,12 +21,20 @@ pub(super) const ORIGIN: i32 = 16;
 
 /// The title and below it where the numbers come from, a line each; returns where the next line would begin.
 pub(super) fn head(area: &Area<'_>, title: &str, origin: &str, width: i32) -> Result<(), Refusal> {
-    write(area, title, (MARGIN, 10), 16, style::INK, HPos::Left)?;
+    let most = (f64::from(width - 2 * MARGIN) / (16.0 * 0.5)) as usize;
+    write(area, &style::shortened(title, most.max(20)), (MARGIN, 10), 16, style::INK, HPos::Left)?;
     for (at, line) in origin.lines().enumerate() {
         let top = 32 + at as i32 * ORIGIN;
         write(area, &fitting(line, width), (MARGIN, top), 11, style::GREY, HPos::Left)?;
     }
     Ok(())
+}
+
+/// A picture's width in pixels, of at least `width`, in which its title and origin have room; beyond a limit they are shortened.
+pub(super) fn wide_enough(width: i32, title: &str, origin: &str) -> i32 {
+    const MOST: i32 = 1100;
+    let lines = origin.lines().map(|line| line.chars().count() as i32 * 6).max().unwrap_or(0);
+    width.max((text_width(title, 16).max(lines) + 2 * MARGIN).clamp(620, MOST))
 }
 
 /// How much lower everything begins where several lines say where the numbers come from.

@@ -2,6 +2,7 @@
 
 use plotters::style::RGBColor;
 
+use super::canvas::text_width;
 use super::sheet::{Panel, Sheet};
 use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Source, captions};
@@ -134,11 +135,19 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
-    let strokes = [
-        Stroke::solid(BLUE, Marker::Circle),
-        Stroke::solid(VERMILLION, Marker::Square),
-        Stroke::solid(GREEN, Marker::Triangle),
-    ];
+    const WIDTH: i32 = 260;
+    const MOST_COLUMNS: usize = 4;
+    // A kind has its stroke in every run.
+    let mut kinds: Vec<Option<String>> = Vec::new();
+    for kind in sources.iter().flat_map(|source| super::panels::panel_kinds(source.lens)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let word = |kind: &Option<String>| kind.clone().unwrap_or_else(|| "all".to_owned());
+    // Their names stand in every panel where they fit.
+    let names = kinds.iter().map(|kind| text_width(&word(kind), 11) + 33 + 14 + text_width(" (n = 000)", 11));
+    let named = names.sum::<i32>() <= WIDTH;
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let groups = super::panels::panel_kinds(lens).into_iter();
@@ -147,19 +156,29 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         let (mut row, mut of_run) = (Vec::new(), Vec::new());
         for &curve in &lens.curves {
             let (mut lines, mut legend) = (Vec::new(), Vec::new());
-            for (group, stroke) in present.iter().zip(strokes.iter().cycle()) {
+            for group in &present {
+                let stroke = kind_stroke(kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0));
                 let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
                 let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
-                let kind = group.kind.as_deref().unwrap_or("all");
                 if signal.n > 0 {
-                    legend.push((Some(*stroke), format!("{kind} (n = {})", signal.n)));
+                    legend.push((
+                        Some(stroke),
+                        match named {
+                            true => format!("{} (n = {})", word(&group.kind), signal.n),
+                            false => signal.n.to_string(),
+                        },
+                    ));
                 }
                 of_run.extend([signal.clone(), noise.clone()]);
-                lines.extend([(stroke.noise(), noise), (*stroke, signal)]);
+                lines.extend([(stroke.noise(), noise), (stroke, signal)]);
             }
-            row.push(Some(Panel { title: curve.label(), legend, lines }));
+            // A curve that no example has gets no panel.
+            if !legend.is_empty() {
+                row.push(Some(Panel { title: curve.label(), legend, lines }));
+            }
         }
-        blocks.push(vec![row]);
+        let rows: Vec<Vec<Option<Panel>>> = row.chunks(MOST_COLUMNS).map(<[_]>::to_vec).collect();
+        blocks.push(rows);
         all.push(of_run);
         empty.push(without);
     }
@@ -171,8 +190,14 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         percent: scale == Scale::Mass,
         reference: (scale == Scale::Density).then_some(1.0),
         rows: super::panels::arranged(sources, blocks),
-        legend: vec![noise_entry()],
-        panel: (260, 210),
+        legend: match named {
+            true => vec![noise_entry()],
+            false => {
+                let of_kinds = kinds.iter().enumerate().map(|(at, kind)| (kind_stroke(at), word(kind)));
+                of_kinds.chain([noise_entry()]).collect()
+            }
+        },
+        panel: (WIDTH, 210),
         reach: 1000.0,
         axes: Vec::new(),
     };
@@ -196,6 +221,14 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         groups_left_out(sources, &empty),
     );
     figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)
+}
+
+/// By a type's place among those of the runs.
+fn kind_stroke(at: usize) -> Stroke {
+    const COLOURS: [RGBColor; 4] = [BLUE, VERMILLION, GREEN, GREY];
+    const MARKERS: [Marker; 3] = [Marker::Circle, Marker::Square, Marker::Triangle];
+    let stroke = Stroke::solid(COLOURS[at % COLOURS.len()], MARKERS[at % MARKERS.len()]);
+    if (at / COLOURS.len()).is_multiple_of(2) { stroke } else { stroke.dashed() }
 }
 
 /// The curves of some runs, in the benchmark's order.

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
 use super::axis::{value_ticks, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, svg, text_width, write};
+use super::canvas::{Area, MARGIN, Refusal, head, svg, text_width, wide_enough, write};
 use super::sheet::LINEAR_LEGEND;
 use super::style::{self, GREY, INK, UNIT};
 use crate::lens::{Layer, LayerKind, Lens, Scale};
@@ -174,7 +174,7 @@ pub(super) fn draw(
     let count = maps.len() as i32;
     let (across, down) = if layout.stacked { (1, count) } else { (count, 1) };
     let map_height = MAP_HEAD + MAP_HEIGHT + MAP_FOOT;
-    let width = (2 * MARGIN + LEFT + across * (layout.width + BETWEEN) + BAR).max(620);
+    let width = wide_enough(2 * MARGIN + LEFT + across * (layout.width + BETWEEN) + BAR, title, origin);
     let height = HEAD + down * map_height + if marked { LEGEND } else { 0 };
     svg(name, title, (width, height), |area| {
         head(area, title, origin, width)?;

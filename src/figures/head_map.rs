@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::write_value;
-use super::canvas::{Area, MARGIN, Refusal, head, svg, write};
+use super::canvas::{Area, MARGIN, Refusal, head, svg, wide_enough, write};
 use super::style::{self, GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
@@ -50,7 +50,7 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let size = |count: usize| (count as i32 * CELL).clamp(SIZES.0, SIZES.1);
     let (map_width, map_height) = (size(heads), size(layers));
     let count = maps.len() as i32;
-    let width = (2 * MARGIN + LEFT + count * (map_width + BETWEEN) + BAR).max(620);
+    let width = wide_enough(2 * MARGIN + LEFT + count * (map_width + BETWEEN) + BAR, &title, &origin.line);
     let height = HEAD + TITLE + map_height + FOOT;
     let top = HEAD + TITLE;
     let drawn = svg(&name, &title, (width, height), |area| {

@@ -159,15 +159,22 @@ fn tables<'a>(
     measured.iter().map(of).collect()
 }
 
-/// The rows of panels, by their word and condition: words sorted, conditions in the run's order.
+/// The rows of panels, by their word and condition: words sorted, those that begin with a number by it; conditions in the run's order.
 fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(String, Option<String>)> {
     let order = |condition: &Option<String>| {
         study.conditions.iter().position(|known| Some(&known.name) == condition.as_ref()).unwrap_or(0)
     };
     let rows = measured.iter().flat_map(|(_, rows)| rows);
-    let found: BTreeSet<(String, usize, Option<String>)> =
-        rows.map(|row| (row.row.clone(), order(&row.condition), row.condition.clone())).collect();
-    found.into_iter().map(|(row, _, condition)| (row, condition)).collect()
+    let found: BTreeSet<(u64, String, usize, Option<String>)> = rows
+        .map(|row| (leading_number(&row.row), row.row.clone(), order(&row.condition), row.condition.clone()))
+        .collect();
+    found.into_iter().map(|(_, row, _, condition)| (row, condition)).collect()
+}
+
+/// The number that a word begins with, `8k`; words without one come last.
+fn leading_number(word: &str) -> u64 {
+    let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+    word.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
 fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&str) -> Stroke) -> Panel {

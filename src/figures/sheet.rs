@@ -15,7 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
 use super::axis::{Range, layer_ticks, linear_stretches, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, write};
+use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
 use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Plane, SAMPLE, Sample, sample};
 use super::style::{self, GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
 use crate::lens::{Layer, LayerKind, Series};
@@ -102,7 +102,7 @@ impl Sheet {
         let (panel_width, panel_height) = self.panel;
         let cell = (panel_width + Y_AXIS + GAP, PANEL_HEAD + panel_height + X_AXIS + GAP);
         // a title or an origin line of its own may be wider than one panel
-        let width = (2 * MARGIN + 18 + columns * cell.0).max(620);
+        let width = wide_enough(2 * MARGIN + 18 + columns * cell.0, &self.title, &self.origin);
         let ranges = self.ranges();
         let legend_lines = self.legend_lines(width - 2 * MARGIN, &ranges);
         let top = HEAD + more_origins(&self.origin);

@@ -19,6 +19,11 @@ pub fn percent(share: f64) -> String {
     format!("{sign}{:.1}", tenths / 10.0)
 }
 
+/// A p-value as tables write it: `0.0312`, `1.9e-6`.
+pub fn p_value(p: f64) -> String {
+    if p < 0.0001 { format!("{p:.1e}") } else { format!("{p:.4}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::compare::{Comparison, Difference};
 use super::metrics::AccuracyTable;
 use super::repeats::{Repeated, RepeatedCell};
-use crate::ground::numbers::percent;
+use crate::ground::numbers::{p_value, percent};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::header::Named;
 use crate::statistics::spread::Spread;
@@ -416,10 +416,6 @@ fn range(Interval { low, high }: Interval) -> String {
 
 fn ends(interval: Option<Interval>) -> [String; 2] {
     interval.map_or_else(Default::default, |i| [i.low.to_string(), i.high.to_string()])
-}
-
-fn p_value(p: f64) -> String {
-    if p < 0.0001 { "<0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
 /// What identifies a row in CSV.

@@ -8,6 +8,7 @@ use super::counts::{Compared, Consistency, Counted, Share, counted};
 use super::orders::{Order, Variant};
 use super::terms::{Length, Setting, Task};
 use crate::benchmarks::{Graded, Table};
+use crate::ground::numbers::p_value;
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::statistics::mcnemar::mcnemar;
 
@@ -219,7 +220,7 @@ fn orders(counted: &[Counted<'_>]) -> Table {
             let shares =
                 [random, chosen_first, rejected_first, stable, stable_right, first_position, unparsed];
             row.extend(shares.map(|share| number(share, COARSE)));
-            row.push(cell(format!("{:.3}", mcnemar(found.only_chosen_first, found.only_rejected_first))));
+            row.push(cell(p_value(mcnemar(found.only_chosen_first, found.only_rejected_first))));
             row.push(cell(if found.holds() { "yes" } else { "NO" }));
             rows.push(row);
         }

@@ -10,6 +10,7 @@ use super::columns::{COLUMNS, Column};
 use super::heads::Heads;
 use super::systems::System;
 use crate::benchmarks::{Table, TableOptions};
+use crate::ground::numbers::p_value;
 use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::Interval;
 use crate::statistics::holm::holm;
@@ -198,11 +199,6 @@ impl Test {
         let difference = (b as f64 - c as f64) / n.max(1) as f64;
         Test { n, b, c, difference, interval, p: mcnemar(b, c) }
     }
-}
-
-/// A p-value as tables write it.
-fn p_value(p: f64) -> String {
-    if p < 0.0001 { format!("{p:.1e}") } else { format!("{p:.4}") }
 }
 
 /// The questions of a system in a relation, or all of them.
