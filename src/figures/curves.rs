@@ -68,7 +68,14 @@ pub(super) fn stroke(at: usize) -> Stroke {
 /// # Errors
 /// [`FigureError`], with the figure's name.
 pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureError> {
-    let all_curves = curves_of(sources);
+    // Those that no example has would be lines of the legend alone.
+    let mut all_curves = curves_of(sources);
+    all_curves.retain(|curve| {
+        let has = |source: &Source<'_>| {
+            source.lens.examples.iter().any(|e| e.curve(*curve, Part::Signal, scale).is_some())
+        };
+        sources.iter().any(has)
+    });
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,7 +151,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
             kinds.push(kind);
         }
     }
-    let word = |kind: &Option<String>| kind.clone().unwrap_or_else(|| "all".to_owned());
+    let word = |kind: &Option<String>| kind.as_ref().map_or("all".to_owned(), |kind| kind.replace('_', " "));
     // Their names stand in every panel where they fit.
     let names = kinds.iter().map(|kind| text_width(&word(kind), 11) + 33 + 14 + text_width(" (n = 000)", 11));
     let named = names.sum::<i32>() <= WIDTH;

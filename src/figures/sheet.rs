@@ -157,7 +157,10 @@ impl Sheet {
         (y, reference): (&Range, Option<f64>),
     ) -> Result<(), Refusal> {
         let (width, height) = self.panel;
-        write(area, &panel.title, (left + Y_AXIS, top), 13, INK, HPos::Left)?;
+        // A longer one would run into its neighbour's.
+        let title =
+            style::shortened(&panel.title, (f64::from(width + GAP + Y_AXIS / 2) / (13.0 * 0.5)) as usize);
+        write(area, &title, (left + Y_AXIS, top), 13, INK, HPos::Left)?;
         let mut at = left + Y_AXIS;
         for (stroke, text) in &panel.legend {
             if let Some(stroke) = stroke {

@@ -93,7 +93,7 @@ impl Group {
     /// values of the label.
     fn label(&self, benchmark: &dyn Benchmark, pooled: &str, kinds: bool) -> String {
         let all = || kinds.then(|| format!("all {}s", benchmark.split()));
-        let kind = self.kind.clone().or_else(all);
+        let kind = self.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
         let probe = self.probe.as_deref().unwrap_or(pooled).to_owned();
         let verdict = (self.correctness != Correctness::All).then(|| self.correctness.key().to_owned());
         kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
