@@ -285,7 +285,7 @@ impl Sheet {
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
             (drawn.bands, Sample::Band(BAND), "95% bootstrap band"),
             (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
-            (drawn.cases, Sample::Cases, "single cases (n < 5: no band)"),
+            (drawn.cases, Sample::Cases, "single values (n < 5: no band)"),
             (drawn.cut, Sample::Cut, "goes on beyond the axis"),
         ];
         let marks = marks.into_iter().filter(|(shown, ..)| *shown);
