@@ -3,6 +3,7 @@
 mod bad_models;
 mod batch;
 mod checkpoint;
+mod cuts;
 mod each;
 mod gguf;
 pub mod reference;

@@ -331,7 +331,9 @@ impl LocalModel {
         // Only within one conversation, so that results do not depend on what was asked before it.
         let shared = match &self.held {
             Some((held, before)) if held == conversation => {
-                before.iter().zip(tokens).take_while(|(a, b)| a == b).count().min(tokens.len() - 1)
+                // One token by itself would be summed in another order than with others.
+                let same = before.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+                same.min(tokens.len().saturating_sub(2))
             }
             _ => 0,
         };

@@ -97,9 +97,34 @@ pub struct Engine {
 pub type Progress<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 impl Engine {
-    /// An engine whose prefill takes `chunk` tokens at a time.
+    /// An engine whose prefill takes `chunk` tokens at a time; of a model with linear-attention layers whole blocks of their rule.
     pub fn new(decoder: Decoder, chunk: usize) -> Self {
-        Engine { decoder, chunk: chunk.max(1) }
+        let grain = decoder.spec().grain();
+        Engine { decoder, chunk: chunk.max(1).next_multiple_of(grain) }
+    }
+
+    /// The last position up to `at` at which the prefill of a prompt may be cut in two without a change of its bits on the CPU in
+    /// f32, where neither part is a single token.
+    pub fn border(&self, at: usize) -> usize {
+        at - at % self.decoder.spec().grain()
+    }
+
+    /// The end of the next chunk of at most `chunk` tokens, of a prompt that ends at `end` and of which `at` tokens were read: at a
+    /// [`Engine::border`], and not before a last token alone, whose sums would be made in the order of decoding.
+    pub(crate) fn next_border(&self, at: usize, end: usize, chunk: usize) -> usize {
+        let grain = self.decoder.spec().grain();
+        let to = at.saturating_add(chunk.max(1).next_multiple_of(grain));
+        if to >= end {
+            return end;
+        }
+        let to = match self.border(to) {
+            border if border > at => border,
+            _ => to,
+        };
+        match (end - to, to - at > grain) {
+            (1, true) => to - grain,
+            _ => to,
+        }
     }
 
     /// The decoder.
@@ -161,8 +186,10 @@ impl Engine {
         let first_kept = tokens.len() - keep;
         let mut kept = Vec::new();
         let mut done = 0;
-        for chunk in tokens.chunks(self.chunk) {
-            let end = done + chunk.len();
+        let before = cache.len();
+        while done < tokens.len() {
+            let end = self.next_border(before + done, before + tokens.len(), self.chunk) - before;
+            let chunk = tokens.get(done..end).unwrap_or_default();
             match end.saturating_sub(first_kept.max(done)) {
                 0 => self.decoder.fill_cache(chunk, cache, observer)?,
                 keep => kept.push(self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?),

@@ -8,9 +8,11 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
+use crate::attention::SPLIT_K;
 use crate::transfer;
 
 mod branch;
+mod fork;
 
 pub use branch::{Branch, branch_bytes, branch_rows};
 
@@ -105,8 +107,8 @@ impl LayerCache {
             MixerSpec::Attention(a @ AttentionSpec { kv_heads, head_dim, .. }) => {
                 let zeros = |rows| Tensor::zeros((*kv_heads, rows, *head_dim), dtype, device);
                 match a.window {
-                    Some(window) if window_rows(window, WINDOW_ROOM, capacity) < capacity => {
-                        let rows = window_rows(window, WINDOW_ROOM, capacity);
+                    Some(window) if window_rows(window, WINDOW_ROOM, capacity, dtype) < capacity => {
+                        let rows = window_rows(window, WINDOW_ROOM, capacity, dtype);
                         LayerCache::Windowed(Windowed {
                             window,
                             k: zeros(rows)?,
@@ -144,8 +146,14 @@ impl DeltaState {
 }
 
 /// Rows of a windowed layer's buffer that takes `l` tokens at a time.
-fn window_rows(window: usize, l: usize, capacity: usize) -> usize {
-    (window - 1 + l.max(WINDOW_ROOM)).min(capacity)
+fn window_rows(window: usize, l: usize, capacity: usize, dtype: DType) -> usize {
+    (window - 1 + grid(dtype) - 1 + l.max(WINDOW_ROOM)).min(capacity)
+}
+
+/// Keys of a window that are shown to the kernels begin at a multiple of this. In f32 that is where the CPU's cut their sums, so
+/// that a row is summed in the same order whatever chunk it is read in and however large the cache is.
+fn grid(dtype: DType) -> usize {
+    if dtype == DType::F32 { SPLIT_K } else { 1 }
 }
 
 /// A copy of `rows` rows of a buffer (heads, rows, d), which cannot be written from itself; of none there is none, since a
@@ -158,15 +166,21 @@ fn copied(buffer: &Tensor, first: usize, rows: usize) -> Result<Option<Tensor>> 
 }
 
 impl Windowed {
+    /// The first key that is kept for a token at `position`: the first of its window, or somewhat before it ([`grid`]).
+    fn kept_from(&self, position: usize) -> usize {
+        let first = position.saturating_sub(self.window - 1);
+        (first - first % grid(self.k.dtype())).max(self.first)
+    }
+
     /// Appends l tokens at `position` and returns what they see.
     fn append(&mut self, k: &Tensor, v: &Tensor, position: usize, capacity: usize) -> Result<Seen> {
         let l = k.dim(1)?;
         debug_assert_eq!(self.first + self.held, position);
         let rows = self.k.dim(1)?;
         if self.held + l > rows {
-            // Only the last window - 1 are still seen. They go to the start of the buffer, of a larger one if need be.
-            let keep = self.held.min(self.window - 1);
-            let needed = window_rows(self.window, l, capacity);
+            // Only the last ones are still seen. They go to the start of the buffer, of a larger one if need be.
+            let keep = position - self.kept_from(position);
+            let needed = window_rows(self.window, l, capacity, self.k.dtype());
             for buffer in [&mut self.k, &mut self.v] {
                 let kept = copied(buffer, self.held - keep, keep)?;
                 if needed > rows {
@@ -183,7 +197,7 @@ impl Windowed {
         self.k.slice_set(k, 1, self.held)?;
         self.v.slice_set(v, 1, self.held)?;
         // Keys that no new token sees are left out.
-        let unseen = self.held.saturating_sub(self.window - 1);
+        let unseen = self.kept_from(position) - self.first;
         self.held += l;
         let seen = self.held - unseen;
         Ok(Seen {
@@ -194,7 +208,8 @@ impl Windowed {
     }
 
     fn save(&self) -> Result<Saved> {
-        let keep = self.held.min(self.window - 1);
+        let position = self.first + self.held;
+        let keep = position - self.kept_from(position);
         let copy = |buffer| copied(buffer, self.held - keep, keep);
         Ok(Saved::Window(copy(&self.k)?.zip(copy(&self.v)?)))
     }
@@ -266,12 +281,7 @@ impl Cache {
     /// Remembers the current state. The latest marks are remembered by the cache too, for [`Cache::truncate`].
     pub fn mark(&mut self) -> Result<Mark> {
         self.check_whole()?;
-        let saved = self.layers.iter().map(|layer| match layer {
-            LayerCache::Full { .. } => Ok(Saved::InPlace),
-            LayerCache::Windowed(windowed) => windowed.save(),
-            LayerCache::Delta(state) => Ok(Saved::Delta(state.clone())),
-        });
-        let mark = Mark { length: self.length, saved: saved.collect::<Result<_>>()? };
+        let mark = self.now()?;
         self.marks.retain(|m| m.length != mark.length);
         if self.marks.len() == REMEMBERED {
             self.marks.remove(0);
@@ -312,7 +322,7 @@ impl Cache {
             return Ok(self.length);
         }
         let tokens = tokens.min(self.length);
-        if self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. })) {
+        if self.sees_all() {
             self.length = tokens;
             self.torn = false;
             self.marks.retain(|m| m.length <= tokens);
@@ -407,7 +417,7 @@ pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, dtype: DType) -
     match mixer {
         MixerSpec::Attention(a) => {
             let rows = match a.window {
-                Some(window) => window_rows(window, l, capacity),
+                Some(window) => window_rows(window, l, capacity, dtype),
                 None => capacity,
             };
             product(&[a.kv_heads, rows, a.head_dim, 2, dtype.size_in_bytes()])
@@ -439,7 +449,7 @@ mod tests {
     }
 
     fn windowed(capacity: usize) -> Windowed {
-        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity);
+        let rows = window_rows(WINDOW, WINDOW_ROOM, capacity, DType::F32);
         let zeros = || Tensor::zeros((1, rows, 1), DType::F32, &Device::Cpu);
         match (zeros(), zeros()) {
             (Ok(k), Ok(v)) => Windowed { window: WINDOW, k, v, first: 0, held: 0 },
@@ -447,11 +457,11 @@ mod tests {
         }
     }
 
-    /// Appends and checks that exactly what the new tokens can see comes back.
+    /// Appends and checks that what the new tokens can see comes back, from the multiple of [`SPLIT_K`] before it on.
     fn append(cache: &mut Windowed, position: usize, l: usize) -> Result<()> {
         let (k, v) = tokens(position, l);
         let seen = cache.append(&k, &v, position, 1 << 20)?;
-        let first = position.saturating_sub(WINDOW - 1);
+        let first = position.saturating_sub(WINDOW - 1) / SPLIT_K * SPLIT_K;
         assert_eq!(seen.first, first, "at {position}");
         let expected: Vec<f32> = (first..position + l).map(|p| p as f32).collect();
         assert_eq!(seen.k.flatten_all()?.to_vec1::<f32>()?, expected);

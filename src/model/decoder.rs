@@ -6,7 +6,7 @@ use half::{bf16, f16};
 mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer};
-use super::kv_view::KvView;
+use super::kv_view::{Group, KvView};
 use super::layers::{Phase, Projection, RmsNorm};
 use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
 use crate::attention::Observer;
@@ -111,11 +111,18 @@ impl Decoder {
         branches: Vec<&'a mut Branch>,
         observers: Vec<&'a mut dyn Observer>,
     ) -> Result<Tensor> {
-        self.norm.forward(&self.pass(
-            tokens,
-            KvView::Branches { trunk, branches, observers },
-            Phase::Decode,
-        )?)
+        self.forward_groups(tokens, vec![(trunk, branches)], observers)
+    }
+
+    /// [`Decoder::forward_branches`] of several trunks, group by group: the branches of a group begin their own keys at the same
+    /// position ([`Branch::start`]), and keys before it are read once for all of them. Weights are read once for all groups.
+    pub fn forward_groups<'a>(
+        &self,
+        tokens: &[u32],
+        groups: Vec<Group<'a>>,
+        observers: Vec<&'a mut dyn Observer>,
+    ) -> Result<Tensor> {
+        self.norm.forward(&self.pass(tokens, KvView::Branches { groups, observers }, Phase::Decode)?)
     }
 
     /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).

@@ -1,5 +1,7 @@
 //! The view of the KV cache that a forward pass has: one sequence, or a branch for each row of a decoded batch.
 //!
+//! Rows of a batch come in groups: branches of one trunk whose own keys begin at the same place read what is before it once for
+//! all of them. Branches of other trunks, or with other beginnings, are groups of their own; all rows share the reading of weights.
 //! The decoder hands it down to the token mixers: attention appends keys and values and attends, linear attention advances its
 //! state. All other layers work on rows and do not depend on the view.
 
@@ -15,9 +17,12 @@ use crate::attention::{self, DeltaSite, NoObserver, Observer, Site};
 pub(super) enum KvView<'a> {
     /// They follow each other, after those in the cache.
     Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
-    /// Each is the next one of another branch of the trunk. Observers are none, or one a branch.
-    Branches { trunk: &'a Cache, branches: Vec<&'a mut Branch>, observers: Vec<&'a mut dyn Observer> },
+    /// Each is the next one of another branch, group by group. Observers are none, or one a branch.
+    Branches { groups: Vec<Group<'a>>, observers: Vec<&'a mut dyn Observer> },
 }
+
+/// A trunk and branches of it, whose own keys begin at the same position.
+pub type Group<'a> = (&'a Cache, Vec<&'a mut Branch>);
 
 /// The observer of a branch.
 fn of_branch<'o>(
@@ -36,7 +41,9 @@ impl KvView<'_> {
     pub fn positions(&self, l: usize) -> Vec<usize> {
         match self {
             KvView::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
-            KvView::Branches { branches, .. } => branches.iter().map(|branch| branch.tokens()).collect(),
+            KvView::Branches { groups, .. } => {
+                groups.iter().flat_map(|(_, branches)| branches).map(|branch| branch.tokens()).collect()
+            }
         }
     }
 
@@ -44,16 +51,20 @@ impl KvView<'_> {
     pub fn begin(&mut self, l: usize) -> Result<()> {
         match self {
             KvView::Sequence { cache, .. } => cache.begin(),
-            KvView::Branches { branches, trunk, .. } => {
-                let start = branches.first().map_or(0, |branch| branch.start());
-                if branches.len() != l || trunk.len() < start || branches.iter().any(|b| b.start() != start) {
+            KvView::Branches { groups, .. } => {
+                let count: usize = groups.iter().map(|(_, branches)| branches.len()).sum();
+                let apart = groups.iter().find(|(trunk, branches)| {
+                    let start = branches.first().map_or(0, |branch| branch.start());
+                    trunk.len() < start || branches.iter().any(|branch| branch.start() != start)
+                });
+                if count != l || apart.is_some() {
+                    let trunk = apart.map_or(0, |(trunk, _)| trunk.len());
                     candle_core::bail!(
-                        "This is a bug: {l} tokens for {} branches of a trunk of {} tokens",
-                        branches.len(),
-                        trunk.len()
+                        "This is a bug: {l} tokens for {count} branches, of a trunk of {trunk} tokens"
                     );
                 }
-                branches.iter_mut().try_for_each(|branch| branch.own().begin())
+                let mut branches = groups.iter_mut().flat_map(|(_, branches)| branches);
+                branches.try_for_each(|branch| branch.own().begin())
             }
         }
     }
@@ -62,8 +73,9 @@ impl KvView<'_> {
     pub fn advance(&mut self, l: usize) {
         match self {
             KvView::Sequence { cache, .. } => cache.advance(l),
-            KvView::Branches { branches, .. } => {
-                branches.iter_mut().for_each(|branch| branch.own().advance(1));
+            KvView::Branches { groups, .. } => {
+                let branches = groups.iter_mut().flat_map(|(_, branches)| branches);
+                branches.for_each(|branch| branch.own().advance(1));
             }
         }
     }
@@ -80,30 +92,20 @@ impl KvView<'_> {
                 let site = Site { offset, first_key: seen.first, ..site };
                 attention::run(q, &seen.k, &seen.v, &site, *observer)
             }
-            KvView::Branches { trunk, branches, observers } => {
-                let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
-                    branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
-                });
-                let seen = seen.collect::<Result<Vec<_>>>()?;
-                let start = branches.first().map_or(0, |branch| branch.start());
-                if let Some((k, v)) = trunk.before(site.layer, start)? {
-                    let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
-                    return attention::run_branches(
-                        q,
-                        &k,
-                        &v,
-                        &tails,
-                        &Site { offset: start, first_key: 0, ..site },
-                        observers,
-                    );
+            KvView::Branches { groups, observers } => {
+                let mut observers: &mut [&mut dyn Observer] = observers;
+                let mut out = Vec::with_capacity(groups.len());
+                let mut first = 0;
+                for group in groups {
+                    let rows = group.1.len();
+                    let at = rows.min(observers.len());
+                    let (own, others) = std::mem::take(&mut observers).split_at_mut(at);
+                    observers = others;
+                    let part = |x: &Tensor, dim| x.narrow(dim, first, rows);
+                    out.push(attend_group(group, own, &part(q, 0)?, &part(&k, 1)?, &part(&v, 1)?, &site)?);
+                    first += rows;
                 }
-                let rows = seen.iter().zip(branches).enumerate().map(|(row, (seen, branch))| {
-                    let site = Site { offset: branch.tokens(), first_key: seen.first, ..site.clone() };
-                    let mut none = NoObserver;
-                    let observer = of_branch(observers, row, &mut none);
-                    attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, observer)
-                });
-                Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+                Tensor::cat(&out, 0)
             }
         }
     }
@@ -130,8 +132,8 @@ impl KvView<'_> {
         };
         match self {
             KvView::Sequence { cache, observer } => over(0..l, cache, *observer),
-            KvView::Branches { branches, observers, .. } => {
-                let rows = branches.iter_mut().enumerate();
+            KvView::Branches { groups, observers } => {
+                let rows = groups.iter_mut().flat_map(|(_, branches)| branches).enumerate();
                 let rows = rows.map(|(row, branch)| {
                     over(row..row + 1, branch.own(), of_branch(observers, row, &mut NoObserver))
                 });
@@ -139,4 +141,32 @@ impl KvView<'_> {
             }
         }
     }
+}
+
+/// [`KvView::attend`] of a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
+fn attend_group(
+    (trunk, branches): &mut Group<'_>,
+    observers: &mut [&mut dyn Observer],
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    site: &Site,
+) -> Result<Tensor> {
+    let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
+        branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
+    });
+    let seen = seen.collect::<Result<Vec<_>>>()?;
+    let start = branches.first().map_or(0, |branch| branch.start());
+    if let Some((k, v)) = trunk.before(site.layer, start)? {
+        let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
+        let site = Site { offset: start, first_key: 0, ..site.clone() };
+        return attention::run_branches(q, &k, &v, &tails, &site, observers);
+    }
+    let rows = seen.iter().zip(branches).enumerate().map(|(row, (seen, branch))| {
+        let site = Site { offset: branch.tokens(), first_key: seen.first, ..site.clone() };
+        let mut none = NoObserver;
+        let observer = of_branch(observers, row, &mut none);
+        attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, observer)
+    });
+    Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::attention::delta::BLOCK;
+
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderSpec {
@@ -440,6 +442,12 @@ impl ExpertsSpec {
 }
 
 impl DecoderSpec {
+    /// Tokens at whose multiples a prompt can be cut without a change of its bits on the CPU in f32: 1, or where there are
+    /// linear-attention layers a block of their rule.
+    pub fn grain(&self) -> usize {
+        if self.layers.iter().any(|layer| layer.delta_net().is_some()) { BLOCK } else { 1 }
+    }
+
     /// What contradicts itself or no model has, if anything.
     pub fn contradiction(&self) -> Option<String> {
         // A thousand times the largest model; what is reckoned of sizes up to here fits into 64 bits.

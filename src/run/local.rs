@@ -579,7 +579,17 @@ impl LocalSubject<'_> {
     /// How many tokens all of a case's prompts begin with, up to the first query and not inside a row span. Taken over all
     /// probes, asked for or not, so that answers do not depend on the selection.
     fn shared_tokens(&self, fitted: &BudgetedCase) -> usize {
-        shared_tokens(&fitted.prompts, &self.row_roles)
+        let engine = self.model.engine();
+        let mut shared = shared_tokens(&fitted.prompts, &self.row_roles);
+        loop {
+            // Where a prompt can be cut without a change of its bits, which may be inside a row span again.
+            shared = engine.border(shared);
+            let rows = || fitted.prompts.iter().flat_map(|prompt| self.row_spans(prompt));
+            match rows().filter(|row| row.start < shared && shared < row.end).map(|row| row.start).min() {
+                Some(start) => shared = start,
+                None => return shared,
+            }
+        }
     }
 
     fn union(&self, fitted: &BudgetedCase, tokens: usize) -> Union {

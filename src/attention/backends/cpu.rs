@@ -31,9 +31,13 @@ use walk::{Walk, Walked};
 /// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache
 /// for all panels of rows but the first.
 const ROW_BLOCK: usize = 192;
-/// Up to this many query positions count as decoding: their keys are cut into split-K blocks of [`SPLIT_K`].
-const DECODE_POSITIONS: usize = 4;
-/// With fewer tasks than this the keys are split too, into parts of at least [`SPLIT_K`].
+/// Rows of a task at least, where there are that many: those of the widest panel.
+const LEAST_ROWS: usize = 48;
+/// Where this many rows at most are measured, their keys are cut at every multiple of [`SPLIT_K`].
+const FEW_POSITIONS: usize = 4;
+/// With fewer tasks than this, rows are cut finer. The keys of a row that is attended to never are, but for a single row's, which
+/// is decoding: a row has the same bits in a chunk of any length. Those of a row that is measured are, into parts of at least
+/// [`SPLIT_K`].
 const ENOUGH_TASKS: usize = 16;
 
 /// See [`super::super::run`]. If there are `borders` of segments, `q` is one query, and the sums of its weights over them and over
@@ -52,14 +56,15 @@ pub fn attention(
         let queries =
             Queries { q: slices[0], positions, shape, site, borders: borders.into_iter().collect() };
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
-        let tasks = queries.tasks(0..l);
-        let decoding = l <= DECODE_POSITIONS;
+        let decoding = l == 1;
+        let step = |keys: &Range<usize>| if decoding { SPLIT_K } else { keys.end.max(1) };
+        let tasks = queries.tasks(0..l, shape.finer_positions(l), step);
         let parts: Vec<Part> =
             tasks.into_par_iter().map(|task| queries.weigh(task, &sequence, decoding)).collect();
         let mut out = vec![0f32; l * shape.heads * shape.d];
         // Parts of the same rows follow each other.
         let blocks: Vec<&[Part]> = parts.chunk_by(|a, b| a.task.queries == b.task.queries).collect();
-        let rows = shape.positions() * shape.heads * shape.d;
+        let rows = shape.finer_positions(l) * shape.heads * shape.d;
         out.par_chunks_mut(rows).zip(blocks).for_each(|(out, parts)| {
             for same in parts.chunk_by(|a, b| a.task.kv_head == b.task.kv_head) {
                 let rows = same[0].task.queries.len() * shape.group;
@@ -157,8 +162,15 @@ pub fn segment_sums(
         let positions = (site.offset..site.offset + l).collect();
         let queries = Queries { q: slices[0], positions, shape, site, borders: Vec::new() };
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
+        let few = rows.len() <= FEW_POSITIONS;
+        let pieces = shape.pieces(rows.len());
+        let step = |keys: &Range<usize>| match pieces {
+            _ if few => SPLIT_K,
+            1 => keys.end.max(1),
+            pieces => keys.len().div_ceil(pieces).next_multiple_of(SPLIT_K),
+        };
         let parts: Vec<Measured> = queries
-            .tasks(rows)
+            .tasks(rows, shape.positions(), step)
             .into_par_iter()
             .map(|task| queries.measure(task, &sequence, bounds))
             .collect();
@@ -203,6 +215,23 @@ impl Shape {
     /// Query positions of a task.
     fn positions(&self) -> usize {
         (ROW_BLOCK / self.group).max(1)
+    }
+
+    /// Into how many parts each task is to be cut so that there are enough for `l` query positions.
+    fn pieces(&self, l: usize) -> usize {
+        ENOUGH_TASKS.div_ceil((l.div_ceil(self.positions()) * self.kv_heads).max(1))
+    }
+
+    /// Query positions of a task where `l` of them are to make tasks enough.
+    fn finer_positions(&self, l: usize) -> usize {
+        match self.pieces(l) {
+            1 => self.positions(),
+            pieces => {
+                let least = (LEAST_ROWS / self.group).max(1);
+                let blocks = l.div_ceil(self.positions()).max(1);
+                l.div_ceil(blocks * pieces).next_multiple_of(least).min(self.positions())
+            }
+        }
     }
 
     /// The tasks of a block of queries over `keys`, which are cut at multiples of `step`.
@@ -274,23 +303,19 @@ impl Queries<'_> {
         seen().map(|r| r.start).min().unwrap_or(0)..seen().map(|r| r.end).max().unwrap_or(0)
     }
 
-    /// Cuts the queries `rows` into tasks: block by block, head by head, in the order of the keys.
-    fn tasks(&self, rows: Range<usize>) -> Vec<Task> {
-        let positions = self.shape.positions();
-        let blocks = rows.len().div_ceil(positions);
-        let pieces = ENOUGH_TASKS.div_ceil((blocks * self.shape.kv_heads).max(1));
+    /// Cuts the queries `rows` into tasks of so many positions and of keys cut at multiples of a step: block by block, head by head,
+    /// in the order of the keys.
+    fn tasks(
+        &self,
+        rows: Range<usize>,
+        positions: usize,
+        step: impl Fn(&Range<usize>) -> usize,
+    ) -> Vec<Task> {
         let mut tasks = Vec::new();
         for start in rows.clone().step_by(positions) {
             let block = start..(start + positions).min(rows.end);
             let keys = self.visible(&block);
-            let step = if rows.len() <= DECODE_POSITIONS {
-                SPLIT_K
-            } else if pieces > 1 {
-                keys.len().div_ceil(pieces).next_multiple_of(SPLIT_K)
-            } else {
-                keys.end.max(1)
-            };
-            tasks.extend(self.shape.split(&block, &keys, step));
+            tasks.extend(self.shape.split(&block, &keys, step(&keys)));
         }
         tasks
     }

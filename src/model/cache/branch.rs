@@ -5,7 +5,8 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, copied, window_rows};
+use super::fork::{copy_rows, of_rows};
+use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window_rows};
 use crate::attention::SPLIT_K;
 use crate::model::MixerSpec;
 
@@ -22,9 +23,67 @@ impl Branch {
         self.0.len()
     }
 
-    /// Where the branch's own keys begin in layers that see the whole context.
-    pub(in crate::model) fn start(&self) -> usize {
+    /// Where the branch's own keys begin in layers that see the whole context: it reads what its trunk holds before.
+    pub fn start(&self) -> usize {
         self.0.start
+    }
+
+    /// Tokens whose keys the branch has room for.
+    pub fn rows(&self) -> usize {
+        self.0.capacity - self.0.start
+    }
+
+    /// The same continuation once more, with room for up to `room` tokens after those that it holds.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn fork(&self, room: usize) -> Result<Branch> {
+        self.0.check_whole()?;
+        self.moved(None, self.0.start, self.0.length + room)
+    }
+
+    /// Copies what the branch reads of its `trunk` after the first `tokens` tokens, so that these alone must stay there.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn rebase(&mut self, trunk: &Cache, tokens: usize) -> Result<()> {
+        let start = tokens - tokens % SPLIT_K;
+        if start < self.0.start {
+            self.0.check_whole()?;
+            *self = self.moved(Some(trunk), start, self.0.capacity)?;
+        }
+        Ok(())
+    }
+
+    /// A branch of its own with room for `capacity` tokens in all, whose keys begin at `start`; those before this one's come from
+    /// the trunk.
+    fn moved(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
+        let Cache { start: old, layers, length, .. } = &self.0;
+        let (old, length) = (*old, *length);
+        let layers = layers.iter().enumerate().map(|(i, layer)| match layer {
+            LayerCache::Full { k, v } => {
+                let above = match trunk.map(|trunk| &trunk.layers[i]) {
+                    Some(LayerCache::Full { k, v }) => Some([k, v]),
+                    _ => None,
+                };
+                let tail = |own: &Tensor, above: Option<&Tensor>| {
+                    let tail = of_rows(own, (capacity - start).max(1))?;
+                    if let Some(above) = above {
+                        copy_rows(above, start..old, &tail, 0)?;
+                    }
+                    copy_rows(own, 0..length - old, &tail, old - start)?;
+                    Ok::<_, candle_core::Error>(tail)
+                };
+                Ok(LayerCache::Full {
+                    k: tail(k, above.map(|[k, _]| k))?,
+                    v: tail(v, above.map(|[_, v]| v))?,
+                })
+            }
+            LayerCache::Windowed(windowed) => windowed.branch(length, capacity),
+            LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
+        });
+        let layers = layers.collect::<Result<_>>()?;
+        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
     }
 
     /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
@@ -42,31 +101,37 @@ impl Cache {
     /// Copies what the cache holds after the first `shared` tokens into a branch with room for up to `room` more. The cache,
     /// which can then be rolled back to there, is the branch's trunk: the shared tokens must stay.
     pub fn branch(&self, shared: usize, room: usize) -> Result<Branch> {
-        self.check_whole()?;
         if shared > self.length {
             candle_core::bail!(
                 "This is a bug: a branch after {shared} tokens of a cache that holds {}",
                 self.length
             );
         }
+        self.branch_within(shared, self.capacity.min(self.length + room))
+    }
+
+    /// A branch after all that the cache holds, with room for up to `room` more tokens whether or not the cache has it.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn continuation(&self, room: usize) -> Result<Branch> {
+        self.branch_within(self.length, self.length + room)
+    }
+
+    fn branch_within(&self, shared: usize, capacity: usize) -> Result<Branch> {
+        self.check_whole()?;
         let start = shared - shared % SPLIT_K;
-        let capacity = self.capacity.min(self.length + room);
-        let own = self.length - start;
         let layers = self.layers.iter().map(|layer| match layer {
             LayerCache::Full { k, v } => {
                 let tail = |buffer: &Tensor| {
-                    let (heads, _, d) = buffer.dims3()?;
                     // A device has no empty memory: room for one more token is the least.
-                    let rows = (capacity - start).max(1);
-                    let tail = Tensor::zeros((heads, rows, d), buffer.dtype(), buffer.device())?;
-                    if let Some(own) = copied(buffer, start, own)? {
-                        tail.slice_set(&own, 1, 0)?;
-                    }
+                    let tail = of_rows(buffer, (capacity - start).max(1))?;
+                    copy_rows(buffer, start..self.length, &tail, 0)?;
                     Ok::<_, candle_core::Error>(tail)
                 };
                 Ok(LayerCache::Full { k: tail(k)?, v: tail(v)? })
             }
-            LayerCache::Windowed(windowed) => windowed.branch(self.length, self.capacity),
+            LayerCache::Windowed(windowed) => windowed.branch(self.length, capacity),
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
@@ -86,7 +151,7 @@ impl Windowed {
     /// A window of its own with what the next of `length` tokens can see.
     fn branch(&self, length: usize, capacity: usize) -> Result<LayerCache> {
         let (heads, _, d) = self.k.dims3()?;
-        let rows = window_rows(self.window, WINDOW_ROOM, capacity);
+        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.k.dtype());
         let zeros = || Tensor::zeros((heads, rows, d), self.k.dtype(), self.k.device());
         let mut own = Windowed { window: self.window, k: zeros()?, v: zeros()?, first: 0, held: 0 };
         if let Saved::Window(saved) = self.save()? {

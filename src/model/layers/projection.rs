@@ -187,8 +187,8 @@ impl Projection {
         for start in (0..packed.rows()).step_by(step) {
             let rows = start..packed.rows().min(start + step);
             parts.push(match dense {
-                Some(dense) => x.matmul(&dense.narrow(1, start, rows.len())?)?,
-                None => x.matmul(&values(packed, rows)?)?,
+                Some(dense) => steady_product(x, &dense.narrow(1, start, rows.len())?)?,
+                None => steady_product(x, &values(packed, rows)?)?,
             });
         }
         match parts.as_slice() {
@@ -210,11 +210,27 @@ impl Projection {
 /// how many others there are.
 pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result<Tensor> {
     let l = x.dim(0)?;
-    if phase == Phase::Prefill || l == 1 || !x.device().is_cpu() {
+    if phase == Phase::Prefill {
+        return steady_product(x, weight);
+    }
+    if l == 1 || !x.device().is_cpu() {
         return x.matmul(weight);
     }
     let rows = (0..l).map(|row| x.narrow(0, row, 1)?.matmul(weight));
     Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// x (l, in) times `weight` (in, out), where on the CPU in f32 a row's bits do not depend on how many others are read with it, so
+/// that it does not matter in which chunks a prompt is read. The product below Candle's sums in other orders where there is one
+/// row, where there are up to 256 outputs of all rows together, and where neither rows nor outputs are more than 64: such rows
+/// get rows of zeros beside them.
+fn steady_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let (l, out) = (x.dim(0)?, weight.dim(1)?);
+    let least = if out <= 64 { 65 } else { 2 }.max(256 / out.max(1) + 1);
+    if l >= least || x.dtype() != DType::F32 || !cpu_kernels(x.device()) {
+        return x.matmul(weight);
+    }
+    x.pad_with_zeros(0, 0, least - l)?.matmul(weight)?.narrow(0, 0, l)
 }
 
 /// Dequantised output rows of a packed weight: (in, rows).
@@ -277,6 +293,25 @@ mod tests {
                     (kept.dense_product(&x, Phase::Prefill, 1)?, made.dense_product(&x, Phase::Prefill, 1)?);
                 assert_eq!(kept.dims(), [l, rows]);
                 assert_eq!(bits(&kept)?, bits(&made)?, "{dtype:?}, {l} rows in slices");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_of_a_prompt_has_the_same_bits_in_chunks_of_every_length() -> Result<()> {
+        // Widths of real models, and outputs of routers, of few heads and of heads that lie as embeddings do.
+        for (cols, out) in [(64, 40), (576, 192), (576, 1536), (1536, 576), (1024, 16), (2048, 64), (640, 300)] {
+            let weight = Tensor::randn(0f32, 1.0, (out, cols), &Device::Cpu)?;
+            let x = Tensor::randn(0f32, 1.0, (400, cols), &Device::Cpu)?;
+            for map in [Projection::dense(&weight, None)?, Projection::shared(&weight, None)?] {
+                let whole = bits(&map.forward(&x, Phase::Prefill)?)?;
+                let mut start = 0;
+                for l in [1, 2, 3, 5, 8, 13, 24, 37, 64, 65, 70, 96] {
+                    let part = bits(&map.forward(&x.narrow(0, start, l)?, Phase::Prefill)?)?;
+                    assert_eq!(part, whole[start * out..(start + l) * out], "{l} rows, ({cols}, {out})");
+                    start += l;
+                }
             }
         }
         Ok(())
