@@ -7,6 +7,7 @@ mod cuts;
 mod each;
 mod gguf;
 pub mod reference;
+mod serving;
 pub mod subject;
 mod thread;
 mod trace;

@@ -8,7 +8,9 @@ use anyhow::{Context, ensure};
 
 use super::WrongUsage;
 use super::interrupt;
+use crate::engine::memory_plan::Serving;
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
+use crate::engine::thread::Limits;
 use crate::progress::note;
 use crate::prompt::{ReasoningEffort, ThinkingMode};
 use crate::serve::{DEFAULT_CHUNK, DEFAULT_QUEUE, ServeOptions, Server};
@@ -57,7 +59,14 @@ pub struct Args {
     /// Completions that are served or wait; more are told to come again
     #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive)]
     queue: usize,
-    /// Tokens that a prefill reads at a time. Prompts that begin alike share a multiple of it
+    /// Most answers that are generated together; others wait [default: what fits, at most 16]
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    parallel: Option<usize>,
+    /// Most tokens whose keys are held, of prompts that are kept and answers under way; at least the context [default: what fits, at
+    /// most 8 contexts]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    cache_tokens: Option<usize>,
+    /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
     #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
     chunk: usize,
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
@@ -114,6 +123,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         chunk: args.chunk,
         // Those of prompts whose probabilities are asked for.
         logits: args.chunk,
+        serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens }),
         kept: args.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
@@ -124,6 +134,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let model = LocalModel::open(name, &options)?;
     let (served, context) = (model.model_name().to_owned(), model.context());
+    let Limits { parallel, tokens, .. } = model.limits();
     let options = ServeOptions { key, queue: args.queue, max_thinking: args.max_thinking };
     let (server, work) = Server::new(listener, model, options)?;
     let address = server.address()?;
@@ -132,7 +143,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));
     let serving = serving.context("no thread for connections")?;
     super::say(format_args!(
-        "{served} is served at http://{address}/v1, {context} tokens of context; Ctrl-C ends it"
+        "{served} is served at http://{address}/v1, {context} tokens of context, {parallel} answers at once and {tokens} tokens of \
+         cache; Ctrl-C ends it"
     ))?;
     work.run();
     let ended = serving.join();

@@ -1,16 +1,17 @@
-//! Batched decoding of branches of one sequence: each step reads every weight, and every key of the shared prefix, once for all
-//! branches.
+//! Batched decoding: each step reads every weight once for all branches, and every key of a shared prefix once for the branches
+//! that share it.
 //!
-//! Called by the runner's local subject for the probes of a case. What each branch generates is what [`Engine::decode`]
-//! would have generated in its place.
+//! Called by the runner's local subject for the probes of a case, which are branches of one sequence, and step by step by the
+//! thread that owns a model, whose branches are of several. What each branch generates is what [`Engine::decode`] would have
+//! generated in its place.
 
 use candle_core::Tensor;
 
-use super::phases::{Phases, Thinker};
+use super::phases::Thinker;
 use super::sampling::Sampling;
-use super::{Engine, EngineError, Generated, Sampler, sizes};
-use crate::attention::Observer;
-use crate::model::{Branch, Cache, Phase};
+use super::{Decoding, Engine, EngineError, Generated, sizes};
+use crate::attention::{NoObserver, Observer};
+use crate::model::{Branch, Cache, Group, Phase};
 use crate::stats;
 
 /// A branch to decode in a batch.
@@ -34,9 +35,7 @@ struct Live<'o> {
     /// Which of the branches it is.
     nth: usize,
     branch: Branch,
-    logits: Tensor,
-    sampler: Sampler,
-    phases: Phases,
+    decoding: Decoding,
     observer: Option<&'o mut dyn Observer>,
 }
 
@@ -72,15 +71,19 @@ impl Engine {
             let mut going = Vec::with_capacity(live.len());
             for mut one in live {
                 let nth = one.nth;
-                let turn_ended = match one.choose(stop, &mut |token| go_on &= on_token(nth, Some(token))) {
-                    Ok(false) if one.phases.has_room() => {
+                let chosen = match &mut one.observer {
+                    Some(observer) => one.decoding.choose(stop, *observer),
+                    None => one.decoding.choose(stop, &mut NoObserver),
+                };
+                if let Ok(Some(token)) = chosen {
+                    go_on &= on_token(nth, Some(token));
+                    if one.decoding.unread().is_some() {
                         going.push(one);
                         continue;
                     }
-                    ended => ended,
-                };
+                }
                 go_on &= on_token(nth, None);
-                done[nth] = Some(turn_ended.map(|turn_ended| one.phases.end(turn_ended)));
+                done[nth] = Some(chosen.map(|_| one.decoding.finish()));
             }
             if !go_on {
                 return Err(EngineError::Interrupted);
@@ -91,7 +94,7 @@ impl Engine {
             }
 
             // 2. What those that go on make of theirs.
-            let last: Vec<u32> = live.iter().filter_map(|one| one.phases.tokens().last().copied()).collect();
+            let last: Vec<u32> = live.iter().filter_map(|one| one.decoding.unread()).collect();
             let mut branches = Vec::new();
             let mut observers: Vec<&mut dyn Observer> = Vec::new();
             for Live { branch, observer, .. } in &mut live {
@@ -100,47 +103,54 @@ impl Engine {
                     observers.push(&mut **observer);
                 }
             }
-            let logits = {
-                let _span = stats::decode(last.len());
-                let hidden = self.decoder.forward_branches(&last, trunk, branches, observers)?;
-                self.decoder.logits(&hidden, Phase::Decode)?
-            };
-            let sizes = sizes(&logits)?;
+            let read = self.step_groups(&last, vec![(trunk, branches)], observers)?;
             let mut going = Vec::with_capacity(live.len());
-            for (row, (mut one, size)) in live.into_iter().zip(sizes).enumerate() {
-                if size.is_finite() {
-                    one.logits = logits.get(row)?;
-                    going.push(one);
-                } else {
-                    on_token(one.nth, None);
-                    done[one.nth] = Some(Err(self.not_finite(one.branch.tokens() - 1, size)));
+            for (mut one, logits) in live.into_iter().zip(read) {
+                match logits {
+                    Ok(logits) => {
+                        one.decoding.take(logits);
+                        going.push(one);
+                    }
+                    Err(error) => {
+                        on_token(one.nth, None);
+                        done[one.nth] = Some(Err(error));
+                    }
                 }
             }
             live = going;
         }
         Ok(done.into_iter().flatten().collect())
     }
+
+    /// Reads the next token of every branch, group by group ([`crate::model::Decoder::forward_groups`]), and returns the logits f32
+    /// (vocab) after each, or that they are not finite. `observers` are none, or one a branch.
+    ///
+    /// # Errors
+    /// What fails for all of them: none of the branches can go on.
+    pub(crate) fn step_groups<'a>(
+        &self,
+        tokens: &[u32],
+        groups: Vec<Group<'a>>,
+        observers: Vec<&'a mut dyn Observer>,
+    ) -> Result<Vec<Result<Tensor, EngineError>>, EngineError> {
+        let _span = stats::decode(tokens.len());
+        let positions: Vec<usize> =
+            groups.iter().flat_map(|(_, branches)| branches).map(|branch| branch.tokens()).collect();
+        let hidden = self.decoder.forward_groups(tokens, groups, observers)?;
+        let logits = self.decoder.logits(&hidden, Phase::Decode)?;
+        let rows = sizes(&logits)?.into_iter().zip(positions).enumerate().map(|(row, (size, position))| {
+            match size.is_finite() {
+                true => Ok(logits.get(row)?),
+                false => Err(self.not_finite(position, size)),
+            }
+        });
+        Ok(rows.collect())
+    }
 }
 
 impl<'o> Live<'o> {
-    fn new(nth: usize, sequences: BatchSequence, observer: Option<&'o mut dyn Observer>) -> Self {
-        let BatchSequence { branch, logits, sampling, thinker } = sequences;
-        let (sampler, phases) = (Sampler::new(&sampling), Phases::new(&sampling, thinker));
-        Live { nth, branch, logits, sampler, phases, observer }
-    }
-
-    /// Chooses the next token, where there is room for one; returns whether it ended the turn.
-    fn choose(&mut self, stop: &[u32], on_token: &mut dyn FnMut(u32)) -> Result<bool, EngineError> {
-        if self.phases.has_room() {
-            let token = self.sampler.sample(&self.logits)?;
-            if stop.contains(&token) {
-                return Ok(true);
-            }
-            if let (Some(thought), Some(observer)) = (self.phases.push(token), &mut self.observer) {
-                observer.skip_generated(thought);
-            }
-            on_token(token);
-        }
-        Ok(false)
+    fn new(nth: usize, sequence: BatchSequence, observer: Option<&'o mut dyn Observer>) -> Self {
+        let BatchSequence { branch, logits, sampling, thinker } = sequence;
+        Live { nth, branch, decoding: Decoding::new(&logits, &sampling, thinker), observer }
     }
 }

@@ -1,7 +1,7 @@
-//! Decoding in place, one token at a time: a token is chosen, its chooser looks at it, it is read.
+//! Decoding one token at a time: a token is chosen, its chooser looks at it, it is read.
 //!
-//! [`Engine::decode`] and its kin run it to the end; the thread that owns a model drives it by itself, since it also tells
-//! probabilities and attention of each token and may end an answer in the middle.
+//! [`Engine::decode`] and its kin run it to the end. Batches choose by it too and read the tokens of all sequences together; so does
+//! the thread that owns a model, which also tells probabilities and attention of each token and may end an answer in the middle.
 
 use candle_core::Tensor;
 
@@ -54,6 +54,17 @@ impl Decoding {
         Ok(Some(token))
     }
 
+    /// The token to be read next: the one chosen last, where another one may follow it.
+    pub fn unread(&self) -> Option<u32> {
+        let last = self.phases.tokens().last().copied();
+        last.filter(|_| !self.ended && self.phases.has_room())
+    }
+
+    /// Takes the logits f32 (vocab) that reading the latest token gave.
+    pub fn take(&mut self, logits: Tensor) {
+        self.logits = logits;
+    }
+
     /// Reads the token chosen last, where another one may follow it.
     ///
     /// # Errors
@@ -64,11 +75,9 @@ impl Decoding {
         cache: &mut Cache,
         observer: &mut dyn Observer,
     ) -> Result<(), EngineError> {
-        if let Some(&token) = self.phases.tokens().last()
-            && !self.ended
-            && self.phases.has_room()
-        {
-            self.logits = engine.step(cache, token, observer)?;
+        if let Some(token) = self.unread() {
+            let logits = engine.step(cache, token, observer)?;
+            self.take(logits);
         }
         Ok(())
     }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 
 use super::local_error::LocalError;
-use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
+use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, Serving};
 use super::text_side::TextSide;
+use super::thread::Limits;
 use super::{DeviceName, Engine, Generated, Hardware, Measurement, StopReason, Thinker};
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Kept, OpenModel, arch};
@@ -45,6 +46,8 @@ pub struct LocalOptions {
     pub logits: usize,
     /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
     pub branches: Branches,
+    /// How many answers a server generates together and how much it keeps, in the place of `branches`; `None` where it is no server's.
+    pub serving: Option<Serving>,
     /// What the attention observer sums over.
     pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
@@ -83,6 +86,7 @@ impl Default for LocalOptions {
             chunk: super::DEFAULT_CHUNK,
             logits: 1,
             branches: Branches::default(),
+            serving: None,
             observed: ObservedSpans::default(),
             kept: None,
             thinking: ThinkingOptions::default(),
@@ -127,6 +131,7 @@ pub struct LocalModel {
     stop: Vec<u32>,
     context: usize,
     branches: Branches,
+    limits: Limits,
     observed: ObservedSpans,
     hardware: Hardware,
     cache: Cache,
@@ -205,8 +210,14 @@ impl LocalModel {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
-        let request = MemoryRequest { context, chunk, logits, dtype, devices, branches, observed, kept };
-        let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices)?;
+        let mut request = MemoryRequest { context, chunk, logits, dtype, devices, branches, observed, kept };
+        let mut limits = Limits::of_context(context);
+        if let Some(serving) = options.serving {
+            let free: Vec<_> = options.devices.iter().map(memory_plan::available_bytes).collect();
+            (limits, request.branches) = serving.fitted(&model.description(), &request, &free);
+        }
+        let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices);
+        let placed = placed.map_err(|e| if options.serving.is_some() { e.of_server() } else { e })?;
         let hardware = Hardware::of(&placed.devices);
         let engine =
             Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
@@ -222,6 +233,7 @@ impl LocalModel {
             stop,
             context,
             branches,
+            limits,
             observed,
             hardware,
             cache,
@@ -294,6 +306,11 @@ impl LocalModel {
     /// What may decode together, as planned.
     pub fn branches(&self) -> Branches {
         self.branches
+    }
+
+    /// What a server of it does and keeps at once, as planned.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// What the attention observer was planned to sum over, a thought among what is generated.

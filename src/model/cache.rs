@@ -284,7 +284,8 @@ impl Cache {
         let mark = self.now()?;
         self.marks.retain(|m| m.length != mark.length);
         if self.marks.len() == REMEMBERED {
-            self.marks.remove(0);
+            // The first one is where others may part; the last one is where this one goes on.
+            self.marks.truncate(REMEMBERED - 1);
         }
         self.marks.push(mark.clone());
         Ok(mark)

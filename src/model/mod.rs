@@ -27,6 +27,7 @@ pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
 pub use description::{ModelDescription, Packed, PackedBytes};
 pub use error::ModelError;
+pub use kv_view::Group;
 pub use layers::{PackedWeight, Phase, Projection};
 pub use loader::{Checkpoint, Kept, Loader};
 pub use open::OpenModel;

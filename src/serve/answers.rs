@@ -1,7 +1,8 @@
 //! From requests to the model's thread to responses, whole or as a stream of server-sent events.
 //!
-//! Knows no endpoint: a [`Shape`] says how a choice looks in one. The choices of a request are generated one after the other.
-//! Whoever drops a response, as the server does when its client goes, cancels what is under way.
+//! Knows no endpoint: a [`Shape`] says how a choice looks in one. The choices of a request are generated together, those of one prompt
+//! after it was read once, and told one after the other. Whoever drops a response, as the server does when its client goes, cancels
+//! what is under way.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +21,10 @@ use super::app::App;
 use super::error::ApiError;
 use super::writer::{Piece, Writer};
 use crate::engine::StopReason;
-use crate::engine::thread::{Chosen, Event, Measured, Next, Request};
+use crate::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
+
+/// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
+const AT_ONCE: usize = 16;
 
 /// A choice that is to be generated.
 pub struct Order {
@@ -28,7 +32,7 @@ pub struct Order {
     pub request: Request,
     /// Its text.
     pub writer: Writer,
-    /// Whether its prompt is counted: one of several choices of a prompt counts it.
+    /// Whether its prompt is counted: the first of several choices of a prompt counts it.
     pub counted: bool,
 }
 
@@ -89,9 +93,10 @@ pub trait Shape: Send + 'static {
 pub struct Run {
     app: Arc<App>,
     orders: VecDeque<Order>,
-    /// The number of the choice that is being generated or comes next.
+    /// The number of the choice that is being told or comes next.
     choice: usize,
-    current: Option<Current>,
+    /// That choice, and those after it that are being generated too.
+    under_way: VecDeque<Current>,
     begun: Instant,
     told_first: bool,
     usage: Usage,
@@ -134,7 +139,7 @@ impl Run {
             app,
             orders: orders.into(),
             choice: 0,
-            current: None,
+            under_way: VecDeque::new(),
             begun,
             told_first: false,
             usage: Usage::default(),
@@ -144,15 +149,10 @@ impl Run {
 
     /// The next step of a choice; `None` after the last one.
     async fn next(&mut self) -> Option<(usize, Step)> {
-        if self.current.is_none() {
-            let Order { request, writer, counted } = self.orders.pop_front()?;
-            if request.thinker.is_some() {
-                self.usage.thought.get_or_insert(0);
-            }
-            let prompt = request.tokens.len();
-            self.current = Some(Current { steps: submit(&self.app, request, writer), prompt, counted });
+        while self.under_way.len() < AT_ONCE && !self.orders.is_empty() {
+            self.submit();
         }
-        let current = self.current.as_mut()?;
+        let current = self.under_way.front_mut()?;
         let step = current.steps.recv().await;
         let step =
             step.unwrap_or_else(|| Step::Failed(ApiError::internal("the model's thread left the request")));
@@ -166,24 +166,41 @@ impl Run {
             }
             Step::Done(finished) => {
                 let Measured { generated, reused, .. } = &finished.measured;
-                self.app.metrics.tokens(prompt, *reused, generated.tokens.len());
-                if counted {
-                    self.usage.prompt += prompt;
-                    self.usage.reused += reused;
-                }
+                let (prompt, reused) = if counted { (prompt, *reused) } else { (0, 0) };
+                self.app.metrics.tokens(prompt, reused, generated.tokens.len());
+                self.usage.prompt += prompt;
+                self.usage.reused += reused;
                 self.usage.completion += generated.tokens.len();
                 self.usage.thought = self.usage.thought.map(|thought| thought + generated.thought);
-                (self.current, self.choice) = (None, choice + 1);
-                if self.orders.is_empty() {
+                self.under_way.pop_front();
+                self.choice = choice + 1;
+                if self.orders.is_empty() && self.under_way.is_empty() {
                     self.app.metrics.whole(self.begun.elapsed());
                 }
             }
             Step::Failed(_) => {
                 self.orders.clear();
-                self.current = None;
+                self.under_way.clear();
             }
         }
         Some((choice, step))
+    }
+
+    /// Hands the choices of the next prompt to the model's thread.
+    fn submit(&mut self) {
+        let mut choices: Vec<(Request, Sink)> = Vec::new();
+        while let Some(Order { request, writer, counted }) =
+            self.orders.pop_front_if(|order| choices.is_empty() || !order.counted)
+        {
+            if request.thinker.is_some() {
+                self.usage.thought.get_or_insert(0);
+            }
+            let prompt = request.tokens.len();
+            let (sink, steps) = listening(&self.app, writer);
+            choices.push((request, sink));
+            self.under_way.push_back(Current { steps, prompt, counted });
+        }
+        self.app.engine.submit_all(choices);
     }
 
     /// All choices as one response.
@@ -318,13 +335,13 @@ fn event(body: &Value) -> String {
     format!("data: {body}\n\n")
 }
 
-/// Hands a request to the model's thread.
-fn submit(app: &App, request: Request, writer: Writer) -> mpsc::UnboundedReceiver<Step> {
+/// What hears of a choice on the model's thread, and what comes of it.
+fn listening(app: &App, writer: Writer) -> (Sink, mpsc::UnboundedReceiver<Step>) {
     // As long as an answer at most: a slow reader holds up nobody else.
     let (steps, received) = mpsc::unbounded_channel();
     let cancelled = app.cancelled();
     let mut writer = Some(writer);
-    app.engine.submit(request, move |event| {
+    let sink = move |event| {
         if cancelled.load(Ordering::Relaxed) || steps.is_closed() {
             let _ = steps.send(Step::Failed(ApiError::closing()));
             return Next::Cancel;
@@ -346,8 +363,8 @@ fn submit(app: &App, request: Request, writer: Writer) -> mpsc::UnboundedReceive
         };
         let _ = steps.send(step);
         Next::Cancel
-    });
-    received
+    };
+    (Box::new(sink), received)
 }
 
 fn finished(writer: Option<Writer>, measured: Measured) -> Step {

@@ -164,7 +164,7 @@ async fn health() -> Reply {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
-    let mut response = Response::new(Body::from(app.metrics.text(app.under_way())));
+    let mut response = Response::new(Body::from(app.metrics.text(app.under_way(), &app.engine.load())));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     Ok(response)

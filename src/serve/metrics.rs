@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::engine::thread::Load;
+
 /// Upper bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
@@ -88,8 +90,8 @@ impl Metrics {
         })
     }
 
-    /// All of it, with the number of requests that are being served or wait.
-    pub fn text(&self, under_way: usize) -> String {
+    /// All of it, with the number of requests that are being served or wait, and what the model's thread has to do.
+    pub fn text(&self, under_way: usize, load: &Load) -> String {
         self.with(|counts| {
             let mut text = String::new();
             let name = "palimpsest_requests_total";
@@ -108,6 +110,26 @@ impl Metrics {
             let name = "palimpsest_requests_under_way";
             let help = "Completions that are being served or wait.";
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {under_way}");
+            for (name, help, value) in [
+                ("sequences_running", "Answers that are being generated, or whose prompt is read.", load.running),
+                ("sequences_waiting", "Answers that wait.", load.waiting),
+                ("cache_tokens", "Tokens of prompts that are kept.", load.cached),
+                ("cache_tokens_room", "Tokens that there is room for, of prompts and answers.", load.room),
+                ("cache_prompts", "Prompts that are kept.", load.prompts),
+            ] {
+                let name = format!("palimpsest_{name}");
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+            }
+            for (name, help, value) in [
+                ("cache_hit_tokens", "Tokens of prompts that were found in the cache.", load.found),
+                ("cache_miss_tokens", "Tokens of prompts that were read.", load.read),
+                ("cache_evictions", "Prompts that made room for others.", load.evicted),
+                ("decode_steps", "Forward passes of decoding.", load.steps),
+                ("decode_step_tokens", "Tokens read by forward passes of decoding.", load.stepped),
+            ] {
+                let name = format!("palimpsest_{name}_total");
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
+            }
             let name = "palimpsest_time_to_first_token_seconds";
             counts.first_token.write(
                 &mut text,

@@ -1,8 +1,8 @@
 //! A local model behind OpenAI's API, with attention by span as an extension.
 //!
-//! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its cache belong to one thread
-//! ([`crate::engine::thread`]), which serves one request after the other; everything else happens beside it, on one thread of
-//! connections and a few for tokenising. A request is read field by field (`fields`), becomes tokens and spans (`prompt`) and
+//! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its caches belong to one thread
+//! ([`crate::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
+//! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`), becomes tokens and spans (`prompt`) and
 //! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
 //! (`attention_reply`), and these a response or a stream (`answers`). Texts of requests are in no log and in no metric.
 
@@ -26,6 +26,7 @@ mod error;
 mod fields;
 mod guard;
 mod http;
+mod listen;
 mod logprobs;
 mod metrics;
 mod model;
@@ -38,7 +39,7 @@ use guard::Guard;
 pub use http::LONGEST_BODY;
 use model::ServedModel;
 
-/// Tokens that a prefill reads at a time, and that prompts which begin alike share the multiples of.
+/// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
 
 /// Completions that are served or wait, unless told otherwise.
@@ -99,9 +100,10 @@ impl Server {
         let address = listener.local_addr()?;
         let ServeOptions { key, queue, max_thinking } = options;
         let guard = Guard::new(address, key.as_deref()).ok_or(ServeError::NeedsKey { address })?;
+        let limits = model.limits();
         let (engine, cache, text) = model.into_parts(max_thinking);
         let served = ServedModel { spec: engine.decoder().spec().clone(), text, created: common::now() };
-        let (thread, work) = EngineThread::here(engine, cache);
+        let (thread, work) = EngineThread::here(engine, cache, limits);
         Ok((Server { listener, app: Arc::new(App::new(served, thread, guard, queue)) }, work))
     }
 
@@ -124,8 +126,7 @@ impl Server {
         let served = runtime.block_on(async {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let serving = axum::serve(listener, http::router(Arc::clone(&app)));
-            let serving = serving.with_graceful_shutdown(asked(Arc::clone(&stop))).into_future();
+            let serving = listen::serve(listener, http::router(Arc::clone(&app)), asked(Arc::clone(&stop)));
             let ended = async {
                 asked(stop).await;
                 app.close();
@@ -135,7 +136,7 @@ impl Server {
                 tokio::time::sleep(GRACE / 2).await;
             };
             tokio::select! {
-                served = serving => served,
+                () = serving => Ok(()),
                 () = ended => Ok(()),
             }
         });

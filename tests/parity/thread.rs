@@ -2,12 +2,13 @@
 
 use std::sync::mpsc;
 
+use palimpsest::attention::Masses;
 use palimpsest::engine::thread::{EngineThread, Event, Measured, Next, Request, RequestError};
 use palimpsest::engine::{EngineError, Measurement, Rows, Sampling};
 use palimpsest::prompt::Span;
 
 use super::reference::TokensFile;
-use super::{TINY, engine, fixture, greedy};
+use super::{TINY, apart, engine, fixture, greedy};
 
 const NEW_TOKENS: usize = 12;
 
@@ -24,7 +25,7 @@ fn thread(name: &str) -> (EngineThread, Request) {
 }
 
 /// The same, called directly.
-fn directly(name: &str) -> (Vec<f32>, Vec<u32>, palimpsest::attention::Masses) {
+fn directly(name: &str) -> (Vec<f32>, Vec<u32>, Masses) {
     let file = TokensFile::of(name);
     let Request { tokens, rows, keys, sampling, .. } = request(&file);
     let engine = engine(&fixture(name), 37);
@@ -37,10 +38,22 @@ fn directly(name: &str) -> (Vec<f32>, Vec<u32>, palimpsest::attention::Masses) {
     (logits.flatten_all().unwrap().to_vec1().unwrap(), said.tokens, masses)
 }
 
-fn same(measured: &Measured, (logits, tokens, masses): &(Vec<f32>, Vec<u32>, palimpsest::attention::Masses)) {
+fn same(measured: &Measured, (logits, tokens, masses): &(Vec<f32>, Vec<u32>, Masses)) {
     assert_eq!(measured.logits.iter().copied().collect::<Vec<f32>>(), *logits);
     assert_eq!(measured.generated.tokens, *tokens);
-    assert_eq!(measured.masses, *masses);
+    near(&measured.masses, masses);
+}
+
+/// Rows of several chunks are summed chunk by chunk.
+fn near(a: &Masses, b: &Masses) {
+    assert_eq!((&a.layers, &a.rows), (&b.layers, &b.rows));
+    let flat = |masses: &Masses| -> Vec<f32> {
+        let each = masses.each.iter().flat_map(|each| &each.mass);
+        let delta = masses.delta.iter().flat_map(|delta| delta.signed.iter().chain(&delta.share));
+        masses.mass.iter().chain(masses.sink.iter().flatten()).chain(delta).chain(each).copied().collect()
+    };
+    let apart = apart(&flat(a), &flat(b));
+    assert!(apart < 1e-6, "masses are {apart:e} apart");
 }
 
 #[test]
@@ -140,7 +153,7 @@ fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
 }
 
 #[test]
-fn what_two_prompts_share_is_kept_in_whole_chunks_and_changes_no_bit() {
+fn what_prompts_share_is_kept_and_changes_no_bit() {
     // Softmax attention everywhere, linear layers, windows with sinks, and windows.
     for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny"] {
         let tokens = TokensFile::of(name).tokens;
@@ -169,12 +182,15 @@ fn what_two_prompts_share_is_kept_in_whole_chunks_and_changes_no_bit() {
             let expected = fresh.ask(request(prompt)).wait().unwrap();
             assert_eq!(found.logits, expected.logits, "{name}, {} tokens", prompt.len());
             assert_eq!(found.generated, expected.generated, "{name}, {} tokens", prompt.len());
-            assert_eq!((expected.reused, found.reused % 16), (0, 0));
+            assert_eq!(expected.reused, 0);
             assert!(found.reused < prompt.len());
             reused.push(found.reused);
         }
         if [TINY[0]].contains(&name) {
-            assert_eq!(reused, [0, 96, 96, 96, 96, 32, 32, 0, 0, 96, 80]);
+            // To the last token that they share, but for the last two of a prompt.
+            assert!(reused[1] >= 100 && reused[2] >= 100, "{reused:?}");
+            assert_eq!((reused[0], reused[7]), (0, 0), "{reused:?}");
+            assert_eq!(reused[8..], [tokens.len() - 2, 95, 94], "{reused:?}");
         }
         assert!(reused.iter().sum::<usize>() > 0, "{name}: {reused:?}");
     }
@@ -186,7 +202,8 @@ fn a_prompt_that_is_measured_keeps_what_lies_before_its_rows_and_gets_the_same_m
         let (model, _) = plain(name);
         let first = model.ask(request(&TokensFile::of(name)).clone()).wait().unwrap();
         let again = model.ask(request(&TokensFile::of(name))).wait().unwrap();
-        assert_eq!((&first.logits, &first.masses), (&again.logits, &again.masses), "{name}");
+        assert_eq!(first.logits, again.logits, "{name}");
+        near(&first.masses, &again.masses);
         let late = |file: &TokensFile| {
             let rows = Rows::named(&["last", "answer", "each"], &file.keys(), file.tokens.len()).unwrap();
             Request { rows, ..request(file) }

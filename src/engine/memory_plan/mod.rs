@@ -15,12 +15,14 @@ use crate::model::{Kept, ModelDescription, PackedBytes, branch_bytes, cache_byte
 mod arithmetic;
 mod memory;
 mod request;
+mod serving;
 mod split;
 pub mod table;
 
 use arithmetic::n;
 pub use memory::available_bytes;
 pub use request::{Branches, MemoryRequest, ObservedSpans};
+pub use serving::Serving;
 pub use split::{Parts, split};
 
 /// Bytes needed at once on one device.
@@ -246,6 +248,14 @@ pub struct DoesNotFit {
     available: String,
     devices: String,
     remedies: String,
+}
+
+impl DoesNotFit {
+    /// The same for a server, whose flags are others.
+    pub(super) fn of_server(mut self: Box<Self>) -> Box<Self> {
+        self.remedies = self.remedies.replace("--batch-size 1", "a smaller --parallel and --cache-tokens");
+        self
+    }
 }
 
 /// Where every layer goes, and what is kept of quantised weights.

@@ -1,9 +1,9 @@
-//! One thread that owns a decoder and its cache and takes requests from a queue.
+//! One thread that owns a decoder and its caches and serves many requests at once.
 //!
-//! What a server stands before: any thread submits a [`Request`] and hears of its [`Event`]s, tokens one by one, while others wait
-//! their turn. A request is cancelled by its sink, which says what is wanted next, or by its [`Ticket`], which cancels it when it
-//! is dropped. A worker of the pool that computes is held while a request is served and not between requests. The cache is kept
-//! from one request to the next as far as both begin alike.
+//! What a server stands before: any thread submits a [`Request`] and hears of its [`Event`]s, tokens one by one, while others are
+//! served beside it. A request is cancelled by its sink, which says what is wanted next, or by its [`Ticket`], which cancels it when it
+//! is dropped. What begins alike is read once and kept (`shelf`), prompts are read in chunks (`reading`) between the steps
+//! in which all answers go on together (`speaking`), and `owner` decides who is next.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,57 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 use super::Engine;
+use crate::attention::SPLIT_K;
 use crate::model::Cache;
 
+mod load;
 mod owner;
+mod reading;
 mod request;
+mod shelf;
+mod speaking;
 
+pub use load::Load;
+use load::Gauges;
 pub use owner::EngineLoop;
-use request::Job;
-pub use request::{Chosen, Event, Measured, Next, Request, RequestError};
+pub use request::{Chosen, Event, Measured, Next, Request, RequestError, Sink};
+use request::{Choice, Job};
+
+/// How much a thread does and keeps at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most continuations that are generated together.
+    pub parallel: usize,
+    /// Most tokens whose keys are held: those of prompts that are kept, and what is set aside for answers under way. At least what one
+    /// request may take.
+    pub tokens: usize,
+    /// Most prompts that are kept.
+    pub prompts: usize,
+}
+
+impl Limits {
+    /// Tokens beside those of a context that one request may take.
+    pub const BESIDE: usize = 3 * SPLIT_K;
+
+    /// A few at once, and prompts of about as many contexts.
+    pub fn of_context(context: usize) -> Self {
+        Limits { parallel: 4, tokens: (context + Self::BESIDE).saturating_mul(4), prompts: 16 }
+    }
+
+    /// These, but enough for one request at least.
+    fn fitting(self, context: usize) -> Self {
+        let parallel = self.parallel.max(1);
+        let tokens = self.tokens.max(context.saturating_add(Self::BESIDE));
+        Limits { parallel, tokens, prompts: self.prompts.max(parallel) }
+    }
+}
 
 /// A handle on the thread. When the last one is dropped, what is queued is served and the thread ends.
 #[derive(Debug, Clone)]
 pub struct EngineThread {
     // Dropped before the wait for the thread, which ends when nobody can ask any more.
     queue: Sender<Job>,
+    gauges: Arc<Gauges>,
     _thread: Arc<Joined>,
 }
 
@@ -48,33 +85,51 @@ impl EngineThread {
     /// Those of making a cache, or of a system without threads.
     pub fn start(engine: Engine, context: usize) -> Result<Self, RequestError> {
         let cache = engine.decoder().cache(context)?;
-        Self::start_with(engine, cache)
+        Self::start_with(engine, cache, Limits::of_context(context))
     }
 
-    /// The same with a cache that is at hand.
+    /// The same with a cache that is at hand, which says how long a context is and how layers remember, and other limits.
     ///
     /// # Errors
     /// Those of a system without threads.
-    pub fn start_with(engine: Engine, cache: Cache) -> Result<Self, RequestError> {
-        let (handle, work) = Self::here(engine, cache);
+    pub fn start_with(engine: Engine, cache: Cache, limits: Limits) -> Result<Self, RequestError> {
+        let (handle, work) = Self::here(engine, cache, limits);
         let thread = thread::Builder::new().name("engine".to_owned()).spawn(move || work.run());
         let thread = thread.map_err(candle_core::Error::wrap)?;
         Ok(EngineThread { _thread: Arc::new(Joined(Some(thread))), ..handle })
     }
 
     /// A handle on work that the caller's own thread is to do.
-    pub fn here(engine: Engine, cache: Cache) -> (Self, EngineLoop) {
+    pub fn here(engine: Engine, cache: Cache, limits: Limits) -> (Self, EngineLoop) {
         let (queue, jobs) = mpsc::channel::<Job>();
-        (EngineThread { queue, _thread: Arc::new(Joined(None)) }, EngineLoop::new(engine, cache, jobs))
+        let gauges = Arc::new(Gauges::default());
+        let work = EngineLoop::new(engine, cache, limits, jobs, Arc::clone(&gauges));
+        (EngineThread { queue, gauges, _thread: Arc::new(Joined(None)) }, work)
+    }
+
+    /// How much there is to do, and what is held.
+    pub fn load(&self) -> Load {
+        self.gauges.load()
     }
 
     /// Queues a request; `sink` hears of it on the thread and must not block. It says what is wanted next: [`Next`], or whether
     /// to go on. Where the thread is gone, it hears that.
     pub fn submit<N: Into<Next>>(&self, request: Request, mut sink: impl FnMut(Event) -> N + Send + 'static) {
-        let job = Job { request, sink: Box::new(move |event| sink(event).into()) };
-        if let Err(refused) = self.queue.send(job) {
-            let Job { mut sink, .. } = refused.0;
-            sink(Event::Failed(RequestError::Gone));
+        self.submit_all(vec![(request, Box::new(move |event| sink(event).into()))]);
+    }
+
+    /// Queues continuations of one prompt, which is read once for all of them: the requests differ in how tokens are chosen and
+    /// how many, and the prompt, what is measured and what is told of the prompt are the first one's.
+    pub fn submit_all(&self, choices: Vec<(Request, Sink)>) {
+        let choices: Vec<Choice> =
+            choices.into_iter().map(|(request, sink)| Choice { request, sink }).collect();
+        let count = choices.len();
+        self.gauges.queued.fetch_add(count, Ordering::Relaxed);
+        if let Err(refused) = self.queue.send(Job { choices }) {
+            self.gauges.queued.fetch_sub(count, Ordering::Relaxed);
+            for choice in refused.0.choices {
+                choice.end(Err(RequestError::Gone));
+            }
         }
     }
 

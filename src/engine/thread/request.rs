@@ -1,9 +1,11 @@
 //! What the thread is asked, and what it says.
 
+use std::panic::{self, AssertUnwindSafe};
+
 use ndarray::Array2;
 
 use crate::attention::{EachMasses, Masses, SpanError};
-use crate::engine::{EngineError, Generated, Likelihood, Rows, Sampling, Thinker};
+use crate::engine::{EngineError, Generated, Likelihood, Measurement, Rows, Sampling, Thinker};
 use crate::prompt::Span;
 
 /// A prompt to prefill, measure and continue.
@@ -153,11 +155,81 @@ impl From<bool> for Next {
     }
 }
 
-/// Hears of a request's events, and says what is wanted next.
-pub(super) type Sink = Box<dyn FnMut(Event) -> Next + Send>;
+/// Hears of a request's events, and says what is wanted next. It must not block.
+pub type Sink = Box<dyn FnMut(Event) -> Next + Send>;
 
-/// A queued request.
+/// Continuations of one prompt: what their requests say of the prompt is the same for all of them.
 pub(super) struct Job {
+    pub choices: Vec<Choice>,
+}
+
+/// One of them.
+pub(super) struct Choice {
     pub request: Request,
     pub sink: Sink,
+}
+
+impl Choice {
+    /// Tells an event that is not the last one, and hears what is wanted next.
+    ///
+    /// # Errors
+    /// [`RequestError::Panicked`].
+    pub fn hear(&mut self, event: Event) -> Result<Next, RequestError> {
+        // The panic itself has been printed.
+        panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)
+    }
+
+    /// Tells how many more tokens of the prompt are in the cache.
+    ///
+    /// # Errors
+    /// [`EngineError::Interrupted`] where no more is wanted, and those of [`Choice::hear`].
+    pub fn hear_of_prompt(&mut self, tokens: usize) -> Result<(), RequestError> {
+        match self.hear(Event::Prefilled(tokens))? {
+            Next::Go => Ok(()),
+            Next::End | Next::Cancel => Err(EngineError::Interrupted.into()),
+        }
+    }
+
+    /// Tells the end.
+    pub fn end(mut self, outcome: Result<Measured, RequestError>) {
+        let event = match outcome {
+            Ok(measured) => Event::Done(Box::new(measured)),
+            Err(error) => Event::Failed(error),
+        };
+        if let Err(error) = self.hear(event) {
+            let _ = self.hear(Event::Failed(error));
+        }
+    }
+
+    /// What cannot be served whatever the cache holds.
+    ///
+    /// # Errors
+    /// Why.
+    pub fn check(&self, context: usize) -> Result<(), RequestError> {
+        let Request { tokens, rows, keys, .. } = &self.request;
+        let needed = tokens.len().saturating_add(self.request.room());
+        if needed > context {
+            return Err(RequestError::TooLong { needed, context });
+        }
+        if tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt.into());
+        }
+        Measurement::new(rows.clone(), keys.clone(), tokens.len())?;
+        Ok(())
+    }
+}
+
+impl RequestError {
+    /// The same once more, for another continuation of the same prompt.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            RequestError::Engine(EngineError::NotFinite { position, value, dtype }) => {
+                EngineError::NotFinite { position: *position, value: *value, dtype: *dtype }.into()
+            }
+            RequestError::Engine(EngineError::Interrupted) => EngineError::Interrupted.into(),
+            RequestError::Panicked => RequestError::Panicked,
+            RequestError::Gone => RequestError::Gone,
+            other => candle_core::Error::msg(other.to_string()).into(),
+        }
+    }
 }

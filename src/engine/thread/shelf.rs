@@ -1,0 +1,220 @@
+//! The prompts that are kept, so that others which begin alike need not read their beginning again.
+//!
+//! A tree by its tokens: every prompt that is kept is a path from the root to a leaf. In memory each leaf is a **trunk**, a contiguous
+//! cache of its whole path, because the kernels that read a prompt want its keys in one piece; what leaves have in common is there
+//! once for each of them. A new prompt goes on where the trunk that shares most with it leaves it. It goes on *in* that trunk where
+//! hardly anything of the trunk is lost by that (another question about the same documents), and in a **fork** where more would be
+//! lost (another conversation under the same system text): copying rows takes a hundredth of the time of reading them. Layers with
+//! windows and linear-attention layers can go back to their marks only, so with them a prompt begins at the last mark that it
+//! shares.
+//!
+//! Trunks are kept within a budget of tokens, which is shared with what is generated, and the one that was used longest ago makes
+//! room. One that a sequence reads, or that a prompt is being read into, stays.
+
+use crate::model::Cache;
+
+/// What of a trunk may be lost by going on in it: one token for so many that are kept.
+const KEPT_FOR_ONE_LOST: usize = 8;
+
+/// A trunk's room is a multiple of so many tokens.
+const ROOM: usize = 1024;
+
+/// A prompt that is kept.
+pub(super) struct Trunk {
+    pub id: u64,
+    pub cache: Cache,
+    /// What it holds.
+    pub tokens: Vec<u32>,
+    /// Whether a prompt is being read into it.
+    pub busy: bool,
+    /// Whether nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
+    pub dead: bool,
+    /// The most tokens that it has held: memory that was touched is not given back before the trunk is.
+    peak: usize,
+    used: u64,
+}
+
+/// Where a prompt can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// From which trunk, if any.
+    pub trunk: Option<u64>,
+    /// After how many of the prompt's tokens.
+    pub kept: usize,
+    /// How many the prompt and the trunk have in common, whether or not the trunk can go back there.
+    pub common: usize,
+    /// Whether to go on in the trunk itself.
+    pub within: bool,
+}
+
+/// All trunks.
+pub(super) struct Shelf {
+    trunks: Vec<Trunk>,
+    /// Empty: what trunks are made like.
+    like: Cache,
+    /// Most tokens of a trunk.
+    context: usize,
+    /// Most trunks.
+    most: usize,
+    clock: u64,
+    evicted: usize,
+}
+
+impl Shelf {
+    /// No trunks yet. `cache` has room for the whole context; at most `most` trunks are kept.
+    pub fn new(cache: Cache, most: usize) -> Self {
+        let context = cache.capacity();
+        // Of that room nothing is used.
+        let like = cache.empty_like(1).unwrap_or(cache);
+        Shelf { trunks: Vec::new(), like, context, most: most.max(1), clock: 0, evicted: 0 }
+    }
+
+    /// Tokens of a context.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Tokens that trunks hold.
+    pub fn held(&self) -> usize {
+        self.trunks.iter().map(|trunk| trunk.tokens.len()).sum()
+    }
+
+    /// Tokens whose memory trunks take.
+    pub fn taken(&self) -> usize {
+        self.trunks.iter().map(|trunk| trunk.peak).sum()
+    }
+
+    /// Trunks.
+    pub fn len(&self) -> usize {
+        self.trunks.len()
+    }
+
+    /// How many made room for others since this was asked last.
+    pub fn take_evicted(&mut self) -> usize {
+        std::mem::take(&mut self.evicted)
+    }
+
+    pub fn get(&self, id: u64) -> Option<&Trunk> {
+        self.trunks.iter().find(|trunk| trunk.id == id)
+    }
+
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Trunk> {
+        self.trunks.iter_mut().find(|trunk| trunk.id == id)
+    }
+
+    /// Where a prompt goes on of which tokens from `first` on must be read.
+    pub fn place(&self, prompt: &[u32], first: usize) -> Place {
+        let mut best = Place { trunk: None, kept: 0, common: 0, within: false };
+        let mut used = 0;
+        for trunk in self.trunks.iter().filter(|trunk| !trunk.dead) {
+            let common = common(&trunk.tokens, prompt);
+            best.common = best.common.max(common);
+            let kept = trunk.cache.back_to(common.min(first));
+            if kept > best.kept || (kept > 0 && kept == best.kept && trunk.used > used) {
+                let within = !trunk.busy && loses_little(trunk.tokens.len(), kept);
+                best = Place { trunk: Some(trunk.id), kept, within, ..best };
+                used = trunk.used;
+            }
+        }
+        best
+    }
+
+    /// Tokens of memory that a prompt of `tokens` tokens takes at a place, beside what is taken already.
+    pub fn cost(&self, place: &Place, tokens: usize) -> usize {
+        let taken = match place.trunk.filter(|_| place.within).and_then(|id| self.get(id)) {
+            Some(trunk) => trunk.peak,
+            None => 0,
+        };
+        tokens.saturating_sub(taken)
+    }
+
+    /// Drops trunks until what is taken is at most `most` and there is a place for `more` of them: the one that was used longest
+    /// ago first, and none that `stays`. Returns whether that is reached.
+    pub fn make_room(&mut self, most: usize, more: usize, stays: impl Fn(u64) -> bool) -> bool {
+        while self.taken() > most || self.trunks.len() + more > self.most {
+            let idle = self.trunks.iter().enumerate().filter(|(_, trunk)| !trunk.busy && !stays(trunk.id));
+            let Some((at, _)) = idle.min_by_key(|(_, trunk)| trunk.used) else { return false };
+            self.trunks.remove(at);
+            self.evicted += 1;
+        }
+        true
+    }
+
+    /// A trunk for a prompt of `tokens` tokens, busy from now on, that holds what it shares with the one at its place. One that
+    /// is gone on in must not be read by anybody beyond that.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn take(&mut self, place: &Place, tokens: usize) -> candle_core::Result<u64> {
+        self.clock += 1;
+        let clock = self.clock;
+        // Room for a conversation to go on in; on the CPU memory is touched only as it is written.
+        let room = if tokens * 2 > self.context { self.context } else { tokens * 2 };
+        let room = room.next_multiple_of(ROOM).min(self.context).max(tokens);
+        if let Some(trunk) = place.trunk.filter(|_| place.within).and_then(|id| self.get_mut(id)) {
+            if trunk.cache.capacity() < tokens {
+                trunk.cache.enlarge(room)?;
+            }
+            let kept = trunk.cache.truncate(place.kept)?;
+            trunk.tokens.truncate(kept);
+            (trunk.busy, trunk.used) = (true, clock);
+            trunk.peak = trunk.peak.max(tokens);
+            return Ok(trunk.id);
+        }
+        let (cache, held) = match place.trunk.and_then(|id| self.get_mut(id)) {
+            Some(trunk) => {
+                trunk.used = clock;
+                let cache = trunk.cache.fork(place.kept, room)?;
+                let held = trunk.tokens.get(..cache.len()).unwrap_or_default().to_vec();
+                (cache, held)
+            }
+            None => (self.like.empty_like(room)?, Vec::new()),
+        };
+        self.trunks.push(Trunk {
+            id: clock,
+            cache,
+            tokens: held,
+            busy: true,
+            dead: false,
+            peak: tokens,
+            used: clock,
+        });
+        Ok(clock)
+    }
+
+    /// Takes note of what was read into a trunk. It is kept for others, and takes the place of those that hold nothing else;
+    /// none that `stays`.
+    pub fn give_back(&mut self, id: u64, stays: impl Fn(u64) -> bool) {
+        self.clock += 1;
+        let clock = self.clock;
+        let Some(trunk) = self.get_mut(id) else { return };
+        (trunk.busy, trunk.used) = (false, clock);
+        let tokens = trunk.tokens.clone();
+        self.trunks.retain(|other| {
+            other.id == id || other.busy || stays(other.id) || !tokens.starts_with(&other.tokens)
+        });
+    }
+
+    /// Lets nobody go on from a trunk any more.
+    pub fn bury(&mut self, id: u64) {
+        if let Some(trunk) = self.get_mut(id) {
+            (trunk.busy, trunk.dead) = (false, true);
+            trunk.tokens.clear();
+        }
+    }
+
+    /// Drops dead trunks that nobody reads.
+    pub fn sweep(&mut self, stays: impl Fn(u64) -> bool) {
+        self.trunks.retain(|trunk| !trunk.dead || stays(trunk.id));
+    }
+}
+
+/// Whether a trunk of so many tokens may be gone on in after the first `kept` of them.
+pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
+    tokens.saturating_sub(kept) * KEPT_FOR_ONE_LOST <= kept
+}
+
+/// Tokens that two begin with.
+pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,341 @@
+//! Many requests at once: each gets what the runner's engine gives it alone, to the last bit, whatever is kept and whoever else is
+//! served.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use candle_core::{Device, Tensor};
+use palimpsest::attention::Masses;
+use palimpsest::engine::thread::{EngineThread, Event, Limits, Measured, Next, Request, RequestError, Sink};
+use palimpsest::engine::{EngineError, Measurement, Rows, Sampling};
+use palimpsest::prompt::Span;
+
+use super::checkpoint::Llama;
+use super::{TINY, apart, engine, fixture, greedy, numbers};
+
+const CONTEXT: usize = 2048;
+const NEW: usize = 10;
+
+/// Softmax attention everywhere, with experts, windows, windows and sinks, linear layers; and files whose weights are quantised.
+const MODELS: [&str; 8] = [
+    "llama-tiny",
+    "qwen3-moe-tiny",
+    "gemma3-tiny",
+    "gpt-oss-tiny",
+    "qwen35-text-tiny",
+    "gguf-llama",
+    "gguf-gemma3",
+    "gguf-qwen35-text",
+];
+
+fn path(name: &str) -> std::path::PathBuf {
+    let folder = fixture(name);
+    let file = folder.join("model.gguf");
+    if file.exists() { file } else { folder }
+}
+
+/// A text's tokens, of which two with different seeds have nothing in common.
+fn text(seed: usize, l: usize) -> Vec<u32> {
+    (0..l).map(|i| 3 + ((i + 17 * seed) * 7919 % 61) as u32).collect()
+}
+
+/// What `parts` join to.
+fn joined(parts: &[Vec<u32>]) -> Vec<u32> {
+    parts.concat()
+}
+
+/// A request that measures the last position, each generated token, and a span near the end.
+fn measured(tokens: Vec<u32>) -> Request {
+    let n = tokens.len();
+    let keys = vec![Span::new("a", 0..n / 3), Span::new("b", n / 3..n - 8), Span::new("c", n - 8..n)];
+    let rows = Rows::named(&["c", "last", "answer", "each"], &keys, n).unwrap();
+    Request { rows, keys, ..Request::new(tokens, greedy(NEW), Vec::new()) }
+}
+
+/// What the runner's engine makes of a request: its chunks are four times as long, and its cache is of the whole context.
+fn alone(name: &str, request: &Request) -> (Vec<f32>, Vec<u32>, Masses) {
+    let engine = engine(&path(name), 1024);
+    let Request { tokens, rows, keys, sampling, .. } = request.clone();
+    let mut cache = engine.decoder().cache(CONTEXT).unwrap();
+    let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
+    let logits = measurement.prefill(&engine, &mut cache, &tokens, 1, &mut |_| true).unwrap();
+    let last = logits.get(0).unwrap();
+    let said = measurement.decode(&engine, &mut cache, &last, (&sampling, &[]), &mut |_| true).unwrap();
+    let masses = measurement.finish(said.tokens.len()).unwrap();
+    (numbers(&logits), said.tokens, masses)
+}
+
+fn same(what: &str, found: &Measured, (logits, tokens, masses): &(Vec<f32>, Vec<u32>, Masses)) {
+    assert_eq!(found.logits.iter().copied().collect::<Vec<f32>>(), *logits, "{what}: logits");
+    assert_eq!(found.generated.tokens, *tokens, "{what}: tokens");
+    let flat = |masses: &Masses| -> Vec<f32> {
+        let each = masses.each.as_ref().unwrap();
+        let delta = masses.delta.iter().chain(&each.delta).flat_map(|delta| &delta.share);
+        masses.mass.iter().chain(&each.mass).chain(delta).copied().collect()
+    };
+    let masses = apart(&flat(&found.masses), &flat(masses));
+    assert!(masses < 1e-6, "{what}: masses are {masses:e} apart");
+}
+
+fn thread(name: &str, limits: Limits) -> EngineThread {
+    let engine = engine(&path(name), 256);
+    let cache = engine.decoder().cache(CONTEXT).unwrap();
+    EngineThread::start_with(engine, cache, limits).unwrap()
+}
+
+fn many() -> Limits {
+    Limits { parallel: 6, tokens: 8 * CONTEXT, prompts: 12 }
+}
+
+/// Prompts with a beginning in common that is longer than a chunk of the runner, which part at different places; another one of that
+/// length, and short ones.
+fn prompts() -> Vec<Vec<u32>> {
+    let (history, question) = (text(0, 1100), |nth: usize| text(20 + nth, 30 + nth));
+    vec![
+        joined(&[history.clone(), question(1)]),
+        joined(&[history.clone(), question(2)]),
+        joined(&[text(3, 1050), question(3)]),
+        joined(&[history[..500].to_vec(), question(4), text(5, 700)]),
+        text(6, 40),
+        joined(&[history.clone(), question(1), text(7, 64)]),
+        joined(&[history.clone(), question(2)]),
+        joined(&[history[..130].to_vec(), text(8, 1)]),
+        text(9, 1),
+    ]
+}
+
+#[test]
+fn answers_logits_and_masses_are_those_of_the_runners_engine_whoever_else_is_served() {
+    for name in MODELS {
+        let requests: Vec<Request> = prompts()
+            .into_iter()
+            .enumerate()
+            // Those that are measured are served beside those that are not.
+            .map(|(nth, tokens)| match nth % 2 {
+                0 if tokens.len() > 30 => measured(tokens),
+                _ => Request::new(tokens, greedy(NEW), Vec::new()),
+            })
+            .collect();
+        let expected: Vec<_> = requests.iter().map(|request| alone(name, request)).collect();
+        let thread = thread(name, many());
+        // At once, then in turn, and at once in another order, with one that goes away among them.
+        let order: Vec<usize> = (0..requests.len()).collect();
+        for (round, order) in [order.clone(), order.iter().rev().copied().collect()].into_iter().enumerate() {
+            let tickets: Vec<_> = order.iter().map(|&nth| (nth, thread.ask(requests[nth].clone()))).collect();
+            drop(thread.ask(Request::new(text(11, 900), greedy(NEW), Vec::new())));
+            for (nth, ticket) in tickets {
+                let found = ticket.wait().unwrap();
+                let expected = &expected[nth];
+                assert_eq!(found.generated.tokens, expected.1, "{name}, prompt {nth}, round {round}");
+                if requests[nth].rows.answer.any() {
+                    same(&format!("{name}, prompt {nth}, round {round}"), &found, expected);
+                } else {
+                    let logits: Vec<f32> = found.logits.iter().copied().collect();
+                    assert_eq!(logits, expected.0, "{name}, prompt {nth}, round {round}");
+                }
+            }
+            let one = thread.ask(requests[round].clone()).wait().unwrap();
+            assert_eq!(one.generated.tokens, expected[round].1, "{name}, alone");
+        }
+        let load = thread.load();
+        assert!(load.found > 0 && load.stepped > load.steps, "{name}: {load:?}");
+        assert_eq!((load.running, load.waiting), (0, 0), "{name}");
+        assert!(load.cached > 0 && load.cached <= load.room, "{name}: {load:?}");
+    }
+}
+
+#[test]
+fn what_waiting_prompts_share_is_read_once() {
+    let thread = thread(TINY[0], many());
+    let history = text(0, 1000);
+    let tickets: Vec<_> = (0..6)
+        .map(|nth| {
+            let tokens = joined(&[history.clone(), text(20 + nth, 12)]);
+            thread.ask(Request::new(tokens, greedy(NEW), Vec::new()))
+        })
+        .collect();
+    tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+    let load = thread.load();
+    assert!((1012..1012 + 6 * 14).contains(&(load.read as usize)), "{load:?}");
+    assert_eq!(load.found + load.read, 6 * 1012);
+}
+
+#[test]
+fn choices_of_a_prompt_read_it_once_and_each_says_what_it_would_alone() {
+    for name in [TINY[0], "gemma3-tiny", "qwen35-text-tiny"] {
+        let tokens = text(0, 600);
+        let request = |seed| {
+            let sampling = Sampling { temperature: 1.3, seed, ..greedy(NEW) };
+            Request { sampling, ..measured(tokens.clone()) }
+        };
+        let expected: Vec<_> = (0..5).map(|seed| alone(name, &request(seed))).collect();
+        // More choices than places.
+        let thread = thread(name, Limits { parallel: 2, ..many() });
+        let (told, heard) = mpsc::channel();
+        let choices: Vec<(Request, Sink)> = (0..5)
+            .map(|seed| {
+                let told = told.clone();
+                let sink: Sink = Box::new(move |event| {
+                    match event {
+                        Event::Done(measured) => told.send((seed, measured)).unwrap(),
+                        Event::Failed(error) => panic!("{error}"),
+                        _ => {}
+                    }
+                    Next::Go
+                });
+                (request(seed), sink)
+            })
+            .collect();
+        thread.submit_all(choices);
+        for _ in 0..5 {
+            let (seed, measured) = heard.recv().unwrap();
+            same(&format!("{name}, seed {seed}"), &measured, &expected[seed as usize]);
+        }
+        assert_eq!(thread.load().read, 600, "{name}");
+        assert_ne!(expected[0].1, expected[1].1, "{name}: seeds differ");
+    }
+}
+
+#[test]
+fn what_does_not_fit_waits_and_what_was_used_longest_ago_makes_room() {
+    for name in [TINY[0], "qwen35-text-tiny"] {
+        // Room for hardly more than a context.
+        let thread = thread(name, Limits { parallel: 8, tokens: 1, prompts: 1 });
+        let room = thread.load().room;
+        assert_eq!(room, CONTEXT + Limits::BESIDE, "{name}");
+        let requests: Vec<Request> = (0..5)
+            .map(|nth| Request::new(text(nth, 700 + 40 * nth), greedy(300), Vec::new()))
+            .collect();
+        let tickets: Vec<_> = requests.iter().map(|request| thread.ask(request.clone())).collect();
+        for (request, ticket) in requests.iter().zip(tickets) {
+            let found = ticket.wait().unwrap();
+            assert_eq!(found.generated.tokens, alone(name, request).1, "{name}");
+            assert!(thread.load().cached <= room, "{name}");
+        }
+        assert!(thread.load().evicted > 0, "{name}");
+        let long = Request::new(text(0, CONTEXT), greedy(1), Vec::new());
+        assert!(matches!(thread.ask(long).wait(), Err(RequestError::TooLong { .. })));
+    }
+}
+
+#[test]
+fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_overtakes_it() {
+    let thread = thread(TINY[0], many());
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (told, heard) = mpsc::channel();
+    let submit = |who: char, tokens: Vec<u32>, new: usize, wait: bool| {
+        let (log, told) = (Arc::clone(&log), told.clone());
+        let mut begun = false;
+        let (started, seen) = mpsc::channel();
+        thread.submit(Request::new(tokens, greedy(new), Vec::new()), move |event| {
+            match event {
+                Event::Prefilled(read) => log.lock().unwrap().push((who, read)),
+                Event::Token(_) => {
+                    log.lock().unwrap().push((who, 0));
+                    if !begun {
+                        begun = true;
+                        let _ = started.send(());
+                    }
+                }
+                Event::Done(_) => told.send(who).unwrap(),
+                Event::Failed(error) => panic!("{error}"),
+            }
+            true
+        });
+        if wait {
+            seen.recv().unwrap();
+        }
+    };
+    submit('a', text(1, 20), 400, true);
+    submit('l', text(2, 1900), 4, false);
+    submit('s', text(3, 20), 4, false);
+    let ended: Vec<char> = (0..3).map(|_| heard.recv().unwrap()).collect();
+    let log = log.lock().unwrap();
+    let chunks: Vec<usize> =
+        (0..log.len()).filter(|&at| log[at].0 == 'l' && log[at].1 > 0).collect();
+    assert!(chunks.len() > 3, "it is read in several chunks");
+    for pair in chunks.windows(2) {
+        let between = log[pair[0]..pair[1]].iter().filter(|(who, read)| *who == 'a' && *read == 0).count();
+        assert!(between > 0, "nobody is answered between two chunks");
+    }
+    let place = |who| ended.iter().position(|one| *one == who).unwrap();
+    assert!(place('s') < place('l'), "{ended:?}");
+}
+
+/// A checkpoint of which one token gives no numbers.
+fn with_a_broken_token(broken: u32, dir: &std::path::Path) -> std::path::PathBuf {
+    let mut model = Llama::fixture(TINY[0]);
+    let name = "model.embed_tokens.weight";
+    let mut rows: Vec<Vec<f32>> = model.tensors[name].to_vec2().unwrap();
+    rows[broken as usize][3] = f32::NAN;
+    model.tensors.insert(name.into(), Tensor::new(rows, &Device::Cpu).unwrap());
+    model.write_folder(dir)
+}
+
+#[test]
+fn what_goes_wrong_in_one_request_ends_it_alone() {
+    let history = text(0, 300);
+    let sound: Vec<Request> =
+        (0..3).map(|nth| measured(joined(&[history.clone(), text(20 + nth, 30)]))).collect();
+    let expected: Vec<_> = sound.iter().map(|request| alone(TINY[0], request)).collect();
+    let said = |token: &u32| expected.iter().any(|(_, tokens, _)| tokens.contains(token));
+    let broken = (100..200).find(|token| !said(token)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine(&with_a_broken_token(broken, dir.path()), 64);
+    let cache = engine.decoder().cache(CONTEXT).unwrap();
+    let thread = EngineThread::start_with(engine, cache, many()).unwrap();
+    let panics = |at: usize| {
+        let (told, heard) = mpsc::channel();
+        let mut seen = 0;
+        thread.submit(sound[0].clone(), move |event| match event {
+            Event::Failed(error) => told.send(error).is_ok(),
+            _ => {
+                seen += 1;
+                assert!(seen != at, "of this test");
+                true
+            }
+        });
+        heard
+    };
+    for _ in 0..2 {
+        let tickets: Vec<_> = sound.iter().map(|request| thread.ask(request.clone())).collect();
+        // One whose prompt gives no numbers, after the same beginning; and some whose sinks panic: at once, at a token.
+        let bad = joined(&[history.clone(), vec![5, 6, broken, 7, 8]]);
+        let bad = thread.ask(Request::new(bad, greedy(NEW), Vec::new()));
+        let panicked = [panics(1), panics(5), panics(9)];
+        assert!(matches!(
+            bad.wait().unwrap_err(),
+            RequestError::Engine(EngineError::NotFinite { position: 304, .. })
+        ));
+        for heard in panicked {
+            assert!(matches!(heard.recv().unwrap(), RequestError::Panicked));
+        }
+        for (ticket, expected) in tickets.into_iter().zip(&expected) {
+            same("beside a broken one", &ticket.wait().unwrap(), expected);
+        }
+    }
+    // Nobody is left.
+    let begun = Instant::now();
+    while thread.load().running + thread.load().waiting > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", thread.load());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn models_that_cannot_go_back_anywhere_keep_their_prompts_after_one_whose_probabilities_are_told() {
+    for name in ["qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny"] {
+        let thread = thread(name, many());
+        let tokens = text(0, 700);
+        let told = Request { prompt_likeliest: Some(0), ..Request::new(tokens.clone(), greedy(1), Vec::new()) };
+        let told = thread.ask(told).wait().unwrap();
+        assert_eq!((told.prompt.len(), told.reused), (699, 0), "{name}");
+        let more = joined(&[tokens, text(1, 20)]);
+        let found = thread.ask(Request::new(more.clone(), greedy(NEW), Vec::new())).wait().unwrap();
+        assert!(found.reused >= 512, "{name}: {} tokens were found", found.reused);
+        let expected = alone(name, &Request::new(more, greedy(NEW), Vec::new()));
+        assert_eq!(found.generated.tokens, expected.1, "{name}");
+        assert_eq!(found.logits.iter().copied().collect::<Vec<f32>>(), expected.0, "{name}");
+    }
+}
