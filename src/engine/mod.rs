@@ -142,8 +142,9 @@ impl Engine {
         self.decoder.device()
     }
 
-    /// Prefills `tokens` after those in the cache, in chunks that begin at the cache's length, and returns the logits of the
-    /// last `keep` positions (at least one), f32 (keep, vocab). Attention is shown to `observer`.
+    /// Prefills `tokens` after those in the cache, chunk by chunk, and returns the logits of the last `keep` positions (at least
+    /// one), f32 (keep, vocab). Attention is shown to `observer`. On the CPU in f32 the bits depend neither on the chunks nor on how
+    /// many tokens were in the cache, where these ended at a [`Engine::border`] and more than one token comes after them.
     pub fn prefill(
         &self,
         cache: &mut Cache,

@@ -150,3 +150,62 @@ fn what_is_under_way_for_too_long_at_the_end_is_told_so() {
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);
 }
+
+#[test]
+fn a_short_answer_does_not_wait_for_a_long_one_and_both_are_what_they_are_alone() {
+    let served = patient(4);
+    let mut frames = served.stream("/v1/chat/completions", long());
+    let mut said = vec![frames.next().unwrap(), frames.next().unwrap()];
+    let alone = serve("llama-tiny").chat(short("Who?")).ok();
+    assert_eq!(served.chat(short("Who?")).ok()["choices"], alone["choices"]);
+    assert_eq!(served.metric("palimpsest_sequences_running"), 1.0, "the long one goes on");
+    said.extend(frames.by_ref().take(200));
+    drop(frames);
+    idle(&served);
+    let text = |frames: &[Value]| -> String {
+        let pieces = frames.iter().map(|f| f["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
+        pieces.collect()
+    };
+    let again = serve_path(&fixture("llama-tiny"), Setting { context: 8192, ..Setting::default() });
+    let expected: Vec<Value> = again.stream("/v1/chat/completions", long()).take(said.len()).collect();
+    assert_eq!(text(&said), text(&expected));
+}
+
+#[test]
+fn choices_and_questions_about_one_text_read_it_once() {
+    let served = serve("llama-tiny");
+    let notes = "The fig tree stands by the well, and the well stands by the gate. ".repeat(12);
+    let ask = |question: &str, n: usize| {
+        let body = json!({
+            "messages": user(&format!("{notes}{question}")), "max_tokens": 4, "temperature": 1, "n": n
+        });
+        served.chat(body).ok()
+    };
+    let first = ask("Where is the tree?", 5);
+    let tokens = first["usage"]["prompt_tokens"].as_f64().unwrap();
+    assert_eq!(first["choices"].as_array().unwrap().len(), 5);
+    assert_eq!(served.metric("palimpsest_cache_miss_tokens_total"), tokens);
+    let second = ask("And the gate?", 1);
+    let found = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_f64().unwrap();
+    assert!(found > 0.8 * tokens, "{found} of {tokens}");
+    assert_eq!(served.metric("palimpsest_cache_hit_tokens_total"), found);
+    assert!(served.metric("palimpsest_cache_tokens") >= tokens);
+    for gauge in ["sequences_running", "sequences_waiting", "requests_under_way"] {
+        assert_eq!(served.metric(&format!("palimpsest_{gauge}")), 0.0, "{gauge}");
+    }
+}
+
+#[test]
+fn prompts_of_one_request_are_answered_together_and_told_in_order() {
+    let served = serve("llama-tiny");
+    let prompts: Vec<String> = (0..40).map(|i| format!("Number {i} comes")).collect();
+    let ask = |prompt: Value| {
+        let body = json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
+        served.complete(body).ok()["choices"].clone()
+    };
+    let together = ask(json!(prompts));
+    for (i, prompt) in prompts.iter().enumerate() {
+        assert_eq!(together[i]["index"], i);
+        assert_eq!(together[i]["text"], ask(json!(prompt))[0]["text"], "prompt {i}");
+    }
+}
