@@ -138,12 +138,13 @@ impl Engine {
             groups.iter().flat_map(|(_, branches)| branches).map(|branch| branch.tokens()).collect();
         let hidden = self.decoder.forward_groups(tokens, groups, observers)?;
         let logits = self.decoder.logits(&hidden, Phase::Decode)?;
-        let rows = sizes(&logits)?.into_iter().zip(positions).enumerate().map(|(row, (size, position))| {
-            match size.is_finite() {
+        let rows =
+            sizes(&logits)?.into_iter().zip(positions).enumerate().map(|(row, (size, position))| match size
+                .is_finite()
+            {
                 true => Ok(logits.get(row)?),
                 false => Err(self.not_finite(position, size)),
-            }
-        });
+            });
         Ok(rows.collect())
     }
 }

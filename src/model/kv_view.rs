@@ -152,9 +152,10 @@ fn attend_group(
     v: &Tensor,
     site: &Site,
 ) -> Result<Tensor> {
-    let seen = branches.iter_mut().enumerate().map(|(row, branch)| {
-        branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
-    });
+    let seen = branches
+        .iter_mut()
+        .enumerate()
+        .map(|(row, branch)| branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?));
     let seen = seen.collect::<Result<Vec<_>>>()?;
     let start = branches.first().map_or(0, |branch| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {

@@ -111,7 +111,11 @@ impl Metrics {
             let help = "Completions that are being served or wait.";
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {under_way}");
             for (name, help, value) in [
-                ("sequences_running", "Answers that are being generated, or whose prompt is read.", load.running),
+                (
+                    "sequences_running",
+                    "Answers that are being generated, or whose prompt is read.",
+                    load.running,
+                ),
                 ("sequences_waiting", "Answers that wait.", load.waiting),
                 ("cache_tokens", "Tokens of prompts that are kept.", load.cached),
                 ("cache_tokens_room", "Tokens that there is room for, of prompts and answers.", load.room),

@@ -204,9 +204,8 @@ fn what_does_not_fit_waits_and_what_was_used_longest_ago_makes_room() {
         let thread = thread(name, Limits { parallel: 8, tokens: 1, prompts: 1 });
         let room = thread.load().room;
         assert_eq!(room, CONTEXT + Limits::BESIDE, "{name}");
-        let requests: Vec<Request> = (0..5)
-            .map(|nth| Request::new(text(nth, 700 + 40 * nth), greedy(300), Vec::new()))
-            .collect();
+        let requests: Vec<Request> =
+            (0..5).map(|nth| Request::new(text(nth, 700 + 40 * nth), greedy(300), Vec::new())).collect();
         let tickets: Vec<_> = requests.iter().map(|request| thread.ask(request.clone())).collect();
         for (request, ticket) in requests.iter().zip(tickets) {
             let found = ticket.wait().unwrap();
@@ -252,8 +251,7 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
     submit('s', text(3, 20), 4, false);
     let ended: Vec<char> = (0..3).map(|_| heard.recv().unwrap()).collect();
     let log = log.lock().unwrap();
-    let chunks: Vec<usize> =
-        (0..log.len()).filter(|&at| log[at].0 == 'l' && log[at].1 > 0).collect();
+    let chunks: Vec<usize> = (0..log.len()).filter(|&at| log[at].0 == 'l' && log[at].1 > 0).collect();
     assert!(chunks.len() > 3, "it is read in several chunks");
     for pair in chunks.windows(2) {
         let between = log[pair[0]..pair[1]].iter().filter(|(who, read)| *who == 'a' && *read == 0).count();
@@ -328,7 +326,8 @@ fn models_that_cannot_go_back_anywhere_keep_their_prompts_after_one_whose_probab
     for name in ["qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny"] {
         let thread = thread(name, many());
         let tokens = text(0, 700);
-        let told = Request { prompt_likeliest: Some(0), ..Request::new(tokens.clone(), greedy(1), Vec::new()) };
+        let told =
+            Request { prompt_likeliest: Some(0), ..Request::new(tokens.clone(), greedy(1), Vec::new()) };
         let told = thread.ask(told).wait().unwrap();
         assert_eq!((told.prompt.len(), told.reused), (699, 0), "{name}");
         let more = joined(&[tokens, text(1, 20)]);

@@ -189,7 +189,7 @@ fn choices_and_questions_about_one_text_read_it_once() {
     let found = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_f64().unwrap();
     assert!(found > 0.8 * tokens, "{found} of {tokens}");
     assert_eq!(served.metric("palimpsest_cache_hit_tokens_total"), found);
-    assert!(served.metric("palimpsest_cache_tokens") >= tokens);
+    assert!(served.metric("palimpsest_cache_tokens") > 0.8 * tokens);
     for gauge in ["sequences_running", "sequences_waiting", "requests_under_way"] {
         assert_eq!(served.metric(&format!("palimpsest_{gauge}")), 0.0, "{gauge}");
     }

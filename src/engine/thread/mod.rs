@@ -21,11 +21,11 @@ mod request;
 mod shelf;
 mod speaking;
 
-pub use load::Load;
 use load::Gauges;
+pub use load::Load;
 pub use owner::EngineLoop;
-pub use request::{Chosen, Event, Measured, Next, Request, RequestError, Sink};
 use request::{Choice, Job};
+pub use request::{Chosen, Event, Measured, Next, Request, RequestError, Sink};
 
 /// How much a thread does and keeps at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

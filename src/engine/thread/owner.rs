@@ -202,11 +202,12 @@ impl EngineLoop {
             let Some(choice) = job.choices.first() else { continue };
             let first = first_to_read(&choice.request, &self.engine);
             let prompt = &choice.request.tokens;
-            let place = self.shelf.place(prompt, first);
+            let place = self.shelf.place(prompt, first, |at| self.engine.border(at));
             // One that shares more than what is kept, and one whose trunk can be gone on in when it is done with it.
             let shares = |reading: &Reading| {
                 common(reading.tokens(), prompt).min(first) > place.kept + WORTH_WAITING
-                    || (place.trunk == Some(reading.trunk) && loses_little(reading.tokens().len(), place.kept))
+                    || (place.trunk == Some(reading.trunk)
+                        && loses_little(reading.tokens().len(), place.kept))
             };
             if self.reading.iter().any(shares) {
                 self.waiting.insert(at, job);
@@ -330,8 +331,10 @@ impl EngineLoop {
             }
             failed => {
                 self.shelf.bury(id);
-                let error = failed.map_or(Some(RequestError::Panicked), |step| step.err().map(RequestError::from));
+                let error =
+                    failed.map_or(Some(RequestError::Panicked), |step| step.err().map(RequestError::from));
                 let choices = self.reading.remove(at).choices;
+                self.report();
                 return end_all(choices, &error.unwrap_or(RequestError::Panicked));
             }
         };
@@ -371,17 +374,17 @@ impl EngineLoop {
     /// Lets every continuation choose a token, and reads those of all that go on in one forward pass.
     fn generate(&mut self) {
         // 1. A token each, or the end.
-        let mut going = Vec::with_capacity(self.live.len());
+        let mut ended = Vec::new();
         for mut live in std::mem::take(&mut self.live) {
             match live.choose() {
-                Ok(true) => going.push(live),
-                Ok(false) => live.end(Ok(())),
-                Err(error) => live.end(Err(error)),
+                Ok(true) => self.live.push(live),
+                Ok(false) => ended.push((live, Ok(()))),
+                Err(error) => ended.push((live, Err(error))),
             }
         }
+        self.end(ended);
         // Branches of one trunk that begin at the same place lie beside each other.
-        going.sort_by_key(|live| (live.trunk, live.branch.start()));
-        self.live = going;
+        self.live.sort_by_key(|live| (live.trunk, live.branch.start()));
         if self.live.is_empty() {
             return;
         }
@@ -411,26 +414,32 @@ impl EngineLoop {
         drop(watches);
         let error = match read {
             Ok(Ok(read)) => {
-                let mut going = Vec::with_capacity(read.len());
+                let mut ended = Vec::new();
                 for (mut live, logits) in std::mem::take(&mut self.live).into_iter().zip(read) {
                     match logits {
                         Ok(logits) => {
                             live.decoding.take(logits);
-                            going.push(live);
+                            self.live.push(live);
                         }
-                        Err(error) => live.end(Err(error.into())),
+                        Err(error) => ended.push((live, Err(error.into()))),
                     }
                 }
-                self.live = going;
-                return;
+                return self.end(ended);
             }
             Ok(Err(error)) => RequestError::from(error),
             Err(_) => RequestError::Panicked,
         };
         // None of them can go on: some layers have taken their tokens, others not.
-        for live in std::mem::take(&mut self.live) {
-            live.end(Err(error.again()));
+        let ended = std::mem::take(&mut self.live);
+        self.end(ended.into_iter().map(|live| (live, Err(error.again()))).collect());
+    }
+
+    /// Tells continuations their end, when the gauges know of it.
+    fn end(&mut self, ended: Vec<(Live, Result<(), RequestError>)>) {
+        if !ended.is_empty() {
+            self.report();
         }
+        ended.into_iter().for_each(|(live, outcome)| live.end(outcome));
     }
 }
 

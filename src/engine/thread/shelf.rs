@@ -102,14 +102,15 @@ impl Shelf {
         self.trunks.iter_mut().find(|trunk| trunk.id == id)
     }
 
-    /// Where a prompt goes on of which tokens from `first` on must be read.
-    pub fn place(&self, prompt: &[u32], first: usize) -> Place {
+    /// Where a prompt goes on of which tokens from `first` on must be read, at a `border`: the last position up to another one at which
+    /// a prompt can be cut.
+    pub fn place(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> Place {
         let mut best = Place { trunk: None, kept: 0, common: 0, within: false };
         let mut used = 0;
         for trunk in self.trunks.iter().filter(|trunk| !trunk.dead) {
             let common = common(&trunk.tokens, prompt);
             best.common = best.common.max(common);
-            let kept = trunk.cache.back_to(common.min(first));
+            let kept = trunk.cache.back_to(border(common.min(first)));
             if kept > best.kept || (kept > 0 && kept == best.kept && trunk.used > used) {
                 let within = !trunk.busy && loses_little(trunk.tokens.len(), kept);
                 best = Place { trunk: Some(trunk.id), kept, within, ..best };

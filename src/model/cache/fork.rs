@@ -120,12 +120,7 @@ pub(super) fn of_rows(buffer: &Tensor, rows: usize) -> Result<Tensor> {
 }
 
 /// Copies rows of one buffer (heads, rows, d) into another one, from row `to` on, head by head, each of which lies in one piece.
-pub(super) fn copy_rows(
-    from: &Tensor,
-    rows: std::ops::Range<usize>,
-    into: &Tensor,
-    to: usize,
-) -> Result<()> {
+pub(super) fn copy_rows(from: &Tensor, rows: std::ops::Range<usize>, into: &Tensor, to: usize) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }

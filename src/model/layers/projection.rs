@@ -301,7 +301,9 @@ mod tests {
     #[test]
     fn a_row_of_a_prompt_has_the_same_bits_in_chunks_of_every_length() -> Result<()> {
         // Widths of real models, and outputs of routers, of few heads and of heads that lie as embeddings do.
-        for (cols, out) in [(64, 40), (576, 192), (576, 1536), (1536, 576), (1024, 16), (2048, 64), (640, 300)] {
+        for (cols, out) in
+            [(64, 40), (576, 192), (576, 1536), (1536, 576), (1024, 16), (2048, 64), (640, 300)]
+        {
             let weight = Tensor::randn(0f32, 1.0, (out, cols), &Device::Cpu)?;
             let x = Tensor::randn(0f32, 1.0, (400, cols), &Device::Cpu)?;
             for map in [Projection::dense(&weight, None)?, Projection::shared(&weight, None)?] {
