@@ -174,7 +174,8 @@ impl EngineLoop {
             let most = self.limits.tokens.saturating_sub(set_aside + needed);
             let fits = self.shelf.make_room(most, 0, |id| stays.contains(&id));
             let Some(ready) = self.ready.front_mut() else { return };
-            if !fits && !(self.live.is_empty() && self.reading.is_empty()) {
+            let alone = self.live.is_empty() && self.reading.is_empty();
+            if !fits && !alone {
                 ready.choices.push_front(choice);
                 return;
             }
@@ -399,10 +400,7 @@ impl EngineLoop {
             watches.push(watch);
             match groups.last_mut() {
                 Some((_, branches)) if before == Some(group) => branches.push(branch),
-                _ => match self.shelf.get(group.0) {
-                    Some(trunk) => groups.push((&trunk.cache, vec![branch])),
-                    None => {}
-                },
+                _ => groups.extend(self.shelf.get(group.0).map(|trunk| (&trunk.cache, vec![branch]))),
             }
             before = Some(group);
         }
