@@ -24,6 +24,9 @@ HISTORIES, QUESTIONS = 6, 8
 # Seconds in which a server must end after SIGTERM: what is under way has ten, then it is told so.
 ENDING = 25
 
+# Seconds that a client waits: for a place, and on a machine that has other things to do.
+PATIENCE = 600
+
 # Growth of memory from the warm-up to the end that is none: allocators keep some.
 GROWTH = 1.10
 
@@ -44,7 +47,7 @@ class Connection:
         data = json.dumps(request | ({"stream": True} if stream else {})).encode()
         head = (f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\nconnection: close\r\n\r\n").encode()
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self.socket.sendall(head + data)
 
     def read(self, pause=0.0, piece=65536):
@@ -55,6 +58,8 @@ class Connection:
             if pause:
                 time.sleep(pause)
         self.socket.close()
+        if not received:
+            raise ConnectionError("closed without an answer")
         head, _, rest = bytes(received).partition(b"\r\n\r\n")
         if b"chunked" in head.lower():
             joined = b""
@@ -106,7 +111,7 @@ class Soak:
         kind = draw.random()
         if kind < 0.04:
             # Half a body, or half a head.
-            half = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+            half = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
             half.sendall(draw.choice([b"POST /v1/chat", b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
                                       b"content-length: 500\r\n\r\n{\"model\": "]))
             time.sleep(draw.random())
@@ -121,7 +126,8 @@ class Soak:
         slow = kind < 0.45
         status, data = connection.read(0.05 if slow else 0.0, 256 if slow else 65536)
         if status == 429:
-            return self.count("told to come again")
+            self.count("told to come again")
+            return time.sleep(1)
         if self.stop.is_set() and status != 200:
             return None
         if status != 200:
@@ -193,7 +199,7 @@ def main():
         sizes.append(resident(process.pid))
         print(f"{time.time() - begun:4.0f} s, {sizes[-1]:.0f} MiB, {soak.counts}", file=sys.stderr)
     soak.stop.set()
-    [thread.join(60) for thread in threads]
+    [thread.join(PATIENCE) for thread in threads]
     wrong += soak.wrong[:20]
 
     # 3. Nothing stays taken, and memory is flat: the last third against what it was after the first.

@@ -130,7 +130,7 @@ def of_attention(server, draw, part):
     kinds = [None, "last", "answer", "each"]
     draw.shuffle(kinds)
     for rows in kinds:
-        text = " ".join(draw.choice(WORDS) for _ in range(2048 // part))
+        text = " ".join(draw.choice(WORDS) for _ in range(max(400, 2048 // part)))
         step = len(text) // 50
         spans = [{"label": f"s{i}", "start": i * step, "end": (i + 1) * step} for i in range(50)]
         more = {} if rows is None else {"palimpsest": {"rows": [rows], "spans": spans}}

@@ -43,7 +43,8 @@ impl Serving {
             let tokens = tokens.unwrap_or(context.saturating_mul(usual.1)).max(context);
             let prompts = if states { parallel } else { MANY_PROMPTS };
             let count = if states { parallel * STATES } else { 1 };
-            // One context is the plan's own.
+            // No branch is planned with more than a context, and one context is the plan's own.
+            let count = count.max(tokens.div_ceil(request.context.max(1)));
             let each = (tokens - request.context).div_ceil(count);
             (Limits { parallel, tokens, prompts }, Branches { count, tokens: each })
         };
@@ -52,5 +53,60 @@ impl Serving {
             MemoryPlan::new(description, &request, &free).fits(&free) != Some(false)
         };
         USUAL.into_iter().map(planned).find(fits).unwrap_or_else(|| planned((1, 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::*;
+    use crate::engine::device::DeviceName;
+    use crate::engine::memory_plan::ObservedSpans;
+
+    /// SmolLM2-135M: layers, keys and values, key/value heads, head width, bytes of an f32.
+    const BYTES_A_TOKEN: u64 = 30 * 2 * 3 * 64 * 4;
+
+    fn fitted(serving: Serving, free: u64) -> (Limits, MemoryPlan) {
+        let Some(Ok(description)) = ModelDescription::released("smollm2-135m") else {
+            panic!("no such model")
+        };
+        let request = MemoryRequest {
+            context: 8192,
+            chunk: 256,
+            logits: 256,
+            dtype: DType::F32,
+            devices: vec![DeviceName::Cpu],
+            branches: Branches::default(),
+            observed: ObservedSpans::default(),
+            kept: None,
+        };
+        let (limits, branches) = serving.fitted(&description, &request, &[Some(free)]);
+        let request = MemoryRequest { branches, ..request };
+        (limits, MemoryPlan::new(&description, &request, &[Some(free)]))
+    }
+
+    #[test]
+    fn every_token_that_a_server_may_hold_is_in_the_plan_and_the_most_that_fits_is_taken() {
+        let mut before = usize::MAX;
+        for (free, parallel) in [(64 << 30, 16), (4 << 30, 8), (2560 << 20, 2)] {
+            let (limits, plan) = fitted(Serving::default(), free);
+            assert_eq!(limits.parallel, parallel, "{free} bytes");
+            assert!(limits.tokens < before && limits.tokens >= 8192 + Limits::BESIDE, "{free} bytes");
+            before = limits.tokens;
+            let held = limits.tokens as u64 * BYTES_A_TOKEN;
+            assert!(plan.cache() >= held && plan.cache() < held + (held >> 6), "{} of {held}", plan.cache());
+            assert!(plan.total() <= free / 4 * 3, "{} of {free}", plan.total());
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_planned_whether_or_not_it_fits() {
+        let asked = Serving { parallel: Some(3), tokens: Some(100_000) };
+        let (limits, plan) = fitted(asked, 1 << 30);
+        assert_eq!((limits.parallel, limits.tokens), (3, 100_000));
+        assert_eq!(plan.fits(&[Some(1 << 30)]), Some(false));
+        let least = Serving { parallel: Some(1), tokens: Some(1) };
+        assert_eq!(fitted(least, 64 << 30).0.tokens, 8192 + Limits::BESIDE);
     }
 }

@@ -92,7 +92,15 @@ impl EngineLoop {
     /// requests; a caller that is one itself is held all the time.
     pub fn run(mut self) {
         while self.listen() {
-            rayon::scope(|_| self.round());
+            // What can go wrong in one request is caught where it happens. This is for what cannot: those under way hear that they
+            // were left, and others are served.
+            let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
+            if round.is_err() {
+                self.live.clear();
+                self.ready.clear();
+                self.reading.clear();
+                self.shelf.clear();
+            }
             self.report();
         }
     }

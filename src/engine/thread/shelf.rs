@@ -204,6 +204,11 @@ impl Shelf {
         }
     }
 
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.trunks.clear();
+    }
+
     /// Drops dead trunks that nobody reads.
     pub fn sweep(&mut self, stays: impl Fn(u64) -> bool) {
         self.trunks.retain(|trunk| !trunk.dead || stays(trunk.id));
