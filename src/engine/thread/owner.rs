@@ -77,6 +77,9 @@ impl EngineLoop {
             self.held.clear();
         }
         let (logits, prompt) = prefilled?;
+        if request.prompt_likeliest.is_some() && sink(Event::Scored(prompt.clone())) != Next::Go {
+            return Err(EngineError::Interrupted.into());
+        }
         let last = logits.get(logits.dim(0)? - 1)?;
         let (generated, end) = self.decode(request, &last, &mut measurement, sink)?;
         let masses = measurement.finish(generated.tokens.len())?;
@@ -147,7 +150,8 @@ impl EngineLoop {
         if room == 0 {
             return Ok((Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens }, None));
         }
-        let mut decoding = Decoding::new(logits, &request.sampling, request.thinker.clone());
+        let decoding = Decoding::new(logits, &request.sampling, request.thinker.clone());
+        let mut decoding = decoding.with_rules(&request.rules);
         let mut told = 0;
         while let Some(token) = decoding.choose(&request.stop, measurement)? {
             let likelihood = match request.likeliest {
