@@ -1,6 +1,7 @@
 //! What must hold for: prompt.
 
 mod bpe;
+mod calls;
 mod chat_template;
 mod spans;
 mod special_tokens;

@@ -5,8 +5,12 @@ mod answers;
 mod attention;
 mod bad_input;
 mod clients;
+mod formats;
 mod load;
+mod penalties;
 mod probabilities;
+mod schema;
+mod tools;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

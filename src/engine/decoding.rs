@@ -6,6 +6,7 @@
 use candle_core::Tensor;
 
 use super::phases::{Phases, Thinker};
+use super::rules::{Applied, TokenRules};
 use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Sampler};
 use crate::attention::{NoObserver, Observer};
@@ -14,6 +15,8 @@ use crate::model::Cache;
 /// An answer under way.
 pub struct Decoding {
     sampler: Sampler,
+    /// `None` where nothing is asked for.
+    rules: Option<Box<Applied>>,
     phases: Phases,
     /// Of the next token, f32 (vocab).
     logits: Tensor,
@@ -26,6 +29,7 @@ impl Decoding {
     pub fn new(logits: &Tensor, sampling: &Sampling, thinker: Option<Thinker>) -> Self {
         Decoding {
             sampler: Sampler::new(sampling),
+            rules: None,
             phases: Phases::new(sampling, thinker),
             logits: logits.clone(),
             ended_by: None,
@@ -33,23 +37,37 @@ impl Decoding {
         }
     }
 
-    /// Chooses the next token; `None` where the answer has ended: there is no more room, or one of `stop` was chosen. `observer`
-    /// hears where a thought was.
+    /// The same, with rules for the choice of its tokens. For the beginning of an answer.
+    #[must_use]
+    pub fn with_rules(mut self, rules: &TokenRules) -> Self {
+        self.rules = Applied::new(rules, self.phases.thinks());
+        self
+    }
+
+    /// Chooses the next token; `None` where the answer has ended: there is no more room, one of `stop` was chosen, or its constraint
+    /// is satisfied and lets nothing follow. `observer` hears where a thought was.
     ///
     /// # Errors
-    /// Those of sampling.
+    /// Those of sampling, and [`EngineError::Constraint`].
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);
         }
-        let token = self.sampler.sample(&self.logits)?;
-        if stop.contains(&token) {
-            self.ended_by = Some(token);
+        let token = match &mut self.rules {
+            None => Some(self.sampler.sample(&self.logits)?),
+            Some(rules) => rules.choose(&mut self.sampler, &self.logits, &self.phases, stop)?,
+        };
+        let Some(token) = token.filter(|token| !stop.contains(token)) else {
+            self.ended_by = token;
             self.ended = true;
             return Ok(None);
-        }
+        };
         if let Some(thought) = self.phases.push(token) {
             observer.skip_generated(thought);
+        }
+        if let Some(rules) = &mut self.rules {
+            rules.push(token, &self.phases)?;
+            self.ended = rules.must_end();
         }
         Ok(Some(token))
     }

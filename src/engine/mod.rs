@@ -11,6 +11,7 @@ use crate::stats;
 use crate::transfer;
 
 mod batch;
+mod constraint;
 mod counter;
 mod cuda;
 mod decoding;
@@ -25,12 +26,14 @@ pub mod memory_plan;
 pub mod nvml;
 mod options;
 mod phases;
+mod rules;
 mod sampler;
 mod sampling;
 mod text_side;
 pub mod thread;
 
 pub use batch::{BatchSequence, OnToken};
+pub use constraint::{Constraint, ConstraintError, GrammarVocabulary, Starts};
 pub use counter::TokenCounter;
 pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
@@ -44,6 +47,7 @@ pub use local::{
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, last};
 pub use phases::Thinker;
+pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use text_side::TextSide;
@@ -74,6 +78,9 @@ pub enum EngineError {
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
+    /// The answer cannot be kept to what was asked for.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
     /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),

@@ -28,6 +28,11 @@ impl Phases {
         Phases { thinker, most: sampling.max_new_tokens, tokens: Vec::new() }
     }
 
+    /// Whether a thought may come before the answer.
+    pub fn thinks(&self) -> bool {
+        self.thinker.is_some()
+    }
+
     /// The tokens so far.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
@@ -36,6 +41,29 @@ impl Phases {
     /// Whether what was generated last is the answer, not a thought or what may become one.
     pub fn in_answer(&self) -> bool {
         self.thinker.as_ref().is_none_or(|thinker| thinker.reader.place() == Place::Answer)
+    }
+
+    /// Whether the next token may begin the answer or a thought.
+    pub fn may_begin(&self) -> bool {
+        self.thinker.as_ref().is_some_and(|thinker| thinker.reader.place() == Place::Undecided)
+    }
+
+    /// Whether this token, chosen next, would leave the reply before its answer.
+    pub fn goes_on_before_answer(&self, token: u32) -> bool {
+        let Some(thinker) = &self.thinker else { return false };
+        let mut reader = thinker.reader.clone();
+        reader.push(token);
+        reader.place() != Place::Answer || reader.thought() > 0
+    }
+
+    /// What of a thought's opening marker is still to come.
+    pub fn rest_of_marker(&self) -> String {
+        self.thinker.as_ref().map(|thinker| thinker.reader.rest_of_marker()).unwrap_or_default()
+    }
+
+    /// The answer's text that came with the token which ended a thought; `None` where there was no thought.
+    pub fn answer_begun(&self) -> Option<String> {
+        self.thinker.as_ref()?.reader.answer_begun()
     }
 
     /// Whether there is room for another token.

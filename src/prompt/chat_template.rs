@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::civil::{DateTime, date};
-use minijinja::value::Kwargs;
+use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::message::{Message, MessageRole};
 use super::thoughts::Thinking;
+use super::tools::{ChatTurn, Speaker};
 use super::{GgufTokenizer, PromptError, Tokenizer, sandbox};
 
 /// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
@@ -217,16 +218,46 @@ impl ChatTemplate {
         self.render_as_is(messages, add_generation_prompt, now)
     }
 
+    /// The text of a conversation with functions, which the template itself lists and whose calls and results it writes. `tools`
+    /// are as [`Tool::json`](super::Tool::json) gives them. Without any of these it is that of [`Self::render`].
+    ///
+    /// # Errors
+    /// What the template cannot do.
+    pub fn render_turns(
+        &self,
+        turns: &[ChatTurn],
+        tools: &[serde_json::Value],
+        add_generation_prompt: bool,
+    ) -> Result<String, PromptError> {
+        let message = |turn: &ChatTurn| {
+            let role = match turn.role {
+                Speaker::System => MessageRole::System,
+                Speaker::User => MessageRole::User,
+                Speaker::Assistant => MessageRole::Assistant,
+                Speaker::Tool => return None,
+            };
+            turn.calls.is_empty().then(|| Message { role, content: turn.content.clone() })
+        };
+        if tools.is_empty()
+            && let Some(messages) = turns.iter().map(message).collect::<Option<Vec<_>>>()
+        {
+            return self.render(&messages, add_generation_prompt);
+        }
+        let listed: Vec<serde_json::Value> = turns.iter().map(ChatTurn::json).collect();
+        let bytes = listed.iter().chain(tools).map(|value| value.to_string().len()).sum();
+        let tools = match tools {
+            [] => Value::from(()),
+            tools => Value::from(Serde(tools)),
+        };
+        self.render_values(Value::from(Serde(&listed)), tools, bytes, add_generation_prompt, DEFAULT_DATE)
+    }
+
     fn render_as_is(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
         now: DateTime,
     ) -> Result<String, PromptError> {
-        let strftime_now = Value::from_function(move |format: &str| -> Result<String, Error> {
-            jiff::fmt::strtime::format(format, now)
-                .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
-        });
         let listed: Vec<Value> = (messages.iter())
             .map(|message| {
                 let role = match message.role {
@@ -237,17 +268,33 @@ impl ChatTemplate {
                 context! { role, content => &message.content }
             })
             .collect();
+        let bytes = messages.iter().map(|message| message.content.len()).sum();
+        self.render_values(listed.into(), ().into(), bytes, add_generation_prompt, now)
+    }
+
+    /// Renders messages and functions as the template reads them, which hold `bytes` bytes of text.
+    fn render_values(
+        &self,
+        messages: Value,
+        tools: Value,
+        bytes: usize,
+        add_generation_prompt: bool,
+        now: DateTime,
+    ) -> Result<String, PromptError> {
+        let strftime_now = Value::from_function(move |format: &str| -> Result<String, Error> {
+            jiff::fmt::strtime::format(format, now)
+                .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+        });
         let variables = context! {
-            messages => listed,
+            messages,
             add_generation_prompt,
             bos_token => token(self.bos.as_deref()),
             eos_token => token(self.eos.as_deref()),
-            tools => (),
+            tools,
             documents => (),
             strftime_now,
             ..Value::from_pairs(self.variables.clone())
         };
-        let bytes = messages.iter().map(|message| message.content.len()).sum();
         sandbox::render(&self.env, &self.name, variables, bytes)
     }
 

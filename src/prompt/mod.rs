@@ -23,7 +23,9 @@ mod stream;
 mod templates;
 mod thinking;
 mod thoughts;
+mod token_bytes;
 mod tokenizer;
+mod tools;
 
 pub use bpe::{BytePairEncoding, ENCODINGS};
 pub use build::{BORDER_TOKENS, CharSpan, Prompt, PromptBuilder};
@@ -42,4 +44,9 @@ pub use templates::{JUDGE_FILE, Templates};
 pub use thoughts::{
     Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
 };
+pub use token_bytes::TokenBytes;
 pub use tokenizer::{Encoded, Tokenizer};
+pub use tools::{
+    Arguments, CallLayout, CallPiece, CallReader, ChatTurn, Composed, Part, Read, Speaker, Tool, ToolCall,
+    ToolLayout, call_grammar, compose,
+};

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use super::{ChatTemplate, Message, PromptError};
+use serde_json::Value;
+
+use super::{ChatTemplate, ChatTurn, PromptError};
 
 /// A conversation's text with the places of its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,21 +29,26 @@ pub struct ContentPlace {
 }
 
 impl ChatTemplate {
-    /// The text of `messages` as [`ChatTemplate::render`] gives it, and where each of their contents lies in it. White space around
-    /// a content may be left out; a template that changes anything else of one is refused.
+    /// The text of a conversation as [`ChatTemplate::render_turns`] gives it, and where the content of each message lies in it. White
+    /// space around a content may be left out; a template that changes anything else of one is refused. A message of calls alone has no
+    /// content, and its place is empty.
     ///
     /// # Errors
     /// [`PromptError::Placement`], [`PromptError::Altered`] and those of rendering.
-    pub fn place(&self, messages: &[Message]) -> Result<Placed, PromptError> {
-        let text = self.render(messages, true)?;
-        let marked: Vec<Message> = (messages.iter().enumerate())
-            .map(|(i, message)| Message { content: marker(i), ..message.clone() })
+    pub fn place(&self, turns: &[ChatTurn], tools: &[Value]) -> Result<Placed, PromptError> {
+        let text = self.render_turns(turns, tools, true)?;
+        let is_placed = |turn: &ChatTurn| !turn.content.is_empty() || turn.calls.is_empty();
+        let marked: Vec<ChatTurn> = (turns.iter().enumerate())
+            .map(|(i, turn)| match is_placed(turn) {
+                true => ChatTurn { content: marker(i), ..turn.clone() },
+                false => turn.clone(),
+            })
             .collect();
-        let skeleton = self.render(&marked, true)?;
+        let skeleton = self.render_turns(&marked, tools, true)?;
         let failed = || PromptError::Altered { name: self.name().to_owned(), what: "message" };
         // 1. The places of the markers, in the order of the text.
-        let mut places = Vec::with_capacity(messages.len());
-        for i in 0..messages.len() {
+        let mut places = Vec::with_capacity(turns.len());
+        for i in (0..turns.len()).filter(|&i| turns.get(i).is_some_and(is_placed)) {
             let marker = marker(i);
             let mut found = skeleton.match_indices(&marker).map(|(at, _)| at);
             match (found.next(), found.count()) {
@@ -55,7 +62,7 @@ impl ChatTemplate {
         }
         places.sort_unstable();
         // 2. The same in the real text, piece by piece.
-        let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; messages.len()];
+        let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; turns.len()];
         let (mut at, mut reached) = (0, 0);
         for (nth, &(start, end, i)) in places.iter().enumerate() {
             let before = skeleton.get(reached..start).unwrap_or_default();
@@ -66,7 +73,7 @@ impl ChatTemplate {
                 .ok_or_else(failed)?;
             let next = places.get(nth + 1).map_or(skeleton.len(), |next| next.0);
             let after = skeleton.get(end..next).unwrap_or_default();
-            let content = messages.get(i).map(|message| message.content.as_str()).unwrap_or_default();
+            let content = turns.get(i).map(|turn| turn.content.as_str()).unwrap_or_default();
             let rest = text.get(at..).unwrap_or_default();
             let (start_cut, end_cut) = (content.trim_start(), content.trim_end());
             let lead = content.len() - start_cut.len();

@@ -302,6 +302,25 @@ impl ThoughtReader {
         }
     }
 
+    /// At the beginning of a reply, what of the opening marker is still to come.
+    pub fn rest_of_marker(&self) -> String {
+        let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
+        let marker = match self.thoughts.format {
+            ThoughtFormat::Tags => OPEN,
+            ThoughtFormat::Channels => CHANNEL,
+        };
+        marker.strip_prefix(text.trim_start()).unwrap_or(marker).to_owned()
+    }
+
+    /// Where a thought has ended, what its last token holds of the answer.
+    pub fn answer_begun(&self) -> Option<String> {
+        if self.thought == 0 {
+            return None;
+        }
+        let begun = self.thoughts.beginning(&self.tokenizer, &self.tokens).ok().flatten();
+        Some(begun.map(|(_, answer)| answer).unwrap_or_default())
+    }
+
     /// Where the reply is after the tokens so far.
     pub fn place(&self) -> Place {
         self.place

@@ -180,6 +180,17 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// The decoder as `tokenizer.json` writes it; null where there is none.
+    pub(super) fn decoder(&self) -> serde_json::Value {
+        serde_json::to_value(self.inner.get_decoder()).unwrap_or_default()
+    }
+
+    /// The ids of special tokens.
+    pub(super) fn special_ids(&self) -> BTreeSet<u32> {
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
+    }
+
     /// One more than the greatest token id. A model's output can be wider where its embedding is padded.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size

@@ -20,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::app::App;
 use super::error::ApiError;
 use super::writer::{Piece, Writer};
-use crate::engine::StopReason;
 use crate::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
+use crate::engine::{Likelihood, StopReason};
+use crate::prompt::CallPiece;
 
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;
@@ -38,6 +39,7 @@ pub struct Order {
 
 /// What a choice is made of.
 enum Step {
+    Scored(Vec<Likelihood>),
     Token(Token),
     Done(Box<Finished>),
     Failed(ApiError),
@@ -57,7 +59,7 @@ pub struct Finished {
     pub piece: Piece,
     /// Whether generation came as far as the answer.
     pub has_answer: bool,
-    /// `stop` or `length`.
+    /// `stop`, `length` or `tool_calls`.
     pub reason: &'static str,
     /// What was measured.
     pub measured: Measured,
@@ -69,6 +71,8 @@ pub struct Collected {
     pub thought: String,
     /// The answer.
     pub text: String,
+    /// Its calls of functions, piece by piece.
+    pub calls: Vec<CallPiece>,
     /// Every token.
     pub tokens: Vec<Chosen>,
     /// Its end.
@@ -81,6 +85,10 @@ pub trait Shape: Send + 'static {
     fn envelope(&self, stream: bool) -> Map<String, Value>;
     /// What a stream says before the first token of a choice.
     fn open(&mut self, choice: usize) -> Option<Value>;
+    /// What it says when the probabilities of the prompt are known, which are told where they were asked for.
+    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
+        None
+    }
     /// What it says with a token.
     fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError>;
     /// What it says at the end of a choice.
@@ -158,6 +166,7 @@ impl Run {
             step.unwrap_or_else(|| Step::Failed(ApiError::internal("the model's thread left the request")));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
+            Step::Scored(_) => {}
             Step::Token(_) => {
                 if !self.told_first {
                     self.told_first = true;
@@ -209,20 +218,26 @@ impl Run {
     /// Of the first choice that failed.
     pub async fn whole(mut self, mut shape: impl Shape) -> Result<Response<Body>, ApiError> {
         let mut choices = Vec::new();
-        let (mut thought, mut text, mut tokens) = (String::new(), String::new(), Vec::new());
+        let (mut thought, mut text) = (String::new(), String::new());
+        let (mut calls, mut tokens) = (Vec::new(), Vec::new());
         while let Some((choice, step)) = self.next().await {
             match step {
+                // The end has them, too.
+                Step::Scored(_) => {}
                 Step::Token(token) => {
                     thought.push_str(&token.piece.thought);
                     text.push_str(&token.piece.text);
+                    calls.extend(token.piece.calls);
                     tokens.push(token.chosen);
                 }
-                Step::Done(finished) => {
+                Step::Done(mut finished) => {
                     thought.push_str(&finished.piece.thought);
                     text.push_str(&finished.piece.text);
+                    calls.append(&mut finished.piece.calls);
                     let collected = Collected {
                         thought: std::mem::take(&mut thought),
                         text: std::mem::take(&mut text),
+                        calls: std::mem::take(&mut calls),
                         tokens: std::mem::take(&mut tokens),
                         finished: *finished,
                     };
@@ -301,6 +316,7 @@ impl<S: Shape> Streaming<S> {
             self.frames.extend(opening);
         }
         let said = match step {
+            Step::Scored(prompt) => self.shape.scored(choice, &prompt),
             Step::Token(token) => self.shape.token(choice, &token)?,
             Step::Done(finished) => Some(self.shape.close(choice, &finished)?),
             Step::Failed(error) => return Err(error),
@@ -348,6 +364,10 @@ fn listening(app: &App, writer: Writer) -> (Sink, mpsc::UnboundedReceiver<Step>)
         }
         let step = match event {
             Event::Prefilled(_) => return Next::Go,
+            Event::Scored(prompt) => {
+                let _ = steps.send(Step::Scored(prompt));
+                return Next::Go;
+            }
             Event::Token(chosen) => {
                 match writer.as_mut().map(|writer| (writer.push(chosen.token), writer.stopped())) {
                     Some((Ok(piece), stopped)) => {
@@ -374,8 +394,12 @@ fn finished(writer: Option<Writer>, measured: Measured) -> Step {
         StopReason::EndOfTurn | StopReason::ThoughtOnly | StopReason::Refused => "stop",
         StopReason::MaxNewTokens | StopReason::ThoughtCut => "length",
     };
+    let called = writer.calls() > 0;
     match writer.finish() {
-        Ok((piece, has_answer)) => Step::Done(Box::new(Finished { piece, has_answer, reason, measured })),
+        Ok((piece, has_answer)) => {
+            let reason = if called && reason == "stop" { "tool_calls" } else { reason };
+            Step::Done(Box::new(Finished { piece, has_answer, reason, measured }))
+        }
         Err(error) => Step::Failed(ApiError::internal(error.to_string())),
     }
 }

@@ -11,15 +11,23 @@ use super::attention_request::AttentionRequest;
 use super::common::{Common, IGNORED, SHARED, identifier, now, room};
 use super::error::ApiError;
 use super::fields::{self, Fields, NotServed};
+use super::format::Format;
 use super::logprobs;
-use super::prompt::{Sent, chat_spans, chat_tokens};
-use super::writer::Writer;
+use super::prompt::{Conversation, chat_spans};
+use super::sent::Sent;
+use super::tools::ToolRequest;
+use super::writer::{Piece, Writer};
+use crate::engine::TokenRules;
 use crate::engine::thread::{Chosen, Request};
-use crate::prompt::ReasoningEffort;
+use crate::prompt::{CallPiece, ReasoningEffort};
 
 /// Fields of this endpoint alone.
-const OWN: [&str; 7] = [
+const OWN: [&str; 11] = [
     "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
     "max_completion_tokens",
     "max_tokens",
     "logprobs",
@@ -29,16 +37,9 @@ const OWN: [&str; 7] = [
 ];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [NotServed; 18] = [
-    ("tools", fields::empty),
-    ("tool_choice", none_or_auto),
-    ("parallel_tool_calls", fields::anything),
+const NOT_YET: [NotServed; 11] = [
     ("functions", fields::empty),
     ("function_call", none_or_auto),
-    ("response_format", plain_text),
-    ("frequency_penalty", fields::zero),
-    ("presence_penalty", fields::zero),
-    ("logit_bias", fields::empty),
     ("audio", fields::never),
     ("modalities", text_alone),
     ("prediction", fields::never),
@@ -52,10 +53,6 @@ const NOT_YET: [NotServed; 18] = [
 
 fn none_or_auto(value: &Value) -> bool {
     ["none", "auto", "default"].iter().any(|word| value == word)
-}
-
-fn plain_text(value: &Value) -> bool {
-    *value == json!({"type": "text"})
 }
 
 fn text_alone(value: &Value) -> bool {
@@ -92,16 +89,18 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     };
     let model = &app.model;
     let voice = model.voice(thinking(&fields)?, effort(&fields)?)?;
+    let (format, tools) = (Format::read(&fields)?, ToolRequest::read(&fields)?);
     let sent = Sent::read_all(&fields)?;
+    let conversation = Conversation::new(model, &sent, tools.told());
     let asked = match fields.get("palimpsest") {
         None => None,
         Some(value) => Some(AttentionRequest::read(value, model)?),
     };
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (chat_tokens(&voice.template, tokenizer, &sent)?, None),
+        None => (conversation.tokens(&voice.template, tokenizer)?, None),
         Some(attention) => {
-            let prompt = chat_spans(&voice.template, tokenizer, &sent, &attention)?;
+            let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, &model.spec)))
         }
     };
@@ -112,19 +111,22 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         (rows, keys) = (asked.rows()?, asked.keys());
         asked.attention.check_size(model, keys.len(), most)?;
     }
+    let rules = TokenRules { constraint: tools.constraint(model, &format)?, ..common.rules.clone() };
+    let reader = tools.reader(model);
     let thinker = model.thinker(voice.thoughts, most);
     let thinks = thinker.is_some();
     let order = |choice: usize| Order {
         request: Request {
             rows: rows.clone(),
             keys: keys.clone(),
+            rules: rules.clone(),
             thinker: thinker.clone(),
             most: Some(most),
             likeliest,
             tell_rows: common.stream && asked.as_ref().is_some_and(|asked| asked.attention.each()),
             ..Request::new(tokens.clone(), common.sampling(choice, most), model.text.stop.clone())
         },
-        writer: Writer::of_chat(tokenizer, voice.thoughts, common.stops.clone()),
+        writer: Writer::of_chat(tokenizer, voice.thoughts, common.stops.clone(), reader.clone()),
         counted: choice == 0,
     };
     let orders = (0..common.n).map(order).collect();
@@ -161,6 +163,40 @@ fn effort(fields: &Fields<'_>) -> Result<Option<ReasoningEffort>, ApiError> {
     }
 }
 
+/// A piece of a call as a stream has it: the first one names the function.
+fn call_delta(piece: &CallPiece) -> Value {
+    let CallPiece { index, name, arguments } = piece;
+    match name {
+        None => json!({"index": index, "function": {"arguments": arguments}}),
+        Some(name) => json!({
+            "index": index, "id": call_identifier(), "type": "function",
+            "function": {"name": name, "arguments": arguments}
+        }),
+    }
+}
+
+/// Whole calls.
+fn joined(pieces: &[CallPiece]) -> Vec<Value> {
+    let mut calls: Vec<(&str, String)> = Vec::new();
+    for CallPiece { name, arguments, .. } in pieces {
+        match (name, calls.last_mut()) {
+            (Some(name), _) => calls.push((name, arguments.clone())),
+            (None, Some((_, all))) => all.push_str(arguments),
+            (None, None) => {}
+        }
+    }
+    let call = |(name, arguments)| {
+        json!({
+            "id": call_identifier(), "type": "function", "function": {"name": name, "arguments": arguments}
+        })
+    };
+    calls.into_iter().map(call).collect()
+}
+
+fn call_identifier() -> String {
+    identifier("call").replace('-', "_")
+}
+
 /// How chat completions look.
 pub struct ChatShape {
     app: Arc<App>,
@@ -188,6 +224,21 @@ impl ChatShape {
         asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told).map(Some)
     }
 
+    /// What a piece adds to a message, in a stream.
+    fn delta(piece: &Piece) -> Map<String, Value> {
+        let mut delta = Map::new();
+        for (key, text) in [("reasoning_content", &piece.thought), ("content", &piece.text)] {
+            if !text.is_empty() {
+                delta.insert(key.to_owned(), text.as_str().into());
+            }
+        }
+        if !piece.calls.is_empty() {
+            let calls: Vec<Value> = piece.calls.iter().map(call_delta).collect();
+            delta.insert("tool_calls".to_owned(), calls.into());
+        }
+        delta
+    }
+
     fn chunk(choice: usize, delta: Value, reason: Option<&str>) -> Value {
         json!({"index": choice, "delta": delta, "logprobs": null, "finish_reason": reason})
     }
@@ -210,13 +261,7 @@ impl Shape for ChatShape {
 
     fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError> {
         let Token { piece, chosen } = token;
-        let mut delta = Map::new();
-        if !piece.thought.is_empty() {
-            delta.insert("reasoning_content".to_owned(), piece.thought.as_str().into());
-        }
-        if !piece.text.is_empty() {
-            delta.insert("content".to_owned(), piece.text.as_str().into());
-        }
+        let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return Ok(None);
         }
@@ -232,13 +277,7 @@ impl Shape for ChatShape {
     }
 
     fn close(&mut self, choice: usize, finished: &Finished) -> Result<Value, ApiError> {
-        let mut delta = Map::new();
-        if !finished.piece.thought.is_empty() {
-            delta.insert("reasoning_content".to_owned(), finished.piece.thought.as_str().into());
-        }
-        if !finished.piece.text.is_empty() {
-            delta.insert("content".to_owned(), finished.piece.text.as_str().into());
-        }
+        let delta = ChatShape::delta(&finished.piece);
         let mut said = ChatShape::chunk(choice, delta.into(), Some(finished.reason));
         if let Some(attention) = self.attention(finished, true)? {
             said["palimpsest"] = attention;
@@ -247,11 +286,15 @@ impl Shape for ChatShape {
     }
 
     fn whole(&mut self, choice: usize, collected: Collected) -> Result<Value, ApiError> {
-        let Collected { thought, text, tokens, finished } = collected;
-        let content = (finished.has_answer || thought.is_empty()).then_some(text);
+        let Collected { thought, text, calls, tokens, finished } = collected;
+        let only_calls = text.is_empty() && !calls.is_empty();
+        let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
         if !thought.is_empty() {
             message["reasoning_content"] = thought.into();
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = joined(&calls).into();
         }
         let mut said = json!({
             "index": choice, "message": message, "logprobs": self.logprobs(&tokens), "finish_reason": finished.reason

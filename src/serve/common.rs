@@ -1,11 +1,13 @@
 //! What both completions endpoints read.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::app::App;
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
-use crate::engine::Sampling;
+use crate::engine::{Sampling, TokenRules};
 
 /// Most answers to one prompt, as at OpenAI.
 const MOST_CHOICES: usize = 128;
@@ -17,8 +19,20 @@ const MOST_STOPS: usize = 16;
 pub const IGNORED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 
 /// Fields that both endpoints have.
-pub const SHARED: [&str; 9] =
-    ["model", "n", "stop", "seed", "temperature", "top_p", "stream", "stream_options", "palimpsest"];
+pub const SHARED: [&str; 12] = [
+    "model",
+    "n",
+    "stop",
+    "seed",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "stream",
+    "stream_options",
+    "palimpsest",
+];
 
 /// How an answer is generated and sent.
 #[derive(Debug, Clone)]
@@ -30,6 +44,8 @@ pub struct Common {
     temperature: f64,
     top_p: f64,
     seed: u64,
+    /// Penalties and biases.
+    pub rules: TokenRules,
     /// Whether it is sent as it is generated.
     pub stream: bool,
     /// Whether a stream ends with what was used.
@@ -63,6 +79,7 @@ impl Common {
             temperature: fields.number("temperature", 0.0..=2.0, false)?.unwrap_or(1.0),
             top_p: fields.number("top_p", 0.0..=1.0, true)?.unwrap_or(1.0),
             seed: seed(fields)?.unwrap_or_else(rand::random),
+            rules: rules(app, fields)?,
             stream,
             usage,
         })
@@ -73,6 +90,44 @@ impl Common {
         let seed = self.seed.wrapping_add(choice as u64);
         Sampling { temperature: self.temperature, top_p: self.top_p, seed, max_new_tokens }
     }
+}
+
+/// Penalties and biases; what the answer may be is another matter.
+fn rules(app: &App, fields: &Fields<'_>) -> Result<TokenRules, ApiError> {
+    let penalty = |name: &str| -> Result<f32, ApiError> {
+        Ok(fields.number(name, -2.0..=2.0, false)?.unwrap_or(0.0) as f32)
+    };
+    Ok(TokenRules {
+        frequency_penalty: penalty("frequency_penalty")?,
+        presence_penalty: penalty("presence_penalty")?,
+        bias: bias(fields, app.model.spec.vocab)?,
+        constraint: None,
+    })
+}
+
+/// `logit_bias`: numbers by token ids.
+fn bias(fields: &Fields<'_>, vocab: usize) -> Result<Arc<[(u32, f32)]>, ApiError> {
+    let map = match fields.get("logit_bias") {
+        None => return Ok(Arc::default()),
+        Some(Value::Object(map)) => map,
+        Some(value) => return Err(wrong("logit_bias", value, "an object of token ids and numbers")),
+    };
+    let one = |(key, value): (&String, &Value)| {
+        let field = || format!("logit_bias.{}", key.chars().take(40).collect::<String>());
+        let Some(token) = key.parse::<u32>().ok().filter(|&token| (token as usize) < vocab) else {
+            let message = format!("`{}` is no token of the model; its ids are 0 to {}", field(), vocab - 1);
+            return Err(ApiError::field(field(), message));
+        };
+        match value.as_f64() {
+            Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
+            Some(bias) => {
+                let message = format!("`{}` is {bias}; give a number from -100 to 100", field());
+                Err(ApiError::field(field(), message))
+            }
+            None => Err(wrong(&field(), value, "a number from -100 to 100")),
+        }
+    };
+    map.iter().map(one).collect()
 }
 
 fn seed(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {

@@ -14,20 +14,15 @@ use super::fields::{self, Fields, NotServed, wrong};
 use super::logprobs::CompletionLogprobs;
 use super::prompt::{TokenPrompt, text_spans, token_spans};
 use super::writer::Writer;
+use crate::engine::Likelihood;
 use crate::engine::thread::{Chosen, Request};
 
 /// Fields of this endpoint alone.
 const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [NotServed; 6] = [
-    ("suffix", fields::empty),
-    ("best_of", fields::one),
-    ("frequency_penalty", fields::zero),
-    ("presence_penalty", fields::zero),
-    ("logit_bias", fields::empty),
-    ("top_k", fields::never),
-];
+const NOT_YET: [NotServed; 3] =
+    [("suffix", fields::empty), ("best_of", fields::one), ("top_k", fields::never)];
 
 /// Most prompts of a request.
 const MOST_PROMPTS: usize = 2048;
@@ -63,10 +58,6 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     let common = Common::read(app, &fields)?;
     let likeliest = fields.count("logprobs", 0..=20)?;
     let echo = fields.flag("echo")?.unwrap_or(false);
-    if echo && common.stream && likeliest.is_some() {
-        let message = "`echo` with `logprobs` is not served as a stream; leave `stream` out";
-        return Err(ApiError::field("echo", message));
-    }
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
     let asked = match fields.get("palimpsest") {
@@ -113,6 +104,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                 request: Request {
                     rows: rows.clone(),
                     keys: keys.clone(),
+                    rules: common.rules.clone(),
                     likeliest,
                     prompt_likeliest: likeliest.filter(|_| echo),
                     tell_rows: common.stream && measured.as_ref().is_some_and(|asked| asked.attention.each()),
@@ -247,9 +239,26 @@ impl Shape for CompletionShape {
         if !self.echo {
             return None;
         }
+        if self.logprobs {
+            // It comes with the prompt's probabilities.
+            return None;
+        }
         let text = self.prompt(choice).map(|prompt| prompt.text.clone()).unwrap_or_default();
         self.offset = text.chars().count();
         Some(CompletionShape::chunk(choice, &text, Value::Null, None))
+    }
+
+    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Value> {
+        let mut lists = CompletionLogprobs::default();
+        let mut offset = 0;
+        let of = self.prompt(choice)?;
+        lists.push_first(&self.app.model, of.first?, &mut offset);
+        for likelihood in prompt {
+            lists.push(&self.app.model, likelihood, &mut offset);
+        }
+        let said = CompletionShape::chunk(choice, &of.text, lists.json(), None);
+        self.offset = offset;
+        Some(said)
     }
 
     fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError> {

@@ -8,8 +8,8 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
-use crate::engine::EngineError;
 use crate::engine::thread::RequestError;
+use crate::engine::{ConstraintError, EngineError};
 use crate::prompt::PromptError;
 
 /// Why a request is not answered.
@@ -48,6 +48,24 @@ impl ApiError {
     /// Something that this server got wrong.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
+    }
+
+    /// What cannot be enforced of a field that says what the answer may be.
+    pub fn constraint(error: &ConstraintError, param: &str) -> Self {
+        match error {
+            ConstraintError::Lost { name, .. } => ApiError::field(name.clone(), error.to_string()),
+            ConstraintError::Busy => {
+                let message = format!("`{param}`: {error}");
+                ApiError {
+                    retry_after: Some(2),
+                    param: Some(param.to_owned()),
+                    ..Self::new(StatusCode::TOO_MANY_REQUESTS, Some("rate_limit_exceeded"), message)
+                }
+            }
+            ConstraintError::Refused(_) | ConstraintError::TooSlow => {
+                ApiError::field(param, format!("`{param}` cannot be enforced: {error}"))
+            }
+        }
     }
 
     /// The server is about to end.
@@ -102,6 +120,9 @@ impl From<RequestError> for ApiError {
             RequestError::Engine(EngineError::Interrupted) => ApiError::closing(),
             RequestError::Engine(EngineError::NotFinite { .. }) => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, Some("model_not_finite"), message)
+            }
+            RequestError::Engine(EngineError::Constraint(error)) => {
+                ApiError::constraint(&error, "response_format")
             }
             RequestError::Engine(_) | RequestError::Panicked | RequestError::Gone => {
                 ApiError::internal(message)

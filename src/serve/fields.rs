@@ -165,11 +165,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A number of 0.
-pub fn zero(value: &Value) -> bool {
-    value.as_f64() == Some(0.0)
-}
-
 /// A number of 1.
 pub fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
@@ -193,11 +188,6 @@ pub fn empty(value: &Value) -> bool {
 /// Nothing.
 pub fn never(_: &Value) -> bool {
     false
-}
-
-/// Anything: what tells a server about the client and changes no answer.
-pub fn anything(_: &Value) -> bool {
-    true
 }
 
 #[cfg(test)]

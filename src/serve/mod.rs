@@ -2,7 +2,8 @@
 //!
 //! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its caches belong to one thread
 //! ([`crate::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
-//! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`), becomes tokens and spans (`prompt`) and
+//! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`, `sent`, `tools`,
+//! `format`), becomes tokens and spans (`prompt`) and
 //! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
 //! (`attention_reply`), and these a response or a stream (`answers`). Texts of requests are in no log and in no metric.
 
@@ -24,6 +25,7 @@ mod common;
 mod completions;
 mod error;
 mod fields;
+mod format;
 mod guard;
 mod http;
 mod listen;
@@ -31,7 +33,9 @@ mod logprobs;
 mod metrics;
 mod model;
 mod prompt;
+mod sent;
 mod tokens;
+mod tools;
 mod writer;
 
 use app::App;
@@ -102,7 +106,7 @@ impl Server {
         let guard = Guard::new(address, key.as_deref()).ok_or(ServeError::NeedsKey { address })?;
         let limits = model.limits();
         let (engine, cache, text) = model.into_parts(max_thinking);
-        let served = ServedModel { spec: engine.decoder().spec().clone(), text, created: common::now() };
+        let served = ServedModel::new(text, engine.decoder().spec().clone(), common::now());
         let (thread, work) = EngineThread::here(engine, cache, limits);
         Ok((Server { listener, app: Arc::new(App::new(served, thread, guard, queue)) }, work))
     }

@@ -1,10 +1,10 @@
 //! The model that is served, as requests are read and answered: its text side and its shape.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::engine::{ModelText, Thinker};
+use crate::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
 use crate::model::DecoderSpec;
-use crate::prompt::{ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts};
+use crate::prompt::{ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout};
 
 use super::error::ApiError;
 
@@ -17,6 +17,15 @@ pub struct ServedModel {
     pub spec: DecoderSpec,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
+    /// Made when first asked for.
+    lazy: Lazy,
+}
+
+/// What only some requests need.
+#[derive(Debug, Default)]
+struct Lazy {
+    vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
+    tools: OnceLock<ToolLayout>,
 }
 
 /// How one conversation is rendered and thought about.
@@ -29,6 +38,26 @@ pub struct Voice {
 }
 
 impl ServedModel {
+    /// A model that is ready since `created`.
+    pub fn new(text: ModelText, spec: DecoderSpec, created: u64) -> Self {
+        ServedModel { text, spec, created, lazy: Lazy::default() }
+    }
+
+    /// What grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
+    ///
+    /// # Errors
+    /// A vocabulary that cannot be used so.
+    pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
+        let ModelText { tokenizer, stop, .. } = &self.text;
+        let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
+        self.lazy.vocabulary.get_or_init(make).clone()
+    }
+
+    /// How it is told of functions and calls them.
+    pub fn tool_layout(&self) -> ToolLayout {
+        *self.lazy.tools.get_or_init(|| ToolLayout::of(&self.text.template))
+    }
+
     /// Its name in the API.
     pub fn name(&self) -> &str {
         &self.text.name

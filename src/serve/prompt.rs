@@ -5,33 +5,13 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::attention_request::{AttentionRequest, RangeRequest, check_label};
+use super::attention_request::{AttentionRequest, RangeRequest};
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
-use crate::prompt::{ChatTemplate, Encoded, Message, MessageRole, Span, Tokenizer};
-
-/// Most messages of a conversation, and most parts of a message.
-const MOST_MESSAGES: usize = 4096;
-
-/// A message as it was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// Who speaks.
-    pub role: MessageRole,
-    /// Its parts; one where the content is a string.
-    pub parts: Vec<Part>,
-    /// Whether the content is an array of parts.
-    pub has_parts: bool,
-}
-
-/// A part of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// Its text.
-    pub text: String,
-    /// Its own name.
-    pub span: Option<String>,
-}
+use super::model::ServedModel;
+use super::sent::Sent;
+use crate::prompt::{
+    ChatTemplate, ChatTurn, ContentPlace, Encoded, Part as TurnPart, Placed, Span, Tokenizer, Tool, compose,
+};
 
 /// A prompt's tokens with its spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,125 +24,80 @@ pub struct TokenPrompt {
     pub overlays: Vec<Span>,
 }
 
-impl Sent {
-    /// The value of `messages`.
+/// A conversation as the chat template gets it, with what each message of the client became.
+#[derive(Debug)]
+pub struct Conversation<'s> {
+    sent: &'s [Sent],
+    turns: Vec<ChatTurn>,
+    /// For each turn, what of its content comes from which message.
+    parts: Vec<Vec<TurnPart>>,
+    /// Functions that the template itself lists.
+    listed: Vec<Value>,
+}
+
+impl<'s> Conversation<'s> {
+    /// These messages, of which the model is told of `tools`, where there are any.
+    pub fn new(model: &ServedModel, sent: &'s [Sent], tools: &[Tool]) -> Self {
+        let turns: Vec<ChatTurn> =
+            sent.iter().enumerate().map(|(i, one)| one.turn(sent.get(..i).unwrap_or_default())).collect();
+        let with_tools = !tools.is_empty() || sent.iter().any(Sent::of_tools);
+        if with_tools && !model.tool_layout().native {
+            let composed = compose(&turns, tools);
+            let (turns, parts) = composed.into_iter().map(|one| (one.turn, one.parts)).unzip();
+            return Conversation { sent, turns, parts, listed: Vec::new() };
+        }
+        let whole =
+            |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
+                true => Vec::new(),
+                false => vec![TurnPart { message, bytes: 0..turn.content.len() }],
+            };
+        let parts = turns.iter().enumerate().map(whole).collect();
+        Conversation { sent, turns, parts, listed: tools.iter().map(Tool::json).collect() }
+    }
+
+    /// The tokens, up to the answer.
     ///
     /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read_all(fields: &Fields<'_>) -> Result<Vec<Sent>, ApiError> {
-        fields.required("messages")?;
-        let list = fields.list("messages")?.unwrap_or_default();
-        if list.is_empty() || list.len() > MOST_MESSAGES {
-            let message = format!("`messages` has {} messages; give 1 to {MOST_MESSAGES}", list.len());
-            return Err(ApiError::field("messages", message));
-        }
-        list.iter().enumerate().map(|(i, value)| Sent::read(&format!("messages[{i}]"), value)).collect()
+    /// What the template or the tokeniser cannot do with it.
+    pub fn tokens(&self, template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
+        Ok(tokenizer.encode(&template.render_turns(&self.turns, &self.listed, true)?)?)
     }
 
-    fn read(at: &str, value: &Value) -> Result<Sent, ApiError> {
-        let fields = Fields::of(value, at)?;
-        for key in ["tool_calls", "tool_call_id", "function_call", "audio", "name", "refusal"] {
-            if fields.get(key).is_some_and(|value| !super::fields::empty(value)) {
-                return Err(ApiError::not_yet(fields.name(key)));
+    /// Where the contents of the client's messages lie in the text, by message; nowhere where a message has none.
+    fn places(&self, placed: &Placed) -> Vec<Option<ContentPlace>> {
+        let mut places = vec![None; self.sent.len()];
+        for (parts, place) in self.parts.iter().zip(&placed.contents) {
+            // White space around a content may be left out.
+            let at = |byte: usize| (place.bytes.start + byte.saturating_sub(place.cut)).min(place.bytes.end);
+            for TurnPart { message, bytes } in parts {
+                if let Some(found) = places.get_mut(*message) {
+                    let cut = place.cut.saturating_sub(bytes.start);
+                    *found = Some(ContentPlace { bytes: at(bytes.start)..at(bytes.end), cut });
+                }
             }
         }
-        // A client gives back what it was given; a thought is not shown to the model again.
-        let known = ["role", "content", "reasoning_content", "tool_calls", "tool_call_id", "function_call"];
-        fields.only(&[&known[..], &["audio", "name", "refusal", "annotations"]].concat())?;
-        fields.required("role")?;
-        let role = match fields.text("role")?.unwrap_or_default() {
-            "system" | "developer" => MessageRole::System,
-            "user" => MessageRole::User,
-            "assistant" => MessageRole::Assistant,
-            role @ ("tool" | "function") => {
-                let message =
-                    format!("messages of role {role:?} are not served by this version of palimpsest");
-                return Err(ApiError::field(fields.name("role"), message));
-            }
-            role => {
-                let role: String = role.chars().take(40).collect();
-                let message = format!("`{at}.role` is {role:?}; give system, developer, user or assistant");
-                return Err(ApiError::field(fields.name("role"), message));
-            }
-        };
-        let content = fields.name("content");
-        match fields.required("content")? {
-            Value::String(text) => {
-                Ok(Sent { role, parts: vec![Part { text: text.clone(), span: None }], has_parts: false })
-            }
-            Value::Array(parts) if parts.len() > MOST_MESSAGES => {
-                let message = format!("`{content}` has {} parts; give at most {MOST_MESSAGES}", parts.len());
-                Err(ApiError::field(content, message))
-            }
-            Value::Array(parts) => {
-                let parts = parts.iter().enumerate();
-                let parts = parts.map(|(j, part)| Part::read(&format!("{content}[{j}]"), part));
-                Ok(Sent { role, parts: parts.collect::<Result<_, _>>()?, has_parts: true })
-            }
-            value => Err(wrong(&content, value, "a string or an array of parts")),
-        }
-    }
-
-    fn message(&self) -> Message {
-        Message { role: self.role, content: self.parts.iter().map(|part| part.text.as_str()).collect() }
+        places
     }
 }
 
-impl Part {
-    fn read(at: &str, value: &Value) -> Result<Part, ApiError> {
-        let fields = Fields::of(value, at)?;
-        fields.required("type")?;
-        match fields.text("type")?.unwrap_or_default() {
-            "text" => {}
-            kind => {
-                let kind: String = kind.chars().take(40).collect();
-                let message = format!(
-                    "`{at}.type` is {kind:?}; the model reads text alone, so give parts of type \"text\""
-                );
-                return Err(ApiError::field(fields.name("type"), message));
-            }
-        }
-        fields.only(&["type", "text", "span"])?;
-        fields.required("text")?;
-        let span = fields.text("span")?.map(str::to_owned);
-        if let Some(span) = &span {
-            check_label(span, &fields.name("span"))?;
-        }
-        Ok(Part { text: fields.text("text")?.unwrap_or_default().to_owned(), span })
-    }
-}
-
-/// The messages as the chat template gets them.
-pub fn messages(sent: &[Sent]) -> Vec<Message> {
-    sent.iter().map(Sent::message).collect()
-}
-
-/// The tokens of a conversation, up to the answer.
+/// The tokens of a conversation, up to the answer, with the spans that `asked` names.
 ///
 /// # Errors
-/// What the template or the tokeniser cannot do with it.
-pub fn chat_tokens(
-    template: &ChatTemplate,
-    tokenizer: &Tokenizer,
-    sent: &[Sent],
-) -> Result<Vec<u32>, ApiError> {
-    Ok(tokenizer.encode(&template.render(&messages(sent), true)?)?)
-}
-
-/// [`chat_tokens`] with the spans that `asked` names.
-///
-/// # Errors
-/// Those, and of spans that are none.
+/// What the template or the tokeniser cannot do with it, and spans that are none.
 pub fn chat_spans(
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
-    sent: &[Sent],
+    conversation: &Conversation<'_>,
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
-    let placed = template.place(&messages(sent)).map_err(|error| ApiError::from(error).of("palimpsest"))?;
+    let sent = conversation.sent;
+    let placed = template.place(&conversation.turns, &conversation.listed);
+    let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
+    let places = conversation.places(&placed);
     let encoded = tokenizer.encode_with_offsets(&placed.text)?;
-    let mut order: Vec<usize> = (0..sent.len()).collect();
-    order.sort_by_key(|&i| placed.contents[i].bytes.start);
+    let mut order: Vec<(usize, &ContentPlace)> =
+        places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?))).collect();
+    order.sort_by_key(|(_, place)| place.bytes.start);
     let mut tiles = Tiles { encoded: &encoded, length: placed.text.len(), at: 0, tiles: Vec::new() };
     let mut templates = 0;
     let mut between = |tiles: &mut Tiles<'_>, until: usize| {
@@ -171,8 +106,8 @@ pub fn chat_spans(
             templates += 1;
         }
     };
-    for i in order {
-        let (one, place) = (&sent[i], &placed.contents[i]);
+    for (i, place) in order {
+        let one = &sent[i];
         between(&mut tiles, place.bytes.start);
         if !one.has_parts {
             tiles.push(format!("messages[{i}]"), place.bytes.end);
@@ -217,7 +152,10 @@ pub fn chat_spans(
         };
         let bytes = bytes_of(text, range)?;
         let before: usize = one.parts.iter().take(part).map(|part| part.text.len()).sum();
-        let place = &placed.contents[message];
+        let Some(place) = places.get(message).and_then(Option::as_ref) else {
+            let message = format!("`{field}` lies in messages[{message}], which has no content");
+            return Err(ApiError::field(field.clone(), message));
+        };
         let shift = |byte: usize| place.bytes.start + (before + byte).saturating_sub(place.cut);
         let bytes = shift(bytes.start).min(place.bytes.end)..shift(bytes.end).min(place.bytes.end);
         overlay_of(range, bytes, &encoded, placed.text.len())

@@ -6,7 +6,8 @@ use super::app::App;
 use super::completions::read_tokens;
 use super::error::ApiError;
 use super::fields::Fields;
-use super::prompt::{Sent, messages};
+use super::sent::Sent;
+use crate::prompt::Message;
 
 /// A text or a conversation as tokens.
 ///
@@ -38,7 +39,12 @@ pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
         (None, Some(_)) => {
             let sent = Sent::read_all(&fields)?;
             let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
-            model.text.template.render(&messages(&sent), opening)?
+            let messages: Option<Vec<Message>> = sent.iter().map(Sent::message).collect();
+            let Some(messages) = messages else {
+                let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
+                return Err(ApiError::field("messages", message));
+            };
+            model.text.template.render(&messages, opening)?
         }
         (text, None) => {
             fields.required("prompt")?;

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::prompt::{Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer};
+use crate::prompt::{
+    CallPiece, CallReader, Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
+};
 
 /// The end of a thought in tags, part of which may stand at the end of what is known of it.
 const CLOSE: &str = "</think>";
@@ -17,6 +19,15 @@ pub struct Piece {
     pub thought: String,
     /// To the answer.
     pub text: String,
+    /// To calls of functions.
+    pub calls: Vec<CallPiece>,
+}
+
+impl Piece {
+    fn push(&mut self, (text, calls): (String, Vec<CallPiece>)) {
+        self.text.push_str(&text);
+        self.calls.extend(calls);
+    }
 }
 
 /// The text of one answer under way.
@@ -25,6 +36,8 @@ pub struct Writer {
     stage: Stage,
     decoder: StreamDecoder<Arc<Tokenizer>>,
     stops: StopStrings,
+    /// Where the answer may call functions.
+    reader: Option<CallReader>,
     /// Leaves out white space around the answer, as `run` does; completions keep theirs.
     trimmer: Option<Trimmer>,
 }
@@ -42,8 +55,13 @@ enum Stage {
 }
 
 impl Writer {
-    /// Of a chat's reply.
-    pub fn of_chat(tokenizer: &Arc<Tokenizer>, thoughts: Option<Thoughts>, stops: Vec<String>) -> Self {
+    /// Of a chat's reply, in which `reader` finds calls of functions.
+    pub fn of_chat(
+        tokenizer: &Arc<Tokenizer>,
+        thoughts: Option<Thoughts>,
+        stops: Vec<String>,
+        reader: Option<CallReader>,
+    ) -> Self {
         let stage = match thoughts {
             None => Stage::Answer,
             Some(thoughts) => Stage::Before {
@@ -53,7 +71,7 @@ impl Writer {
                 given: 0,
             },
         };
-        Writer { stage, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
+        Writer { stage, reader, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
     }
 
     /// Of a text that is continued.
@@ -63,6 +81,7 @@ impl Writer {
             stage: Stage::Answer,
             decoder: StreamDecoder::new(Arc::clone(tokenizer), true),
             stops: StopStrings { stops, held: String::new(), found: false },
+            reader: None,
             trimmer: None,
         }
     }
@@ -74,7 +93,9 @@ impl Writer {
     pub fn push(&mut self, token: u32) -> Result<Piece, PromptError> {
         let Stage::Before { thoughts, reader, tokens, given } = &mut self.stage else {
             let text = self.decoder.push(token)?.unwrap_or_default();
-            return Ok(Piece { thought: String::new(), text: self.write(&text) });
+            let mut piece = Piece::default();
+            piece.push(self.write(&text));
+            return Ok(piece);
         };
         tokens.push(token);
         reader.push(token);
@@ -96,24 +117,29 @@ impl Writer {
                 match began {
                     Some((thought, answer)) => {
                         piece.thought = rest_of(thought.trim(), &mut given);
-                        piece.text = self.write(&answer);
+                        piece.push(self.write(&answer));
                     }
                     None => {
                         for token in tokens {
                             let text = self.decoder.push(token)?.unwrap_or_default();
-                            piece.text.push_str(&self.write(&text));
+                            piece.push(self.write(&text));
                         }
                     }
                 }
                 return Ok(piece);
             }
         };
-        Ok(Piece { thought, text: String::new() })
+        Ok(Piece { thought, ..Piece::default() })
     }
 
     /// Whether a stop string has come: what follows is not of the answer.
     pub fn stopped(&self) -> bool {
         self.stops.found
+    }
+
+    /// Calls of functions so far.
+    pub fn calls(&self) -> usize {
+        self.reader.as_ref().map_or(0, CallReader::calls)
     }
 
     /// What is still held at the end, and whether there is an answer at all.
@@ -127,26 +153,49 @@ impl Writer {
             let mut given = *given;
             piece.thought = rest_of(&split.thought.unwrap_or_default(), &mut given);
             let has_answer = split.answer.is_some();
-            let answer = self.write(&split.answer.unwrap_or_default());
-            piece.text = answer + &self.end();
+            piece.push(self.write(&split.answer.unwrap_or_default()));
+            piece.push(self.end());
             return Ok((piece, has_answer));
         }
         let decoder =
             std::mem::replace(&mut self.decoder, StreamDecoder::new(Arc::clone(&self.tokenizer), true));
         let last = decoder.finish()?.unwrap_or_default();
-        piece.text = self.write(&last) + &self.end();
+        piece.push(self.write(&last));
+        piece.push(self.end());
         Ok((piece, true))
     }
 
-    fn write(&mut self, text: &str) -> String {
+    fn write(&mut self, text: &str) -> (String, Vec<CallPiece>) {
         let text = self.stops.push(text);
-        self.trimmer.as_mut().map_or(text.clone(), |trimmer| trimmer.push(&text))
+        self.read(text)
     }
 
-    /// What was held for a stop string that did not come.
-    fn end(&mut self) -> String {
+    /// What was held for a stop string or a call that did not come.
+    fn end(&mut self) -> (String, Vec<CallPiece>) {
         let held = std::mem::take(&mut self.stops.held);
-        self.trimmer.as_mut().map_or(held.clone(), |trimmer| trimmer.push(&held))
+        let (mut text, calls) = self.read(held);
+        if let Some(reader) = self.reader.take() {
+            text.push_str(&self.trim(reader.finish().text));
+        }
+        (text, calls)
+    }
+
+    /// Takes calls out of a text.
+    fn read(&mut self, text: String) -> (String, Vec<CallPiece>) {
+        match &mut self.reader {
+            None => (self.trim(text), Vec::new()),
+            Some(reader) => {
+                let read = reader.push(&text);
+                (self.trim(read.text), read.calls)
+            }
+        }
+    }
+
+    fn trim(&mut self, text: String) -> String {
+        match &mut self.trimmer {
+            None => text,
+            Some(trimmer) => trimmer.push(&text),
+        }
     }
 }
 

@@ -233,3 +233,20 @@ proptest! {
         prop_assert_eq!(stream(&tokenizer, &ids).concat(), tokenizer.decode(&ids, false).unwrap());
     }
 }
+
+#[test]
+fn the_bytes_of_tokens_join_to_the_text_whatever_they_cut() {
+    for tokenizer in [tokenizer("smollm"), tokenizer("llama-bpe"), sentence_piece(false)] {
+        let tokens = tokenizer.token_bytes();
+        assert_eq!(tokens.len(), tokenizer.vocab_size());
+        let ids = tokenizer.encode(MIXED).unwrap();
+        let joined: Vec<u8> = ids.iter().flat_map(|&id| tokens[id as usize].bytes.clone()).collect();
+        assert_eq!(joined, MIXED.as_bytes());
+        let cut = ids.iter().filter(|&&id| std::str::from_utf8(&tokens[id as usize].bytes).is_err());
+        assert!(cut.count() > 3, "no token is part of a character");
+    }
+    let tokenizer = tokenizer("smollm");
+    let of = |token: &str| tokenizer.token_bytes()[tokenizer.token_id(token).unwrap() as usize].clone();
+    assert!(of("<|im_end|>").special && of("<|im_end|>").bytes == b"<|im_end|>");
+    assert!(!of("Ġthe").special && of("Ġthe").bytes == b" the");
+}

@@ -55,6 +55,20 @@ fn gguf_gives_hugging_faces_ids() {
 }
 
 #[test]
+fn the_bytes_of_tokens_join_to_what_they_decode_to() {
+    let texts: Vec<String> = read("texts.json");
+    for name in NAMES {
+        let tokenizer = Tokenizer::from_file(&place(name).join("tokenizer.json")).unwrap();
+        let tokens = tokenizer.token_bytes();
+        for text in &texts {
+            let ids = tokenizer.encode(text).unwrap();
+            let joined: Vec<u8> = ids.iter().flat_map(|&id| tokens[id as usize].bytes.clone()).collect();
+            assert_eq!(joined, tokenizer.decode(&ids, false).unwrap().into_bytes(), "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn every_name_of_a_pre_tokenizer_is_tested_or_another_name_of_one_that_is() {
     let others = ["default", "llama3", "llama-v3"];
     for name in KNOWN_PRE_TOKENIZERS {

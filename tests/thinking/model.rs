@@ -27,9 +27,10 @@ const SPECIAL: [&str; 15] = [
     "[e~[",
 ];
 /// As published, these are no special tokens.
-const PLAIN: [&str; 14] = [
+const PLAIN: [&str; 15] = [
     "<think>",
     "</think>",
+    "<tool_call>",
     "\n\n",
     "assistant",
     "analysis",

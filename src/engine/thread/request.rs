@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use ndarray::Array2;
 
 use crate::attention::{EachMasses, Masses, SpanError};
-use crate::engine::{EngineError, Generated, Likelihood, Measurement, Rows, Sampling, Thinker};
+use crate::engine::{EngineError, Generated, Likelihood, Measurement, Rows, Sampling, Thinker, TokenRules};
 use crate::prompt::Span;
 
 /// A prompt to prefill, measure and continue.
@@ -21,6 +21,8 @@ pub struct Request {
     pub keys: Vec<Span>,
     /// How tokens are chosen; none are where `max_new_tokens` is 0.
     pub sampling: Sampling,
+    /// What else the choice of tokens is held to.
+    pub rules: TokenRules,
     /// Tokens that end the answer.
     pub stop: Vec<u32>,
     /// Where the model thinks before it answers.
@@ -44,6 +46,7 @@ impl Request {
             rows: Rows::default(),
             keys: Vec::new(),
             sampling,
+            rules: TokenRules::default(),
             stop,
             thinker: None,
             most: None,
@@ -69,6 +72,8 @@ impl Request {
 pub enum Event {
     /// So many more tokens of the prompt are in the cache.
     Prefilled(usize),
+    /// The likelihoods of the prompt's tokens from the second on, where they were asked for; [`Measured`] has them, too.
+    Scored(Vec<Likelihood>),
     /// A token was generated.
     Token(Chosen),
     /// All of it.

@@ -111,9 +111,18 @@ impl Live {
         measurement: Measurement,
         prompt: Arc<OfPrompt>,
     ) -> Self {
-        let Request { sampling, thinker, .. } = &choice.request;
-        let decoding = Decoding::new(logits, sampling, thinker.clone());
-        Live { choice, trunk, branch, decoding, measurement, failed: None, told: 0, prompt }
+        let mut choice = choice;
+        let Request { sampling, thinker, rules, prompt_likeliest, .. } = &choice.request;
+        let decoding = Decoding::new(logits, sampling, thinker.clone()).with_rules(rules);
+        let failed = match prompt_likeliest {
+            None => None,
+            Some(_) => match choice.hear(Event::Scored(prompt.likelihoods.clone())) {
+                Ok(Next::Go) => None,
+                Ok(Next::End | Next::Cancel) => Some(EngineError::Interrupted.into()),
+                Err(error) => Some(error),
+            },
+        };
+        Live { choice, trunk, branch, decoding, measurement, failed, told: 0, prompt }
     }
 
     /// Chooses the next token and tells it. Returns whether it is to be read: else the continuation has ended.

@@ -1,0 +1,228 @@
+//! Answers in a format are in that format, whatever the model would have said.
+
+use std::path::{Path, PathBuf};
+
+use palimpsest::engine::ThinkingOptions;
+use palimpsest::prompt::ThinkingMode;
+use serde_json::{Value, json};
+
+use super::schema::misfit;
+use super::{Served, Setting, joined, serve, serve_path, user};
+use crate::thinking::model::write;
+use crate::thinking::templates::QWEN3;
+
+/// Schemas all of whose values are short: a model of random weights goes on for ever in a text that may.
+fn schemas() -> Vec<Value> {
+    vec![
+        json!({"type": "boolean"}),
+        json!({
+            "type": "object",
+            "properties": {
+                "place": {"enum": ["Rome", "Oslo", "a \"quoted\" \u{e9}l\u{e8}ve"]},
+                "sure": {"type": "boolean"},
+                "year": {"type": "integer", "minimum": 1990, "maximum": 2030},
+                "word": {"type": "string", "minLength": 2, "maxLength": 5}
+            },
+            "required": ["place", "sure", "year", "word"], "additionalProperties": false
+        }),
+        json!({
+            "type": "array", "minItems": 2, "maxItems": 4,
+            "items": {"anyOf": [{"type": "null"}, {"type": "integer", "minimum": 0, "maximum": 9}]}
+        }),
+        json!({
+            "$defs": {"leaf": {
+                "type": "object", "properties": {"flag": {"type": ["boolean", "null"]}, "kind": {"const": "leaf"}},
+                "required": ["kind"], "additionalProperties": false
+            }},
+            "type": "object", "required": ["left", "right"], "additionalProperties": false,
+            "properties": {"left": {"$ref": "#/$defs/leaf"}, "right": {"$ref": "#/$defs/leaf"}}
+        }),
+    ]
+}
+
+/// `llama-tiny` with a vocabulary of pieces and single bytes, as SentencePiece makes them.
+fn with_bytes(root: &Path) -> PathBuf {
+    let (tiny, folder) = (super::fixture("llama-tiny"), root.join("bytes"));
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["config.json", "tokenizer_config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(tiny.join(file), folder.join(file)).unwrap();
+    }
+    let mut tokenizer: Value =
+        serde_json::from_slice(&std::fs::read(tiny.join("tokenizer.json")).unwrap()).unwrap();
+    let pieces = ["\u{2581}", "Ro", "me", "false", "{\"", "\":", "\u{2581}\"", "\u{e9}"].map(str::to_owned);
+    let vocab = (0..256).map(|byte| format!("<0x{byte:02X}>")).chain(pieces).enumerate();
+    let vocab: serde_json::Map<String, Value> = vocab.map(|(id, token)| (token, id.into())).collect();
+    tokenizer["model"] = json!({"type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": []});
+    tokenizer["normalizer"] = json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
+    tokenizer["pre_tokenizer"] = Value::Null;
+    tokenizer["decoder"] = json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"}
+    ]});
+    std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
+}
+
+fn asked(schema: &Value, change: Value) -> Value {
+    let mut body = json!({
+        "messages": user("Where is the fig tree?"), "max_completion_tokens": 600, "temperature": 0,
+        "response_format": {
+            "type": "json_schema", "json_schema": {"name": "answer", "strict": true, "schema": schema}
+        }
+    });
+    for (key, value) in change.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+fn content(choice: &Value) -> &str {
+    choice["message"]["content"].as_str().unwrap()
+}
+
+fn parsed(choice: &Value) -> Value {
+    assert_eq!(choice["finish_reason"], "stop", "{choice}");
+    serde_json::from_str(content(choice)).unwrap_or_else(|error| panic!("{error}: {choice}"))
+}
+
+#[test]
+fn a_model_of_random_weights_keeps_to_every_schema_and_its_stream_says_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let models = ["llama-tiny", "qwen35-text-tiny", "gpt-oss-tiny"].map(super::fixture);
+    for path in models.into_iter().chain([with_bytes(root.path())]) {
+        let name = path.display().to_string();
+        let served = serve_path(&path, Setting::default());
+        for schema in schemas() {
+            for change in [json!({}), json!({"temperature": 1.3, "seed": 5, "n": 2, "top_p": 0.9})] {
+                let body = asked(&schema, change);
+                let reply = served.chat(body.clone()).ok();
+                let choices = reply["choices"].as_array().unwrap();
+                for choice in choices {
+                    let value = parsed(choice);
+                    assert_eq!(misfit(&value, &schema, &schema), None, "{name}");
+                }
+                let frames: Vec<Value> = served.stream("/v1/chat/completions", body).collect();
+                for (i, choice) in choices.iter().enumerate() {
+                    let streamed = joined(&frames, i, "content");
+                    assert_eq!(streamed, (content(choice).to_owned(), "stop".to_owned()), "{name}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_of_an_answer_in_a_format_is_told_for_each_of_its_tokens() {
+    let served = serve("llama-tiny");
+    let schema = &schemas()[1];
+    let body = asked(schema, json!({"palimpsest": {"rows": ["answer", "each"]}}));
+    let reply = served.chat(body).ok();
+    let choice = &reply["choices"][0];
+    assert_eq!(misfit(&parsed(choice), schema, schema), None);
+    let attention = &choice["palimpsest"];
+    let each = attention["each"].as_array().unwrap();
+    assert_eq!(json!(each.len()), reply["usage"]["completion_tokens"]);
+    let sum = |row: &Value| row.as_array().unwrap().iter().map(|mass| mass.as_f64().unwrap()).sum::<f64>();
+    assert!(
+        (sum(&attention["mass"][0][0]) - 1.0).abs() < 1e-4
+            && (sum(&each[each.len() - 1][0]) - 1.0).abs() < 1e-4
+    );
+}
+
+#[test]
+fn an_answer_as_an_object_is_one_and_what_is_cut_says_so() {
+    let served = serve("llama-tiny");
+    let token = |text: &str| served.post("/tokenize", json!({"prompt": text})).ok()["tokens"][0].to_string();
+    let body = |bias: Value, most: usize| {
+        json!({
+            "messages": user("Hello"), "max_completion_tokens": most, "temperature": 0,
+            "response_format": {"type": "json_object"}, "logit_bias": bias
+        })
+    };
+    let ended = served.chat(body(json!({token("}"): 100}), 40)).ok();
+    assert_eq!(parsed(&ended["choices"][0]), json!({}));
+    let mut bias = json!({token("}"): 50, token("1"): 20});
+    bias[token("\"")] = json!(60);
+    bias[token("}")] = json!(-100);
+    let cut = served.chat(body(bias, 9)).ok();
+    assert_eq!(cut["choices"][0]["finish_reason"], "length");
+    assert!(content(&cut["choices"][0]).starts_with("{\""), "{cut}");
+}
+
+#[test]
+fn probabilities_are_those_before_the_format() {
+    let served = serve("llama-tiny");
+    let with = json!({"logprobs": true, "top_logprobs": 3, "max_completion_tokens": 1});
+    let kept = served.chat(asked(&json!({"type": "boolean"}), with.clone())).ok();
+    let mut free = with;
+    free["messages"] = user("Where is the fig tree?");
+    free["temperature"] = json!(0);
+    let free = served.chat(free).ok();
+    let first = |reply: &Value| reply["choices"][0]["logprobs"]["content"][0].clone();
+    let (kept, free) = (first(&kept), first(&free));
+    assert_eq!(kept["top_logprobs"], free["top_logprobs"]);
+    assert_ne!(kept["token"], free["token"], "a random model does not begin with a boolean by itself");
+    assert!(kept["logprob"].as_f64() < free["logprob"].as_f64());
+}
+
+#[test]
+fn a_schema_that_cannot_be_enforced_is_refused_with_the_reason_and_the_server_lives() {
+    let served = serve("llama-tiny");
+    let deep = (0..100)
+        .fold(json!({"type": "null"}), |inner, _| json!({"anyOf": [inner, {"type": "array", "items": {}}]}));
+    let many: Vec<String> = (0..200_000).map(|i| format!("value {i}")).collect();
+    for (schema, said) in [
+        (json!({"type": "colour"}), "colour"),
+        (json!({"$ref": "http://127.0.0.1/x.json"}), "ref"),
+        (json!({"$ref": "#/$defs/nowhere"}), "nowhere"),
+        (json!({"$ref": "#"}), "no answer"),
+        (json!({"type": "string", "pattern": "(unclosed"}), "regex parse error"),
+        (json!({"type": "integer", "minimum": 5, "maximum": 4}), "minimum"),
+        (json!({"not": {"type": "string"}}), "not"),
+        (json!({"enum": many}), "bytes"),
+    ] {
+        let refused = served.chat(asked(&schema, json!({})));
+        let error = &refused.json["error"];
+        assert_eq!(refused.status, 400, "{}", refused.json);
+        assert_eq!(error["param"], "response_format.json_schema.schema");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(said) && message.len() < 500, "{message}");
+    }
+    // What is not strict leaves to the model what cannot be enforced.
+    let mut body = asked(&json!({"type": "boolean", "not": {"const": 5}}), json!({}));
+    assert_eq!(served.chat(body.clone()).status, 400);
+    body["response_format"]["json_schema"]["strict"] = json!(false);
+    assert!(parsed(&served.chat(body).ok()["choices"][0]).is_boolean());
+    let nested = served.chat(asked(&deep, json!({"max_completion_tokens": 8})));
+    assert!(matches!(nested.status, 200 | 400), "{}", nested.json);
+    assert_eq!(served.get("/health").status, 200);
+}
+
+fn thinker(chain: &[&str]) -> (tempfile::TempDir, Served) {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("thinker");
+    write(&folder, QWEN3, &[chain], "<|im_end|>");
+    let thinking = ThinkingOptions { mode: ThinkingMode::On, max: 64, ..ThinkingOptions::default() };
+    (root, serve_path(&folder, Setting { thinking, ..Setting::default() }))
+}
+
+#[test]
+fn a_format_begins_with_the_answer_after_the_thought_or_without_one() {
+    let schema = json!({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2});
+    let thought = ["\n", "<think>", "Let me see:", " it was", " Rome, or", "</think>", "\n\n", "You moved"];
+    for (chain, expected) in [
+        (&thought[..], Some("Let me see: it was Rome, or")),
+        // A model that does not think, though it may: its first token is the answer's.
+        (&["\n", "You moved", " to Oslo."][..], None),
+    ] {
+        let (_root, served) = thinker(chain);
+        let body = asked(&schema, json!({"max_completion_tokens": 60}));
+        let reply = served.chat(body.clone()).ok();
+        let choice = &reply["choices"][0];
+        assert_eq!(misfit(&parsed(choice), &schema, &schema), None);
+        assert_eq!(choice["message"]["reasoning_content"].as_str(), expected);
+        let frames: Vec<Value> = served.stream("/v1/chat/completions", body).collect();
+        assert_eq!(joined(&frames, 0, "content").0, content(choice));
+        assert_eq!(joined(&frames, 0, "reasoning_content").0, expected.unwrap_or_default());
+    }
+}
