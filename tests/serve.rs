@@ -5,7 +5,10 @@ mod answers;
 mod attention;
 mod bad_input;
 mod clients;
+mod embeddings;
 mod load;
+mod openapi;
+mod page;
 mod probabilities;
 
 use std::io::{BufRead, BufReader};

@@ -3,6 +3,8 @@
 //! Called by the local chat model, the runner's subject and `trace`. Works on tokens; knows no text, no cases and no
 //! files. The cache belongs to the caller, who marks it and rolls it back to share a prefix.
 
+use std::sync::Arc;
+
 use candle_core::{D, Device, Tensor};
 
 use crate::attention::Observer;
@@ -20,6 +22,7 @@ mod hardware;
 mod likelihood;
 mod local;
 mod local_error;
+mod mean_state;
 mod measure;
 pub mod memory_plan;
 pub mod nvml;
@@ -86,10 +89,10 @@ pub fn peak_resident_bytes() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// A decoder with its settings.
-#[derive(Debug)]
+/// A decoder with its settings. A clone shares the weights.
+#[derive(Debug, Clone)]
 pub struct Engine {
-    decoder: Decoder,
+    decoder: Arc<Decoder>,
     chunk: usize,
 }
 
@@ -99,7 +102,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize) -> bool;
 impl Engine {
     /// An engine whose prefill takes `chunk` tokens at a time.
     pub fn new(decoder: Decoder, chunk: usize) -> Self {
-        Engine { decoder, chunk: chunk.max(1) }
+        Engine { decoder: Arc::new(decoder), chunk: chunk.max(1) }
     }
 
     /// The decoder.

@@ -18,7 +18,7 @@ use crate::engine::thread::{Chosen, Request};
 use crate::prompt::ReasoningEffort;
 
 /// Fields of this endpoint alone.
-const OWN: [&str; 7] = [
+pub const OWN: [&str; 7] = [
     "messages",
     "max_completion_tokens",
     "max_tokens",
@@ -29,7 +29,7 @@ const OWN: [&str; 7] = [
 ];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [NotServed; 18] = [
+pub const NOT_YET: [NotServed; 18] = [
     ("tools", fields::empty),
     ("tool_choice", none_or_auto),
     ("parallel_tool_calls", fields::anything),
@@ -185,7 +185,8 @@ impl ChatShape {
         let Some(asked) = &self.asked else { return Ok(None) };
         let generated = &finished.measured.generated;
         let thought = if self.thinks { generated.thought } else { 0 };
-        asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told).map(Some)
+        let reply = asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told)?;
+        Ok(Some(asked.with_tokens(reply, &generated.tokens)))
     }
 
     fn chunk(choice: usize, delta: Value, reason: Option<&str>) -> Value {

@@ -20,6 +20,9 @@ pub const IGNORED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt
 pub const SHARED: [&str; 9] =
     ["model", "n", "stop", "seed", "temperature", "top_p", "stream", "stream_options", "palimpsest"];
 
+/// Fields of `stream_options`.
+pub const STREAM_FIELDS: [&str; 2] = ["include_usage", "include_obfuscation"];
+
 /// How an answer is generated and sent.
 #[derive(Debug, Clone)]
 pub struct Common {
@@ -53,7 +56,7 @@ impl Common {
             }
             Some(options) => {
                 let options = Fields::of(options, "stream_options")?;
-                options.only(&["include_usage", "include_obfuscation"])?;
+                options.only(&STREAM_FIELDS)?;
                 options.flag("include_usage")?.unwrap_or(false)
             }
         };

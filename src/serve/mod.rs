@@ -22,6 +22,8 @@ mod attention_request;
 mod chat;
 mod common;
 mod completions;
+mod embedder;
+mod embeddings;
 mod error;
 mod fields;
 mod guard;
@@ -29,11 +31,15 @@ mod http;
 mod logprobs;
 mod metrics;
 mod model;
+mod openapi;
+mod page;
 mod prompt;
 mod tokens;
 mod writer;
 
 use app::App;
+pub use embedder::EmbedderError;
+use embedder::ServedEmbedder;
 use guard::Guard;
 pub use http::LONGEST_BODY;
 use model::ServedModel;
@@ -62,6 +68,9 @@ pub enum ServeError {
         /// Where it would listen.
         address: SocketAddr,
     },
+    /// There is no embedder.
+    #[error(transparent)]
+    Embedder(#[from] EmbedderError),
     /// The system refuses.
     #[error("the server cannot run: {0}")]
     Io(#[from] io::Error),
@@ -99,10 +108,24 @@ impl Server {
         let address = listener.local_addr()?;
         let ServeOptions { key, queue, max_thinking } = options;
         let guard = Guard::new(address, key.as_deref()).ok_or(ServeError::NeedsKey { address })?;
+        let embedder = ServedEmbedder::new()?;
         let (engine, cache, text) = model.into_parts(max_thinking);
-        let served = ServedModel { spec: engine.decoder().spec().clone(), text, created: common::now() };
+        let (spec, dtype) = (engine.decoder().spec().clone(), engine.decoder().dtype());
+        let served = ServedModel { spec, dtype, text, created: common::now() };
+        let weights = engine.clone();
         let (thread, work) = EngineThread::here(engine, cache);
-        Ok((Server { listener, app: Arc::new(App::new(served, thread, guard, queue)) }, work))
+        Ok((
+            Server { listener, app: Arc::new(App::new(served, embedder, weights, thread, guard, queue)) },
+            work,
+        ))
+    }
+
+    /// Fetches and opens the embedder now, not when the first request asks for it.
+    ///
+    /// # Errors
+    /// [`EmbedderError`].
+    pub fn open_embedder(&self) -> Result<(), EmbedderError> {
+        self.app.embedder.open().map(drop)
     }
 
     /// Where it listens.
