@@ -10,7 +10,7 @@
 //! - [`data`]: what a case is: a history of labelled segments, and probes on it; histories are cut here. Pure: no tensors.
 //! - [`benchmarks`]: the trait, and one folder a benchmark: its files become cases; its prompts, rubric, counts and curves.
 //! - [`prompt`]: a case and a probe become chat-template text, then tokens, with labelled spans that tile it.
-//! - [`model`]: a config and weights become a decoder.
+//! - [`model`]: a config and weights become a decoder, or an embedder of texts.
 //! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
 //! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.

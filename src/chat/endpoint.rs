@@ -16,6 +16,10 @@ use ureq::http::{HeaderValue, Uri};
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use crate::prompt::{ReasoningEffort, Split};
 
+mod own;
+
+pub use own::{NotContinued, OwnServer};
+
 /// Where the key is looked for, in this order.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
@@ -294,23 +298,40 @@ impl Endpoint {
         }
     }
 
-    fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
-        let mut request = self.agent.post(&self.url).header(CONTENT_TYPE, "application/json");
-        if let Some(key) = &self.key {
-            request = request.header(AUTHORIZATION, key.header.clone());
-        }
-        let mut response = request.send(body).map_err(Failure::Transport)?;
+    /// One request, a POST of JSON where there is a body and a GET where there is none, and what came back with a status of success.
+    fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+        let key = self.key.as_ref().map(|key| (AUTHORIZATION, key.header.clone()));
+        let sent = match body {
+            Some(body) => {
+                let request = self.agent.post(url).header(CONTENT_TYPE, "application/json");
+                key.into_iter().fold(request, |request, (name, key)| request.header(name, key)).send(body)
+            }
+            None => {
+                let request = self.agent.get(url);
+                let request = key.into_iter().fold(request, |request, (name, key)| request.header(name, key));
+                // What is asked so costs a server nothing.
+                let timeout = self.patience.timeout.min(Duration::from_secs(30));
+                request.config().timeout_global(Some(timeout)).build().call()
+            }
+        };
+        let mut response = sent.map_err(Failure::Transport)?;
         let status = response.status();
         let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let retry_after = header(RETRY_AFTER).as_deref().and_then(retry_after);
         let location = header(LOCATION);
         let reader = response.body_mut().with_config().limit(LONGEST_REPLY);
         let bytes = reader.read_to_vec().map_err(Failure::Transport)?;
-        let text = String::from_utf8_lossy(&bytes);
         if !status.is_success() {
+            let text = String::from_utf8_lossy(&bytes);
             let body = location.map_or_else(|| text.into_owned(), |to| format!("redirected to {to}"));
             return Err(Failure::Status { status: status.as_u16(), body, retry_after });
         }
+        Ok(bytes)
+    }
+
+    fn attempt(&self, body: &[u8]) -> Result<Reply, Failure> {
+        let bytes = self.exchange(&self.url, Some(body))?;
+        let text = String::from_utf8_lossy(&bytes);
         let unreadable = |reason: String| Failure::Unreadable { reason, body: text.to_string() };
         let completion: Completion = serde_json::from_slice(&bytes).map_err(|e| match e.is_eof() {
             // A body that ends with the connection has no length to fall short of.
@@ -362,6 +383,11 @@ impl Endpoint {
         let body = serde_json::to_vec(&self.request(messages, sampling)).map_err(|e| {
             Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
         })?;
+        self.retrying(|| self.attempt(&body))
+    }
+
+    /// Tries until it succeeds, or fails for good, or no patience is left.
+    fn retrying<T>(&self, attempt: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         let longest = self.patience.longest_delay;
         let mut delays = ExponentialBuilder::default()
             .with_min_delay(self.patience.first_delay)
@@ -370,7 +396,7 @@ impl Endpoint {
             .with_jitter()
             .build();
         loop {
-            let failure = match self.attempt(&body) {
+            let failure = match attempt() {
                 Err(failure) if failure.is_passing() => failure,
                 done => return done,
             };

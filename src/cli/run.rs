@@ -12,8 +12,8 @@ use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::{Benchmark, SampleSpec, row_roles, wants_verdict_row};
-use crate::chat::endpoint::{Endpoint, Patience};
+use crate::benchmarks::{Benchmark, GENERATION, SampleSpec, row_roles, wants_verdict_row};
+use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
 use crate::chat::{ChatModel, Sampling};
 use crate::data::Case;
 use crate::engine;
@@ -24,9 +24,10 @@ use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{
     CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SpecialTokens, Templates,
+    ThinkingMode,
 };
 use crate::run::condition::Condition;
-use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, part_of};
+use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
@@ -34,6 +35,7 @@ use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
+use crate::run::served::ServedSubject;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
@@ -59,7 +61,8 @@ pub struct Args {
     /// A benchmark's file or folder, `sample` for the built-in one, or `sample:NAME` for another benchmark's
     #[arg(long)]
     data: PathBuf,
-    /// A manifest's name, a model folder, a .gguf file, or an endpoint as http://host[:port]/v1#model
+    /// A manifest's name, a model folder, a .gguf file, or an endpoint as http://host[:port]/v1#model; of one that `palimpsest serve`
+    /// serves, attention is recorded too
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
     /// The run folder
@@ -542,9 +545,16 @@ impl Job {
         let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
         endpoint.check_reachable()?;
         let name = endpoint.name();
-        // The endpoint applies its own chat template; only the messages go out.
-        let builder =
-            PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
+        let own = self.measuring_server(&endpoint, dataset.benchmark())?;
+        let (template, prompts) = match &own {
+            // A server of palimpsest is sent text, with spans, as a local model is.
+            Some((_, template)) => {
+                (template.clone(), sha256(format!("{prompts}\n{}", template.source()).as_bytes()))
+            }
+            // The endpoint applies its own chat template; only the messages go out.
+            None => (ChatTemplate::plain(None)?, prompts),
+        };
+        let builder = PromptBuilder::new(templates, template).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
         let budget = self.budget_of_endpoint();
         let conditions = self.endpoint_conditions(&dataset, &builder, counter.as_ref())?;
@@ -552,14 +562,14 @@ impl Job {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
             model: Named { digest: sha256(&name), name },
-            dtype: None,
+            dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             prompts: Some(prompts),
             sampling: Some(self.sampling()),
             context: self.context_of_endpoint(counter.as_ref()),
             seed: s.seed,
             only: s.only.clone(),
             limit: s.limit,
-            attention: false,
+            attention: own.is_some(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
             conditions,
@@ -567,6 +577,26 @@ impl Job {
             thinking: s.thinking.endpoint_policy(),
             special_tokens: SpecialTokens::default(),
         };
+        if let Some((server, _)) = own {
+            let prompts = |case: &Case| match &counter {
+                Some(Counter { tokens, .. }) => {
+                    cut_prompts(&builder, &**tokens, case, budget, s.seed).map_err(|e| e.to_string())
+                }
+                None => {
+                    let prompts = builder.build_all(case, &case.history).map_err(|e| e.to_string())?;
+                    Ok(vec![BudgetedCase {
+                        probes: 0..case.probes.len(),
+                        history: case.history.clone(),
+                        dropped: Vec::new(),
+                        dropped_neighbours: Vec::new(),
+                        prompts,
+                    }])
+                }
+            };
+            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling());
+            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts));
+            return self.answer(identity, &self.model, (&dataset, all), &mut subject);
+        }
         // Probes that are shown the same history share the cutting of it.
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
@@ -591,6 +621,37 @@ impl Job {
             shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
         self.answer(identity, &self.model, (&dataset, all), &mut subject)
+    }
+
+    /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
+    /// where it cannot be, which is told.
+    fn measuring_server(
+        &self,
+        endpoint: &Endpoint,
+        benchmark: &dyn Benchmark,
+    ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
+        if self.settings.no_attention {
+            return Ok(None);
+        }
+        let Some(server) = endpoint.own_server()? else { return Ok(None) };
+        let template = ChatTemplate::new(
+            endpoint.model(),
+            &server.chat_template,
+            server.bos.as_deref(),
+            server.eos.as_deref(),
+        )?;
+        let (template, thoughts) = template.with_thinking(ThinkingMode::Auto, None)?;
+        let further = wants_verdict_row(benchmark) || row_roles(benchmark).contains(&GENERATION);
+        let why = match (thoughts, server.has_delta, further) {
+            (Some(_), ..) => "the model can think, and a server tells no attention of text after a thought",
+            (_, true, _) => "the model has layers of linear attention, of which a server tells too little",
+            (.., true) => {
+                "the benchmark wants rows beside spans, the query and the answer, which a server cannot tell"
+            }
+            _ => return Ok(Some((server, template))),
+        };
+        note(format_args!("note: no attention is recorded: {why}; run the model itself for that"));
+        Ok(None)
     }
 
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.

@@ -11,6 +11,7 @@ use super::interrupt;
 use crate::engine::memory_plan::Serving;
 use crate::engine::thread::Limits;
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
+use crate::model::fetch::EmbedderCard;
 use crate::progress::note;
 use crate::prompt::{ReasoningEffort, ThinkingMode};
 use crate::serve::{DEFAULT_CHUNK, DEFAULT_QUEUE, ServeOptions, Server};
@@ -18,6 +19,7 @@ use crate::serve::{DEFAULT_CHUNK, DEFAULT_QUEUE, ServeOptions, Server};
 const EXAMPLES: &str = "\
 Examples:
   palimpsest serve smollm2-135m
+  palimpsest serve smollm2-135m all-minilm-l6-v2
   palimpsest serve ./Some-Model.Q4_K_M.gguf --context 32768 --port 9000
   palimpsest serve qwen3-8b --device cuda --host 0.0.0.0 --api-key-file key.txt
 
@@ -32,13 +34,14 @@ const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 
 /// Serve a model over OpenAI's API, with attention by span.
 ///
-/// Chat completions, completions (with the probabilities of prompts) and tokens, for any client of OpenAI's API. A request that asks
-/// for it is told which parts of its prompt the answer attended to. Only programs on this machine can reach the server unless --host
-/// says otherwise, and then only with a key. Ctrl-C ends it.
+/// Chat completions, completions (with the probabilities of prompts), embeddings and tokens, for any client of OpenAI's API, and a
+/// page to try it with. A request that asks for it is told which parts of its prompt the answer attended to. Only programs on this
+/// machine can reach the server unless --host says otherwise, and then only with a key. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A manifest's name, a model folder, or a .gguf file; one model for now
+    /// A manifest's name, a model folder, or a .gguf file: one model that answers. all-minilm-l6-v2, which embeds texts, is served
+    /// beside it in any case; named here it is fetched at once
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
     /// Address to listen at; others than loopback need a key
@@ -95,11 +98,22 @@ const USUAL_CONTEXT: usize = 8192;
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
-    let [name] = args.models.as_slice() else {
-        let models = args.models.len();
-        return Err(
-            WrongUsage(format!("serve takes one model, not {models}; start a server for each")).into()
-        );
+    let embedder = EmbedderCard::built_in()?.name;
+    let (embedders, decoders): (Vec<&String>, Vec<&String>) =
+        args.models.iter().partition(|name| **name == embedder);
+    let name = match decoders.as_slice() {
+        [name] => name.as_str(),
+        [] => {
+            let why =
+                format!("{embedder} embeds texts and answers nothing; name a model that answers beside it");
+            return Err(WrongUsage(why).into());
+        }
+        [first, second, ..] => {
+            let why = format!(
+                "one model answers, and {first} and {second} are two; start a server for each, with its --port"
+            );
+            return Err(WrongUsage(why).into());
+        }
     };
     let key = key(args.api_key_file.as_deref())?;
     let address = SocketAddr::new(args.host, args.port);
@@ -138,6 +152,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = ServeOptions { key, queue: args.queue, max_thinking: args.max_thinking };
     let (server, work) = Server::new(listener, model, options)?;
     let address = server.address()?;
+    if !embedders.is_empty() {
+        server.open_embedder()?;
+    }
 
     // 3. Connections have a thread of their own. This one is of the pool that computes, and does the model's work.
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));

@@ -3,6 +3,8 @@
 //! Called by the local chat model, the runner's subject and `trace`. Works on tokens; knows no text, no cases and no
 //! files. The cache belongs to the caller, who marks it and rolls it back to share a prefix.
 
+use std::sync::Arc;
+
 use candle_core::{D, Device, Tensor};
 
 use crate::attention::Observer;
@@ -21,6 +23,7 @@ mod hardware;
 mod likelihood;
 mod local;
 mod local_error;
+mod mean_state;
 mod measure;
 pub mod memory_plan;
 pub mod nvml;
@@ -93,10 +96,10 @@ pub fn peak_resident_bytes() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// A decoder with its settings.
-#[derive(Debug)]
+/// A decoder with its settings. A clone shares the weights.
+#[derive(Debug, Clone)]
 pub struct Engine {
-    decoder: Decoder,
+    decoder: Arc<Decoder>,
     chunk: usize,
 }
 
@@ -107,7 +110,7 @@ impl Engine {
     /// An engine whose prefill takes `chunk` tokens at a time; of a model with linear-attention layers whole blocks of their rule.
     pub fn new(decoder: Decoder, chunk: usize) -> Self {
         let grain = decoder.spec().grain();
-        Engine { decoder, chunk: chunk.max(1).next_multiple_of(grain) }
+        Engine { decoder: Arc::new(decoder), chunk: chunk.max(1).next_multiple_of(grain) }
     }
 
     /// The last position up to `at` at which the prefill of a prompt may be cut in two without a change of its bits on the CPU in

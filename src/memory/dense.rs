@@ -3,9 +3,9 @@
 //! A segment's text is its date in words and all that its turns say, as for retrieval by words. The vectors of a history are made once, when the first query
 //! comes, and kept until another history does. Segments of equal cosine stay in the order of the history.
 
-use super::embedder::{EmbedError, Embedder};
 use super::rank::{Rank, texts};
 use crate::data::Case;
+use crate::model::embedder::{EmbedError, Embedder};
 use crate::model::fetch::{FetchError, ModelStore};
 use crate::progress;
 

@@ -7,7 +7,6 @@
 
 pub mod bm25;
 pub mod dense;
-pub mod embedder;
 mod rank;
 
 use std::collections::BTreeSet;

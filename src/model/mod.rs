@@ -1,9 +1,9 @@
-//! A config and weights become a decoder.
+//! A config and weights become a decoder, or an embedder of texts.
 //!
 //! Everything between a name on the command line and a model in memory: which models are known ([`manifest`]), how their
 //! files are fetched, verified and found ([`fetch`]), how the files are read ([`weights`]), what can be said about a model
 //! without loading it ([`info`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
-//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. Called by the engine and by
+//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. An [`embedder`] makes vectors of texts. Called by the engine and by
 //! `palimpsest model`; knows no prompts and no cases.
 
 pub mod arch;
@@ -11,6 +11,7 @@ mod build;
 mod cache;
 mod decoder;
 mod description;
+pub mod embedder;
 mod error;
 pub mod fetch;
 pub mod info;

@@ -76,12 +76,31 @@ pub fn cut_messages(
     budget: usize,
     seed: u64,
 ) -> Result<Vec<BudgetedCase<Vec<Message>>>, BudgetError> {
+    let parts = cut_prompts(builder, tokens, case, budget, seed)?;
+    let messages = |part: BudgetedCase<Prompt>| BudgetedCase {
+        probes: part.probes,
+        history: part.history,
+        dropped: part.dropped,
+        dropped_neighbours: part.dropped_neighbours,
+        prompts: part.prompts.into_iter().map(|prompt| prompt.messages).collect(),
+    };
+    Ok(parts.into_iter().map(messages).collect())
+}
+
+/// [`cut_messages`] with whole prompts.
+pub fn cut_prompts(
+    builder: &PromptBuilder,
+    tokens: &dyn CountTokens,
+    case: &Case,
+    budget: usize,
+    seed: u64,
+) -> Result<Vec<BudgetedCase<Prompt>>, BudgetError> {
     let count = |prompt: Prompt| {
         let mut length = TEMPLATE_RESERVE;
         for message in &prompt.messages {
             length += tokens.count(&message.content)?;
         }
-        Ok((length, prompt.messages))
+        Ok((length, prompt))
     };
     fit(builder, tokens, case, (budget, seed), count)
 }

@@ -635,7 +635,7 @@ pub fn shared_tokens(prompts: &[TokenizedPrompt], row_roles: &[&str]) -> usize {
 }
 
 /// The seed of one answer's sampler.
-fn stream_seed(seed: u64, case: &str, probe: &str, repetition: u32) -> u64 {
+pub fn stream_seed(seed: u64, case: &str, probe: &str, repetition: u32) -> u64 {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     hash.update((case.len() as u64).to_le_bytes());

@@ -23,5 +23,6 @@ pub mod merge;
 pub mod plan;
 pub mod rows;
 pub mod runner;
+pub mod served;
 pub mod store;
 pub mod subject;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::embedder::ServedEmbedder;
 use super::error::ApiError;
 use super::guard::Guard;
 use super::metrics::Metrics;
 use super::model::ServedModel;
+use crate::engine::Engine;
 use crate::engine::thread::EngineThread;
 
 /// A server's state.
@@ -17,6 +19,10 @@ use crate::engine::thread::EngineThread;
 pub struct App {
     /// What is served.
     pub model: ServedModel,
+    /// The embedder beside it.
+    pub embedder: ServedEmbedder,
+    /// The weights of what is served, for vectors: answers are the thread's.
+    pub weights: Engine,
     /// Who computes.
     pub engine: EngineThread,
     /// What was served.
@@ -31,10 +37,19 @@ pub struct App {
 
 impl App {
     /// With room for `most` completions, served or waiting.
-    pub fn new(model: ServedModel, engine: EngineThread, guard: Guard, most: usize) -> Self {
+    pub fn new(
+        model: ServedModel,
+        embedder: ServedEmbedder,
+        weights: Engine,
+        engine: EngineThread,
+        guard: Guard,
+        most: usize,
+    ) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
         App {
             model,
+            embedder,
+            weights,
             engine,
             guard,
             metrics: Metrics::default(),
@@ -92,8 +107,13 @@ impl App {
         if name == self.model.name() {
             return Ok(());
         }
-        let shown: String = name.chars().take(80).collect();
-        let message = format!("the model {shown:?} is not served here; ask for {:?}", self.model.name());
+        let (shown, own) = (name.chars().take(80).collect::<String>(), self.model.name());
+        let message = match name == self.embedder.name() {
+            true => format!(
+                "the model {shown:?} embeds texts (/v1/embeddings) and does nothing else; ask for {own:?}"
+            ),
+            false => format!("the model {shown:?} is not served here; ask for {own:?}"),
+        };
         let error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
         Err(ApiError { param: Some("model".to_owned()), ..error })
     }

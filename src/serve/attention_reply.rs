@@ -140,6 +140,15 @@ impl Asked {
         Ok(Value::Object(reply))
     }
 
+    /// A reply with the tokens that it is about, where they were asked for.
+    pub fn with_tokens(&self, mut reply: Value, generated: &[u32]) -> Value {
+        if self.attention.token_ids {
+            reply["prompt_token_ids"] = json!(self.prompt.tokens);
+            reply["token_ids"] = json!(generated);
+        }
+        reply
+    }
+
     /// The rows that come with a token of a stream.
     ///
     /// # Errors
@@ -325,7 +334,7 @@ fn nested(values: &[f32], shape: &[usize]) -> Value {
 }
 
 /// A number with the digits that tell its f32 from its neighbours, not those of its f64.
-fn short(x: f32) -> Value {
+pub fn short(x: f32) -> Value {
     x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 

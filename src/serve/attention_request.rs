@@ -6,6 +6,12 @@ use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::model::ServedModel;
 
+/// Fields of `palimpsest`.
+pub const FIELDS: [&str; 6] = ["rows", "heads", "layers", "encoding", "spans", "token_ids"];
+
+/// Fields of an entry of its `spans`.
+pub const RANGE_FIELDS: [&str; 5] = ["label", "message", "part", "start", "end"];
+
 /// Most spans that a request may name.
 const MOST_SPANS: usize = 4096;
 
@@ -25,6 +31,8 @@ pub struct AttentionRequest {
     pub safetensors: bool,
     /// Further spans.
     pub ranges: Vec<RangeRequest>,
+    /// Whether the tokens of prompt and answer are told.
+    pub token_ids: bool,
 }
 
 /// Characters of a part of the prompt as a span.
@@ -54,7 +62,7 @@ impl AttentionRequest {
         if fields.get("top_keys").is_some() {
             return Err(ApiError::not_yet("palimpsest.top_keys"));
         }
-        fields.only(&["rows", "heads", "layers", "encoding", "spans"])?;
+        fields.only(&FIELDS)?;
         fields.required("rows")?;
         let rows = fields.list("rows")?.unwrap_or_default();
         let rows = rows.iter().enumerate().map(|(i, row)| match row {
@@ -99,6 +107,7 @@ impl AttentionRequest {
             layers,
             safetensors: choice("encoding", ["json", "safetensors"])?,
             ranges: ranges.collect::<Result<_, _>>()?,
+            token_ids: fields.flag("token_ids")?.unwrap_or(false),
         })
     }
 
@@ -167,7 +176,7 @@ impl RangeRequest {
     fn read(i: usize, value: &Value) -> Result<Self, ApiError> {
         let field = format!("palimpsest.spans[{i}]");
         let fields = Fields::of(value, &field)?;
-        fields.only(&["label", "message", "part", "start", "end"])?;
+        fields.only(&RANGE_FIELDS)?;
         for key in ["label", "start", "end"] {
             fields.required(key)?;
         }

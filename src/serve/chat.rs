@@ -22,7 +22,7 @@ use crate::engine::thread::{Chosen, Request};
 use crate::prompt::{CallPiece, ReasoningEffort};
 
 /// Fields of this endpoint alone.
-const OWN: [&str; 11] = [
+pub const OWN: [&str; 11] = [
     "messages",
     "tools",
     "tool_choice",
@@ -37,7 +37,7 @@ const OWN: [&str; 11] = [
 ];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [NotServed; 11] = [
+pub const NOT_YET: [NotServed; 11] = [
     ("functions", fields::empty),
     ("function_call", none_or_auto),
     ("audio", fields::never),
@@ -221,7 +221,8 @@ impl ChatShape {
         let Some(asked) = &self.asked else { return Ok(None) };
         let generated = &finished.measured.generated;
         let thought = if self.thinks { generated.thought } else { 0 };
-        asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told).map(Some)
+        let reply = asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told)?;
+        Ok(Some(asked.with_tokens(reply, &generated.tokens)))
     }
 
     /// What a piece adds to a message, in a stream.

@@ -34,6 +34,9 @@ pub const SHARED: [&str; 12] = [
     "palimpsest",
 ];
 
+/// Fields of `stream_options`.
+pub const STREAM_FIELDS: [&str; 2] = ["include_usage", "include_obfuscation"];
+
 /// How an answer is generated and sent.
 #[derive(Debug, Clone)]
 pub struct Common {
@@ -69,7 +72,7 @@ impl Common {
             }
             Some(options) => {
                 let options = Fields::of(options, "stream_options")?;
-                options.only(&["include_usage", "include_obfuscation"])?;
+                options.only(&STREAM_FIELDS)?;
                 options.flag("include_usage")?.unwrap_or(false)
             }
         };

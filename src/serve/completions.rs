@@ -18,10 +18,10 @@ use crate::engine::Likelihood;
 use crate::engine::thread::{Chosen, Request};
 
 /// Fields of this endpoint alone.
-const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
+pub const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-const NOT_YET: [NotServed; 3] =
+pub const NOT_YET: [NotServed; 3] =
     [("suffix", fields::empty), ("best_of", fields::one), ("top_k", fields::never)];
 
 /// Most prompts of a request.
@@ -215,8 +215,9 @@ impl CompletionShape {
         let Some(asked) = self.prompt(choice).and_then(|prompt| prompt.asked.as_ref()) else {
             return Ok(None);
         };
-        let generated = finished.measured.generated.tokens.len();
-        asked.reply(&finished.measured.masses, generated, 0, told).map(Some)
+        let generated = &finished.measured.generated.tokens;
+        let reply = asked.reply(&finished.measured.masses, generated.len(), 0, told)?;
+        Ok(Some(asked.with_tokens(reply, generated)))
     }
 
     fn chunk(choice: usize, text: &str, logprobs: Value, reason: Option<&str>) -> Value {

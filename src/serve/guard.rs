@@ -38,6 +38,11 @@ impl Guard {
         (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback })
     }
 
+    /// Whether there is a key.
+    pub fn needs_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Refuses a request; `open` paths need no key.
     ///
     /// # Errors

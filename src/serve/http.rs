@@ -8,17 +8,18 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use super::answers::Run;
 use super::app::App;
+use super::embeddings::Waits;
 use super::error::ApiError;
-use super::{chat, completions, tokens};
+use super::{chat, completions, embeddings, openapi, page, tokens};
 
 /// Most bytes of a request: more than the text of any context.
 pub const LONGEST_BODY: usize = 32 << 20;
@@ -28,45 +29,60 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Reply = Result<Response<Body>, ApiError>;
 
-/// All paths.
+/// Every path with what serves it.
+pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 12] {
+    [
+        ("/", get(page)),
+        ("/health", get(health)),
+        ("/metrics", get(metrics)),
+        ("/openapi.json", get(openapi)),
+        ("/v1/models", get(models)),
+        ("/v1/models/{*model}", get(model)),
+        ("/v1/chat/completions", post(chat_completions)),
+        ("/v1/completions", post(text_completions)),
+        ("/v1/embeddings", post(embeddings)),
+        ("/tokenize", post(tokenize)),
+        ("/detokenize", post(detokenize)),
+        ("/tokenizer_info", get(tokenizer_info)),
+    ]
+}
+
+/// All of them, in their frame.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/health", get(health))
-        .route("/metrics", get(metrics))
-        .route("/v1/models", get(models))
-        .route("/v1/models/{*model}", get(model))
-        .route("/v1/chat/completions", post(chat_completions))
-        .route("/v1/completions", post(text_completions))
-        .route("/v1/embeddings", post(embeddings))
-        .route("/tokenize", post(tokenize))
-        .route("/detokenize", post(detokenize))
-        .route("/tokenizer_info", get(tokenizer_info))
+    let add = |router: Router<Arc<App>>, (path, handler)| router.route(path, handler);
+    routes()
+        .into_iter()
+        .fold(Router::new(), add)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), framed))
         .with_state(app)
 }
 
+/// Paths that are counted by themselves.
+pub const PATHS: [&str; 11] = [
+    "/",
+    "/health",
+    "/metrics",
+    "/openapi.json",
+    "/v1/models",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/tokenize",
+    "/detokenize",
+    "/tokenizer_info",
+];
+
 /// The path as it is counted: what clients make up is one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 9] = [
-        "/health",
-        "/metrics",
-        "/v1/models",
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/tokenize",
-        "/detokenize",
-        "/tokenizer_info",
-    ];
     PATHS.into_iter().find(|known| *known == path).unwrap_or("other")
 }
 
 /// Checks who asks, ends a panic with its request, and counts.
 async fn framed(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let reply = match app.guard.check(request.headers(), path == "/health") {
+    let reply = match app.guard.check(request.headers(), ["/", "/health"].contains(&path)) {
         Err(error) => error.into_response(),
         Ok(()) => {
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
@@ -159,6 +175,14 @@ async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {
     Ok(json_reply(&tokens::info(&app)))
 }
 
+async fn page() -> Reply {
+    page::page()
+}
+
+async fn openapi(State(app): State<Arc<App>>) -> Reply {
+    Ok(json_reply(&openapi::openapi(&app)?))
+}
+
 async fn health() -> Reply {
     Ok(json_reply(&json!({"status": "ok"})))
 }
@@ -170,32 +194,45 @@ async fn metrics(State(app): State<Arc<App>>) -> Reply {
     Ok(response)
 }
 
-fn model_json(app: &App) -> Value {
-    json!({"id": app.model.name(), "object": "model", "created": app.model.created, "owned_by": "palimpsest"})
-}
-
 async fn models(State(app): State<Arc<App>>) -> Reply {
-    Ok(json_reply(&json!({"object": "list", "data": [model_json(&app)]})))
+    Ok(json_reply(
+        &json!({"object": "list", "data": [app.model.json(), app.embedder.json(app.model.created)]}),
+    ))
 }
 
 async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Reply {
+    if name == app.embedder.name() {
+        return Ok(json_reply(&app.embedder.json(app.model.created)));
+    }
     app.check_model(&name)?;
-    Ok(json_reply(&model_json(&app)))
+    Ok(json_reply(&app.model.json()))
 }
 
-async fn embeddings() -> Reply {
-    let message = "/v1/embeddings is not served by this version of palimpsest";
-    Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, Some("unsupported_endpoint"), message))
+async fn embeddings(State(app): State<Arc<App>>, request: Request) -> Reply {
+    let body = read(request).await?;
+    // Until the vectors are there.
+    let _place = app.admit()?;
+    let own = Arc::clone(&app);
+    let job = off_thread(move || embeddings::prepare(&own, &body)).await?;
+    let own = Arc::clone(&app);
+    let waits = Waits::default();
+    let gone = waits.gone();
+    let reply = off_thread(move || job.reply(job.vectors(&own, &gone)?));
+    Ok(json_reply(&reply.await?))
 }
 
 async fn unknown() -> Reply {
-    let message = "there is nothing at this path; the paths are /v1/chat/completions, /v1/completions, /v1/models, /tokenize, \
-                   /detokenize, /tokenizer_info, /health and /metrics";
+    let message = "there is nothing at this path; the paths are /, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, \
+                   /tokenize, /detokenize, /tokenizer_info, /openapi.json, /health and /metrics";
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
-async fn wrong_method(method: Method) -> Reply {
-    let allowed = if method == Method::POST { "GET" } else { "POST" };
+/// Paths that are posted to; the others are got.
+pub const POSTED: [&str; 5] =
+    ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"];
+
+async fn wrong_method(uri: Uri) -> Reply {
+    let allowed = if POSTED.contains(&uri.path()) { "POST" } else { "GET, HEAD" };
     let message = format!("this path takes {allowed}");
     let mut response =
         ApiError::new(StatusCode::METHOD_NOT_ALLOWED, Some("wrong_method"), message).into_response();

@@ -23,6 +23,8 @@ mod attention_request;
 mod chat;
 mod common;
 mod completions;
+mod embedder;
+mod embeddings;
 mod error;
 mod fields;
 mod format;
@@ -32,6 +34,8 @@ mod listen;
 mod logprobs;
 mod metrics;
 mod model;
+mod openapi;
+mod page;
 mod prompt;
 mod sent;
 mod tokens;
@@ -39,6 +43,8 @@ mod tools;
 mod writer;
 
 use app::App;
+pub use embedder::EmbedderError;
+use embedder::ServedEmbedder;
 use guard::Guard;
 pub use http::LONGEST_BODY;
 use model::ServedModel;
@@ -67,6 +73,9 @@ pub enum ServeError {
         /// Where it would listen.
         address: SocketAddr,
     },
+    /// There is no embedder.
+    #[error(transparent)]
+    Embedder(#[from] EmbedderError),
     /// The system refuses.
     #[error("the server cannot run: {0}")]
     Io(#[from] io::Error),
@@ -105,10 +114,24 @@ impl Server {
         let ServeOptions { key, queue, max_thinking } = options;
         let guard = Guard::new(address, key.as_deref()).ok_or(ServeError::NeedsKey { address })?;
         let limits = model.limits();
+        let embedder = ServedEmbedder::new()?;
         let (engine, cache, text) = model.into_parts(max_thinking);
-        let served = ServedModel::new(text, engine.decoder().spec().clone(), common::now());
+        let (spec, dtype) = (engine.decoder().spec().clone(), engine.decoder().dtype());
+        let served = ServedModel::new(text, spec, dtype, common::now());
+        let weights = engine.clone();
         let (thread, work) = EngineThread::here(engine, cache, limits);
-        Ok((Server { listener, app: Arc::new(App::new(served, thread, guard, queue)) }, work))
+        Ok((
+            Server { listener, app: Arc::new(App::new(served, embedder, weights, thread, guard, queue)) },
+            work,
+        ))
+    }
+
+    /// Fetches and opens the embedder now, not when the first request asks for it.
+    ///
+    /// # Errors
+    /// [`EmbedderError`].
+    pub fn open_embedder(&self) -> Result<(), EmbedderError> {
+        self.app.embedder.open().map(drop)
     }
 
     /// Where it listens.

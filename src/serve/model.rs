@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use candle_core::DType;
+use serde_json::{Value, json};
+
 use crate::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
 use crate::model::DecoderSpec;
 use crate::prompt::{ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout};
@@ -15,6 +18,8 @@ pub struct ServedModel {
     pub text: ModelText,
     /// Layers, heads and widths.
     pub spec: DecoderSpec,
+    /// In what it runs.
+    pub dtype: DType,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
     /// Made when first asked for.
@@ -39,8 +44,8 @@ pub struct Voice {
 
 impl ServedModel {
     /// A model that is ready since `created`.
-    pub fn new(text: ModelText, spec: DecoderSpec, created: u64) -> Self {
-        ServedModel { text, spec, created, lazy: Lazy::default() }
+    pub fn new(text: ModelText, spec: DecoderSpec, dtype: DType, created: u64) -> Self {
+        ServedModel { text, spec, dtype, created, lazy: Lazy::default() }
     }
 
     /// What grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
@@ -61,6 +66,27 @@ impl ServedModel {
     /// Its name in the API.
     pub fn name(&self) -> &str {
         &self.text.name
+    }
+
+    /// Its entry of `/v1/models`: OpenAI's fields, and under `palimpsest` what a client needs to ask for attention and to read it.
+    pub fn json(&self) -> Value {
+        let layers = || self.spec.layers.iter().enumerate();
+        let softmax: Vec<_> = layers().filter_map(|(i, layer)| Some((i, layer.attention()?))).collect();
+        let of_softmax: Vec<usize> = softmax.iter().map(|(i, _)| *i).collect();
+        let windows: Vec<Option<usize>> = softmax.iter().map(|(_, spec)| spec.window).collect();
+        let of_delta: Vec<usize> =
+            layers().filter(|(_, l)| l.delta_net().is_some()).map(|(i, _)| i).collect();
+        json!({
+            "id": self.name(), "object": "model", "created": self.created, "owned_by": "palimpsest",
+            "palimpsest": {
+                "version": env!("CARGO_PKG_VERSION"), "context": self.text.context,
+                "dtype": format!("{:?}", self.dtype).to_lowercase(),
+                "attention": {
+                    "layers": of_softmax, "heads": softmax.first().map_or(0, |(_, spec)| spec.heads), "windows": windows
+                },
+                "delta_layers": of_delta, "dimensions": self.spec.hidden
+            }
+        })
     }
 
     /// As the server was started, or as a request asks for.

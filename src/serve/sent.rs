@@ -13,6 +13,16 @@ const MOST_MESSAGES: usize = 4096;
 /// Most calls of a message.
 const MOST_CALLS: usize = 128;
 
+/// Fields of a message.
+pub const MESSAGE_FIELDS: [&str; 6] =
+    ["role", "content", "reasoning_content", "annotations", "tool_calls", "tool_call_id"];
+
+/// Fields of a message that are not served yet; empty ones ask for nothing.
+pub const MESSAGE_NOT_YET: [&str; 4] = ["function_call", "audio", "name", "refusal"];
+
+/// Fields of a part.
+pub const PART_FIELDS: [&str; 3] = ["type", "text", "span"];
+
 /// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
@@ -54,14 +64,13 @@ impl Sent {
 
     fn read(at: &str, value: &Value) -> Result<Sent, ApiError> {
         let fields = Fields::of(value, at)?;
-        for key in ["function_call", "audio", "name", "refusal"] {
+        for key in MESSAGE_NOT_YET {
             if fields.get(key).is_some_and(|value| !super::fields::empty(value)) {
                 return Err(ApiError::not_yet(fields.name(key)));
             }
         }
         // A client gives back what it was given; a thought is not shown to the model again.
-        let known = ["role", "content", "reasoning_content", "tool_calls", "tool_call_id", "function_call"];
-        fields.only(&[&known[..], &["audio", "name", "refusal", "annotations"]].concat())?;
+        fields.only(&[&MESSAGE_FIELDS[..], &MESSAGE_NOT_YET].concat())?;
         fields.required("role")?;
         let role = match fields.text("role")?.unwrap_or_default() {
             "system" | "developer" => Speaker::System,
@@ -200,7 +209,7 @@ impl Part {
                 return Err(ApiError::field(fields.name("type"), message));
             }
         }
-        fields.only(&["type", "text", "span"])?;
+        fields.only(&PART_FIELDS)?;
         fields.required("text")?;
         let span = fields.text("span")?.map(str::to_owned);
         if let Some(span) = &span {

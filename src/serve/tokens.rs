@@ -9,26 +9,27 @@ use super::fields::Fields;
 use super::sent::Sent;
 use crate::prompt::Message;
 
+/// Fields of `/tokenize`.
+pub const TOKENIZE_FIELDS: [&str; 6] =
+    ["model", "prompt", "messages", "add_special_tokens", "add_generation_prompt", "return_token_strs"];
+
+/// Fields of `/detokenize`.
+pub const DETOKENIZE_FIELDS: [&str; 2] = ["model", "tokens"];
+
 /// A text or a conversation as tokens.
 ///
 /// # Errors
 /// What cannot be served, with its field.
 pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
     let fields = Fields::of_body(body)?;
-    fields.only(&[
-        "model",
-        "prompt",
-        "messages",
-        "add_special_tokens",
-        "add_generation_prompt",
-        "return_token_strs",
-    ])?;
+    fields.only(&TOKENIZE_FIELDS)?;
     check_model(app, &fields)?;
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
     let strings = fields.flag("return_token_strs")?.unwrap_or(false);
     // The chat template writes the special tokens of a conversation; a text has those that it spells.
     fields.flag("add_special_tokens")?;
+    let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
     let text = match (fields.text("prompt")?, fields.get("messages")) {
         (Some(_), Some(_)) => {
             return Err(ApiError::field(
@@ -38,7 +39,6 @@ pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
         }
         (None, Some(_)) => {
             let sent = Sent::read_all(&fields)?;
-            let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
             let messages: Option<Vec<Message>> = sent.iter().map(Sent::message).collect();
             let Some(messages) = messages else {
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
@@ -64,7 +64,7 @@ pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
 /// What cannot be served, with its field.
 pub fn detokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
     let fields = Fields::of_body(body)?;
-    fields.only(&["model", "tokens"])?;
+    fields.only(&DETOKENIZE_FIELDS)?;
     check_model(app, &fields)?;
     fields.required("tokens")?;
     let tokens = read_tokens("tokens", fields.list("tokens")?.unwrap_or_default(), app.model.spec.vocab)?;

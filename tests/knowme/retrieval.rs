@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use palimpsest::benchmarks::{Context, Retriever};
 use palimpsest::memory::Memory;
 use palimpsest::memory::dense::DenseRanker;
-use palimpsest::memory::embedder::Embedder;
+use palimpsest::model::embedder::Embedder;
 use palimpsest::model::fetch::ModelStore;
 use serde::Deserialize;
 

@@ -7,7 +7,7 @@ use super::{Setting, fixture, serve, serve_path, try_serve, user};
 const KEY: &str = "a-key-of-this-test";
 
 #[test]
-fn without_the_key_nothing_is_served_but_health() {
+fn without_the_key_nothing_is_served_but_health_and_the_page() {
     let served = serve_path(&fixture("llama-tiny"), Setting { key: Some(KEY), ..Setting::default() });
     let body = json!({"model": "llama-tiny", "messages": user("Hello"), "max_tokens": 2});
     let ask = |headers: &[(&str, &str)]| served.post_as("/v1/chat/completions", &body, headers);

@@ -1,5 +1,7 @@
 //! What cannot be served is refused in OpenAI's shape, with the field that is at fault.
 
+use std::path::{Path, PathBuf};
+
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 
@@ -223,8 +225,6 @@ fn what_is_no_request_is_refused_by_status() {
     assert_eq!((nowhere.status, code(&nowhere)), (404, json!("unknown_url")));
     let wrong = served.get(path);
     assert_eq!((wrong.status, code(&wrong)), (405, json!("wrong_method")));
-    let embeddings = served.post("/v1/embeddings", json!({"input": "x"}));
-    assert_eq!((embeddings.status, code(&embeddings)), (501, json!("unsupported_endpoint")));
     assert_eq!(served.get("/v1/models/../../etc/passwd").status, 404);
     let long = served.chat(json!({"messages": user(&"word ".repeat(4000)), "max_tokens": 2}));
     assert_eq!(code(&long), "context_length_exceeded");
@@ -249,10 +249,9 @@ fn each_for_more_tokens_than_memory_holds_is_refused_with_how_many_are() {
     asked(2).ok();
 }
 
-#[test]
-fn a_weight_that_is_no_number_is_a_servers_error_that_says_so_and_the_server_lives() {
-    let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("damaged");
+/// A model with a weight that is no number.
+pub fn damaged(root: &Path) -> PathBuf {
+    let folder = root.join("damaged");
     std::fs::create_dir(&folder).unwrap();
     for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         std::fs::copy(fixture("llama-tiny").join(name), folder.join(name)).unwrap();
@@ -264,6 +263,13 @@ fn a_weight_that_is_no_number_is_a_servers_error_that_says_so_and_the_server_liv
     let width = tensors[name].elem_count();
     tensors.insert(name.to_owned(), Tensor::full(f32::NAN, width, &Device::Cpu).unwrap());
     candle_core::safetensors::save(&tensors, folder.join("model.safetensors")).unwrap();
+    folder
+}
+
+#[test]
+fn a_weight_that_is_no_number_is_a_servers_error_that_says_so_and_the_server_lives() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = damaged(root.path());
     let served = serve_path(&folder, Setting::default());
     for _ in 0..2 {
         let failed = served.chat(json!({"messages": user("Hello"), "max_tokens": 2}));

@@ -1,5 +1,12 @@
 //! The commands as clients: `run` answers over the server as it does with the model itself.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use ndarray::Array4;
+use palimpsest::attention::AttentionStore;
+use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
 
 use super::{Setting, fixture, serve_path};
@@ -39,10 +46,69 @@ fn a_run_over_the_server_has_the_answers_of_a_run_with_the_model() {
     assert_eq!(answers(&format!("{}#llama-tiny", served.url("/v1")), "served"), local);
 }
 
+/// The attention files of a run, by name.
+fn attention(out: &Path) -> BTreeMap<OsString, AttentionStore> {
+    let files = std::fs::read_dir(out.join("attention")).unwrap().map(|file| file.unwrap());
+    files.map(|file| (file.file_name(), AttentionStore::load(&file.path()).unwrap())).collect()
+}
+
+fn apart<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &'a f32>) -> f32 {
+    a.into_iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
+    // Without windows and with them.
+    for name in ["llama-tiny", "gemma3-tiny"] {
+        let served = serve_path(&fixture(name), Setting { context: 8192, ..Setting::default() });
+        let root = tempfile::tempdir().unwrap();
+        let run = |model: &str, dir: &str| {
+            let out = root.path().join(dir);
+            let shown = out.display().to_string();
+            let args =
+                ["run", "--data", "sample", "--sessions", "2", "--limit", "2", "--max-new-tokens", "9"];
+            let done = palimpsest([&args[..], &["--model", model, "--out", &shown]].concat());
+            assert_eq!(done.code, Some(0), "{}", done.err);
+            out
+        };
+        let local = run(&fixture(name).display().to_string(), "local");
+        let over = run(&format!("{}#{name}", served.url("/v1")), "served");
+        let answers = |out: &Path| {
+            let answers = RunFolder::read(out).unwrap().answers;
+            let row = |row: AnswerRow| (row.case, row.probe, row.answer, row.prompt_tokens);
+            answers.into_iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(answers(&over), answers(&local), "{name}");
+        // What the run says of itself.
+        let header = RunFolder::read(&over).unwrap().header;
+        assert!(header.identity.attention && header.identity.dtype.as_deref() == Some("f32"));
+        let (local, over) = (attention(&local), attention(&over));
+        assert_eq!(local.len(), 6, "{name}");
+        assert_eq!(over.keys().collect::<Vec<_>>(), local.keys().collect::<Vec<_>>());
+        for (file, own) in &local {
+            let other = &over[file];
+            let (share, others) = (own.uniform.as_ref().unwrap(), other.uniform.as_ref().unwrap());
+            assert!(own.mass.dim() == other.mass.dim() && apart(&own.mass, &other.mass) < 5e-6, "{file:?}");
+            assert!(share.share.dim() == others.share.dim() && apart(&share.share, &others.share) < 1e-6);
+            assert_eq!(share.windows, others.windows);
+            // Everything else to the letter: rows, spans, layers, tokens, names.
+            let bare = |store: &AttentionStore| AttentionStore {
+                mass: Array4::zeros((0, 0, 0, 0)),
+                uniform: None,
+                ..store.clone()
+            };
+            assert_eq!(bare(own), bare(other), "{name} {file:?}");
+            assert!(own.rows.iter().any(|row| row.label == "answer") && !own.generated.is_empty());
+        }
+    }
+}
+
 #[test]
 fn the_command_refuses_what_it_cannot_serve_before_it_opens_a_model() {
     for (args, said) in [
-        (&["serve", "a", "b"][..], "one model"),
+        (&["serve", "a", "b"][..], "one model answers, and a and b are two"),
+        (&["serve", "all-minilm-l6-v2"], "name a model that answers"),
+        (&["serve", "a", "all-minilm-l6-v2", "b"], "a and b are two"),
         (&["serve", "a", "--host", "0.0.0.0", "--port", "0"], "--api-key-file"),
     ] {
         let refused = palimpsest(args.iter().copied());

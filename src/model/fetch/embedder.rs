@@ -24,6 +24,7 @@ struct Manifest {
     #[serde(rename = "licence")]
     _licence: String,
     max_tokens: usize,
+    dimensions: usize,
     package: String,
     version: String,
     files: Vec<ManifestFile>,
@@ -35,6 +36,37 @@ struct ManifestFile {
     file: String,
     path: String,
     sha256: String,
+}
+
+/// What can be said of the embedding model before it is fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbedderCard {
+    /// What it is called.
+    pub name: String,
+    /// Most tokens of a text, those at its ends included.
+    pub max_tokens: usize,
+    /// Numbers of a vector.
+    pub dimensions: usize,
+}
+
+impl EmbedderCard {
+    /// That of the model that is compiled in.
+    ///
+    /// # Errors
+    /// Of its manifest.
+    pub fn built_in() -> Result<Self, FetchError> {
+        let Manifest { name, max_tokens, dimensions, .. } = Manifest::built_in()?;
+        Ok(EmbedderCard { name, max_tokens, dimensions })
+    }
+}
+
+impl Manifest {
+    fn built_in() -> Result<Self, FetchError> {
+        let (file, text) = BUILT_IN;
+        let manifest = toml::from_str(text);
+        Ok(manifest
+            .map_err(|source| ManifestError::Syntax { file: file.into(), source: Box::new(source) })?)
+    }
 }
 
 /// An embedding model on this machine.
@@ -54,9 +86,7 @@ impl ModelStore {
     /// # Errors
     /// Any [`FetchError`] of pip's.
     pub fn embedder(&self) -> Result<EmbedderFiles, FetchError> {
-        let (file, text) = BUILT_IN;
-        let manifest: Manifest = toml::from_str(text)
-            .map_err(|source| ManifestError::Syntax { file: file.into(), source: Box::new(source) })?;
+        let manifest = Manifest::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
         let name = manifest.name.clone();
         let files = EmbedderFiles { name: name.clone(), folder, max_tokens: manifest.max_tokens };

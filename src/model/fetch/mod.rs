@@ -34,7 +34,7 @@ mod pip;
 mod record;
 
 use digest::Digests;
-pub use embedder::EmbedderFiles;
+pub use embedder::{EmbedderCard, EmbedderFiles};
 pub use error::FetchError;
 use error::chain;
 pub use files::{ModelFiles, ModelKind};

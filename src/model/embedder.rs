@@ -11,7 +11,7 @@ use candle_transformers::models::bert::{BertModel, Config};
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams};
 
-use crate::model::fetch::EmbedderFiles;
+use super::fetch::EmbedderFiles;
 
 /// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
 const BATCH_TOKENS: usize = 2048;
@@ -38,7 +38,7 @@ pub enum EmbedError {
         reason: String,
     },
     /// A text has no tokens that the model knows.
-    #[error("a text cannot be tokenised for retrieval: {0}")]
+    #[error("a text cannot be tokenised for the embedding model: {0}")]
     Tokens(String),
     /// The model failed.
     #[error("the embedding model failed")]
@@ -49,6 +49,8 @@ pub enum EmbedError {
 pub struct Embedder {
     model: BertModel,
     tokenizer: Tokenizer,
+    vocab: usize,
+    limit: usize,
 }
 
 impl std::fmt::Debug for Embedder {
@@ -81,7 +83,29 @@ impl Embedder {
             .map_err(|error| broken("model.safetensors", error.to_string()))?;
         let model = BertModel::load(weights, &config)
             .map_err(|error| broken("model.safetensors", error.to_string()))?;
-        Ok(Embedder { model, tokenizer })
+        Ok(Embedder { model, tokenizer, vocab: config.vocab_size, limit })
+    }
+
+    /// Token ids are below this.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Most tokens of a text, those at its ends included.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The tokens of texts, with those that the model has at their ends, cut to [`Embedder::limit`].
+    ///
+    /// # Errors
+    /// [`EmbedError::Tokens`].
+    pub fn tokens<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
+        let tokens = |text: &S| -> Result<Vec<u32>, EmbedError> {
+            let encoding = self.tokenizer.encode_fast(text.as_ref(), true);
+            Ok(encoding.map_err(|error| EmbedError::Tokens(error.to_string()))?.get_ids().to_vec())
+        };
+        texts.par_iter().map(tokens).collect()
     }
 
     /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.
@@ -89,11 +113,19 @@ impl Embedder {
     /// # Errors
     /// [`EmbedError::Tokens`], [`EmbedError::Model`].
     pub fn embed(&self, texts: &[&str], on_done: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let tokens = |text: &&str| -> Result<Vec<u32>, EmbedError> {
-            let encoding = self.tokenizer.encode_fast(*text, true);
-            Ok(encoding.map_err(|error| EmbedError::Tokens(error.to_string()))?.get_ids().to_vec())
-        };
-        let tokens: Vec<Vec<u32>> = texts.par_iter().map(tokens).collect::<Result<_, _>>()?;
+        self.embed_tokens(&self.tokens(texts)?, on_done)
+    }
+
+    /// The same of texts whose tokens are known: none is empty, none longer than [`Embedder::limit`], and all ids are below
+    /// [`Embedder::vocab`].
+    ///
+    /// # Errors
+    /// [`EmbedError::Model`].
+    pub fn embed_tokens(
+        &self,
+        tokens: &[Vec<u32>],
+        on_done: impl Fn(usize) + Sync,
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
         // Texts of about one length share a batch, so that little of it is padding.
         let mut order: Vec<usize> = (0..tokens.len()).collect();
         order.sort_by_key(|&at| tokens[at].len());
@@ -112,7 +144,7 @@ impl Embedder {
             Ok(batch.iter().copied().zip(vectors).collect())
         };
         let done: Vec<Vec<(usize, Vec<f32>)>> = batches.par_iter().map(batch).collect::<Result<_, _>>()?;
-        let mut vectors = vec![Vec::new(); texts.len()];
+        let mut vectors = vec![Vec::new(); tokens.len()];
         for (at, vector) in done.into_iter().flatten() {
             vectors[at] = vector;
         }

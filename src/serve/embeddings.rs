@@ -1,0 +1,263 @@
+//! `/v1/embeddings`: texts become vectors of length 1, by the embedder or as the mean of the decoder's own states.
+//!
+//! Work is done beside the thread that serves connections, in groups of inputs, so that it ends when nobody waits for it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::app::App;
+use super::attention_reply::short;
+use super::common::IGNORED;
+use super::completions::read_tokens;
+use super::error::ApiError;
+use super::fields::{Fields, wrong};
+use crate::engine::EngineError;
+use crate::engine::thread::RequestError;
+use crate::model::embedder::{EmbedError, Embedder};
+
+/// Fields of this endpoint alone.
+pub const OWN: [&str; 4] = ["model", "input", "encoding_format", "dimensions"];
+
+/// Most inputs of a request, as at OpenAI.
+const MOST_INPUTS: usize = 2048;
+
+/// Inputs that are embedded before it is looked whether anybody waits for them.
+const GROUP: usize = 64;
+
+/// Who makes the vectors.
+enum By {
+    Embedder(Arc<Embedder>),
+    Decoder,
+}
+
+/// A request that can be served.
+pub struct Job {
+    by: By,
+    /// By input.
+    tokens: Vec<Vec<u32>>,
+    /// How many numbers of a vector are wanted.
+    dimensions: Option<usize>,
+    base64: bool,
+    model: String,
+}
+
+/// Whether anybody waits for a job: not when this is dropped.
+#[derive(Debug, Default)]
+pub struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Waits {
+    /// For the thread that works: whether nobody waits any more.
+    pub fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// Reads a request. Opens the embedder where it is asked for.
+///
+/// # Errors
+/// What cannot be served, with its field.
+pub fn prepare(app: &App, body: &Value) -> Result<Job, ApiError> {
+    let fields = Fields::of_body(body)?;
+    fields.only(&[&OWN[..], &IGNORED].concat())?;
+    fields.required("model")?;
+    let name = fields.text("model")?.unwrap_or_default();
+    let base64 = match fields.text("encoding_format")? {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(other) => {
+            let other: String = other.chars().take(40).collect();
+            let message = format!("`encoding_format` is {other:?}; give float or base64");
+            return Err(ApiError::field("encoding_format", message));
+        }
+    };
+    let input = fields.required("input")?;
+    let is_embedder = name == app.embedder.name();
+    if !is_embedder {
+        app.check_model(name)?;
+    }
+    let width = if is_embedder { app.embedder.dimensions() } else { app.model.spec.hidden };
+    let dimensions = fields.count("dimensions", 1..=width)?;
+    let (by, tokens) = match is_embedder {
+        true => {
+            let embedder = app.embedder.open()?;
+            let failed = |error: EmbedError| ApiError::field("input", error.to_string());
+            let texts = |texts: Vec<&str>| embedder.tokens(&texts).map_err(failed);
+            let tokens = read_input(input, embedder.vocab(), embedder.limit(), texts)?;
+            (By::Embedder(embedder), tokens)
+        }
+        false => {
+            let tokenizer = &app.model.text.tokenizer;
+            let encode = |text: &str| tokenizer.encode(text).map_err(|e| ApiError::from(e).of("input"));
+            let texts = |texts: Vec<&str>| texts.into_iter().map(encode).collect();
+            (By::Decoder, read_input(input, app.model.spec.vocab, app.model.text.context, texts)?)
+        }
+    };
+    Ok(Job { by, tokens, dimensions, base64, model: name.to_owned() })
+}
+
+/// A text, an array of texts, an array of token ids, or an array of such arrays, as 1 to `limit` tokens each.
+fn read_input(
+    input: &Value,
+    vocab: usize,
+    limit: usize,
+    encode: impl Fn(Vec<&str>) -> Result<Vec<Vec<u32>>, ApiError>,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let wanted = "a text, an array of texts, an array of token ids, or an array of such arrays";
+    let alone = std::slice::from_ref(input);
+    let list = match input {
+        Value::Array(list) if !list.first().is_some_and(Value::is_number) => list,
+        _ => alone,
+    };
+    if list.is_empty() || list.len() > MOST_INPUTS {
+        let message = format!("`input` has {} texts; give 1 to {MOST_INPUTS}", list.len());
+        return Err(ApiError::field("input", message));
+    }
+    let name = |i: usize| if std::ptr::eq(list, alone) { "input".to_owned() } else { format!("input[{i}]") };
+    let tokens = match list.first() {
+        Some(Value::String(_)) => {
+            let text = |(i, value): (usize, &Value)| match value {
+                Value::String(_) => Ok(()),
+                value => Err(wrong(&name(i), value, "a text, as the first input is")),
+            };
+            list.iter().enumerate().try_for_each(text)?;
+            encode(list.iter().filter_map(Value::as_str).collect())?
+        }
+        _ => {
+            let ids = |(i, value): (usize, &Value)| match value {
+                Value::Array(ids) => read_tokens(&name(i), ids, vocab),
+                value => Err(wrong(&name(i), value, wanted)),
+            };
+            list.iter().enumerate().map(ids).collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    let fits: RangeInclusive<usize> = 1..=limit;
+    match tokens.iter().enumerate().find(|(_, tokens)| !fits.contains(&tokens.len())) {
+        None => Ok(tokens),
+        Some((i, tokens)) => {
+            let (name, count) = (name(i), tokens.len());
+            let message = format!("`{name}` has {count} tokens; give 1 to {limit}");
+            let code = (count > limit).then_some("context_length_exceeded");
+            Err(ApiError { code, ..ApiError::field(name, message) })
+        }
+    }
+}
+
+impl Job {
+    /// The inputs' vectors, unless nobody waits for them any more.
+    ///
+    /// # Errors
+    /// The model's.
+    pub fn vectors(&self, app: &App, gone: &AtomicBool) -> Result<Vec<Vec<f32>>, ApiError> {
+        let cancelled = app.cancelled();
+        let go_on = || !gone.load(Ordering::Relaxed) && !cancelled.load(Ordering::Relaxed);
+        let mut vectors = Vec::with_capacity(self.tokens.len());
+        for group in self.tokens.chunks(GROUP) {
+            if !go_on() {
+                return Err(ApiError::closing());
+            }
+            let of_group = app.embedder.work(|| match &self.by {
+                By::Embedder(embedder) => {
+                    let vectors = embedder.embed_tokens(group, |_| {});
+                    vectors.map_err(|error| ApiError::internal(error.to_string()))
+                }
+                By::Decoder => {
+                    let state = |tokens: &Vec<u32>| app.weights.mean_state(tokens, &mut |_| go_on());
+                    let states: Result<Vec<_>, EngineError> = group.iter().map(state).collect();
+                    states.map_err(|error| RequestError::from(error).into())
+                }
+            })?;
+            vectors.extend(of_group);
+        }
+        Ok(vectors)
+    }
+
+    /// The reply.
+    ///
+    /// # Errors
+    /// Of a vector that has no direction.
+    pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Value, ApiError> {
+        let entry = |(index, vector): (usize, Vec<f32>)| {
+            let vector = unit(&vector, self.dimensions.unwrap_or(vector.len()))?;
+            let embedding: Value = match self.base64 {
+                true => {
+                    let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    STANDARD.encode(bytes).into()
+                }
+                false => vector.iter().map(|&x| short(x)).collect(),
+            };
+            Ok(json!({"object": "embedding", "index": index, "embedding": embedding}))
+        };
+        let data = vectors.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, ApiError>>()?;
+        let tokens: usize = self.tokens.iter().map(Vec::len).sum();
+        let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+        Ok(json!({"object": "list", "data": data, "model": self.model, "usage": usage}))
+    }
+}
+
+/// The first numbers of a vector, scaled to length 1.
+fn unit(vector: &[f32], dimensions: usize) -> Result<Vec<f32>, ApiError> {
+    let kept = vector.get(..dimensions).unwrap_or(vector);
+    let length = kept.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    if !(length.is_finite() && length > 0.0) {
+        let message = "an embedding is not finite, or zero throughout; the model's weights may be damaged";
+        return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, Some("model_not_finite"), message));
+    }
+    Ok(kept.iter().map(|&x| (f64::from(x) / length) as f32).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortened_vector_is_as_long_as_a_whole_one() {
+        let length = |vector: &[f32]| vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+        let vector = [3.0, 4.0, 12.0];
+        for dimensions in 1..=3 {
+            let Ok(short) = unit(&vector, dimensions) else { panic!("it has a direction") };
+            assert_eq!(short.len(), dimensions);
+            assert!((length(&short) - 1.0).abs() < 1e-6);
+        }
+        assert_eq!(unit(&vector, 2), Ok(vec![0.6, 0.8]));
+        assert!(unit(&[0.0, 1.0], 1).is_err() && unit(&[f32::NAN], 1).is_err());
+    }
+
+    #[test]
+    fn inputs_are_read_in_all_four_forms_and_refused_by_name() {
+        let read = |input: Value| {
+            let encode = |texts: Vec<&str>| Ok(texts.iter().map(|text| vec![7; text.len()]).collect());
+            read_input(&input, 10, 3, encode).map_err(|error| error.param.unwrap_or_default())
+        };
+        assert_eq!(read(json!("ab")), Ok(vec![vec![7, 7]]));
+        assert_eq!(read(json!(["ab", "c"])), Ok(vec![vec![7, 7], vec![7]]));
+        assert_eq!(read(json!([1, 2])), Ok(vec![vec![1, 2]]));
+        assert_eq!(read(json!([[1], [2, 3]])), Ok(vec![vec![1], vec![2, 3]]));
+        for (input, param) in [
+            (json!(""), "input"),
+            (json!(5), "input"),
+            (json!([]), "input"),
+            (json!(vec!["x"; 2049]), "input"),
+            (json!(["a", ""]), "input[1]"),
+            (json!(["a", 1]), "input[1]"),
+            (json!([1, 10]), "input[1]"),
+            (json!([[1], []]), "input[1]"),
+            (json!([[1], "a"]), "input[1]"),
+            (json!([[1, 2, 3, 4]]), "input[0]"),
+            (json!("abcd"), "input"),
+        ] {
+            assert_eq!(read(input), Err(param.to_owned()));
+        }
+    }
+}
