@@ -5,6 +5,8 @@ mod batch;
 mod checkpoint;
 mod each;
 mod gguf;
+mod induction;
+mod knockout;
 pub mod reference;
 pub mod subject;
 mod thread;

@@ -29,6 +29,7 @@ mod sampler;
 mod sampling;
 mod text_side;
 pub mod thread;
+mod variants;
 
 pub use batch::{BatchSequence, OnToken};
 pub use counter::TokenCounter;
@@ -47,6 +48,7 @@ pub use phases::Thinker;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use text_side::TextSide;
+pub use variants::{LOGITS_AT_ONCE, TakeLogits};
 
 /// Tokens of a prefill chunk: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;
