@@ -388,7 +388,7 @@ mod tests {
         }
         assert!(all.of(1).from_row(7).is_empty());
         let only = holes("only query->new", &[PLAIN; 3]).unwrap();
-        assert_eq!(only.of(2).from_row(9), vec![4..7]);
+        assert_eq!(only.of(2).from_row(9), std::slice::from_ref(&(4..7)));
         assert!(only.of(2).from_row(10).is_empty());
         let both = [
             Knockout { rows: "query".to_owned(), keys: "old".to_owned(), layers: None, only: false },
@@ -400,7 +400,8 @@ mod tests {
             },
         ];
         let both = LayerHoles::new(&both, &spans(), 12, &[PLAIN; 2]).unwrap();
-        assert_eq!((both.of(0).from_row(5), both.of(1).from_row(5)), (vec![1..4], vec![]));
+        assert_eq!(both.of(0).from_row(5), std::slice::from_ref(&(1..4)));
+        assert!(both.of(1).from_row(5).is_empty());
     }
 
     #[test]

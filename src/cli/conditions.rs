@@ -86,7 +86,7 @@ pub(super) fn check_knockouts(
             );
             return Err(WrongUsage(why).into());
         }
-        knockout.check_layers(layers).map_err(|e| WrongUsage(format!("--{e}")))?;
+        knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
     }
     Ok(())
 }

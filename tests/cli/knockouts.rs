@@ -15,10 +15,12 @@ fn fixture(name: &str) -> PathBuf {
 
 /// A run of one case of the sample by a tiny model.
 fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
-    let mut command =
-        command(["run", "--data", "sample", "--sessions", "3", "--limit", "1", "--context", "8192"]);
+    let mut command = command(["run", "--data", "sample", "--limit", "1", "--context", "8192"]);
     command.args(["--max-new-tokens", "6", "--allow-longer", "--model"]).arg(fixture(name));
     command.arg("--out").arg(out).args(more);
+    if !more.contains(&"--sessions") {
+        command.args(["--sessions", "3"]);
+    }
     command
 }
 
@@ -253,23 +255,28 @@ fn knockouts_that_cannot_be_are_refused_by_name() {
     assert!(endpoint.code == Some(2) && endpoint.err.contains("endpoint"), "{}", endpoint.err);
     // What depends on a case is the error of its questions.
     let out = root.path().join("blind");
-    let run = ended(run_of("llama-tiny", &out, &["--knockout", "bos->bos"]));
-    assert_eq!(run.code, Some(1), "{}", run.err);
+    let run = ended(run_of("llama-tiny", &out, &["--knockout", "template[0]->template[0]"]));
+    assert_eq!(run.code, Some(0), "{}", run.err);
     let rows = RunFolder::read(&out).unwrap().answers;
     for row in &rows {
         let error = row.error.as_deref().unwrap_or_default();
         assert_eq!(
             error.contains("row 0 would see nothing at layer 0"),
-            row.condition == "knockout-bos-bos",
+            row.condition == "knockout-template-0-template-0",
             "{error}"
         );
     }
     assert_eq!(rows.len(), 6);
 }
 
-fn causes(dir: &Path, more: &[&str]) -> Command {
+/// A run of one case of so many sessions that there is room for controls.
+fn run_for_causes(name: &str, out: &Path, more: &[&str]) -> Command {
+    run_of(name, out, &[more, &["--sessions", "7"]].concat())
+}
+
+fn causes(name: &str, dir: &Path, more: &[&str]) -> Command {
     let mut command = command(["causes"]);
-    command.arg(dir).args(more);
+    command.arg(dir).arg("--model").arg(fixture(name)).args(more);
     command
 }
 
@@ -298,20 +305,18 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         ("qwen35-text-tiny", &["--softmax-only"], vec![None]),
     ] {
         let dir = root.path().join(format!("{name}-{}", more.len()));
-        assert_eq!(ended(run_of(name, &dir, &[])).code, Some(0));
-        let done = ended(causes(&dir, more));
+        assert_eq!(ended(run_for_causes(name, &dir, &[])).code, Some(0));
+        let done = ended(causes(name, &dir, more));
         assert_eq!(done.code, Some(0), "{name}: {}", done.err);
         let rows = read_causes(&dir).unwrap();
         let stores: Vec<AttentionStore> =
             stores(&dir, "").into_iter().filter(|s| !s.generated.is_empty()).collect();
-        assert_eq!(rows.len(), stores.len() * 3 * windows.len(), "{name}");
+        assert_eq!(rows.len(), stores.len() * 7 * windows.len(), "{name}");
         assert!(
             done.out.contains("old") && done.out.contains("new") && done.out.contains("control"),
             "{}",
             done.out
         );
-        let spec = ["0", "2"];
-        let _ = spec;
         for (i, row) in rows.iter().enumerate() {
             let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
             assert!(windows.contains(&row.layers), "{name}");
@@ -357,7 +362,7 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
         let effects: BTreeSet<String> = rows.iter().map(|row| format!("{:.9}", row.effect.log_p)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
         // Nothing is left to do, and the same is shown.
-        let again = ended(causes(&dir, more));
+        let again = ended(causes(name, &dir, more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
         assert_eq!(read_causes(&dir).unwrap().len(), rows.len());
     }
@@ -369,19 +374,16 @@ fn causes_killed_and_started_again_end_with_the_same_rows() {
     let root = tempfile::tempdir().unwrap();
     let (whole, dir) = (root.path().join("whole"), root.path().join("killed"));
     for dir in [&whole, &dir] {
-        assert_eq!(
-            ended(run_of("llama-tiny", dir, &["--limit", "1", "--no-attention"][..0].as_ref())).code,
-            Some(0)
-        );
+        assert_eq!(ended(run_for_causes("llama-tiny", dir, &[])).code, Some(0));
     }
-    assert_eq!(ended(causes(&whole, &[])).code, Some(0));
+    assert_eq!(ended(causes("llama-tiny", &whole, &[])).code, Some(0));
     let file = dir.join(CAUSES);
     let lines = || std::fs::read(&file).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
-    interrupt(causes(&dir, &[]), || lines() >= 2, signal("-KILL"));
+    interrupt(causes("llama-tiny", &dir, &[]), || lines() >= 2, signal("-KILL"));
     // A torn line is cut off.
     let kept = std::fs::read(&file).unwrap();
     std::fs::write(&file, [&kept[..], b"{\"case\":"].concat()).unwrap();
-    let resumed = ended(causes(&dir, &[]));
+    let resumed = ended(causes("llama-tiny", &dir, &[]));
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
     let key = |row: &CauseRow| (row.probe.clone(), row.span.clone());
     let (a, b) = (read_causes(&whole).unwrap(), read_causes(&dir).unwrap());
@@ -403,9 +405,8 @@ fn causes_need_attention_the_runs_model_and_softmax_layers() {
         let done = ended(command);
         assert!(done.code == Some(1) && done.err.contains(part), "{:?}: {}", done.code, done.err);
     };
-    refused(causes(&bare, &[]), "--no-attention");
+    refused(causes("llama-tiny", &bare, &[]), "--no-attention");
     assert_eq!(ended(run_of("qwen35-text-tiny", &dir, &[])).code, Some(0));
-    refused(causes(&dir, &[]), "--softmax-only");
-    let other = fixture("llama-tiny");
-    refused(causes(&dir, &["--model", other.to_str().unwrap()]), "digest");
+    refused(causes("qwen35-text-tiny", &dir, &[]), "--softmax-only");
+    refused(causes("llama-tiny", &dir, &[]), "digest");
 }
