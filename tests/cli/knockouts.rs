@@ -160,27 +160,18 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
                 });
                 assert_eq!(best.collect::<Vec<_>>(), store.generated, "{name}, {condition}");
                 let row = store.rows.iter().position(|span| span.is("query")).unwrap();
-                let mass = mass.to_dtype(candle_core::DType::F32).unwrap();
-                for (l, h, k) in (0..store.mass.dim().0)
-                    .flat_map(|l| (0..store.mass.dim().1).map(move |h| (l, h)))
-                    .flat_map(|(l, h)| (0..store.keys.len()).map(move |k| (l, h, k)))
-                {
-                    let expected: f32 = mass
-                        .get(l)
-                        .unwrap()
-                        .get(h)
-                        .unwrap()
-                        .get(0)
-                        .unwrap()
-                        .get(k)
-                        .unwrap()
-                        .to_scalar()
-                        .unwrap();
-                    let found = store.mass[[l, h, row, k]];
+                // (layers, heads, 1, spans), of which the trace has two more.
+                let (layers, heads, _, spans) = mass.dims4().unwrap();
+                let mass: Vec<f32> = mass.flatten_all().unwrap().to_vec1().unwrap();
+                assert_eq!(
+                    (layers, heads, spans),
+                    (store.mass.dim().0, store.mass.dim().1, store.keys.len() + 2)
+                );
+                for (at, paid) in store.mass.index_axis(ndarray::Axis(2), row).indexed_iter() {
+                    let expected = mass[(at.0 * heads + at.1) * spans + at.2];
                     assert!(
-                        (found - expected).abs() < 1e-4,
-                        "{name}, {condition}: {found} at {:?}, not {expected}",
-                        (l, h, k)
+                        (paid - expected).abs() < 1e-4,
+                        "{name}, {condition}: {paid} at {at:?}, not {expected}"
                     );
                 }
             }
@@ -323,8 +314,8 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
             assert_eq!(row.answer_tokens, store.generated.len());
-            // Every fifth, since each is a whole pass.
-            if i % 5 > 0 {
+            // Every ninth, since each is a whole pass.
+            if i % 9 > 0 {
                 continue;
             }
             let blocked = |range: [usize; 2]| {
