@@ -79,6 +79,82 @@ class MassHooks:
             handle.remove()
 
 
+class Knockouts:
+    """Adds minus infinity to the masks of attention layers where a request's `knockouts` hide keys from rows, so that the softmax leaves
+    those keys out. The layers' masks are (1, 1, queries, keys); keys are the last ones, as in MassHooks."""
+
+    def __init__(self, model: torch.nn.Module, request: dict):
+        self.offset = 0
+        self.stack = ExitStack()
+        holes = {}
+        modules = {int(name.split(".")[-2]): module for name, module in model.named_modules()
+                   if name.endswith(".self_attn") and "vision" not in name}
+        for knockout in request.get("knockouts", []):
+            layers = range(*knockout["layers"]) if "layers" in knockout else range(len(list(modules)))
+            for layer in layers:
+                if layer not in modules:
+                    raise SystemExit(f"error: a knock-out names layer {layer}, which has no softmax attention")
+                holes.setdefault(layer, []).append([request["spans"][knockout[key]] for key in ("rows", "keys")])
+        for layer, of_layer in holes.items():
+            handle = modules[layer].register_forward_pre_hook(self.hook(of_layer), with_kwargs=True)
+            self.stack.callback(handle.remove)
+
+    def hook(self, holes: list):
+        def hide(_module, inputs, more):
+            mask = more["attention_mask"].clone()
+            queries, keys = mask.shape[-2:]
+            first_query, first_key = self.offset, self.offset + queries - keys
+            for (a, b), (c, d) in holes:
+                a, b = max(a - first_query, 0), min(b - first_query, queries)
+                c, d = max(c - first_key, 0), min(d - first_key, keys)
+                if a < b and c < d:
+                    mask[..., a:b, c:d] = float("-inf")
+            return inputs, {**more, "attention_mask": mask}
+        return hide
+
+    def close(self) -> None:
+        self.stack.close()
+
+
+class TopHooks:
+    """Keeps the `top_keys` largest weights of each token of the row spans, and of the layer's heads: of equal ones the earlier key.
+    A key that a row does not see counts as 4294967295 with weight 0."""
+
+    def __init__(self, model: torch.nn.Module, request: dict):
+        self.count = request.get("top_keys", 0)
+        self.rows = [row for label in request["rows"] for row in range(*request["spans"][label])]
+        self.offset, self.kept, self.handles = 0, {}, []
+        for name, module in model.named_modules():
+            if self.count and name.endswith(".self_attn") and "vision" not in name:
+                self.handles.append(module.register_forward_hook(self.hook(int(name.split(".")[-2]))))
+
+    def hook(self, layer: int):
+        def keep(_module, _inputs, output):
+            weights = output[1][0]  # (heads, queries, keys)
+            heads, queries, keys = weights.shape
+            first_key = self.offset + queries - keys
+            for row in self.rows:
+                if self.offset <= row < self.offset + queries:
+                    of_row = weights[:, row - self.offset]
+                    order = of_row.sort(dim=-1, descending=True, stable=True)
+                    top, places = order.values[:, :self.count], order.indices[:, :self.count] + first_key
+                    self.kept[layer, row] = (torch.where(top > 0, places, 4294967295), top)
+        return keep
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """`top_keys` u32 and `top_weights` f32 [layers, heads, row tokens, k]."""
+        if not self.count:
+            return {}
+        layers = sorted({layer for layer, _ in self.kept})
+        parts = [torch.stack([torch.stack([self.kept[layer, row][i] for row in self.rows], dim=1) for layer in layers])
+                 for i in range(2)]
+        return {"top_keys": parts[0].numpy().astype(np.uint32), "top_weights": parts[1].float().numpy()}
+
+    def close(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
 class DeltaHooks:
     """Keeps what enters each gated delta rule (Qwen3.5's linear layers), and attributes its output to the tokens.
 
@@ -203,12 +279,15 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
     wanted = request["logits"]
     with ExitStack() as stack:
         hooks, deltas = MassHooks(model, request), DeltaHooks(model, request)
+        knockouts, top = Knockouts(model, request), TopHooks(model, request)
         stack.callback(hooks.close)
+        stack.callback(knockouts.close)
+        stack.callback(top.close)
         stack.callback(deltas.close)
         cache, logits = None, []
         for start in range(0, n, chunk or n):
             end = min(start + (chunk or n), n)
-            hooks.offset = start
+            hooks.offset = knockouts.offset = top.offset = start
             keep = min(end - start, max(end - (n - wanted), 0))
             # logits_to_keep=0 would mean all of them.
             out = model(tokens[:, start:end], past_key_values=cache, use_cache=chunk is not None,
@@ -222,7 +301,7 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
         print(file=sys.stderr)
     logits = torch.cat(logits).float()
     return {
-        "logits": logits.numpy(), **hooks.numbers(), **deltas.numbers(check),
+        "logits": logits.numpy(), **hooks.numbers(), **top.numbers(), **deltas.numbers(check),
         "tokens": np.array(request["tokens"], dtype=np.uint32),
         "top": logits.topk(min(TOP_IDS, logits.shape[1])).indices.numpy().astype(np.uint32),
     }
@@ -276,6 +355,9 @@ def read_request(path: Path) -> dict:
     for label in request["rows"]:
         if label not in request["spans"]:
             sys.exit(f"error: {path}: row {label!r} is not among the spans {list(request['spans'])}")
+    for knockout in request.get("knockouts", []):
+        if unknown := [knockout[key] for key in ("rows", "keys") if knockout[key] not in request["spans"]]:
+            sys.exit(f"error: {path}: knock-out {knockout} names {unknown[0]!r}, which is not among the spans")
     request.setdefault("logits", 1)
     if not 1 <= request["logits"] <= n:
         sys.exit(f"error: {path}: logits is {request['logits']}; it must be 1 to {n}")

@@ -7,12 +7,14 @@ For developers only: palimpsest never needs it. It makes the parity fixtures und
   tiny           a tiny random checkpoint of an architecture (hf_tiny.py), and the numbers it must give
   narrow         puts the numbers of one narrow type into references of tiny checkpoints, and leaves the others alone
   each           what each generated token of a tiny checkpoint pays, in ../each/NAME.safetensors
+  knockout       the numbers of a tiny checkpoint some of whose paths are blocked, in ../knockout/NAME.safetensors
   masses         the same numbers for any local model: a folder, or a GGUF file dequantised to f32
   trace-compare  max-abs differences between two traces; exit code 1 above the tolerances
 
 A trace request (tokens.json) is
   {"tokens": [u32, ...], "spans": {"old": [a, b], ...}, "rows": ["new", "query"], "logits": n}
-with half-open ranges. The mass of (row span X, key span Y) at a layer and head is the mean over the tokens i of X of
+with half-open ranges. It may ask for paths to be blocked, {"knockouts": [{"rows": "query", "keys": "old", "layers": [a, b]}, ...]}
+(absent layers: all), and for the largest weights of each token of the rows, {"top_keys": k}. The mass of (row span X, key span Y) at a layer and head is the mean over the tokens i of X of
 the sum over the tokens j of Y of A[i, j], where A are the post-softmax weights: causal, so a key after i counts 0.
 A trace or reference is a safetensors file with
   logits  f32 [last n positions, vocab]
@@ -22,6 +24,7 @@ A trace or reference is a safetensors file with
           rule (Qwen3.5): their output is a signed sum of the values, o_t = sum over s of a[t, s] v_s (DeltaHooks in
           hf_numbers.py). Means over the row span of the sum of a[t, s] over the key span, and of that span's part of
           the sum of |a[t, s]| over all tokens
+  top_keys u32, top_weights f32  [layers, heads, row tokens, k]  where they are asked for; row spans one after the other
   tokens  u32 [tokens]
   greedy  u32 [new tokens]       references only: the plain argmax continuation, which no end token stops
   top     u32 [last n positions, 10]  references only: the ids of the ten largest logits, largest first
@@ -48,7 +51,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
-from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_narrow, run_tiny
+from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_narrow, run_tiny
 
 # ---------------------------------------------------------------------------------------------------------------
 # masses: any local model
@@ -170,6 +173,12 @@ def main() -> None:
                                f"{EACH_TOKENS} greedy tokens of DIR/reference.safetensors. Nothing else is changed.")
     each.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
     each.set_defaults(run=run_each)
+
+    knockout = commands.add_parser("knockout", help="the numbers of a tiny checkpoint some of whose paths are blocked",
+                                   description="Writes DIR/../knockout/NAME.safetensors: logits, masses and largest weights of the "
+                                   "prompt of DIR/tokens.json with the knock-outs that its metadata has. Nothing else is changed.")
+    knockout.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
+    knockout.set_defaults(run=run_knockout)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",
                                  description="Runs a trace request through a local model; nothing is downloaded. "

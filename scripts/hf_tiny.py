@@ -7,6 +7,7 @@ gets, after a check that it gives what the model in memory gave.
 """
 
 import argparse
+import json
 import platform
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from hf_numbers import (RouterMargin, describe, each, greedy, read_request, refe
 PROMPT_TOKENS = 151  # prime: a multiple of no chunk size
 GREEDY_TOKENS = 64
 # Of them, how many get rows of their own.
+# Largest weights of a row in the references of knock-outs.
+KNOCKOUT_TOP = 3
 EACH_TOKENS = 12
 LOGIT_POSITIONS = 16
 FIXTURE_BYTES = 1_000_000
@@ -453,6 +456,32 @@ def add_each(out: Path) -> None:
     save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path, {**kept, **made})
     shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
     print(f"{path}: {shapes}; {path.stat().st_size} bytes")
+
+
+def run_knockout(args: argparse.Namespace) -> None:
+    for out in args.folders:
+        add_knockout(out)
+
+
+def add_knockout(out: Path) -> None:
+    """Writes ../knockout/NAME.safetensors: the numbers of a pass in which rows are kept from seeing keys at two layers, one of them
+    from two spans that overlap, with the largest weights of each row."""
+    request = read_request(out / "tokens.json")
+    model = load(out, torch.float32)
+    layers = [layer for layer, module in enumerate(model.get_decoder().layers) if hasattr(module, "self_attn")]
+    first, last = ([layer, layer + 1] for layer in (layers[0], layers[-1]))
+    request["knockouts"] = [{"rows": "query", "keys": "new", "layers": first},
+                            {"rows": "new", "keys": "neighbour", "layers": last},
+                            {"rows": "new", "keys": "one", "layers": last}]
+    request["top_keys"] = KNOCKOUT_TOP
+    tensors = reference(model, request, chunk=None, check=False)
+    del tensors["tokens"], tensors["top"]
+    path = out.resolve().parent / "knockout" / f"{out.resolve().name}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    more = {"command": "hf_reference.py knockout", "knockouts": json.dumps(request["knockouts"]),
+            "top_keys": json.dumps(request["top_keys"])}
+    write_reference(path, tensors, request, model, more)
+    print(f"{path}: {path.stat().st_size} bytes")
 
 
 def run_narrow(args: argparse.Namespace) -> None:

@@ -4,12 +4,13 @@ mod branches;
 mod delta;
 #[cfg(feature = "flash-attn")]
 mod flash;
+mod holes;
 mod kernel;
 mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{Sinks, Site};
+use palimpsest::attention::{Hole, Sinks, Site};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {
@@ -67,7 +68,10 @@ impl Inputs {
         let q = &self.q[(i * self.heads + h) * self.d..][..self.d];
         let scores: Vec<f64> = (0..self.keys)
             .map(|j| {
-                let seen = j <= position && site.window.is_none_or(|w| j + w > position);
+                let hidden = |hole: &Hole| hole.rows.contains(&position) && hole.keys.contains(&j);
+                let seen = j <= position
+                    && site.window.is_none_or(|w| j + w > position)
+                    && !site.holes.iter().any(hidden);
                 if !seen {
                     return f64::NEG_INFINITY;
                 }

@@ -14,6 +14,7 @@ mod broken_rows;
 mod conditions;
 mod endpoints;
 mod export;
+mod knockouts;
 mod old_folder;
 mod resume;
 mod selftest;

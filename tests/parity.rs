@@ -6,6 +6,8 @@ mod checkpoint;
 mod cuts;
 mod each;
 mod gguf;
+mod induction;
+mod knockout;
 pub mod reference;
 mod serving;
 pub mod subject;

@@ -12,18 +12,23 @@ use crate::stats;
 mod answer;
 mod backends;
 pub(crate) mod delta;
+mod knockout;
 mod mass;
 mod observer;
 mod share;
 mod site;
 mod store;
+mod top_keys;
 
 pub use answer::{AnswerRows, Step};
+pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
-pub use observer::{DeltaSite, NoObserver, Observer};
+pub use observer::{Both, DeltaSite, NoObserver, Observer};
 pub use share::{Uniform, uniform_share};
+use site::Hidden;
 pub use site::{Hole, Holes, Sinks, Site};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
+pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 
 /// Keys of a split-K block in decoding: the keys of few queries are cut into blocks at multiples of this many, counted from the
 /// first key, each block is summed by itself, and the blocks are joined. What is copied out of a sequence at such a border is
@@ -83,7 +88,8 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
 /// `site.first_key` on, where `base` may be 0; `tails`: each branch's own keys and values, both (kv_heads, tail, head_dim),
 /// from position `site.offset` on, which is `site.first_key + base`, the last of them the new token's. So the query of a
 /// branch is at position `site.offset + tail - 1`. `base` should be a multiple of [`SPLIT_K`]: then branches get the same
-/// bits as sequences of their own. Returns (branches, heads, head_dim) in `q`'s dtype. `observers` are none, or one a branch,
+/// bits as sequences of their own. `holes` are none, or a branch's each, in the place of the site's. Returns (branches, heads, head_dim)
+/// in `q`'s dtype. `observers` are none, or one a branch,
 /// which are only asked for [`Observer::segments`]. Tensors and settings that do not fit together are an error.
 pub fn run_branches(
     q: &Tensor,
@@ -91,22 +97,38 @@ pub fn run_branches(
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
+    holes: &[Holes],
     observers: &mut [&mut dyn Observer],
 ) -> Result<Tensor> {
     let _span = stats::attention();
     check_branches(q, k, v, tails, site)?;
-    if !observers.is_empty() && observers.len() != tails.len() {
-        candle_core::bail!("attention: {} observers of {} branches", observers.len(), tails.len());
+    for (what, count) in [("observers", observers.len()), ("sets of holes", holes.len())] {
+        if count > 0 && count != tails.len() {
+            candle_core::bail!("attention: {count} {what} of {} branches", tails.len());
+        }
     }
-    let at = |tail: &(Tensor, Tensor)| Ok(Site { offset: site.offset + tail.0.dim(1)? - 1, ..site.clone() });
-    let sites = tails.iter().map(at).collect::<Result<Vec<_>>>()?;
+    let at = |(branch, tail): (usize, &(Tensor, Tensor))| {
+        let holes = holes.get(branch).unwrap_or(&site.holes).clone();
+        let site = Site { offset: site.offset + tail.0.dim(1)? - 1, holes, ..site.clone() };
+        if !site.holes.is_empty() {
+            site.check_row(site.offset)?;
+        }
+        Ok(site)
+    };
+    let sites = tails.iter().enumerate().map(at).collect::<Result<Vec<_>>>()?;
     let asked = observers.iter().zip(&sites).map(|(observer, site)| observer.segments(site));
     let borders: Vec<Option<Vec<usize>>> =
         asked.map(|borders| borders.map(|borders| site.borders(borders))).collect();
     let site = &site.relative();
+    let relative: Vec<Site> = match sites.iter().all(|site| site.holes.is_empty()) {
+        true => Vec::new(),
+        false => sites.iter().map(Site::relative).collect(),
+    };
+    let hidden = Hidden::of(relative.iter().map(|site| (&site.holes, site.offset)));
+    let asked = OfBranches { borders: &borders, hidden: &hidden };
     let (out, sums) = match backends::choose(q.device(), q.dtype()) {
-        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site, &borders)?,
-        _ => backends::chunked::branches(q, k, v, tails, site, &borders, backends::chunked::BLOCKS)?,
+        backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site, &asked)?,
+        _ => backends::chunked::branches(q, k, v, tails, site, &asked, backends::chunked::BLOCKS)?,
     };
     for ((observer, site), sums) in observers.iter_mut().zip(&sites).zip(sums) {
         if let Some(sums) = sums {
@@ -114,6 +136,14 @@ pub fn run_branches(
         }
     }
     Ok(out)
+}
+
+/// What differs between branches: what the weights of each are summed over, if anything, and what is hidden from it.
+#[derive(Clone, Copy)]
+struct OfBranches<'a> {
+    /// None, or a branch's each.
+    borders: &'a [Option<Vec<usize>>],
+    hidden: &'a Hidden,
 }
 
 /// [`check`] of each branch, with the keys of prefix and tail as one sequence.
@@ -172,7 +202,11 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
             site.first_key
         );
     }
-    check_site(heads, kv_heads, site.offset, site)
+    check_site(heads, kv_heads, site.offset, site)?;
+    if !site.holes.is_empty() {
+        (site.offset..site.offset + l).try_for_each(|position| site.check_row(position))?;
+    }
+    Ok(())
 }
 
 /// Refuses settings that do not fit the heads, and a query at `position` that would see keys before the first.
@@ -186,7 +220,6 @@ fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Re
             site.first_key
         );
     }
-    site.holes.refuse(site.layer, "no kernel of this version leaves keys out; ask for none")?;
     if site.window == Some(0) {
         candle_core::bail!("attention: a window of 0 sees nothing; the smallest is 1, a token itself");
     }

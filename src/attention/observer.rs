@@ -67,6 +67,50 @@ pub struct DeltaSite {
     pub holes: Holes,
 }
 
+/// Two observers of the same: the first may want generated tokens and linear-attention layers too, the second reads softmax
+/// attention of the prompt alone.
+pub struct Both<'a>(pub &'a mut dyn Observer, pub &'a mut dyn Observer);
+
+impl Observer for Both<'_> {
+    fn wants(&self, site: &Site) -> bool {
+        self.0.wants(site) || self.1.wants(site)
+    }
+
+    fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
+        if self.0.wants(site) {
+            self.0.observe(site, q, k)?;
+        }
+        if self.1.wants(site) { self.1.observe(site, q, k) } else { Ok(()) }
+    }
+
+    fn segments(&self, site: &Site) -> Option<&[usize]> {
+        self.0.segments(site)
+    }
+
+    fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
+        self.0.take(site, sums)
+    }
+
+    fn skip_generated(&mut self, thought: usize) {
+        self.0.skip_generated(thought);
+    }
+
+    fn wants_delta(&self, site: &DeltaSite) -> bool {
+        self.0.wants_delta(site)
+    }
+
+    fn observe_delta(
+        &mut self,
+        site: &DeltaSite,
+        q: &Tensor,
+        k: &Tensor,
+        g: &Tensor,
+        beta: &Tensor,
+    ) -> Result<()> {
+        self.0.observe_delta(site, q, k, g, beta)
+    }
+}
+
 /// Wants nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;

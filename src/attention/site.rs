@@ -32,7 +32,8 @@ pub struct Site {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holes(Arc<[Hole]>);
 
-/// Keys hidden from some rows, both as positions in the sequence.
+/// Keys hidden from some rows, both as positions in the sequence. An end of `usize::MAX` is none: tokens still to be generated are
+/// among the rows too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
     /// From whom.
@@ -45,6 +46,48 @@ impl Holes {
     /// These.
     pub fn new(holes: Vec<Hole>) -> Self {
         Holes(holes.into())
+    }
+
+    /// Whether nothing is hidden from anybody.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &Hole> {
+        self.0.iter()
+    }
+
+    /// The first row from which anything is hidden.
+    pub fn first_row(&self) -> Option<usize> {
+        self.0.iter().map(|hole| hole.rows.start).min()
+    }
+
+    /// The keys that are hidden from the row at `position`: ascending ranges with keys between them.
+    pub fn from_row(&self, position: usize) -> Vec<Range<usize>> {
+        let of_row = self.0.iter().filter(|hole| hole.rows.contains(&position) && !hole.keys.is_empty());
+        let mut keys: Vec<Range<usize>> = of_row.map(|hole| hole.keys.clone()).collect();
+        keys.sort_unstable_by_key(|keys| keys.start);
+        keys.dedup_by(|next, last| {
+            let joined = next.start <= last.end;
+            if joined {
+                last.end = last.end.max(next.end);
+            }
+            joined
+        });
+        keys
+    }
+
+    /// The same with positions counted from `first`: what lies before it is gone.
+    fn counted_from(&self, first: usize) -> Self {
+        let counted =
+            |range: &Range<usize>| range.start.saturating_sub(first)..range.end.saturating_sub(first);
+        match first {
+            0 => self.clone(),
+            _ => Holes(
+                self.0.iter().map(|h| Hole { rows: counted(&h.rows), keys: counted(&h.keys) }).collect(),
+            ),
+        }
     }
 
     /// Refuses any, for `layer`: what has no way to leave keys out must not be asked to, rather than show them.
@@ -60,6 +103,67 @@ impl Holes {
             ),
         }
     }
+}
+
+/// The keys hidden from each row of a call: no row at all where nothing is hidden from any, which is all that calls without an
+/// intervention ask.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hidden(Vec<Vec<Range<usize>>>);
+
+impl Hidden {
+    /// Of rows at these positions, each with what is hidden.
+    pub fn of<'a>(rows: impl Iterator<Item = (&'a Holes, usize)>) -> Self {
+        let rows: Vec<_> = rows.map(|(holes, position)| holes.from_row(position)).collect();
+        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows) }
+    }
+
+    /// Of the rows at `positions` of one site.
+    pub fn at(site: &Site, positions: &[usize]) -> Self {
+        match site.holes.is_empty() {
+            true => Hidden::default(),
+            false => Hidden::of(positions.iter().map(|&position| (&site.holes, position))),
+        }
+    }
+
+    /// Whether nothing is hidden from any row.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is hidden from row `r`: ascending ranges with keys between them.
+    pub fn row(&self, r: usize) -> &[Range<usize>] {
+        self.0.get(r).map_or(&[], Vec::as_slice)
+    }
+
+    /// By row; no row where nothing is hidden.
+    pub fn rows(&self) -> &[Vec<Range<usize>>] {
+        &self.0
+    }
+
+    /// One row by itself.
+    pub fn of_row(&self, r: usize) -> Self {
+        Hidden(self.0.get(r).filter(|ranges| !ranges.is_empty()).cloned().into_iter().collect())
+    }
+
+    /// The same keys counted from `first`; those before it are left out.
+    pub fn counted_from(&self, first: usize) -> Self {
+        let of_row = |ranges: &Vec<Range<usize>>| -> Vec<_> {
+            let later = ranges.iter().filter(|range| range.end > first);
+            later.map(|range| range.start.saturating_sub(first)..range.end - first).collect()
+        };
+        let rows: Vec<_> = self.0.iter().map(of_row).collect();
+        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows) }
+    }
+}
+
+/// Whether ascending ranges with keys between them hide all of `keys`.
+pub(super) fn hides_all(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
+    hidden.iter().any(|range| range.start <= keys.start && keys.end <= range.end)
+}
+
+/// Whether they hide any of `keys`.
+pub(super) fn hides_some(hidden: &[Range<usize>], keys: &Range<usize>) -> bool {
+    hidden.iter().any(|range| range.start < keys.end && keys.start < range.end)
 }
 
 /// Attention sinks: one logit a head that joins the softmax's denominator and has no value. Held on the host and on the layer's
@@ -107,6 +211,22 @@ impl Site {
 
     /// The same site with positions counted from the first key: causality and windows depend on distances alone.
     pub(super) fn relative(&self) -> Self {
-        Site { offset: self.offset - self.first_key, first_key: 0, ..self.clone() }
+        let holes = self.holes.counted_from(self.first_key);
+        Site { offset: self.offset - self.first_key, first_key: 0, holes, ..self.clone() }
+    }
+
+    /// Refuses the row at `position` if all that it sees is hidden from it and there is no sink: a softmax of nothing.
+    pub(super) fn check_row(&self, position: usize) -> Result<()> {
+        let sees = self.visible(position);
+        if self.sinks.is_some() || !hides_all(&self.holes.from_row(position), &sees) {
+            return Ok(());
+        }
+        candle_core::bail!(
+            "attention: all keys that row {position} sees at layer {} ({}..{}) are hidden from it; leave it some, or leave the \
+             row or the layer out",
+            self.layer,
+            sees.start,
+            sees.end
+        )
     }
 }

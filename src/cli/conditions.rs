@@ -1,21 +1,25 @@
 //! Under which conditions a run puts its probes: what `--conditions` and `--repeat` come to.
 
+use std::collections::BTreeSet;
+
 use super::WrongUsage;
+use crate::attention::{Knockout, LayerKind};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, Context, Retriever, Setting};
 use crate::data::Case;
 use crate::memory::Memory;
 use crate::memory::dense::DenseRanker;
 use crate::model::fetch::ModelStore;
-use crate::prompt::{CountTokens, PromptBuilder};
+use crate::prompt::{CountTokens, Prompt, PromptBuilder, Span};
 use crate::run::condition::Condition;
+use crate::run::plan::PlannedCase;
 
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
 pub(super) fn conditions(
     benchmark: &dyn Benchmark,
     named: &[String],
-    repeat: u32,
+    (knockouts, repeat): (&[Knockout], u32),
     fits: impl FnOnce() -> anyhow::Result<bool>,
 ) -> anyhow::Result<Vec<Condition>> {
     let all = benchmark.settings();
@@ -45,7 +49,46 @@ pub(super) fn conditions(
         }
         chosen.push(*setting);
     }
-    Ok(if chosen.is_empty() && repeat < 2 { Vec::new() } else { Condition::of_settings(&chosen, repeat) })
+    let all = Condition::of(&chosen, knockouts, repeat);
+    let mut names = BTreeSet::new();
+    if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
+        let why = format!(
+            "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
+            double.name
+        );
+        return Err(WrongUsage(why).into());
+    }
+    Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
+}
+
+/// Refuses knock-outs that no case's prompt can have the spans for, or this model the layers. `plan` is of all cases, `first` the prompt
+/// of one.
+pub(super) fn check_knockouts(
+    knockouts: &[Knockout],
+    plan: &[PlannedCase],
+    first: Option<&Prompt>,
+    layers: &[LayerKind],
+) -> anyhow::Result<()> {
+    let evidence = plan.iter().flat_map(|case| case.probes.iter().flat_map(|probe| case.evidence_of(probe)));
+    let mut known: BTreeSet<String> = evidence.map(|evidence| evidence.role.clone()).collect();
+    for span in first.into_iter().flat_map(|prompt| prompt.spans.iter().chain(&prompt.overlays)) {
+        known.insert(span.label.clone());
+        known.extend(span.role.clone());
+    }
+    for knockout in knockouts {
+        // Numbers of segments differ from case to case.
+        let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
+        if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let why = format!(
+                "--knockout '{knockout}': no case has a span called `{name}`, or one with that role; there are {}",
+                known.join(", ")
+            );
+            return Err(WrongUsage(why).into());
+        }
+        knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
+    }
+    Ok(())
 }
 
 /// What finds the contexts of `conditions`. A retriever by embeddings is opened, and its model fetched, only where one of them wants it.

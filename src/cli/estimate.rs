@@ -204,7 +204,8 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let sampled = each_sampled(job, dataset, &plan, |case, asked| {
         let asked: Vec<&str> =
             asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
-        for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
+        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
+        for condition in conditions.iter().filter(once) {
             for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
                 for part in cut_to_budget(&builder, model.tokenizer(), &case, budget, s.seed)? {
                     let shared = shared_tokens(&part.prompts, &roles);
@@ -226,14 +227,15 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         Ok(())
     })?;
     let prompt = longest.context("no probe is planned; loosen --only")?;
-    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * s.repeat as usize;
+    // A question whose path is blocked takes what it takes again.
+    let repeat = s.repeat as usize * (1 + s.knockouts.len());
+    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
     let batch = job.batch_size.min(most).max(1);
     note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));
     let rows = if s.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
     let measured = measure(&mut model, &prompt, &rows, batch, args.estimate_seconds)?;
 
     // A case of the sample, by what it takes; each stands for as many as there are to one of the sample.
-    let repeat = s.repeat as usize;
     // Broken rows are not asked.
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     let scale = sound as f64 / sampled.max(1) as f64;

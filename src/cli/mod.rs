@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agree;
 mod arguments;
+mod causes;
 mod conditions;
 mod data;
 mod data_stats;
@@ -77,6 +78,7 @@ enum Command {
     Table(table::Args),
     Report(report::Args),
     Agree(agree::Args),
+    Causes(causes::Args),
     Trace(trace::Args),
     Serve(serve::Args),
     Export(export::Args),
@@ -114,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Table(args) => table::run(args),
         Command::Report(args) => report::run(args),
         Command::Agree(args) => agree::run(args),
+        Command::Causes(args) => causes::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Serve(args) => serve::run(args),
         Command::Export(args) => export::run(args),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::conditions::{conditions, fits, memory};
+use super::conditions::{check_knockouts, conditions, fits, memory};
 use super::settings::Settings;
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
@@ -23,8 +23,8 @@ use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{
-    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, PromptBuilder, SpecialTokens, Templates,
-    ThinkingMode,
+    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, Prompt, PromptBuilder, SpecialTokens,
+    Templates, ThinkingMode,
 };
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
@@ -47,6 +47,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest run --data sample --limit 4 --context 4096 --out runs/first
   palimpsest run --data stale.json --model ./qwen3-8b --device cuda --shard 0/8 --out runs/0
+  palimpsest run --data sample --knockout 'query->old' --knockout 'query->new@8..16' --out runs/blocked
   palimpsest run --data sample --model http://127.0.0.1:8000/v1#qwen3-8b --out runs/served
   palimpsest run --data stale.json --model http://127.0.0.1:8000/v1#llama-3.3-70b --context 131072 --tokenizer ./tokenizer.json --out runs/llama";
 
@@ -341,6 +342,12 @@ impl Job {
         if let Some((flag, _)) = of_endpoints.iter().find(|(_, given)| *given && !self.is_endpoint()) {
             bail!("{flag} is for endpoints; a local model has its own tokeniser, so drop it");
         }
+        if let Some(knockout) = s.knockouts.first().filter(|_| self.is_endpoint()) {
+            bail!(
+                "--knockout '{knockout}' needs a model on this machine, and {} is an endpoint, whose attention is out of reach",
+                self.model
+            );
+        }
         s.thinking.check(self.is_endpoint())?;
         if let Some(context) = s.context {
             ensure!(
@@ -370,7 +377,7 @@ impl Job {
     ) -> anyhow::Result<Vec<Condition>> {
         let s = &self.settings;
         let budget = model.context().saturating_sub(s.max_new_tokens + model.max_thinking());
-        conditions(dataset.benchmark(), &s.conditions, s.repeat, || {
+        conditions(dataset.benchmark(), &s.conditions, (&s.knockouts, s.repeat), || {
             fits(dataset, builder, model.tokenizer().as_ref(), budget)
         })
     }
@@ -384,7 +391,7 @@ impl Job {
     ) -> anyhow::Result<Vec<Condition>> {
         let s = &self.settings;
         let budget = self.budget_of_endpoint().saturating_sub(TEMPLATE_RESERVE);
-        conditions(dataset.benchmark(), &s.conditions, s.repeat, || match counter {
+        conditions(dataset.benchmark(), &s.conditions, (&[], s.repeat), || match counter {
             None => Ok(true),
             Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
         })
@@ -445,7 +452,7 @@ impl Job {
         let Opened { dataset, all, .. } = &opened;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
-        let most = most.saturating_mul(s.repeat as usize);
+        let most = most.saturating_mul(s.repeat as usize).saturating_mul(1 + s.knockouts.len());
         let options = LocalOptions {
             branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
             observed: observed(all, dataset.benchmark(), self.batch_size.min(most), s.max_new_tokens),
@@ -486,7 +493,8 @@ impl Job {
         let builder = PromptBuilder::new(templates, model.template().clone())
             .numbering(s.session_numbers.into())
             .reading(s.special_tokens);
-        check_templates(&builder, first.as_ref())?;
+        let prompt = check_templates(&builder, first.as_ref())?;
+        check_knockouts(&s.knockouts, &all, prompt.as_ref(), &model.engine().decoder().spec().layer_kinds())?;
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
@@ -738,14 +746,16 @@ impl Job {
     }
 }
 
-/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it.
-fn check_templates(builder: &PromptBuilder, first: Option<&Case>) -> anyhow::Result<()> {
+/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it; its first prompt.
+fn check_templates(builder: &PromptBuilder, first: Option<&Case>) -> anyhow::Result<Option<Prompt>> {
     let _span = stats::tokenise();
     let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
     // One probe of each form: a history may be long, and asked about a thousand times.
     let mut forms = BTreeSet::new();
+    let mut shown = None;
     for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {
-        builder.build(&case.history, &case.evidence, probe)?;
+        let prompt = builder.build(&case.history, &case.evidence, probe)?;
+        shown.get_or_insert(prompt);
     }
-    Ok(())
+    Ok(shown)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::Weights;
 use super::thinking::Thinking;
+use crate::attention::Knockout;
 use crate::prompt::{SegmentNumbers, SpecialTokens};
 
 /// Most tokens of an answer, unless told otherwise.
@@ -60,6 +61,11 @@ pub struct Settings {
     /// temperature for it; an endpoint may differ from call to call without one. `palimpsest table --repeats` shows the spread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
+    /// Also answer with a path blocked, as a condition of its own beside the plain one (repeatable): 'query->old' keeps all from the
+    /// question's first token on, the answer too, from seeing the keys of old. Names are roles or labels of spans; '@8..16' behind it
+    /// means layers 8 to 15, 'only ' before it the rows of query alone
+    #[arg(long = "knockout", value_name = "ROWS->KEYS")]
+    pub knockouts: Vec<Knockout>,
     /// Sessions of each history of the built-in sample [default: 16]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub sessions: Option<usize>,
@@ -131,6 +137,7 @@ impl Default for Settings {
             temperature: 0.0,
             top_p: 1.0,
             repeat: 1,
+            knockouts: Vec::new(),
             sessions: None,
             prompts: None,
             no_attention: false,

@@ -7,7 +7,9 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::attention::{EachMasses, Masses, Values, write_tensors};
+use crate::attention::{
+    Both, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, TopKeys, Values, write_tensors,
+};
 use crate::chat::Sampling;
 use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use crate::engine::{self, DeviceName, Engine, Measurement, Rows};
@@ -23,6 +25,9 @@ Examples:
 /// Tokens in, logits and attention masses out, without any tokeniser: to compare with other implementations.
 ///
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
+/// It may hold more: "knockouts": [{"rows": "query", "keys": "old", "layers": [8, 16]}] keeps the rows of one span from seeing the keys
+/// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. "top_keys": k asks
+/// for the k largest weights of each row.
 /// Spans are half-open token ranges; they may leave gaps and may overlap. `rows` names the spans whose tokens attend,
 /// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only. Three rows are no
 /// spans, and no span may have their names: `last` is the last position; with `--generate`, `each` is every generated token,
@@ -32,6 +37,8 @@ Examples:
 /// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. `share` f32 [layers, rows, spans] is what uniform attention
 /// would pay within each layer's window, which metadata `windows` has (null: a row sees all before it). A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
+/// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
+/// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
 /// `--generate` adds `generated` u32 [N]; with `each` among the rows also `mass_each` f32 [layers, heads, N, spans] and, where the
 /// model has such, `sink_each` f32 [layers, heads, N], `delta_signed_each` and `delta_share_each` f32 [linear layers, value
 /// heads, N, spans]. What generated tokens pay to each other is in no span.
@@ -81,6 +88,27 @@ struct TokensFile {
     rows: Vec<String>,
     #[serde(default)]
     logits: usize,
+    #[serde(default)]
+    knockouts: Vec<Blocked>,
+    #[serde(default)]
+    top_keys: usize,
+}
+
+/// A path to block: exactly the rows of one span, and the keys of another.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Blocked {
+    rows: String,
+    keys: String,
+    #[serde(default)]
+    layers: Option<[usize; 2]>,
+}
+
+impl Blocked {
+    fn knockout(&self) -> Knockout {
+        let layers = self.layers.map(|[start, end]| start..end);
+        Knockout { rows: self.rows.clone(), keys: self.keys.clone(), layers, only: true }
+    }
 }
 
 /// Runs the command. `recorder` is there where `--stats` is.
@@ -109,7 +137,10 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         keys: keys.len(),
         generated: args.generate,
     };
-    let mut measurement = Measurement::new(rows, keys, n).with_context(|| format!("{place}"))?;
+    ensure!(file.top_keys <= n, "{place}: `top_keys` asks for {} keys of {n}", file.top_keys);
+    let knockouts: Vec<Knockout> = file.knockouts.iter().map(Blocked::knockout).collect();
+    let mut top_keys = TopKeys::new(file.top_keys, rows.spans.iter().flat_map(Span::range).collect());
+    let mut measurement = Measurement::new(rows, keys.clone(), n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     let devices = engine::parse_devices(&args.device)?;
@@ -121,6 +152,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let room = n.saturating_add(args.generate);
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
+    let holes = LayerHoles::new(&knockouts, &keys, n, &model.spec().layer_kinds())
+        .with_context(|| format!("{place}"))?;
     let names = devices.iter().map(DeviceName::of).collect();
     let request = MemoryRequest {
         context: room,
@@ -140,7 +173,9 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     // 3. Prefill.
     let bar = crate::progress::tokens(n as u64, "prefill");
     let start = Instant::now();
-    let logits = measurement.prefill(&engine, &mut cache, &file.tokens, file.logits, &mut |done| {
+    cache.hide(holes);
+    let mut both = Both(&mut measurement, &mut top_keys);
+    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut both, &mut |done| {
         bar.inc(done as u64);
         true
     })?;
@@ -187,6 +222,16 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     }
     if let Some(each) = &each {
         tensors.extend(each_tensors(each));
+    }
+    if file.top_keys > 0 {
+        let LargestKeys { rows, shape, keys, weights, .. } = top_keys.finish()?;
+        metadata.push(("top_positions", json!(rows).to_string()));
+        tensors.push(("top_keys", Values::U32(keys), shape.to_vec()));
+        tensors.push(("top_weights", Values::F32(weights), shape.to_vec()));
+    }
+    if !knockouts.is_empty() {
+        let knockouts = knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        metadata.push(("knockouts", json!(knockouts).to_string()));
     }
     if args.generate > 0 {
         tensors.push(("generated", Values::U32(generated), vec![args.generate]));

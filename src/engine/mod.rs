@@ -34,6 +34,7 @@ mod sampler;
 mod sampling;
 mod text_side;
 pub mod thread;
+mod variants;
 
 pub use batch::{BatchSequence, OnToken};
 pub use constraint::{Constraint, ConstraintError, GrammarVocabulary, Starts};
@@ -54,6 +55,7 @@ pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
 pub use text_side::TextSide;
+pub use variants::{LOGITS_AT_ONCE, TakeLogits};
 
 /// Tokens of a prefill chunk: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;

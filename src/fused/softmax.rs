@@ -18,6 +18,8 @@ pub(crate) const HIDDEN: f32 = -1e30;
 pub(crate) struct Seen {
     /// By row.
     ranges: Vec<Range<usize>>,
+    /// By row: ascending ranges in between that it does not see. No row at all where there are none.
+    hidden: Vec<Vec<Range<usize>>>,
     /// u32 (2, rows): where the ranges start and where they end. `None` until it is asked for.
     tensor: std::cell::OnceCell<Tensor>,
 }
@@ -25,7 +27,24 @@ pub(crate) struct Seen {
 impl Seen {
     /// Of rows that see these keys each.
     pub fn new(ranges: Vec<Range<usize>>) -> Self {
-        Seen { ranges, tensor: std::cell::OnceCell::new() }
+        Seen { ranges, hidden: Vec::new(), tensor: std::cell::OnceCell::new() }
+    }
+
+    /// The same but for keys in between, by row: ascending ranges. No row at all where there are none.
+    #[must_use]
+    pub fn but_for(self, hidden: Vec<Vec<Range<usize>>>) -> Self {
+        Seen { hidden, ..self }
+    }
+
+    /// Whether no row sees any key of a block because all of it is hidden.
+    pub fn all_hidden(&self, block: &Range<usize>) -> bool {
+        let covers = |range: &Range<usize>| range.start <= block.start && block.end <= range.end;
+        !self.hidden.is_empty() && self.hidden.iter().all(|row| row.iter().any(covers))
+    }
+
+    /// Whether some key of a block is hidden from some row.
+    fn some_hidden(&self, block: &Range<usize>) -> bool {
+        self.hidden.iter().flatten().any(|range| range.start < block.end && block.start < range.end)
     }
 
     /// From the first key that any row sees to the end of the last.
@@ -62,9 +81,11 @@ pub(crate) fn weigh(
     earlier: Option<&Ends>,
     dtype: DType,
 ) -> Result<(Tensor, Ends)> {
-    let seen = if seen.whole(&block) { None } else { Some(seen) };
+    let holes = seen.some_hidden(&block);
+    let seen = if seen.whole(&block) && !holes { None } else { Some(seen) };
+    // The kernels know of a first and a last key only.
     #[cfg(feature = "cuda")]
-    if scores.device().is_cuda() {
+    if scores.device().is_cuda() && !holes {
         let seen = seen.map(|seen| seen.tensor(scores.device())).transpose()?;
         let call = super::cuda::Block { scores: &scores, seen, first: block.start, cap };
         return call.weigh(earlier, dtype);
@@ -110,7 +131,23 @@ fn visible(seen: &Seen, block: &Range<usize>, device: &Device) -> Result<Tensor>
     let rows = ranges.dim(1)?;
     let keys = Tensor::arange(block.start as u32, block.end as u32, device)?.reshape((1, block.len()))?;
     let border = |i: usize| ranges.get(i)?.reshape((rows, 1));
-    border(0)?.broadcast_le(&keys)? * border(1)?.broadcast_gt(&keys)?
+    let mut visible = (border(0)?.broadcast_le(&keys)? * border(1)?.broadcast_gt(&keys)?)?;
+    if !seen.some_hidden(block) {
+        return Ok(visible);
+    }
+    for nth in 0..seen.hidden.iter().map(Vec::len).max().unwrap_or(0) {
+        // A row without an nth range has an empty one. Ends beyond all keys are cut to what u32 holds.
+        let border = |of: fn(&Range<usize>) -> usize| {
+            let of_row =
+                |row: &Vec<Range<usize>>| row.get(nth).map_or(0, |range| of(range).min(block.end) as u32);
+            transfer::upload(seen.hidden.iter().map(of_row).collect(), (rows, 1), device)
+        };
+        let (start, end) = (border(|range| range.start)?, border(|range| range.end)?);
+        // Never both, since a range does not end before it starts.
+        let outside = (start.broadcast_gt(&keys)? + end.broadcast_le(&keys)?)?;
+        visible = (visible * outside)?;
+    }
+    Ok(visible)
 }
 
 /// `of` (kv_heads, group * r, n) where `mask` (r, n) is set, elsewhere `other`.

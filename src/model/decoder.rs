@@ -9,7 +9,7 @@ use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView};
 use super::layers::{Phase, Projection, RmsNorm};
 use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
-use crate::attention::Observer;
+use crate::attention::{LayerHoles, Observer};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -123,6 +123,18 @@ impl Decoder {
         observers: Vec<&'a mut dyn Observer>,
     ) -> Result<Tensor> {
         self.norm.forward(&self.pass(tokens, KvView::Branches { groups, observers }, Phase::Decode)?)
+    }
+
+    /// Reads `tokens` after those in the cache once for each of `holes`, which say what is hidden from them, and returns all final
+    /// hidden states, reading by reading, (readings * l, hidden), normed. The cache stays as it is.
+    pub fn forward_variants(
+        &self,
+        tokens: &[u32],
+        cache: &mut Cache,
+        holes: &[LayerHoles],
+    ) -> Result<Tensor> {
+        let all = tokens.repeat(holes.len());
+        self.norm.forward(&self.pass(&all, KvView::Variants { cache, holes }, Phase::Prefill)?)
     }
 
     /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).

@@ -11,7 +11,7 @@ use candle_core::{Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
-use crate::attention::{self, DeltaSite, NoObserver, Observer, Site};
+use crate::attention::{self, DeltaSite, LayerHoles, NoObserver, Observer, Site};
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -19,6 +19,8 @@ pub(super) enum KvView<'a> {
     Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
     /// Each is the next one of another branch, group by group. Observers are none, or one a branch.
     Branches { groups: Vec<Group<'a>>, observers: Vec<&'a mut dyn Observer> },
+    /// The same tokens follow those in the cache once for each of what is hidden from them, and none of them stays.
+    Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
 }
 
 /// A trunk and branches of it, whose own keys begin at the same position.
@@ -41,6 +43,10 @@ impl KvView<'_> {
     pub fn positions(&self, l: usize) -> Vec<usize> {
         match self {
             KvView::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
+            KvView::Variants { cache, holes } => {
+                let own = cache.len()..cache.len() + l / holes.len().max(1);
+                holes.iter().flat_map(|_| own.clone()).collect()
+            }
             KvView::Branches { groups, .. } => {
                 groups.iter().flat_map(|(_, branches)| branches).map(|branch| branch.tokens()).collect()
             }
@@ -51,6 +57,14 @@ impl KvView<'_> {
     pub fn begin(&mut self, l: usize) -> Result<()> {
         match self {
             KvView::Sequence { cache, .. } => cache.begin(),
+            KvView::Variants { cache, holes } if holes.is_empty() || !l.is_multiple_of(holes.len()) => {
+                candle_core::bail!(
+                    "This is a bug: {l} tokens for {} readings after {}",
+                    holes.len(),
+                    cache.len()
+                )
+            }
+            KvView::Variants { cache, .. } => cache.begin(),
             KvView::Branches { groups, .. } => {
                 let count: usize = groups.iter().map(|(_, branches)| branches.len()).sum();
                 let apart = groups.iter().find(|(trunk, branches)| {
@@ -73,6 +87,7 @@ impl KvView<'_> {
     pub fn advance(&mut self, l: usize) {
         match self {
             KvView::Sequence { cache, .. } => cache.advance(l),
+            KvView::Variants { cache, .. } => cache.advance(0),
             KvView::Branches { groups, .. } => {
                 let branches = groups.iter_mut().flat_map(|(_, branches)| branches);
                 branches.for_each(|branch| branch.own().advance(1));
@@ -89,8 +104,21 @@ impl KvView<'_> {
             KvView::Sequence { cache, observer } => {
                 let offset = cache.len();
                 let seen = cache.append(site.layer, &k, &v)?;
-                let site = Site { offset, first_key: seen.first, ..site };
+                let site = Site { offset, first_key: seen.first, holes: cache.holes(site.layer), ..site };
                 attention::run(q, &seen.k, &seen.v, &site, *observer)
+            }
+            KvView::Variants { cache, holes } => {
+                let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
+                let rows = holes.iter().enumerate().map(|(nth, holes)| {
+                    let (k, v) = (k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?);
+                    // Each takes the place of the one before.
+                    cache.append_for(layer, &k, &v, |seen| {
+                        let site =
+                            Site { offset, first_key: seen.first, holes: holes.of(layer), ..site.clone() };
+                        attention::run(&q.narrow(0, nth * l, l)?, &seen.k, &seen.v, &site, &mut NoObserver)
+                    })
+                });
+                Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
             KvView::Branches { groups, observers } => {
                 let mut observers: &mut [&mut dyn Observer] = observers;
@@ -125,13 +153,23 @@ impl KvView<'_> {
         ) -> Result<(Tensor, DeltaState)>,
     ) -> Result<Tensor> {
         let mut over = |rows, cache: &mut Cache, observer: &mut dyn Observer| {
-            let site = DeltaSite { layer, offset: cache.len(), ..DeltaSite::default() };
+            let site = DeltaSite { layer, offset: cache.len(), holes: cache.holes(layer) };
             let (out, state) = read(rows, &site, &cache.delta(layer)?, observer)?;
             cache.set_delta(layer, state)?;
             Ok(out)
         };
         match self {
             KvView::Sequence { cache, observer } => over(0..l, cache, *observer),
+            KvView::Variants { cache, holes } => {
+                let own = l / holes.len();
+                let state = cache.delta(layer)?;
+                let rows = holes.iter().enumerate().map(|(nth, holes)| {
+                    let site = DeltaSite { layer, offset: cache.len(), holes: holes.of(layer) };
+                    let (out, _) = read(nth * own..(nth + 1) * own, &site, &state, &mut NoObserver)?;
+                    Ok(out)
+                });
+                Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+            }
             KvView::Branches { groups, observers } => {
                 let rows = groups.iter_mut().flat_map(|(_, branches)| branches).enumerate();
                 let rows = rows.map(|(row, branch)| {
@@ -158,13 +196,14 @@ fn attend_group(
         .map(|(row, branch)| branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?));
     let seen = seen.collect::<Result<Vec<_>>>()?;
     let start = branches.first().map_or(0, |branch| branch.start());
+    let holes: Vec<_> = branches.iter_mut().map(|branch| branch.own().holes(site.layer)).collect();
     if let Some((k, v)) = trunk.before(site.layer, start)? {
         let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
         let site = Site { offset: start, first_key: 0, ..site.clone() };
-        return attention::run_branches(q, &k, &v, &tails, &site, observers);
+        return attention::run_branches(q, &k, &v, &tails, &site, &holes, observers);
     }
-    let rows = seen.iter().zip(branches).enumerate().map(|(row, (seen, branch))| {
-        let site = Site { offset: branch.tokens(), first_key: seen.first, ..site.clone() };
+    let rows = seen.iter().zip(branches).zip(holes).enumerate().map(|(row, ((seen, branch), holes))| {
+        let site = Site { offset: branch.tokens(), first_key: seen.first, holes, ..site.clone() };
         let mut none = NoObserver;
         let observer = of_branch(observers, row, &mut none);
         attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, observer)

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::attention::delta::BLOCK;
+use crate::attention::LayerKind;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,17 @@ pub struct DecoderSpec {
     pub max_positions: usize,
     /// From the first to the last.
     pub layers: Vec<LayerSpec>,
+}
+
+impl DecoderSpec {
+    /// What knock-outs need to know of each layer.
+    pub fn layer_kinds(&self) -> Vec<LayerKind> {
+        let kind = |layer: &LayerSpec| match &layer.mixer {
+            MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
+            MixerSpec::DeltaNet(_) => LayerKind::Linear,
+        };
+        self.layers.iter().map(kind).collect()
+    }
 }
 
 /// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.

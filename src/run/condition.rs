@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attention::Knockout;
 use crate::benchmarks::{Context, Setting};
 use crate::data::Probe;
 
@@ -21,6 +22,9 @@ pub struct Condition {
     /// What of the history is shown; absent where all of it is.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
+    /// A path that is blocked; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knockout: Option<Knockout>,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -33,12 +37,23 @@ fn is_whole(context: &Context) -> bool {
 
 impl Condition {
     /// The plain condition.
-    pub const PLAIN: Condition =
-        Condition { name: String::new(), repetition: 0, setting: None, context: Context::Whole };
+    pub const PLAIN: Condition = Condition {
+        name: String::new(),
+        repetition: 0,
+        setting: None,
+        context: Context::Whole,
+        knockout: None,
+    };
 
     /// `count` repetitions of each of `settings`, or of the plain condition where there are none: the condition itself,
     /// `repeat-2` or `SETTING-repeat-2`, `repeat-3`, ...
     pub fn of_settings(settings: &[Setting], count: u32) -> Vec<Self> {
+        Condition::of(settings, &[], count)
+    }
+
+    /// The same with every path of `knockouts` blocked in turn, beside what blocks none: `knockout-query-old`, or
+    /// `SETTING-knockout-query-old`.
+    pub fn of(settings: &[Setting], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let of = |setting: &Setting| Condition {
             name: setting.name.to_owned(),
             setting: Some(setting.name.to_owned()),
@@ -47,9 +62,20 @@ impl Condition {
         };
         let all: Vec<Condition> =
             if settings.is_empty() { vec![Condition::PLAIN] } else { settings.iter().map(of).collect() };
+        let beside = |one: &Condition, end: String| {
+            if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
+        };
+        let blocked = |one: &Condition| {
+            let of = |knockout: &Knockout| Condition {
+                name: beside(one, knockout.name()),
+                knockout: Some(knockout.clone()),
+                ..one.clone()
+            };
+            std::iter::once(one.clone()).chain(knockouts.iter().map(of)).collect::<Vec<_>>()
+        };
+        let all: Vec<Condition> = all.iter().flat_map(blocked).collect();
         let repeated = |one: &Condition, repetition: u32| {
-            let end = format!("repeat-{}", repetition + 1);
-            let name = if one.name.is_empty() { end } else { format!("{}-{end}", one.name) };
+            let name = beside(one, format!("repeat-{}", repetition + 1));
             Condition { name, repetition, ..one.clone() }
         };
         let repetitions = |one: &Condition| {

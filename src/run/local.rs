@@ -20,7 +20,9 @@ use super::cost::Cost;
 use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
-use crate::attention::{AnswerRows, AttentionStore, Masses, Observer, SpanError, Step};
+use crate::attention::{
+    AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Observer, SpanError, Step,
+};
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
@@ -199,16 +201,35 @@ impl<'a> LocalSubject<'a> {
             }
         };
 
-        // What is measured in the shared part is measured once and handed to every probe.
-        let mut before = None;
-        let mut batch = Batch::default();
+        // 1. What is blocked, and up to where the shared part is as it is without: all of it, but for paths that begin inside.
+        let mut asked = Vec::new();
         for &question in wanted {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             let prompt = &fitted.prompts[at];
+            match self.holes(question, prompt) {
+                Ok(holes) => {
+                    let kept = holes.first_row().map_or(shared, |first| first.min(shared));
+                    asked.push((question, prompt, holes, kept));
+                }
+                Err(error) => sink(question, Err(error.into()))?,
+            }
+        }
+        // Each leaves in the cache what lies before its own rows.
+        asked.sort_by_key(|&(.., kept)| std::cmp::Reverse(kept));
+
+        // 2. What is measured in the shared part is measured once and handed to every probe.
+        let mut before = None;
+        let mut batch = Batch::default();
+        for (question, prompt, holes, kept) in asked {
             status.begin(&format!("{} {question}", case.id), "prefill");
-            let prefilled = self.prefill(case, question, prompt, &union, &mut before, status);
+            if kept < shared {
+                // What comes is read over what the batch shares.
+                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
+            }
+            let blocked = Blocked { holes, kept };
+            let prefilled = self.prefill(case, question, (prompt, blocked), &union, &mut before, status);
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
-            if most < 2 || rows > branches.tokens {
+            if most < 2 || rows > branches.tokens || kept < shared {
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
                 sink(
                     question,
@@ -246,7 +267,7 @@ impl<'a> LocalSubject<'a> {
         &mut self,
         case: &Case,
         Question { probe, condition }: Question<'_>,
-        prompt: &'p TokenizedPrompt,
+        (prompt, Blocked { holes, kept }): (&'p TokenizedPrompt, Blocked),
         union: &Union,
         before: &mut Option<Measurement>,
         status: &Status,
@@ -269,9 +290,9 @@ impl<'a> LocalSubject<'a> {
         // 1. The shared part, once a case.
         let begun = self.meter.begin();
         let reusable = shares.then(|| before.take()).flatten();
-        let keep = if reusable.is_some() { shared } else { 0 };
+        let keep = if reusable.is_some() { kept } else { 0 };
         let Parts { engine, cache, .. } = self.model.parts(keep)?;
-        let reusable = reusable.filter(|_| cache.len() == shared);
+        let reusable = reusable.filter(|_| cache.len() == kept);
         if reusable.is_none() {
             cache.truncate(0)?;
         }
@@ -301,8 +322,14 @@ impl<'a> LocalSubject<'a> {
 
         // 2. This probe's own part.
         let own = Measurement::new(rows, keys, length)?;
-        let mut measurement = own.after(first, shared).ok_or(ProbeError::Unshared)?;
-        let rest = &prompt.tokens[shared..];
+        let (held, mut measurement) = match own.clone().after(first, cache.truncate(kept)?) {
+            Some(measurement) => (cache.len(), measurement),
+            // A row span that lies across the first blocked row is read anew, and all before it.
+            None if kept < shared => (cache.truncate(0)?, own),
+            None => return Err(ProbeError::Unshared),
+        };
+        cache.hide(holes);
+        let rest = &prompt.tokens[held..];
         let logits = measurement.prefill(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
         let scores = self.model.score_options(&logits, &probe.options)?;
         let mut sampling = self.options.sampling;
@@ -504,6 +531,8 @@ enum ProbeError {
     Spans(#[from] SpanError),
     #[error(transparent)]
     Prompt(#[from] PromptError),
+    #[error(transparent)]
+    Knockout(#[from] KnockoutError),
     #[error("This is a bug: probes share tokens but not spans")]
     Unshared,
     /// What failed for the whole batch.
@@ -560,6 +589,13 @@ impl Subject for LocalSubject<'_> {
     }
 }
 
+/// What is hidden from a probe's rows.
+struct Blocked {
+    holes: LayerHoles,
+    /// How many of the shared tokens come before the first row that anything is hidden from.
+    kept: usize,
+}
+
 /// What the probes of a case measure of the tokens that all of their prompts begin with.
 struct Union {
     /// How many.
@@ -571,6 +607,14 @@ struct Union {
 }
 
 impl LocalSubject<'_> {
+    /// What a question's condition hides from the rows of its prompt.
+    fn holes(&self, question: Question<'_>, prompt: &TokenizedPrompt) -> Result<LayerHoles, KnockoutError> {
+        let Some(knockout) = &question.condition.knockout else { return Ok(LayerHoles::default()) };
+        let spans: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
+        let layers = self.model.engine().decoder().spec().layer_kinds();
+        LayerHoles::new(std::slice::from_ref(knockout), &spans, prompt.tokens.len(), &layers)
+    }
+
     /// The rows whose attention is stored: the spans in roles that the benchmark's curves begin with, and the query.
     fn row_spans(&self, prompt: &TokenizedPrompt) -> Vec<Span> {
         row_spans(prompt, &self.row_roles)

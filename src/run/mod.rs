@@ -6,6 +6,7 @@
 //! answers comes in as a [`runner::Subject`].
 
 mod answer_streams;
+pub mod causes;
 pub mod condition;
 pub mod context_budget;
 pub mod cost;

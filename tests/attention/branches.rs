@@ -40,10 +40,10 @@ fn a_branch_sees_the_shared_keys_and_its_own_as_one_sequence() {
             let site = Site { first_key, window, ..site(first_key + base, D) };
             // Keys that begin late are only for what sees no earlier ones.
             if first_key > 0 && base + tails.iter().min().unwrap() < base + 400 {
-                assert!(run_branches(&q, &k, &v, &own, &site, &mut []).is_err());
+                assert!(run_branches(&q, &k, &v, &own, &site, &[], &mut []).is_err());
                 continue;
             }
-            let found = run_branches(&q, &k, &v, &own, &site, &mut []).unwrap();
+            let found = run_branches(&q, &k, &v, &own, &site, &[], &mut []).unwrap();
             for (row, (own_k, own_v)) in own.iter().enumerate() {
                 let k = Tensor::cat(&[&k, own_k], 1).unwrap();
                 let v = Tensor::cat(&[&v, own_v], 1).unwrap();
@@ -61,14 +61,14 @@ fn a_branch_sees_the_shared_keys_and_its_own_as_one_sequence() {
 fn a_branch_alone_and_in_company_differs_by_no_more_than_rounding_and_nan_stays_in_its_branch() {
     let (q, k, v, mut own) = call(SPLIT_K, &[20, 30]);
     let site = site(SPLIT_K, D);
-    let together = run_branches(&q, &k, &v, &own, &site, &mut []).unwrap();
-    let alone = run_branches(&q.narrow(0, 1, 1).unwrap(), &k, &v, &own[1..], &site, &mut []).unwrap();
+    let together = run_branches(&q, &k, &v, &own, &site, &[], &mut []).unwrap();
+    let alone = run_branches(&q.narrow(0, 1, 1).unwrap(), &k, &v, &own[1..], &site, &[], &mut []).unwrap();
     let second = numbers(&together.get(1).unwrap());
     let apart = second.iter().zip(numbers(&alone)).map(|(a, b)| (a - b).abs());
     assert!(apart.fold(0.0, f32::max) < 1e-6);
 
     own[0].1 = (&own[0].1 * f64::NAN).unwrap();
-    let broken = run_branches(&q, &k, &v, &own, &site, &mut []).unwrap();
+    let broken = run_branches(&q, &k, &v, &own, &site, &[], &mut []).unwrap();
     assert!(numbers(&broken.get(0).unwrap()).iter().all(|x| x.is_nan()));
     assert_eq!(numbers(&broken.get(1).unwrap()), numbers(&together.get(1).unwrap()));
 }
@@ -77,10 +77,10 @@ fn a_branch_alone_and_in_company_differs_by_no_more_than_rounding_and_nan_stays_
 fn branches_that_do_not_fit_together_are_refused_with_their_numbers() {
     let (q, k, v, own) = call(SPLIT_K, &[2, 3]);
     let refused = |q: &Tensor, k: &Tensor, own: &[(Tensor, Tensor)], site: &Site| {
-        run_branches(q, k, &v, own, site, &mut []).unwrap_err().to_string()
+        run_branches(q, k, &v, own, site, &[], &mut []).unwrap_err().to_string()
     };
     let fits = site(SPLIT_K, D);
-    assert!(run_branches(&q, &k, &v, &own, &fits, &mut []).is_ok());
+    assert!(run_branches(&q, &k, &v, &own, &fits, &[], &mut []).is_ok());
     assert!(refused(&q, &k, &own[..1], &fits).contains("queries of 2 branches, but 1 tails"));
     assert!(refused(&q, &k, &own, &site(SPLIT_K - 1, D)).contains("tails that begin at position 255"));
     let short = k.narrow(1, 0, 9).unwrap();

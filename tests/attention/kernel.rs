@@ -204,9 +204,9 @@ fn tensors_and_settings_that_do_not_fit_together_are_refused_with_their_numbers(
     assert!(message.contains("10") && message.contains("11"), "{message}");
     let message = refusal(&q, &k, &v, &|site| site.sinks = sinks_of(vec![0.0; 5]));
     assert!(message.contains("5 sinks") && message.contains('6'), "{message}");
-    let hole = Hole { rows: 6..8, keys: 2..3 };
-    let message = refusal(&q, &k, &v, &|site| site.holes = Holes::new(vec![hole.clone()]));
-    assert!(message.contains("keys 2..3") && message.contains("rows 6..8"), "{message}");
+    let holes = || vec![Hole { rows: 7..9, keys: 3..20 }, Hole { rows: 8..9, keys: 0..3 }];
+    let message = refusal(&q, &k, &v, &|site| site.holes = Holes::new(holes()));
+    assert!(message.contains("row 8") && message.contains("layer 0 (0..9)"), "{message}");
     let message = refusal(&q, &k, &v, &|site| site.window = Some(0));
     assert!(message.contains("window"), "{message}");
     let narrow = k.narrow(2, 0, 4).unwrap().contiguous().unwrap();

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::{TINY, apart, engine, fixture, numbers};
 
-fn trace(args: &[&str]) -> (i32, String, String) {
+pub fn trace(args: &[&str]) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::cargo_bin("palimpsest")
         .unwrap()
@@ -23,7 +23,7 @@ fn trace(args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn shown(path: &Path) -> &str {
+pub fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

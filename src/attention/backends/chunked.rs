@@ -6,7 +6,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{Sinks, Site};
+use super::super::{Hidden, OfBranches, Sinks, Site};
 use crate::fused::products;
 use crate::fused::softmax::{self, Ends, Seen};
 use crate::transfer;
@@ -36,7 +36,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, size: Blocks) 
         let rows = start..(start + size.rows).min(l);
         let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
         let q = q.narrow(0, rows.start, rows.len())?;
-        let Some(part) = Part::of(&q, &positions, (k, v), 0, site, None, size)? else {
+        let rows = Rows { hidden: &Hidden::at(site, &positions), positions: &positions };
+        let Some(part) = Part::of(&q, rows, (k, v), 0, site, None, size)? else {
             candle_core::bail!("attention over no keys")
         };
         blocks.push(part.close(&q, site)?);
@@ -55,7 +56,8 @@ pub fn decode(
     size: Blocks,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let asked = borders.map(|borders| Asked::new(vec![borders], q.device())).transpose()?;
-    let Some(part) = Part::of(q, &[site.offset], (k, v), 0, site, asked.as_ref(), size)? else {
+    let rows = Rows { hidden: &Hidden::at(site, &[site.offset]), positions: &[site.offset] };
+    let Some(part) = Part::of(q, rows, (k, v), 0, site, asked.as_ref(), size)? else {
         candle_core::bail!("attention over no keys")
     };
     let sums = match asked {
@@ -66,14 +68,14 @@ pub fn decode(
 }
 
 /// See [`super::super::run_branches`]. The prefix is walked once for the rows of all branches, each tail for its own, and
-/// the two are joined. `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`decode`].
+/// the two are joined. A branch that is asked for its weights gets their sums as in [`decode`].
 pub fn branches(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
-    borders: &[Option<Vec<usize>>],
+    &OfBranches { borders, hidden }: &OfBranches<'_>,
     size: Blocks,
 ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     let start = site.offset;
@@ -85,11 +87,12 @@ pub fn branches(
         false => None,
     };
     let positions = tails.iter().map(|(k, _)| Ok(start + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
-    let before = Part::of(q, &positions, (k, v), 0, site, asked.as_ref(), size)?;
+    let before = Part::of(q, Rows { positions: &positions, hidden }, (k, v), 0, site, asked.as_ref(), size)?;
     let own = tails.iter().zip(&positions).enumerate().map(|(row, ((k, v), &position))| {
-        // A token sees itself, so that no tail is without a part.
+        // A token sees itself, so that no tail is without a part; a hidden one is still walked over.
         let asked = asked.as_ref().map(|asked| asked.of_row(row));
-        match Part::of(&q.narrow(0, row, 1)?, &[position], (k, v), start, site, asked.as_ref(), size)? {
+        let rows = Rows { positions: &[position], hidden: &hidden.of_row(row) };
+        match Part::of(&q.narrow(0, row, 1)?, rows, (k, v), start, site, asked.as_ref(), size)? {
             Some(part) => Ok(part),
             None => candle_core::bail!("attention over no keys"),
         }
@@ -168,6 +171,13 @@ fn members(places: &Tensor, starts: &Tensor, ends: &Tensor) -> Result<Tensor> {
     (places.broadcast_ge(starts)? * places.broadcast_lt(ends)?)?.to_dtype(DType::F32)
 }
 
+/// The rows of queries: where each is, and what is hidden from it.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    positions: &'a [usize],
+    hidden: &'a Hidden,
+}
+
 /// What rows have gathered of a part of their keys: rows are (kv_heads, group * r) all through.
 struct Part {
     ends: Ends,
@@ -175,14 +185,16 @@ struct Part {
     out: Tensor,
     /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
     sums: Option<Tensor>,
+    /// Whether keys were hidden from some row.
+    hidden: bool,
 }
 
 impl Part {
-    /// Of queries (r, heads, d) at `positions` over keys and values that begin at position `first_key`; `None` where no row
+    /// Of queries (r, heads, d) of `rows` over keys and values that begin at position `first_key`; `None` where no row
     /// sees any of them.
     fn of(
         q: &Tensor,
-        positions: &[usize],
+        rows: Rows<'_>,
         (k, v): (&Tensor, &Tensor),
         first_key: usize,
         site: &Site,
@@ -195,7 +207,7 @@ impl Part {
         // sums over segments.
         let (of_scores, of_weights) = (q.dtype(), if asked.is_some() { DType::F32 } else { q.dtype() });
         let dtypes = (of_scores, of_weights);
-        let ends = stream(q, positions, k, first_key, site, dtypes, size, |weights, keys, factor| {
+        let ends = stream(q, rows, k, first_key, site, dtypes, size, |weights, keys, factor| {
             if let Some(asked) = asked.filter(|asked| asked.segments > 0) {
                 let part = asked.sums(weights, first_key + keys.start..first_key + keys.end)?;
                 sums = Some(match (&sums, factor) {
@@ -211,7 +223,7 @@ impl Part {
             });
             Ok(())
         })?;
-        Ok(ends.zip(out).map(|(ends, out)| Part { ends, out, sums }))
+        Ok(ends.zip(out).map(|(ends, out)| Part { ends, out, sums, hidden: !rows.hidden.is_empty() }))
     }
 
     /// The parts of one row each as the part of all of those rows.
@@ -233,7 +245,7 @@ impl Part {
             }
             _ => None,
         };
-        Ok(Part { ends, out: all(&|p| &p.out, d)?, sums })
+        Ok(Part { ends, out: all(&|p| &p.out, d)?, sums, hidden: parts.iter().any(|part| part.hidden) })
     }
 
     /// The same rows' part of the keys of both.
@@ -246,12 +258,14 @@ impl Part {
             (Some(own), Some(others)) => Some((own.broadcast_mul(&mine)? + others.broadcast_mul(&theirs)?)?),
             _ => None,
         };
-        Ok(Part { ends: Ends { max, sum, factor: None }, out, sums })
+        let hidden = self.hidden || other.hidden;
+        Ok(Part { ends: Ends { max, sum, factor: None }, out, sums, hidden })
     }
 
     /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
     fn recorded(&self, r: usize, heads: usize, site: &Site) -> Result<Vec<Tensor>> {
-        let (total, share) = softmax::total(&self.ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
+        let ends = settled(&self.ends, self.hidden && site.sinks.is_some())?;
+        let (total, share) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
         let sink = match share {
             Some(share) => share,
             None => total.zeros_like()?,
@@ -267,8 +281,47 @@ impl Part {
 
     /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
     fn close(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
-        softmax::close(&self.out, &self.ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
+        let ends = settled(&self.ends, self.hidden && site.sinks.is_some())?;
+        softmax::close(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
     }
+}
+
+/// Rows from which everything but the sinks may have been hidden have no greatest score; any finite one leaves all to the sinks.
+fn settled(ends: &Ends, may_see_nothing: bool) -> Result<Ends> {
+    if !may_see_nothing {
+        return Ok(ends.clone());
+    }
+    let some = ends.max.gt(f64::from(softmax::HIDDEN) / 2.0)?;
+    let max = some.where_cond(&ends.max, &ends.max.zeros_like()?)?;
+    Ok(Ends { max, ..ends.clone() })
+}
+
+/// See [`super::row_weights`].
+pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
+    let (heads, keys) = (q.dim(1)?, k.dim(1)?);
+    let positions = [site.offset + row];
+    let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+    let mut all: Option<(Tensor, std::ops::Range<usize>)> = None;
+    // One block: what it is divided by is then known for all of it.
+    let size = Blocks { rows: 1, scores: usize::MAX, keys: usize::MAX };
+    let q = q.narrow(0, row, 1)?;
+    let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, _| {
+        all = Some((weights.clone(), keys));
+        Ok(())
+    })?;
+    let (Some(ends), Some((weights, block))) = (ends, all) else {
+        candle_core::bail!("attention over no keys")
+    };
+    let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
+    let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
+    // (kv_heads, group, n) -> (heads, n)
+    let weights: Vec<f32> = transfer::fetch(&weights.broadcast_div(&total)?.reshape((heads, block.len()))?)?;
+    let of_head = |part: &[f32]| {
+        let mut whole = vec![0.0; keys];
+        whole[block.clone()].copy_from_slice(part);
+        whole
+    };
+    Ok(weights.chunks_exact(block.len()).map(of_head).collect())
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
@@ -299,7 +352,8 @@ pub fn segment_sums(
         let q = q.narrow(0, rows.start, r)?;
         let mut sums: Option<Tensor> = None;
         let dtypes = (DType::F32, DType::F32);
-        let ends = stream(&q, &positions, k, 0, site, dtypes, size, |weights, keys, factor| {
+        let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+        let ends = stream(&q, rows, k, 0, site, dtypes, size, |weights, keys, factor| {
             let Some((starts, ends)) = &borders else { return Ok(()) };
             let (kv_heads, rows, n) = weights.dims3()?;
             let member = members(&on_device(keys, (n, 1), device)?, starts, ends)?;
@@ -312,6 +366,7 @@ pub fn segment_sums(
             Ok(())
         })?;
         let Some(ends) = ends else { candle_core::bail!("attention over no keys") };
+        let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
         let (total, share) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
         let sink = match share {
             Some(share) => share.reshape((heads, r))?.sum_keepdim(1)?,
@@ -337,7 +392,7 @@ fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &De
     transfer::upload(of.map(|position| position as u32).collect(), shape, device)
 }
 
-/// Walks those of the keys that begin at position `first_key` which rows at `positions` with queries (r, heads, d) see.
+/// Walks those of the keys that begin at position `first_key` which `rows` with queries (r, heads, d) see.
 /// Scores are products in the first of `dtypes`. `fold` gets the weights e^(s - running max) of a block
 /// (kv_heads, group * r, n) in the second, the place of its keys in `k`, and,
 /// from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before. Returns `None` where no row
@@ -348,7 +403,7 @@ fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &De
 )]
 fn stream(
     q: &Tensor,
-    positions: &[usize],
+    rows: Rows<'_>,
     k: &Tensor,
     first_key: usize,
     site: &Site,
@@ -362,13 +417,18 @@ fn stream(
     // (r, heads, d) -> (kv_heads, group * r, d)
     let q = q.transpose(0, 1)?.contiguous()?.reshape((kv_heads, group * r, d))?;
     let q = q.to_dtype(of_scores)?;
-    let seen = Seen::new(positions.iter().map(|&p| site.visible(p)).collect());
+    let seen = Seen::new(rows.positions.iter().map(|&p| site.visible(p)).collect());
+    let seen = seen.but_for(rows.hidden.rows().to_vec());
     let all = seen.all();
     let (start, end) = (all.start.max(first_key), all.end.min(first_key + held));
     let step = (size.scores / (heads * r)).clamp(1, size.keys);
     let mut ends: Option<Ends> = None;
     for start in (start..end).step_by(step) {
         let block = start..(start + step).min(end);
+        // Rows that see nothing at all but sinks still have ends, so the last block is walked over in any case.
+        if seen.all_hidden(&block) && (ends.is_some() || block.end < end) {
+            continue;
+        }
         let keys = block.start - first_key..block.end - first_key;
         // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
         let k = k.narrow(1, keys.start, keys.len())?.to_dtype(of_scores)?.transpose(1, 2)?;

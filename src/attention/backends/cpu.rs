@@ -14,7 +14,7 @@ use std::ops::Range;
 use candle_core::{CpuStorage, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use super::super::{SPLIT_K, Site};
+use super::super::{Hidden, OfBranches, SPLIT_K, Site};
 use super::SegmentSums;
 
 mod decode;
@@ -52,9 +52,10 @@ pub fn attention(
     let shape = Shape::new(q, k)?;
     let (l, q) = (q.dim(0)?, q.contiguous()?);
     let (out, sums) = with_slices(&[&q, k, v], |slices| {
-        let positions = (site.offset..site.offset + l).collect();
-        let queries =
-            Queries { q: slices[0], positions, shape, site, borders: borders.into_iter().collect() };
+        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
+        let hidden = Hidden::at(site, &positions);
+        let of_query = borders.into_iter().collect();
+        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: of_query };
         let sequence = Sequence::new(k, v, slices[1], slices[2])?;
         let decoding = l == 1;
         let step = |keys: &Range<usize>| if decoding { SPLIT_K } else { keys.end.max(1) };
@@ -80,14 +81,14 @@ pub fn attention(
 
 /// See [`super::super::run_branches`]. Where the
 /// shared keys are a multiple of [`SPLIT_K`], sums are made in the order in which [`attention`] makes them for each branch alone.
-/// `borders` are none, or a branch's each: what its weights are summed over, if anything, as in [`attention`].
+/// A branch that is asked for its weights gets their sums as in [`attention`].
 pub fn branches(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     tails: &[(Tensor, Tensor)],
     site: &Site,
-    borders: &[Option<Vec<usize>>],
+    &OfBranches { borders, hidden }: &OfBranches<'_>,
 ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     let shape = Shape::new(q, k)?;
     let (b, base, q) = (q.dim(0)?, k.dim(1)?, q.contiguous()?);
@@ -109,8 +110,22 @@ pub fn branches(
         let in_prefix = borders.iter().filter(|_| asked).map(|borders| borders.as_deref().unwrap_or(&[]));
         let in_prefix = in_prefix.collect();
         let in_tails = in_tails.iter().filter(|_| asked).map(Vec::as_slice).collect();
-        let queries = Queries { q: slices[0], positions: positions(base), shape, site, borders: in_prefix };
-        let own = Queries { q: slices[0], positions: positions(0), shape, site, borders: in_tails };
+        let queries = Queries {
+            q: slices[0],
+            positions: positions(base),
+            hidden: hidden.clone(),
+            shape,
+            site,
+            borders: in_prefix,
+        };
+        let own = Queries {
+            q: slices[0],
+            positions: positions(0),
+            hidden: hidden.counted_from(base),
+            shape,
+            site,
+            borders: in_tails,
+        };
         let mut tasks: Vec<(&Queries, &Sequence, Task)> = Vec::new();
         for first in (0..b).step_by(shape.positions()) {
             let block = first..(first + shape.positions()).min(b);
@@ -159,8 +174,9 @@ pub fn segment_sums(
     let (l, q) = (q.dim(0)?, q.contiguous()?);
     let segments = bounds.len().saturating_sub(1);
     with_slices(&[&q, k], |slices| {
-        let positions = (site.offset..site.offset + l).collect();
-        let queries = Queries { q: slices[0], positions, shape, site, borders: Vec::new() };
+        let positions: Vec<usize> = (site.offset..site.offset + l).collect();
+        let hidden = Hidden::at(site, &positions);
+        let queries = Queries { q: slices[0], positions, hidden, shape, site, borders: Vec::new() };
         let sequence = Sequence::new(k, k, slices[1], slices[1])?;
         let few = rows.len() <= FEW_POSITIONS;
         let pieces = shape.pieces(rows.len());
@@ -290,6 +306,8 @@ impl<'a> Sequence<'a> {
 struct Queries<'a> {
     q: &'a [f32],
     positions: Vec<usize>,
+    /// A query's hidden keys, counted as the positions are.
+    hidden: Hidden,
     shape: Shape,
     site: &'a Site,
     /// A query's borders of the segments that its weights are summed over while it is weighed; none where nobody asks.
@@ -330,11 +348,17 @@ impl Queries<'_> {
         rows.map(query).unzip()
     }
 
+    /// The keys hidden from each of a task's rows; no row where nothing is hidden from any query.
+    fn hidden(&self, task: &Task) -> Vec<&[Range<usize>]> {
+        let queries = if self.hidden.is_empty() { 0..0 } else { task.queries.clone() };
+        queries.flat_map(|query| std::iter::repeat_n(self.hidden.row(query), self.shape.group)).collect()
+    }
+
     /// Walks a task's rows over its keys.
     fn walk<F: fold::Fold>(&self, task: &Task, keys: &[f32], fold: F) -> Walked<F> {
         let (queries, positions) = self.rows(task);
-        let range = task.keys.clone();
-        pulp::Arch::new().dispatch(Walk { queries, positions, keys, range, site: self.site, fold })
+        let (range, hidden) = (task.keys.clone(), self.hidden(task));
+        pulp::Arch::new().dispatch(Walk { queries, positions, hidden, keys, range, site: self.site, fold })
     }
 
     /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
@@ -346,6 +370,7 @@ impl Queries<'_> {
             let Weighed { max, sum, out, segments } = pulp::Arch::new().dispatch(DecodeRows {
                 queries,
                 positions,
+                hidden: self.hidden(&task),
                 keys: sequence.keys(task.kv_head),
                 values: sequence.values(task.kv_head),
                 range: task.keys.clone(),

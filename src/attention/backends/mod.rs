@@ -59,7 +59,7 @@ pub(super) fn choose_forward(device: &Device, dtype: DType, _head_dim: usize, _s
 }
 
 /// Whether FlashAttention 2 computes what a site asks for: half precision on CUDA, heads that its kernels are built for,
-/// causal with or without a window, and neither sinks nor a soft cap.
+/// causal with or without a window, and neither sinks nor a soft cap nor keys that are hidden.
 #[cfg(any(feature = "flash-attn", test))]
 pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Site) -> bool {
     cuda && matches!(dtype, DType::F16 | DType::BF16)
@@ -67,6 +67,12 @@ pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Sit
         && head_dim.is_multiple_of(8)
         && site.sinks.is_none()
         && site.softcap.is_none()
+        && site.holes.is_empty()
+}
+
+/// The softmax weights of one row of this chunk (relative to `site.offset`) over the keys held, one vector a head.
+pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
+    chunked::row_weights(q, k, site, row)
 }
 
 /// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head

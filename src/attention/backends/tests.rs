@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{Sinks, Site};
+use super::super::{Hidden, Hole, Holes, OfBranches, Sinks, Site};
 use super::chunked::Blocks;
 use super::{chunked, cpu, flash_serves};
 
@@ -48,13 +48,23 @@ fn calls() -> Result<Vec<Call>> {
                         window,
                         softcap,
                         sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
-                        holes: Default::default(),
+                        holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
                     },
                 });
             }
         }
     }
     Ok(calls)
+}
+
+/// Parts of the keys hidden from parts of the rows.
+fn some_holes(offset: usize, l: usize) -> Holes {
+    let end = offset + l;
+    Holes::new(vec![
+        Hole { rows: offset + l / 3..usize::MAX, keys: end / 5..end / 2 },
+        Hole { rows: 0..end, keys: end / 3..end / 3 + 3 },
+        Hole { rows: end - 1..end, keys: 0..end },
+    ])
 }
 
 fn apart(a: impl IntoIterator<Item = f64>, b: impl IntoIterator<Item = f64>) -> f64 {
@@ -120,11 +130,33 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
                     .collect();
-                let (with, of_cpu) = cpu::branches(&q, &k, &v, &own, &site, &asked)?;
-                let (without, _) = cpu::branches(&q, &k, &v, &own, &site, &[])?;
+                let (with, of_cpu) = cpu::branches(
+                    &q,
+                    &k,
+                    &v,
+                    &own,
+                    &site,
+                    &OfBranches { borders: &asked, hidden: &Hidden::default() },
+                )?;
+                let (without, _) = cpu::branches(
+                    &q,
+                    &k,
+                    &v,
+                    &own,
+                    &site,
+                    &OfBranches { borders: &[], hidden: &Hidden::default() },
+                )?;
                 assert!(numbers(&with)?.eq(numbers(&without)?), "{site:?}");
                 for size in SIZES {
-                    let (found, sums) = chunked::branches(&q, &k, &v, &own, &site, &asked, size)?;
+                    let (found, sums) = chunked::branches(
+                        &q,
+                        &k,
+                        &v,
+                        &own,
+                        &site,
+                        &OfBranches { borders: &asked, hidden: &Hidden::default() },
+                        size,
+                    )?;
                     assert_eq!(found.dims(), q.dims());
                     for (row, (own_k, own_v)) in own.iter().enumerate() {
                         let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
@@ -255,6 +287,7 @@ fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wi
     let windowed = Site { window: Some(128), ..plain.clone() };
     let capped = Site { softcap: Some(50.0), ..plain.clone() };
     let sinks = Site { sinks: Some(sinks_of(vec![0.0])), ..plain.clone() };
+    let holes = Site { holes: some_holes(0, 9), ..plain.clone() };
     for (cuda, dtype, head_dim, site, served) in [
         (true, DType::BF16, 128, &plain, true),
         (true, DType::F16, 64, &plain, true),
@@ -266,6 +299,7 @@ fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wi
         (true, DType::BF16, 100, &plain, false),
         (true, DType::BF16, 128, &capped, false),
         (true, DType::BF16, 64, &sinks, false),
+        (true, DType::BF16, 64, &holes, false),
     ] {
         assert_eq!(flash_serves(cuda, dtype, head_dim, site), served, "{cuda} {dtype:?} {head_dim} {site:?}");
     }

@@ -135,7 +135,8 @@ impl Cache {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache { start, layers, length: self.length, capacity, marks: Vec::new(), torn: false }))
+        let (length, holes) = (self.length, self.holes.clone());
+        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false, holes }))
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), where it keeps all of them.

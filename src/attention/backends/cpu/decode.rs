@@ -9,6 +9,7 @@ use pulp::Simd;
 
 use super::walk::{KEY_BLOCK, blocks};
 use crate::attention::Site;
+use crate::attention::site::hides_all;
 use crate::simd::exp_nonpositive;
 
 /// Keys that are multiplied with a row at once, and rows with a key.
@@ -20,6 +21,8 @@ pub struct DecodeRows<'a> {
     pub queries: Vec<&'a [f32]>,
     /// Row r's position among the keys.
     pub positions: Vec<usize>,
+    /// The keys hidden from row r, or no row at all where nothing is hidden from any.
+    pub hidden: Vec<&'a [Range<usize>]>,
     /// One head's, (keys, d).
     pub keys: &'a [f32],
     pub values: &'a [f32],
@@ -86,6 +89,9 @@ impl pulp::WithSimd for DecodeRows<'_> {
         let mut scores = vec![0f32; rows * KEY_BLOCK];
         let mut segments = SegmentsOfRows::new(&self.borders, &self.range);
         for block in blocks(self.range.clone()) {
+            if !self.hidden.is_empty() && self.hidden.iter().all(|hidden| hides_all(hidden, &block)) {
+                continue;
+            }
             let n = block.len();
             let keys = &self.keys[block.start * d..block.end * d];
             let values = &self.values[block.start * d..block.end * d];
@@ -110,6 +116,11 @@ impl pulp::WithSimd for DecodeRows<'_> {
                 }
                 scores[..from].fill(f32::NEG_INFINITY);
                 scores[to.max(from)..].fill(f32::NEG_INFINITY);
+                for hidden in self.hidden.get(r).copied().unwrap_or(&[]) {
+                    let from = hidden.start.clamp(block.start, block.end) - block.start;
+                    let to = hidden.end.clamp(block.start, block.end) - block.start;
+                    scores[from..to.max(from)].fill(f32::NEG_INFINITY);
+                }
                 let factor = weights(simd, scores, &mut max[r], &mut sum[r]);
                 out[r * d..(r + 1) * d].iter_mut().for_each(|x| *x *= factor);
                 if let Some(touched) = segments.rows.get(r) {

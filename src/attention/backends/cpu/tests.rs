@@ -38,6 +38,7 @@ fn walked<F: Fold, S: Simd>(simd: S, data: &Data, rows: usize, site: &Site, fold
     simd.vectorize(Walk {
         queries: data.q.chunks_exact(data.d).take(rows).collect(),
         positions: (0..rows).map(|r| 300 - rows.div_ceil(2) + r / 2).collect(),
+        hidden: Vec::new(),
         keys: &data.k,
         range: 3..300,
         site,
@@ -129,7 +130,8 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
                     .iter()
                     .map(|&n| Ok((tensor(n, n as u64)?, tensor(n, n as u64 + 9)?)))
                     .collect::<Result<Vec<_>>>()?;
-                let found = branches(&q, &k, &v, &tails, &site, &[])?.0.to_vec3::<f32>()?;
+                let none = OfBranches { borders: &[], hidden: &Hidden::default() };
+                let found = branches(&q, &k, &v, &tails, &site, &none)?.0.to_vec3::<f32>()?;
                 for (branch, (own_k, own_v)) in tails.iter().enumerate() {
                     let whole = |a: &Tensor, b: &Tensor| {
                         if base == 0 { Ok(b.clone()) } else { Tensor::cat(&[a, b], 1) }

@@ -1,10 +1,13 @@
 //! The streaming softmax: a block of rows walks over its keys, block by block.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use super::fold::Fold;
 use super::tile;
 use crate::attention::Site;
+use crate::attention::site::{hides_all, hides_some};
 use crate::simd::exp_nonpositive;
 
 /// Keys of a block. Blocks begin at multiples of it, wherever a walk begins, so that cutting the keys of a walk at such a
@@ -13,7 +16,7 @@ use crate::simd::exp_nonpositive;
 pub const KEY_BLOCK: usize = 128;
 
 /// Cuts keys at every multiple of [`KEY_BLOCK`].
-pub fn blocks(range: std::ops::Range<usize>) -> impl Iterator<Item = std::ops::Range<usize>> {
+pub fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     (range.start / KEY_BLOCK..range.end.div_ceil(KEY_BLOCK))
         .map(move |b| range.start.max(b * KEY_BLOCK)..range.end.min((b + 1) * KEY_BLOCK))
 }
@@ -24,10 +27,12 @@ pub struct Walk<'a, F> {
     pub queries: Vec<&'a [f32]>,
     /// Row r's position among the keys: the same for all heads of a query.
     pub positions: Vec<usize>,
+    /// The keys hidden from row r, or no row at all where nothing is hidden from any.
+    pub hidden: Vec<&'a [Range<usize>]>,
     /// One head's keys, (keys, d), and the position of the first.
     pub keys: &'a [f32],
     /// Which of them to walk over.
-    pub range: std::ops::Range<usize>,
+    pub range: Range<usize>,
     pub site: &'a Site,
     pub fold: F,
 }
@@ -64,12 +69,12 @@ struct Sight<'a> {
 
 impl Sight<'_> {
     /// Keys that some row sees.
-    fn any(&self) -> std::ops::Range<usize> {
+    fn any(&self) -> Range<usize> {
         self.from.iter().copied().min().unwrap_or(0)..self.to.iter().copied().max().unwrap_or(0)
     }
 
     /// Whether every row sees all of `keys`.
-    fn all(&self, keys: &std::ops::Range<usize>) -> bool {
+    fn all(&self, keys: &Range<usize>) -> bool {
         self.from.iter().all(|&from| from <= keys.start) && self.to.iter().all(|&to| keys.end <= to)
     }
 }
@@ -102,6 +107,10 @@ impl<F: Fold> Walk<'_, F> {
                 if keys.is_empty() {
                     continue;
                 }
+                let hidden = self.hidden.get(rows.start..rows.end.min(self.hidden.len())).unwrap_or(&[]);
+                if !hidden.is_empty() && hidden.iter().all(|hidden| hides_all(hidden, &keys)) {
+                    continue;
+                }
                 let (scores, _) = S::as_mut_simd_f32s(&mut scores);
                 let (scores, _) = scores.as_chunks_mut::<V>();
                 let scores = &mut scores[..keys.len()];
@@ -123,6 +132,10 @@ impl<F: Fold> Walk<'_, F> {
                 }
                 if !sight.all(&keys) {
                     hide::<S, V>(simd, scores, &sight, keys.start);
+                }
+                if hidden.iter().any(|hidden| hides_some(hidden, &keys)) {
+                    let scores = pulp::bytemuck::cast_slice_mut(scores.as_flattened_mut());
+                    leave_out(scores, width, hidden, &keys);
                 }
 
                 // 2. Weights, and the factor for what was gathered under a smaller maximum.
@@ -172,6 +185,19 @@ fn hide<S: Simd, const V: usize>(simd: S, scores: &mut [[S::f32s; V]], sight: &S
             let j = simd.splat_f32s(j as f32);
             let seen = simd.select_f32s(simd.less_than_f32s(j, to), score[v], hidden);
             score[v] = simd.select_f32s(simd.less_than_f32s(j, from), hidden, seen);
+        }
+    }
+}
+
+/// Gives minus infinity to the scores (keys, panel) of `keys` that are hidden from the rows, of which a panel has `width`.
+fn leave_out(scores: &mut [f32], width: usize, hidden: &[&[Range<usize>]], keys: &Range<usize>) {
+    for (r, ranges) in hidden.iter().enumerate() {
+        for range in *ranges {
+            let from = range.start.clamp(keys.start, keys.end) - keys.start;
+            let to = range.end.clamp(keys.start, keys.end) - keys.start;
+            for key in scores.chunks_exact_mut(width).take(to).skip(from) {
+                key[r] = f32::NEG_INFINITY;
+            }
         }
     }
 }

@@ -1,0 +1,158 @@
+//! `palimpsest causes`: what the answers of a run owe to each session.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+
+use super::interrupt::INTERRUPTED;
+use crate::engine::memory_plan::{Branches, ObservedSpans};
+use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
+use crate::ground::table::aligned;
+use crate::progress::note;
+use crate::run::causes::{self, CAUSES, CauseOptions, CauseRow, Effect, Measured};
+use crate::run::store::{RunFolder, RunStore};
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest causes runs/first
+  palimpsest causes runs/first --windows 8
+  palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
+
+/// Block each session in turn, and see what the answers of a run owe to it.
+///
+/// DIR is the folder of a run that recorded attention. For every answer and every session of its history, everything from the
+/// question's first token on is kept from seeing the session, and the model's own answer is read again: what that changes of its log
+/// probability (mean per token), of the first token's distribution, and whether some token of it is no longer the likeliest. Beside each
+/// session a control: a random stretch of as many tokens that holds no evidence. The history is computed once a case; each reading takes
+/// the tokens from the question on alone. Rows go to DIR/causes.jsonl, which is gone on with after a stop. Only direct paths
+/// are blocked: what other sessions took over from one still arrives (docs/measures.md).
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The folder of a run
+    dir: PathBuf,
+    /// The run's model, where it is no longer found by its name
+    #[arg(long)]
+    model: Option<String>,
+    /// Block N layers at a time, window by window, in the place of all layers at once
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    windows: Option<usize>,
+    /// Of a model with linear-attention layers, block the softmax layers alone
+    #[arg(long)]
+    softmax_only: bool,
+    /// Seed of the controls
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: super::Weights,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
+    let place = args.dir.display();
+    let _held = RunStore::open(&args.dir)?;
+    let folder = RunFolder::read(&args.dir)?;
+    let identity = &folder.header.identity;
+    ensure!(
+        identity.attention,
+        "{place} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention"
+    );
+    let asked = causes::asked(&folder);
+    ensure!(!asked.is_empty(), "{place} has no answers whose causes could be measured; finish the run first");
+    let lengths = asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?)));
+    let lengths: Vec<(usize, usize)> = lengths.collect();
+    let longest = lengths.iter().map(|(prompt, answer)| prompt + answer).max().unwrap_or(0);
+    // A question and its answer are read at once.
+    let answer = lengths.iter().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
+    let dtype = identity.dtype.as_deref().map(engine::parse_dtype).transpose()?;
+
+    // 2. The model.
+    let name = args.model.as_deref().unwrap_or(&identity.model.name);
+    let options = LocalOptions {
+        devices: engine::parse_devices(&args.device)?,
+        dtype,
+        context: ContextLength::Exactly(longest),
+        allow_longer: true,
+        chunk: engine::DEFAULT_CHUNK.max(answer),
+        logits: engine::LOGITS_AT_ONCE,
+        branches: Branches::default(),
+        observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
+        kept: args.weights.into(),
+        ..LocalOptions::default()
+    };
+    let mut model = LocalModel::open(name, &options)
+        .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
+    ensure!(
+        model.digest() == identity.model.digest,
+        "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
+        model.digest(),
+        identity.model.digest
+    );
+
+    // 3. Measure, and show.
+    let stop = super::interrupt::flag("measure")?;
+    let options = CauseOptions { seed: args.seed, windows: args.windows, softmax_only: args.softmax_only };
+    let show = std::io::stderr().is_terminal();
+    let Measured { skipped, done, stopped, histories, readings } =
+        causes::measure(&folder, &mut model, options, &stop, show).with_context(|| format!("{place}"))?;
+    note(format_args!("{done} rows added to {}, {skipped} were there", args.dir.join(CAUSES).display()));
+    for (what, (seconds, tokens)) in [("histories", histories), ("readings with a path blocked", readings)] {
+        if tokens > 0 {
+            note(format_args!("{what}: {tokens} tokens in {seconds:.1} s"));
+        }
+    }
+    if stopped {
+        super::say("stopped; the same command goes on from here")?;
+        std::process::exit(INTERRUPTED);
+    }
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let windows = causes::windows(&kinds, options)?;
+    let windows: Vec<Option<[usize; 2]>> = windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
+    let rows = causes::read_causes(&args.dir)?;
+    let rows = rows.into_iter().filter(|row| row.seed == args.seed && windows.contains(&row.layers));
+    super::say(format_args!("{}", table(&rows.collect::<Vec<_>>()).trim_end()))
+}
+
+/// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
+const QUESTION: usize = 512;
+
+/// A row for each layers and role: the means over answers and sessions, beside those of the controls.
+fn table(rows: &[CauseRow]) -> String {
+    type Group<'a> = Vec<&'a CauseRow>;
+    let mut groups: BTreeMap<(Option<[usize; 2]>, String), Group<'_>> = BTreeMap::new();
+    for row in rows {
+        let role = row.role.clone().unwrap_or_else(|| "others".to_owned());
+        groups.entry((row.layers, role)).or_default().push(row);
+    }
+    let head = ["layers", "blocked", "paths", "log p", "KL", "changed", "control log p", "KL", "changed"];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for ((layers, role), rows) in groups {
+        let layers = layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"));
+        let mut line = vec![layers, role, rows.len().to_string()];
+        line.extend(means(rows.iter().map(|row| row.effect)));
+        line.extend(means(rows.iter().filter_map(|row| Some(row.control?.effect))));
+        lines.push(line);
+    }
+    aligned(&lines, |column| column > 1)
+}
+
+/// Means of changes of log probabilities, of divergences, and how often an answer changes.
+fn means(effects: impl Iterator<Item = Effect>) -> [String; 3] {
+    let all: Vec<Effect> = effects.collect();
+    if all.is_empty() {
+        return ["-", "-", "-"].map(str::to_owned);
+    }
+    let mean = |of: fn(&Effect) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    [
+        format!("{:+.4}", mean(|effect| effect.log_p)),
+        format!("{:.4}", mean(|effect| effect.kl)),
+        format!("{:.0}%", 100.0 * mean(|effect| f64::from(u8::from(effect.changed)))),
+    ]
+}

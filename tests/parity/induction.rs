@@ -1,0 +1,136 @@
+//! A model whose answers are known by construction: two layers that copy what followed the last token before.
+//!
+//! Its first layer's head looks at the token before and writes which it was; the second's looks for positions whose token
+//! before is the one at hand, and copies theirs. So after `a b ... a` comes `b`, and only for the sake of where `b` stands.
+
+use std::collections::HashMap;
+
+use candle_core::{Device, Tensor};
+use palimpsest::attention::{Hole, LayerHoles, NoObserver};
+use palimpsest::engine::Engine;
+use palimpsest::run::causes::{Answer, Effect};
+use serde_json::json;
+
+use super::checkpoint::Llama;
+use super::engine;
+
+const VOCAB: usize = 32;
+/// The residual stream: the token, the one before it, one that is always on, what is said next.
+const BEFORE: usize = VOCAB;
+const ON: usize = 2 * VOCAB;
+const SAID: usize = ON + 16;
+const HIDDEN: usize = SAID + VOCAB;
+/// One head of 32 pairs of dimensions, which turn together: pair i is (i, 32 + i). The first turn fast, the last 16 hardly.
+const D: usize = 64;
+const THETA: f64 = 1e9;
+
+/// A matrix of these entries, (row, column, value).
+fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Tensor {
+    let mut values = vec![0f32; rows * columns];
+    for (row, column, value) in entries {
+        values[row * columns + column] = value as f32;
+    }
+    Tensor::from_vec(values, (rows, columns), &Device::Cpu).unwrap()
+}
+
+/// The slow dimension that stands for a token.
+fn slow(token: usize) -> usize {
+    if token < 16 { 16 + token } else { 32 + token }
+}
+
+fn induction() -> Llama {
+    let mut tensors = HashMap::new();
+    let embedding = (0..VOCAB).flat_map(|t| [(t, t, 1.0), (t, ON, 1.0)]);
+    tensors.insert("model.embed_tokens.weight".to_owned(), matrix(VOCAB, HIDDEN, embedding));
+    tensors
+        .insert("lm_head.weight".to_owned(), matrix(VOCAB, HIDDEN, (0..VOCAB).map(|t| (t, SAID + t, 4.0))));
+    let ones = Tensor::ones(HIDDEN, candle_core::DType::F32, &Device::Cpu).unwrap();
+    tensors.insert("model.norm.weight".to_owned(), ones.clone());
+    // A query at any place, turned back by one step: it fits the key of the place before best.
+    let angle = |pair: usize| THETA.powf(-2.0 * pair as f64 / D as f64);
+    let query = (0..32).flat_map(|i| [(i, ON, 3.0 * angle(i).cos()), (32 + i, ON, -3.0 * angle(i).sin())]);
+    let key = (0..32).map(|i| (i, ON, 3.0));
+    let copied = |from: usize| (0..VOCAB).map(move |t| (t, from + t, 0.2));
+    let written = |to: usize| (0..VOCAB).map(move |t| (to + t, t, 1.0));
+    let layers: [[Tensor; 4]; 2] = [
+        [
+            matrix(D, HIDDEN, query),
+            matrix(D, HIDDEN, key),
+            matrix(D, HIDDEN, copied(0)),
+            matrix(HIDDEN, D, written(BEFORE)),
+        ],
+        [
+            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), t, 4.0))),
+            matrix(D, HIDDEN, (0..VOCAB).map(|t| (slow(t), BEFORE + t, 4.0))),
+            matrix(D, HIDDEN, copied(0)),
+            matrix(HIDDEN, D, written(SAID)),
+        ],
+    ];
+    for (layer, [q, k, v, o]) in layers.into_iter().enumerate() {
+        let mut put = |name: &str, tensor: Tensor| {
+            tensors.insert(format!("model.layers.{layer}.{name}.weight"), tensor);
+        };
+        put("self_attn.q_proj", q);
+        put("self_attn.k_proj", k);
+        put("self_attn.v_proj", v);
+        put("self_attn.o_proj", o);
+        put("input_layernorm", ones.clone());
+        put("post_attention_layernorm", ones.clone());
+        // No feed-forward.
+        put("mlp.gate_proj", matrix(32, HIDDEN, []));
+        put("mlp.up_proj", matrix(32, HIDDEN, []));
+        put("mlp.down_proj", matrix(HIDDEN, 32, []));
+    }
+    let config = json!({
+        "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": 32, "vocab_size": VOCAB,
+        "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": D, "num_hidden_layers": 2,
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": THETA,
+        "tie_word_embeddings": false, "attention_bias": false,
+    });
+    Llama { config, tensors }
+}
+
+/// Sessions of three tokens each, all different, between a first token and a question that ends with the beginning of the third.
+const PROMPT: [u32; 19] = [0, 5, 6, 7, 8, 9, 10, 13, 14, 15, 21, 22, 23, 25, 26, 27, 30, 31, 13];
+const SESSIONS: [std::ops::Range<usize>; 5] = [1..4, 4..7, 7..10, 10..13, 13..16];
+const QUESTION: usize = 16;
+const SOURCE: usize = 2;
+const ANSWER: [u32; 2] = [14, 15];
+
+fn effects(engine: &Engine, layers: std::ops::Range<usize>) -> (f64, Vec<Effect>) {
+    let mut cache = engine.decoder().cache(64).unwrap();
+    engine.fill_cache(&mut cache, &PROMPT[..QUESTION], &mut NoObserver, &mut |_| true).unwrap();
+    let answer = Answer::read(engine, &mut cache, (&PROMPT[QUESTION..], &ANSWER)).unwrap();
+    let holes = |keys: &std::ops::Range<usize>| {
+        LayerHoles::at(&layers, 2, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
+    };
+    let holes: Vec<LayerHoles> = SESSIONS.iter().map(holes).collect();
+    let effects = answer.effects(engine, &mut cache, &holes, &mut |_| true).unwrap();
+    assert_eq!(cache.len(), QUESTION);
+    (answer.log_p(), effects)
+}
+
+#[test]
+fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    induction().write_folder(dir.path());
+    let engine = engine(dir.path(), 64);
+    let (log_p, all) = effects(&engine, 0..2);
+    assert!(log_p > -0.01, "the copy is certain: {log_p}");
+    for (nth, effect) in all.iter().enumerate() {
+        if nth == SOURCE {
+            assert!(effect.log_p < -3.0 && effect.kl > 3.0 && effect.changed, "{effect:?}");
+        } else {
+            assert!(
+                effect.log_p.abs() < 1e-3 && effect.kl < 1e-3 && !effect.changed,
+                "session {nth}: {effect:?}"
+            );
+        }
+    }
+    // The head that copies is in the second layer; the first one's of the question look at the question.
+    let (_, first) = effects(&engine, 0..1);
+    assert!(first.iter().all(|effect| effect.log_p.abs() < 1e-3 && !effect.changed), "{first:?}");
+    let (_, second) = effects(&engine, 1..2);
+    assert!((second[SOURCE].log_p - all[SOURCE].log_p).abs() < 1e-3, "{second:?}");
+    assert!(second.iter().enumerate().all(|(nth, effect)| effect.changed == (nth == SOURCE)));
+}

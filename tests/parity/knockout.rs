@@ -1,0 +1,271 @@
+//! Paths that are blocked: what is left is what transformers gives with those keys masked.
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use palimpsest::attention::{Hole, Knockout, LayerHoles, NoObserver};
+use palimpsest::engine::{BatchSequence, Engine};
+use palimpsest::model::Cache;
+use safetensors::SafeTensors;
+use serde_json::{Value as Json, json};
+
+use super::trace::{shown, trace};
+use super::{TINY, apart, engine, fixture, greedy, numbers};
+
+type Tensors = std::collections::HashMap<String, Tensor>;
+
+fn read(path: &Path) -> Tensors {
+    candle_core::safetensors::load(path, &Device::Cpu).unwrap()
+}
+
+/// A checkpoint's reference with blocked paths, and the tokens file that asks for it.
+fn reference(name: &str) -> (Tensors, Json) {
+    let path = fixture("knockout").join(format!("{name}.safetensors"));
+    let bytes = std::fs::read(&path).unwrap();
+    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+    let metadata = header.metadata().as_ref().unwrap();
+    let mut file: Json =
+        serde_json::from_slice(&std::fs::read(fixture(name).join("tokens.json")).unwrap()).unwrap();
+    for key in ["knockouts", "top_keys"] {
+        file[key] = serde_json::from_str(&metadata[key]).unwrap();
+    }
+    (read(&path), file)
+}
+
+/// What `palimpsest trace` makes of a tokens file.
+fn traced(name: &str, file: &Json) -> Tensors {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
+    std::fs::write(&tokens, file.to_string()).unwrap();
+    let folder = fixture(name);
+    let args = ["--model", shown(&folder), "--tokens", shown(&tokens), "--out", shown(&out), "--chunk", "37"];
+    let (code, _, err) = trace(&args);
+    assert_eq!(code, 0, "{name}: {err}");
+    read(&out)
+}
+
+fn off(found: &Tensors, expected: &Tensors, key: &str) -> f32 {
+    assert_eq!(found[key].dims(), expected[key].dims(), "{key}");
+    apart(&numbers(&found[key]), &numbers(&expected[key]))
+}
+
+#[test]
+fn logits_masses_and_largest_keys_are_those_of_transformers_with_the_keys_masked() {
+    for name in TINY {
+        let (expected, file) = reference(name);
+        let found = traced(name, &file);
+        for (key, tolerance) in
+            [("logits", 1e-3), ("mass", 1e-4), ("sink", 1e-4), ("top_weights", 1e-4), ("delta_signed", 1e-4)]
+        {
+            assert_eq!(found.contains_key(key), expected.contains_key(key), "{name}: {key}");
+            if expected.contains_key(key) {
+                let off = off(&found, &expected, key);
+                assert!(off < tolerance, "{name}: {key} off by {off:e}");
+            }
+        }
+        let keys = |tensors: &Tensors| tensors["top_keys"].flatten_all().unwrap().to_vec1::<u32>().unwrap();
+        let (ours, theirs) = (keys(&found), keys(&expected));
+        let weights = numbers(&expected["top_weights"]);
+        let k = file["top_keys"].as_u64().unwrap() as usize;
+        let mut told_apart = 0;
+        for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            // Keys of the same weight, but for rounding, may change places; the last one's rival is not known.
+            let alike = |j: usize| (weights[i] - weights[j]).abs() < 1e-5;
+            let (first, last) = (i % k == 0, i % k + 1 == k);
+            if !last && (first || !alike(i - 1)) && !alike(i + 1) {
+                assert_eq!(ours, theirs, "{name}: entry {i}");
+                told_apart += 1;
+            }
+        }
+        assert!(told_apart * 10 > ours.len() * 5, "{name}: {told_apart} of {}", ours.len());
+    }
+}
+
+#[test]
+fn another_layer_other_rows_other_keys_and_no_knockout_at_all_give_other_numbers() {
+    for name in TINY {
+        let (expected, file) = reference(name);
+        let softmax = |layer: u64| {
+            let spec = engine(&fixture(name), 64).decoder().spec().clone();
+            spec.layers.get(layer as usize).is_some_and(|layer| layer.attention().is_some())
+        };
+        let mut planted = vec![("none", json!([]))];
+        for (what, key, value) in [("rows", "rows", "tail"), ("keys", "keys", "neighbour")] {
+            let mut knockouts = file["knockouts"].clone();
+            knockouts[0][key] = json!(value);
+            // `tail` sees itself only through `old`.
+            if key == "rows" {
+                knockouts[0]["keys"] = json!("neighbour");
+            }
+            planted.push((what, knockouts));
+        }
+        let first = file["knockouts"][0]["layers"][0].as_u64().unwrap();
+        if let Some(other) = [first + 1, first + 2].into_iter().find(|&layer| softmax(layer)) {
+            let mut knockouts = file["knockouts"].clone();
+            knockouts[0]["layers"] = json!([other, other + 1]);
+            planted.push(("layer", knockouts));
+        }
+        for (what, knockouts) in planted {
+            let mut file = file.clone();
+            file["knockouts"] = knockouts;
+            let off = off(&traced(name, &file), &expected, "logits");
+            assert!(off > 1e-2, "{name}: with other {what} the logits differ by {off:e} only");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_blocked_is_refused_before_the_weights_are_read() {
+    let refused = |name: &str, knockouts: Json| {
+        let dir = tempfile::tempdir().unwrap();
+        let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
+        let mut file = reference(name).1;
+        file["knockouts"] = knockouts;
+        std::fs::write(&tokens, file.to_string()).unwrap();
+        let folder = fixture(name);
+        let args = ["--model", shown(&folder), "--tokens", shown(&tokens), "--out", shown(&out)];
+        let (code, _, err) = trace(&args);
+        assert!(code == 1 && !out.exists(), "{err}");
+        err
+    };
+    let err = refused("llama-tiny", json!([{"rows": "query", "keys": "older"}]));
+    assert!(err.contains("`older`") && err.contains("neighbour") && err.contains("tokens.json"), "{err}");
+    let err = refused("llama-tiny", json!([{"rows": "query", "keys": "old", "layers": [1, 9]}]));
+    assert!(err.contains("1..9") && err.contains("0..3"), "{err}");
+    let err = refused("llama-tiny", json!([{"rows": "all", "keys": "all"}]));
+    assert!(err.contains("row 0") && err.contains("layer 0"), "{err}");
+    // A window of 23 lets the first row of `new` see nothing before its neighbour.
+    let err = refused("gemma3-tiny", json!([{"rows": "query", "keys": "tail"}]));
+    assert!(err.contains("row 139") && err.contains("window"), "{err}");
+    let err = refused("qwen35-text-tiny", json!([{"rows": "query", "keys": "old"}]));
+    assert!(err.contains("layer 0") && err.contains("linear") && err.contains("@2..3"), "{err}");
+    let err = refused("llama-tiny", json!([{"rows": "query", "keys": "old", "heads": [1]}]));
+    assert!(err.contains("heads"), "{err}");
+}
+
+/// `old` hidden from everything from token `from` on, at the last softmax layer.
+fn hidden(engine: &Engine, from: usize, keys: std::ops::Range<usize>) -> LayerHoles {
+    let kinds = engine.decoder().spec().layer_kinds();
+    let at = engine.decoder().spec().layers.iter().rposition(|layer| layer.attention().is_some()).unwrap();
+    LayerHoles::at(&(at..at + 1), kinds.len(), vec![Hole { rows: from..usize::MAX, keys }])
+}
+
+fn tokens(from: usize, l: usize) -> Vec<u32> {
+    (from..from + l).map(|i| 3 + (i * 7919 % 61) as u32).collect()
+}
+
+#[test]
+fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_would_be() {
+    const SHARED: usize = 300;
+    const NEW: usize = 6;
+    for name in TINY {
+        let engine = engine(&fixture(name), 64);
+        let shared = tokens(0, SHARED);
+        let own: Vec<Vec<u32>> = vec![tokens(1000, 9), tokens(2000, 1), tokens(3000, 30)];
+        // Different ones for each, and one without.
+        let holes =
+            [hidden(&engine, SHARED, 5..290), LayerHoles::default(), hidden(&engine, SHARED + 3, 280..299)];
+        let mut cache = engine.decoder().cache(SHARED + 400).unwrap();
+        engine.fill_cache(&mut cache, &shared, &mut NoObserver, &mut |_| true).unwrap();
+        cache.mark().unwrap();
+        let begin = |cache: &mut Cache, nth: usize| {
+            assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
+            cache.hide(holes[nth].clone());
+            engine.prefill(cache, &own[nth], 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
+        };
+        let mut alone = Vec::new();
+        for nth in 0..own.len() {
+            let logits = begin(&mut cache, nth);
+            alone.push(engine.decode(&mut cache, &logits, &greedy(NEW), &[], &mut |_| true).unwrap().tokens);
+        }
+        // 1. In a batch the same tokens.
+        let sequences = (0..own.len()).map(|nth| {
+            let logits = begin(&mut cache, nth);
+            let branch = cache.branch(SHARED, NEW).unwrap();
+            BatchSequence { branch, logits, sampling: greedy(NEW), thinker: None }
+        });
+        let sequences: Vec<_> = sequences.collect();
+        cache.truncate(SHARED).unwrap();
+        let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
+        for (nth, said) in said.into_iter().enumerate() {
+            assert_eq!(said.unwrap().tokens, alone[nth], "{name}, branch {nth}");
+        }
+        // 2. Going back ends it: the plain branch again, after a blocked one.
+        begin(&mut cache, 0);
+        assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
+        let logits = engine.prefill(&mut cache, &own[1], 1, &mut NoObserver, &mut |_| true).unwrap();
+        let logits = logits.squeeze(0).unwrap();
+        let again = engine.decode(&mut cache, &logits, &greedy(NEW), &[], &mut |_| true).unwrap().tokens;
+        assert_eq!(again, alone[1], "{name}");
+        // 3. One pass over all of it gives the logits of the same steps.
+        for nth in 0..own.len() {
+            let whole = [&shared[..], &own[nth], &alone[nth][..NEW - 1]].concat();
+            let mut cache = engine.decoder().cache(whole.len()).unwrap();
+            cache.hide(holes[nth].clone());
+            let logits = engine.prefill(&mut cache, &whole, NEW, &mut NoObserver, &mut |_| true).unwrap();
+            let best: Vec<u32> = logits.argmax(1).unwrap().to_vec1().unwrap();
+            assert_eq!(best, alone[nth], "{name}, {nth} as a whole");
+        }
+    }
+}
+
+#[test]
+fn the_device_kernel_blocks_the_same_in_half_precision() {
+    let holes: Knockout = "query->new@0..1".parse().unwrap();
+    let engine = super::engine_in(&fixture("llama-tiny"), 64, DType::F16);
+    let exact = super::engine(&fixture("llama-tiny"), 64);
+    let file = super::reference::TokensFile::of("llama-tiny");
+    let holes =
+        LayerHoles::new(&[holes], &file.keys(), file.tokens.len(), &engine.decoder().spec().layer_kinds())
+            .unwrap();
+    let logits = |engine: &Engine, holes: &LayerHoles| {
+        let mut cache = engine.decoder().cache(file.tokens.len()).unwrap();
+        cache.hide(holes.clone());
+        let hidden = engine.prefill(&mut cache, &file.tokens, 12, &mut NoObserver, &mut |_| true).unwrap();
+        numbers(&hidden.to_dtype(DType::F32).unwrap())
+    };
+    let (found, expected) = (logits(&engine, &holes), logits(&exact, &holes));
+    let plain = logits(&exact, &LayerHoles::default());
+    assert!(apart(&found, &expected) < 0.05, "{:e}", apart(&found, &expected));
+    assert!(apart(&plain, &expected) > 0.1, "{:e}", apart(&plain, &expected));
+}
+
+#[test]
+fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_was() {
+    const SHARED: usize = 300;
+    const KEEP: usize = 40;
+    for name in TINY {
+        // Three readings of 50 tokens at once.
+        let engine = engine(&fixture(name), 160);
+        let mut cache = engine.decoder().cache(SHARED + 60).unwrap();
+        engine.fill_cache(&mut cache, &tokens(0, SHARED), &mut NoObserver, &mut |_| true).unwrap();
+        cache.mark().unwrap();
+        let own = tokens(1000, 50);
+        let holes: Vec<LayerHoles> = [0..1, 5..290, 280..299, 17..18, 1..SHARED]
+            .map(|keys| if keys == (0..1) { LayerHoles::default() } else { hidden(&engine, SHARED, keys) })
+            .into();
+        let mut found: Vec<Vec<f32>> = vec![Vec::new(); holes.len()];
+        let mut take = |nth: usize, at: usize, logits: &Tensor| {
+            assert_eq!(found[nth].len(), at * logits.dim(1)?, "in order");
+            found[nth].extend(numbers(logits));
+            Ok(())
+        };
+        let mut read = 0;
+        engine
+            .read_variants(&mut cache, (&own, KEEP), &holes, &mut take, &mut |tokens| {
+                read += tokens;
+                true
+            })
+            .unwrap();
+        assert_eq!((cache.len(), read), (SHARED, 5 * 50), "{name}");
+        for (nth, holes) in holes.iter().enumerate() {
+            cache.hide(holes.clone());
+            let alone = engine.prefill(&mut cache, &own, KEEP, &mut NoObserver, &mut |_| true).unwrap();
+            let off = apart(&found[nth], &numbers(&alone));
+            assert!(off < 1e-4, "{name}: reading {nth} is off by {off:e}");
+            assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
+        }
+        let off = apart(&found[0], &found[1]);
+        assert!(off > 1e-3, "{name}: what is hidden makes no difference: {off:e}");
+    }
+}
