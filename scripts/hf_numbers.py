@@ -155,6 +155,65 @@ class TopHooks:
             handle.remove()
 
 
+class LengthHooks:
+    """Weighs each layer's attention by what it carries, where a request asks for `measures`.
+
+    With A the weights of a head, v its values, W its part of the output projection and g the gate of a row, if any: `value_norm` is
+    the mean over the tokens i of X of the sum over the tokens j of Y of A[i, j] |W v_j|, `output_norm` the mean over i of
+    |W (g_i * sum over j of A[i, j] v_j)|. In f64.
+    """
+
+    def __init__(self, model: torch.nn.Module, request: dict):
+        self.spans = list(request["spans"].values())
+        self.rows = [request["spans"][label] for label in request["rows"]]
+        self.offset, self.made, self.seen, self.handles = 0, {}, {}, []
+        for name, module in model.named_modules():
+            if request.get("measures") and name.endswith(".self_attn") and "vision" not in name:
+                layer = int(name.split(".")[-2])
+                for part in ("q_proj", "v_proj"):
+                    self.handles.append(getattr(module, part).register_forward_hook(self.keep(layer, part)))
+                self.handles.append(module.register_forward_hook(self.hook(layer)))
+
+    def keep(self, layer: int, part: str):
+        def keep(_module, _inputs, output):
+            self.seen[layer, part] = output[0].double()  # (tokens, features)
+        return keep
+
+    def hook(self, layer: int):
+        def measure(module, _inputs, output):
+            if self.offset:
+                raise SystemExit("error: `measures` need the whole prompt in one pass; leave --chunk out")
+            weights = output[1][0].double()  # (heads, queries, keys)
+            heads, tokens = weights.shape[:2]
+            v = self.seen[layer, "v_proj"].unflatten(1, (-1, module.head_dim)).transpose(0, 1)
+            v = v.repeat_interleave(heads // len(v), dim=0)  # (heads, keys, head_dim)
+            outputs = module.o_proj.weight.double().T.unflatten(0, (heads, module.head_dim))  # (heads, head_dim, hidden)
+            lengths = (v @ outputs).norm(dim=-1)
+            gate = torch.ones(())
+            if type(module).__name__.startswith("Qwen3_5"):
+                both = self.seen[layer, "q_proj"].view(tokens, heads, 2 * module.head_dim)
+                gate = both[..., module.head_dim:].sigmoid().transpose(0, 1)
+            made = torch.zeros(2, heads, len(self.rows), len(self.spans), dtype=torch.float64)
+            for s, (c, d) in enumerate(self.spans):
+                paid = (weights[:, :, c:d] * lengths[:, None, c:d]).sum(-1)  # (heads, queries)
+                written = ((gate * (weights[:, :, c:d] @ v[:, c:d])) @ outputs).norm(dim=-1)
+                for r, (a, b) in enumerate(self.rows):
+                    made[0, :, r, s], made[1, :, r, s] = paid[:, a:b].mean(1), written[:, a:b].mean(1)
+            self.made[layer] = made
+        return measure
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """f32 `value_norm` and `output_norm` [layers, heads, rows, spans]."""
+        if not self.made:
+            return {}
+        both = torch.stack([self.made[layer] for layer in sorted(self.made)]).float().numpy()
+        return {"value_norm": both[:, 0], "output_norm": both[:, 1]}
+
+    def close(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
 class DeltaHooks:
     """Keeps what enters each gated delta rule (Qwen3.5's linear layers), and attributes its output to the tokens.
 
@@ -284,10 +343,12 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
         stack.callback(knockouts.close)
         stack.callback(top.close)
         stack.callback(deltas.close)
+        lengths = LengthHooks(model, request)
+        stack.callback(lengths.close)
         cache, logits = None, []
         for start in range(0, n, chunk or n):
             end = min(start + (chunk or n), n)
-            hooks.offset = knockouts.offset = top.offset = start
+            hooks.offset = knockouts.offset = top.offset = lengths.offset = start
             keep = min(end - start, max(end - (n - wanted), 0))
             # logits_to_keep=0 would mean all of them.
             out = model(tokens[:, start:end], past_key_values=cache, use_cache=chunk is not None,
@@ -301,7 +362,7 @@ def reference(model: torch.nn.Module, request: dict, chunk: int | None, check: b
         print(file=sys.stderr)
     logits = torch.cat(logits).float()
     return {
-        "logits": logits.numpy(), **hooks.numbers(), **top.numbers(), **deltas.numbers(check),
+        "logits": logits.numpy(), **hooks.numbers(), **top.numbers(), **lengths.numbers(), **deltas.numbers(check),
         "tokens": np.array(request["tokens"], dtype=np.uint32),
         "top": logits.topk(min(TOP_IDS, logits.shape[1])).indices.numpy().astype(np.uint32),
     }

@@ -8,6 +8,7 @@ For developers only: palimpsest never needs it. It makes the parity fixtures und
   narrow         puts the numbers of one narrow type into references of tiny checkpoints, and leaves the others alone
   each           what each generated token of a tiny checkpoint pays, in ../each/NAME.safetensors
   knockout       the numbers of a tiny checkpoint some of whose paths are blocked, in ../knockout/NAME.safetensors
+  measures       what the attention of a tiny checkpoint carries, in ../measures/NAME.safetensors
   masses         the same numbers for any local model: a folder, or a GGUF file dequantised to f32
   trace-compare  max-abs differences between two traces; exit code 1 above the tolerances
 
@@ -25,6 +26,7 @@ A trace or reference is a safetensors file with
           hf_numbers.py). Means over the row span of the sum of a[t, s] over the key span, and of that span's part of
           the sum of |a[t, s]| over all tokens
   top_keys u32, top_weights f32  [layers, heads, row tokens, k]  where they are asked for; row spans one after the other
+  value_norm, output_norm  f32 [layers, heads, row spans, key spans]  with {"measures": true} (LengthHooks in hf_numbers.py)
   tokens  u32 [tokens]
   greedy  u32 [new tokens]       references only: the plain argmax continuation, which no end token stops
   top     u32 [last n positions, 10]  references only: the ids of the ten largest logits, largest first
@@ -51,7 +53,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM
 
 from hf_numbers import describe, greedy, read_request, reference, write_reference
-from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_narrow, run_tiny
+from hf_tiny import EACH_TOKENS, NARROW, TINY, run_each, run_knockout, run_measures, run_narrow, run_tiny
 
 # ---------------------------------------------------------------------------------------------------------------
 # masses: any local model
@@ -179,6 +181,12 @@ def main() -> None:
                                    "prompt of DIR/tokens.json with the knock-outs that its metadata has. Nothing else is changed.")
     knockout.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
     knockout.set_defaults(run=run_knockout)
+
+    measures = commands.add_parser("measures", help="what the attention of a tiny checkpoint carries",
+                                   description="Writes DIR/../measures/NAME.safetensors: value_norm and output_norm of the prompt of "
+                                   "DIR/tokens.json, plain and with a path blocked. Nothing else is changed.")
+    measures.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="of a tiny checkpoint")
+    measures.set_defaults(run=run_measures)
 
     masses = commands.add_parser("masses", help="reference numbers of a local model",
                                  description="Runs a trace request through a local model; nothing is downloaded. "

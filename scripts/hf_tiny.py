@@ -484,6 +484,29 @@ def add_knockout(out: Path) -> None:
     print(f"{path}: {path.stat().st_size} bytes")
 
 
+def run_measures(args: argparse.Namespace) -> None:
+    for out in args.folders:
+        add_measures(out)
+
+
+def add_measures(out: Path) -> None:
+    """Writes ../measures/NAME.safetensors: what attention carries by its lengths, plain and with a path blocked."""
+    request = read_request(out / "tokens.json") | {"measures": True}
+    model = load(out, torch.float32)
+    layers = [layer for layer, module in enumerate(model.get_decoder().layers) if hasattr(module, "self_attn")]
+    blocked = [{"rows": "query", "keys": "new", "layers": [layers[-1], layers[-1] + 1]}]
+    tensors = {}
+    for suffix, knockouts in (("", []), ("_blocked", blocked)):
+        made = reference(model, request | {"knockouts": knockouts}, chunk=None, check=False)
+        tensors |= {name + suffix: made[name] for name in ("value_norm", "output_norm")}
+        tensors["layers"] = made["layers"]
+    path = out.resolve().parent / "measures" / f"{out.resolve().name}.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    more = {"command": "hf_reference.py measures", "knockouts": json.dumps(blocked)}
+    write_reference(path, tensors, request, model, more)
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
 def run_narrow(args: argparse.Namespace) -> None:
     for out in args.folders:
         add_narrow(out, args.dtype)

@@ -8,6 +8,7 @@ mod each;
 mod gguf;
 mod induction;
 mod knockout;
+mod measures;
 pub mod reference;
 mod serving;
 pub mod subject;

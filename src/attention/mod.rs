@@ -11,6 +11,7 @@ use crate::stats;
 
 mod answer;
 mod backends;
+mod contribution;
 pub(crate) mod delta;
 mod knockout;
 mod mass;
@@ -21,9 +22,10 @@ mod store;
 mod top_keys;
 
 pub use answer::{AnswerRows, Step};
+pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
-pub use observer::{Both, DeltaSite, NoObserver, Observer};
+pub use observer::{DeltaSite, NoObserver, Observer, Term, Together};
 pub use share::{Uniform, uniform_share};
 use site::Hidden;
 pub use site::{Hole, Holes, Sinks, Site};
@@ -47,6 +49,9 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     check(q, k, v, site)?;
     if observer.wants(site) {
         observer.observe(site, q, k)?;
+    }
+    if observer.wants_values(site) {
+        observer.observe_values(site, q, k, v)?;
     }
     let borders = observer.segments(site).map(|borders| site.borders(borders));
     let at = site;

@@ -32,6 +32,32 @@ pub trait Observer: Send {
         Ok(())
     }
 
+    /// Whether [`Observer::observe_values`] is to be called for this site, and [`Observer::observe_gate`] before it.
+    fn wants_values(&self, _site: &Site) -> bool {
+        false
+    }
+
+    /// Reads what a layer's chunk reads with: as [`Observer::observe`], and `v`, (kv_heads, keys, head_dim).
+    fn observe_values(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor, _v: &Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    /// Of a layer whose heads are gated: what their outputs at the next site are multiplied by, (l, heads * head_dim).
+    fn observe_gate(&mut self, _layer: usize, _gate: &Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    /// Which of the `l` positions from `offset` on are to be shown term by term ([`Observer::observe_term`]), as distances from
+    /// `offset`.
+    fn targets(&self, _offset: usize, _l: usize) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// Reads a term of the residual stream at the targets of the chunk that begins at `offset`.
+    fn observe_term(&mut self, _offset: usize, _term: Term<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// Told that the `thought` tokens generated so far are a thought before the answer, whose rows are not wanted; before the
     /// row that predicts the next token is read.
     fn skip_generated(&mut self, _thought: usize) {}
@@ -67,36 +93,82 @@ pub struct DeltaSite {
     pub holes: Holes,
 }
 
-/// Two observers of the same: the first may want generated tokens and linear-attention layers too, the second reads softmax
-/// attention of the prompt alone.
-pub struct Both<'a>(pub &'a mut dyn Observer, pub &'a mut dyn Observer);
+/// A part of what the decoder adds up at a position, f32 and a row a target.
+#[derive(Debug, Clone, Copy)]
+pub enum Term<'a> {
+    /// The token's embedding, (targets, hidden).
+    Embedding(&'a Tensor),
+    /// What a linear-attention layer adds, after a norm behind it if there is one, (targets, hidden).
+    LinearAttention(usize, &'a Tensor),
+    /// What a feed-forward adds, likewise.
+    FeedForward(usize, &'a Tensor),
+    /// What the output of a softmax layer's heads is multiplied by behind its output projection, (targets, hidden), where there is a
+    /// norm behind it; and the projection's bias, (hidden), if any.
+    Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),
+    /// What the sum of all of it is multiplied by before the output head: the final norm's scales, (targets, hidden).
+    Final(&'a Tensor),
+}
 
-impl Observer for Both<'_> {
+/// Several observers of the same.
+pub struct Together<'a> {
+    /// Generated tokens and linear-attention layers are shown to this one alone.
+    pub first: &'a mut dyn Observer,
+    /// The prompt's softmax layers and terms are shown to these, too.
+    pub others: Vec<&'a mut dyn Observer>,
+}
+
+impl<'a> Together<'a> {
+    fn all(&mut self) -> impl Iterator<Item = &mut (dyn Observer + 'a)> {
+        std::iter::once(&mut *self.first).chain(self.others.iter_mut().map(|other| &mut **other))
+    }
+}
+
+impl Observer for Together<'_> {
     fn wants(&self, site: &Site) -> bool {
-        self.0.wants(site) || self.1.wants(site)
+        self.first.wants(site) || self.others.iter().any(|other| other.wants(site))
     }
 
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
-        if self.0.wants(site) {
-            self.0.observe(site, q, k)?;
-        }
-        if self.1.wants(site) { self.1.observe(site, q, k) } else { Ok(()) }
+        self.all().filter(|one| one.wants(site)).try_for_each(|one| one.observe(site, q, k))
+    }
+
+    fn wants_values(&self, site: &Site) -> bool {
+        self.others.iter().any(|other| other.wants_values(site))
+    }
+
+    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
+        self.all().filter(|one| one.wants_values(site)).try_for_each(|one| one.observe_values(site, q, k, v))
+    }
+
+    fn observe_gate(&mut self, layer: usize, gate: &Tensor) -> Result<()> {
+        self.all().try_for_each(|one| one.observe_gate(layer, gate))
+    }
+
+    fn targets(&self, offset: usize, l: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = self.others.iter().flat_map(|other| other.targets(offset, l)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn observe_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
+        self.all().try_for_each(|one| one.observe_term(offset, term))
     }
 
     fn segments(&self, site: &Site) -> Option<&[usize]> {
-        self.0.segments(site)
+        self.first.segments(site)
     }
 
     fn take(&mut self, site: &Site, sums: Tensor) -> Result<()> {
-        self.0.take(site, sums)
+        self.first.take(site, sums)
     }
 
     fn skip_generated(&mut self, thought: usize) {
-        self.0.skip_generated(thought);
+        self.first.skip_generated(thought);
     }
 
     fn wants_delta(&self, site: &DeltaSite) -> bool {
-        self.0.wants_delta(site)
+        self.first.wants_delta(site)
     }
 
     fn observe_delta(
@@ -107,7 +179,7 @@ impl Observer for Both<'_> {
         g: &Tensor,
         beta: &Tensor,
     ) -> Result<()> {
-        self.0.observe_delta(site, q, k, g, beta)
+        self.first.observe_delta(site, q, k, g, beta)
     }
 }
 

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::attention::{
-    Both, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, TopKeys, Values, write_tensors,
+    Attribution, EachMasses, Knockout, LargestKeys, LayerHoles, LengthObserver, Masses, Observer, Target,
+    Together, TopKeys, Values, write_tensors,
 };
 use crate::chat::Sampling;
 use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
@@ -28,6 +29,9 @@ Examples:
 /// It may hold more: "knockouts": [{"rows": "query", "keys": "old", "layers": [8, 16]}] keeps the rows of one span from seeing the keys
 /// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. "top_keys": k asks
 /// for the k largest weights of each row.
+/// "measures": ["mass", "share", "value_norm", "output_norm"] says which are written; without it mass and share. "targets": [{"position": p,
+/// "token": a, "against": b}] takes the logit of token a at a position apart, or where `against` is there its difference to that of b;
+/// spans must then have no common tokens.
 /// Spans are half-open token ranges; they may leave gaps and may overlap. `rows` names the spans whose tokens attend,
 /// `logits` says for how many last positions logits are written. A row sees the causal part of a key span only. Three rows are no
 /// spans, and no span may have their names: `last` is the last position; with `--generate`, `each` is every generated token,
@@ -39,6 +43,9 @@ Examples:
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 /// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
 /// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
+/// `value_norm` and `output_norm` f32 [layers, heads, rows, spans]: what heads read and write weighed by its length (docs/measures.md).
+/// `attribution` f32 [targets, layers, heads, spans + 1], the last for keys in no span (metadata `attribution_spans`), and
+/// `attribution_other` f32 [targets, parts] (metadata `parts`): all of both sum to the target's logit, or difference.
 /// `--generate` adds `generated` u32 [N]; with `each` among the rows also `mass_each` f32 [layers, heads, N, spans] and, where the
 /// model has such, `sink_each` f32 [layers, heads, N], `delta_signed_each` and `delta_share_each` f32 [linear layers, value
 /// heads, N, spans]. What generated tokens pay to each other is in no span.
@@ -92,6 +99,26 @@ struct TokensFile {
     knockouts: Vec<Blocked>,
     #[serde(default)]
     top_keys: usize,
+    #[serde(default)]
+    measures: Option<Vec<String>>,
+    #[serde(default)]
+    targets: Vec<AskedTarget>,
+}
+
+/// What the metadata calls the keys that are in no span.
+const NO_SPAN: &str = "(none)";
+
+/// What `measures` may name.
+const MEASURES: [&str; 4] = ["mass", "share", "value_norm", "output_norm"];
+
+/// A logit to take apart.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedTarget {
+    position: usize,
+    token: u32,
+    #[serde(default)]
+    against: Option<u32>,
 }
 
 /// A path to block: exactly the rows of one span, and the keys of another.
@@ -137,8 +164,28 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         keys: keys.len(),
         generated: args.generate,
     };
+    let named = file.measures.as_deref();
+    if let Some(unknown) =
+        named.and_then(|named| named.iter().find(|name| !MEASURES.contains(&name.as_str())))
+    {
+        anyhow::bail!("{place}: `measures` names `{unknown}`, and knows {}", MEASURES.join(", "));
+    }
+    let wants = |name: &str| match named {
+        Some(named) => named.iter().any(|other| other == name),
+        None => ["mass", "share"].contains(&name),
+    };
+    let wants_lengths = wants("value_norm") || wants("output_norm");
+    ensure!(
+        !(wants_lengths && rows.answer.any()),
+        "{place}: value_norm and output_norm are of the prompt's rows; leave the rows `answer` and `each` out"
+    );
     ensure!(file.top_keys <= n, "{place}: `top_keys` asks for {} keys of {n}", file.top_keys);
     let knockouts: Vec<Knockout> = file.knockouts.iter().map(Blocked::knockout).collect();
+    let target =
+        |&AskedTarget { position, token, against }: &AskedTarget| Target { position, token, against };
+    let targets: Vec<Target> = file.targets.iter().map(target).collect();
+    let mut attribution = Attribution::new(targets, keys.clone(), n).with_context(|| format!("{place}"))?;
+    let row_spans = rows.spans.clone();
     let mut top_keys = TopKeys::new(file.top_keys, rows.spans.iter().flat_map(Span::range).collect());
     let mut measurement = Measurement::new(rows, keys.clone(), n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
@@ -174,8 +221,24 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let bar = crate::progress::tokens(n as u64, "prefill");
     let start = Instant::now();
     cache.hide(holes);
-    let mut both = Both(&mut measurement, &mut top_keys);
-    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut both, &mut |done| {
+    let decoder = engine.decoder();
+    let vocabulary = decoder.spec().vocab;
+    let tokens_of = |target: &AskedTarget| [Some(target.token), target.against].into_iter().flatten();
+    if let Some(token) = file.targets.iter().flat_map(tokens_of).find(|&token| token as usize >= vocabulary) {
+        anyhow::bail!("{place}: a target names token {token}, and the model's vocabulary has {vocabulary}");
+    }
+    let mut lengths = match wants_lengths {
+        true => {
+            let layers = decoder.spec().layers.len();
+            let outputs = |layer: usize| decoder.head_outputs(layer);
+            Some(LengthObserver::new(row_spans, keys.clone(), layers, outputs)?)
+        }
+        false => None,
+    };
+    let mut others: Vec<&mut dyn Observer> = vec![&mut top_keys, &mut attribution];
+    others.extend(lengths.as_mut().map(|lengths| lengths as &mut dyn Observer));
+    let mut together = Together { first: &mut measurement, others };
+    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut together, &mut |done| {
         bar.inc(done as u64);
         true
     })?;
@@ -207,14 +270,38 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let logits = logits.narrow(0, 0, file.logits)?.to_device(&candle_core::Device::Cpu)?;
     let logits_shape = logits.dims().to_vec();
     let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
-    let mut tensors = vec![
-        ("logits", Values::F32(logits), logits_shape),
-        ("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()),
-    ];
+    let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
+    if wants("mass") {
+        tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
+    }
+    if let Some(lengths) = &lengths {
+        let norms = lengths.finish()?;
+        for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {
+            if wants(name) {
+                tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
+            }
+        }
+    }
+    if !file.targets.is_empty() {
+        let decoder = engine.decoder();
+        let found = attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))?;
+        for (name, values, shape) in [
+            ("attribution", found.heads.iter().copied().collect(), found.heads.shape().to_vec()),
+            ("attribution_other", found.other.iter().copied().collect(), found.other.shape().to_vec()),
+        ] {
+            tensors.push((name, Values::F32(values), shape));
+        }
+        let mut labels: Vec<&str> = keys.iter().map(|span| &*span.label).collect();
+        labels.push(NO_SPAN);
+        metadata.push(("attribution_spans", json!(labels).to_string()));
+        metadata.push(("parts", json!(found.parts).to_string()));
+    }
     if let Some(sink) = sink {
         tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
     }
-    tensors.push(uniform.tensor());
+    if wants("share") {
+        tensors.push(uniform.tensor());
+    }
     metadata.push(uniform.metadata());
     if let Some(delta) = &delta {
         tensors.extend(delta.tensors());

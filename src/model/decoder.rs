@@ -9,7 +9,7 @@ use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView};
 use super::layers::{Phase, Projection, RmsNorm};
 use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
-use crate::attention::{LayerHoles, Observer};
+use crate::attention::{LayerHoles, Observer, Term};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -151,6 +151,10 @@ impl Decoder {
 
         // 1. Embed: (l, hidden).
         let mut x = self.embed(tokens)?;
+        let targets = kv.targets(l);
+        if !targets.is_empty() {
+            kv.show_term(Term::Embedding(&rows_of(x.tensor(), &targets)?.to_dtype(DType::F32)?))?;
+        }
 
         // 2. Layers: x += mixer(norm(x)); x += feed_forward(norm(x)).
         let positions = kv.positions(l);
@@ -174,12 +178,18 @@ impl Decoder {
                 }
                 Mixer::DeltaNet(delta_net) => (delta_net.forward(i, &h, &mut kv, phase)?, &delta_net.out),
             };
+            if !targets.is_empty() {
+                self.show_mixer(&mut kv, i, &rows_of(&mixed, &targets)?, phase)?;
+            }
             x = match after(|(mixer, _)| mixer) {
                 None => out.add_to(x, &mixed, phase)?,
                 Some(norm) => x.plus(&norm.forward(&out.forward(&mixed, phase)?)?)?,
             };
             drop(layouts);
             let h = layer.feed_forward_norm.forward(x.tensor())?;
+            if !targets.is_empty() {
+                self.show_feed_forward(&mut kv, i, &rows_of(&h, &targets)?, phase)?;
+            }
             x = match (&layer.feed_forward, after(|(_, feed_forward)| feed_forward)) {
                 (FeedForward::Dense(mlp), None) => mlp.down.add_to(x, &mlp.inner(&h, phase)?, phase)?,
                 (FeedForward::Dense(mlp), Some(norm)) => x.plus(&norm.forward(&mlp.forward(&h, phase)?)?)?,
@@ -189,8 +199,70 @@ impl Decoder {
                 }
             };
         }
+        if !targets.is_empty() {
+            kv.show_term(Term::Final(&self.norm.scales(&rows_of(x.tensor(), &targets)?)?))?;
+        }
         kv.advance(l);
         Ok(x.into_tensor())
+    }
+
+    /// Shows what the mixer of layer `i` adds at the targets, whose rows `mixed` are what its output projection gets: of linear
+    /// attention the whole, of softmax attention what does not depend on the keys.
+    fn show_mixer(&self, kv: &mut KvView<'_>, i: usize, mixed: &Tensor, phase: Phase) -> Result<()> {
+        let layer = &self.layers[i];
+        let norm = layer.sandwich.as_ref().map(|(mixer, _)| mixer);
+        let out = match &layer.mixer {
+            Mixer::Attention(attention) => &attention.o,
+            Mixer::DeltaNet(delta_net) => &delta_net.out,
+        };
+        let added = out.forward(mixed, phase)?;
+        match &layer.mixer {
+            Mixer::Attention(_) => {
+                let scales = norm.map(|norm| norm.scales(&added)).transpose()?;
+                let bias = out.bias().map(|bias| bias.to_dtype(DType::F32)).transpose()?;
+                kv.show_term(Term::Attention(i, scales.as_ref(), bias.as_ref()))
+            }
+            Mixer::DeltaNet(_) => {
+                let added = normed(norm, added)?;
+                kv.show_term(Term::LinearAttention(i, &added.to_dtype(DType::F32)?))
+            }
+        }
+    }
+
+    /// Shows what the feed-forward of layer `i` adds at the targets, whose rows `h` are what it gets.
+    fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
+        let layer = &self.layers[i];
+        let norm = layer.sandwich.as_ref().map(|(_, feed_forward)| feed_forward);
+        let added = match &layer.feed_forward {
+            FeedForward::Dense(mlp) => mlp.forward(h, phase)?,
+            FeedForward::Experts(experts) => experts.forward(h, phase)?,
+        };
+        kv.show_term(Term::FeedForward(i, &normed(norm, added)?.to_dtype(DType::F32)?))
+    }
+
+    /// What each head of each softmax layer makes of what it reads: the transposed parts of the layer's output projection, f32
+    /// (heads, head_dim, hidden); `None` at other layers.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
+        let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
+            return Ok(None);
+        };
+        let spec = &attention.spec;
+        let weight = attention.o.weight()?;
+        Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
+    }
+
+    /// What the output head multiplies a normed state by for each of these tokens' logits: f32 (tokens, hidden).
+    ///
+    /// # Errors
+    /// A token outside the vocabulary, or no memory.
+    pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
+        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
+            candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
+        }
+        self.head.weights_of(tokens)
     }
 
     /// The tokens' embeddings, (l, hidden).
@@ -213,6 +285,20 @@ impl Decoder {
     /// The output head: normed hidden states (n, hidden) -> logits f32 (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
         self.head.forward(hidden, phase)?.to_dtype(DType::F32)
+    }
+}
+
+/// Some rows of a matrix.
+fn rows_of(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
+    let rows = rows.iter().map(|&row| x.narrow(0, row, 1)).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&rows, 0)?.contiguous()
+}
+
+/// A norm of what is added, where there is one.
+fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
+    match norm {
+        Some(norm) => norm.forward(&x),
+        None => Ok(x),
     }
 }
 

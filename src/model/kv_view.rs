@@ -11,7 +11,7 @@ use candle_core::{Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
-use crate::attention::{self, DeltaSite, LayerHoles, NoObserver, Observer, Site};
+use crate::attention::{self, DeltaSite, LayerHoles, NoObserver, Observer, Site, Term};
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -92,6 +92,30 @@ impl KvView<'_> {
                 let branches = groups.iter_mut().flat_map(|(_, branches)| branches);
                 branches.for_each(|branch| branch.own().advance(1));
             }
+        }
+    }
+
+    /// Shows the observer of a sequence the gates of a layer's heads, (l, heads * head_dim).
+    pub fn show_gate(&mut self, layer: usize, gate: &Tensor) -> Result<()> {
+        match self {
+            KvView::Sequence { observer, .. } => observer.observe_gate(layer, gate),
+            KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
+        }
+    }
+
+    /// The rows of `l` new tokens of a sequence whose terms are observed.
+    pub fn targets(&self, l: usize) -> Vec<usize> {
+        match self {
+            KvView::Sequence { cache, observer } => observer.targets(cache.len(), l),
+            KvView::Branches { .. } | KvView::Variants { .. } => Vec::new(),
+        }
+    }
+
+    /// Shows the observer of a sequence a term of its targets.
+    pub fn show_term(&mut self, term: Term<'_>) -> Result<()> {
+        match self {
+            KvView::Sequence { cache, observer } => observer.observe_term(cache.len(), term),
+            KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
         }
     }
 

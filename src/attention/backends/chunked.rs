@@ -7,6 +7,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{Hidden, OfBranches, Sinks, Site};
+use super::ValueSums;
 use crate::fused::products;
 use crate::fused::softmax::{self, Ends, Seen};
 use crate::transfer;
@@ -322,6 +323,76 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
         whole
     };
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
+}
+
+/// See [`super::value_sums`]; f32, on the device of the queries.
+pub fn value_sums(
+    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    lengths: Option<&Tensor>,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    bounds: &[usize],
+    size: Blocks,
+) -> Result<ValueSums> {
+    let (heads, d) = (q.dim(1)?, q.dim(2)?);
+    let (r, kv_heads) = (rows.len(), k.dim(0)?);
+    let positions: Vec<usize> = rows.clone().map(|row| site.offset + row).collect();
+    let q = q.narrow(0, rows.start, r)?;
+    let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
+    let segments = bounds.len().saturating_sub(1);
+    let mut read: Vec<Option<Tensor>> = vec![None; segments];
+    let mut long: Vec<Option<Tensor>> = vec![None; segments];
+    let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, factor| {
+        let n = weights.dim(1)?;
+        for sum in read.iter_mut().flatten() {
+            if let Some(factor) = factor {
+                *sum = sum.broadcast_mul(factor)?;
+            }
+        }
+        for sum in long.iter_mut().flatten() {
+            if let Some(factor) = factor {
+                *sum = sum.broadcast_mul(&factor.reshape((heads, r, 1))?)?;
+            }
+        }
+        for (segment, ends) in bounds.windows(2).enumerate() {
+            let (from, to) = (ends[0].max(keys.start), ends[1].min(keys.end));
+            if from >= to {
+                continue;
+            }
+            // (kv_heads, group * r, n)
+            let weights = weights.narrow(2, from - keys.start, to - from)?.contiguous()?;
+            let values = v.narrow(1, from, to - from)?.to_dtype(DType::F32)?.contiguous()?;
+            let part = weights.matmul(&values)?;
+            read[segment] = Some(match &read[segment] {
+                Some(sum) => (sum + part)?,
+                None => part,
+            });
+            if let Some(lengths) = lengths {
+                let weights = weights.reshape((heads, n * kv_heads / heads, to - from))?;
+                let lengths = lengths.narrow(1, from, to - from)?.contiguous()?.unsqueeze(2)?;
+                let part = weights.matmul(&lengths)?;
+                long[segment] = Some(match &long[segment] {
+                    Some(sum) => (sum + part)?,
+                    None => part,
+                });
+            }
+        }
+        Ok(())
+    })?;
+    let Some(ends) = ends else { candle_core::bail!("attention over no keys") };
+    let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
+    let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
+    let total = total.reshape((heads, r, 1))?;
+    let zeros = |width: usize| Tensor::zeros((heads, r, width), DType::F32, q.device());
+    let read = read.into_iter().map(|sum| match sum {
+        Some(sum) => sum.reshape((heads, r, d))?.broadcast_div(&total),
+        None => zeros(d),
+    });
+    let long = long.into_iter().map(|sum| match sum {
+        Some(sum) => sum.broadcast_div(&total)?.squeeze(2),
+        None => zeros(1)?.squeeze(2),
+    });
+    Ok(ValueSums { read: read.collect::<Result<_>>()?, long: long.collect::<Result<_>>()? })
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.

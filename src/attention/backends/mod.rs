@@ -75,6 +75,28 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
     chunked::row_weights(q, k, site, row)
 }
 
+/// What rows read of segments of keys, by segment.
+pub(super) struct ValueSums {
+    /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, rows, head_dim) each.
+    pub read: Vec<Tensor>,
+    /// The sums of A_ij times a length of key j, f32 (heads, rows) each; zeros where no lengths are given.
+    pub long: Vec<Tensor>,
+}
+
+/// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`.
+/// `lengths` is f32 (heads, keys). All weights of the rows over a block of keys are held at once: ask for few rows at a time.
+pub(super) fn value_sums(
+    qkv: (&Tensor, &Tensor, &Tensor),
+    lengths: Option<&Tensor>,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    bounds: &[usize],
+) -> Result<ValueSums> {
+    // 16 Mi scores are 64 MiB.
+    let size = chunked::Blocks { scores: 16 << 20, ..chunked::BLOCKS };
+    chunked::value_sums(qkv, lengths, site, rows, bounds, size)
+}
+
 /// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head
 /// pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU, f32 on other devices, where the sums stay.
 /// `bounds` are the ascending borders of the segments: segment s is `bounds[s]..bounds[s + 1]`.

@@ -80,11 +80,15 @@ impl Attention {
             sinks: self.sinks.clone(),
             holes: Holes::default(),
         };
+        let gate = gate.map(|gate| candle_nn::ops::sigmoid(&gate)).transpose()?;
+        if let Some(gate) = &gate {
+            kv.show_gate(layer, gate)?;
+        }
         let mut out = kv.attend(&q, &k, &v, site)?.reshape((l, heads * head_dim))?;
 
         // 5. Gate.
         if let Some(gate) = gate {
-            out = (out * candle_nn::ops::sigmoid(&gate)?)?;
+            out = (out * gate)?;
         }
         Ok(out)
     }

@@ -52,6 +52,13 @@ impl RmsNorm {
         Ok(RmsNorm { factor, eps: spec.eps as f32 })
     }
 
+    /// What the norm multiplies `x` (l, width) by at each place: factor / sqrt(mean(x^2) + eps), f32 (l, width).
+    pub fn scales(&self, x: &Tensor) -> Result<Tensor> {
+        let mean = x.to_dtype(DType::F32)?.sqr()?.mean_keepdim(1)?;
+        let inverse = (mean + f64::from(self.eps))?.sqrt()?.recip()?;
+        inverse.broadcast_mul(&self.factor.to_dtype(DType::F32)?.unsqueeze(0)?)
+    }
+
     /// (..., width) -> (..., width)
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         fused::rms_norm(x, &self.factor, self.eps)

@@ -168,6 +168,40 @@ impl Projection {
         }
     }
 
+    /// The weight as it is multiplied by, dequantised: f32 (in, out).
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub(in crate::model) fn weight(&self) -> Result<Tensor> {
+        match &self.weight {
+            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
+                weight.to_dtype(DType::F32)?.contiguous()
+            }
+            Weight::Quantised { packed, dense: None } => values(packed, 0..packed.rows()),
+        }
+    }
+
+    /// What each of these outputs is made by: f32 (outputs, in).
+    ///
+    /// # Errors
+    /// Those of Candle: no memory, or an output that there is not.
+    pub(in crate::model) fn weights_of(&self, outputs: &[u32]) -> Result<Tensor> {
+        let rows = outputs.iter().map(|&output| match &self.weight {
+            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
+                weight.narrow(1, output as usize, 1)?.t()?.to_dtype(DType::F32)?.contiguous()
+            }
+            Weight::Quantised { packed, dense: None } => {
+                values(packed, output as usize..output as usize + 1)?.t()?.contiguous()
+            }
+        });
+        Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+    }
+
+    /// The bias, (out), if there is one.
+    pub(in crate::model) fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
     fn packed(&self) -> Option<&PackedWeight> {
         match &self.weight {
             Weight::Dense(_) => None,
