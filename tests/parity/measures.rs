@@ -153,7 +153,7 @@ fn a_span_that_is_hidden_and_a_head_that_writes_nothing_have_no_part_in_a_logit(
             let last = all.dim(1).unwrap() - 1;
             numbers(&all.narrow(1, last, 1).unwrap().narrow(3, 1, 1).unwrap())
         };
-        assert!(of_third(&plain).iter().all(|x| x.abs() > 1e-7), "{name}: {:?}", of_third(&plain));
+        assert!(of_third(&plain).iter().any(|x| x.abs() > 1e-4), "{name}: {:?}", of_third(&plain));
         assert!(of_third(&blocked).iter().all(|x| *x == 0.0), "{name}: {:?}", of_third(&blocked));
     }
 
