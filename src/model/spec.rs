@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::attention::delta::BLOCK;
 use crate::attention::LayerKind;
+use crate::attention::delta::BLOCK;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]

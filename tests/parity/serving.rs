@@ -237,6 +237,7 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
                         let _ = started.send(());
                     }
                 }
+                Event::Scored(_) => {}
                 Event::Done(_) => told.send(who).unwrap(),
                 Event::Failed(error) => panic!("{error}"),
             }

@@ -58,7 +58,7 @@ impl Branch {
     /// A branch of its own with room for `capacity` tokens in all, whose keys begin at `start`; those before this one's come from
     /// the trunk.
     fn moved(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
-        let Cache { start: old, layers, length, .. } = &self.0;
+        let Cache { start: old, layers, length, holes, .. } = &self.0;
         let (old, length) = (*old, *length);
         let layers = layers.iter().enumerate().map(|(i, layer)| match layer {
             LayerCache::Full { k, v } => {
@@ -83,7 +83,8 @@ impl Branch {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
+        let holes = holes.clone();
+        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false, holes }))
     }
 
     /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
