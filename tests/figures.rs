@@ -209,7 +209,7 @@ fn texts(figure: &Figure) -> Vec<String> {
 fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_are_none() {
     let named = |figure: &Figure, text: &str| texts(figure).iter().filter(|one| *one == text).count();
     let (band, noise) = ("95% bootstrap band", "band of a noise baseline");
-    let single = "single values (n < 5: no band)";
+    let single = "single cases (n < 5: no band)";
     let many = make(&Plan { cases: 12, ..Plan::small() });
     let of_type = find(&many, "curves-by-type-mass");
     assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (1, 1, 0));

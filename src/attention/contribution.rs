@@ -398,7 +398,7 @@ impl Attribution {
         let worth = worth.collect::<Result<Vec<_>>>()?;
         for (l, &layer) in found.layers.iter().enumerate() {
             let outputs = head_outputs(layer)?.ok_or_else(|| missing("an output projection"))?;
-            let outputs = outputs.to_device(&Device::Cpu)?;
+            let outputs = transfer::moved(&outputs, &Device::Cpu)?;
             for (t, target) in self.targets.iter().enumerate() {
                 let at = (layer, target.position);
                 let read = self.read.get(&at).ok_or_else(|| missing("a layer"))?;

@@ -122,6 +122,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         rows,
         legend,
         reach: 1000.0,
+        units: lens.unit().many(),
         axes: Vec::new(),
     };
     let caption = format!(
@@ -206,6 +207,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         },
         panel: (WIDTH, 210),
         reach: 1000.0,
+        units: lens.unit().many(),
         axes: Vec::new(),
     };
     let over = |lens: &Lens| {

@@ -135,6 +135,7 @@ fn draw(
         legend,
         panel: if measured.len() > 3 { (230.max(longest * 6), 150) } else { (270.max(longest * 6), 170) },
         reach: 10.0,
+        units: study.benchmark.unit().many(),
         axes,
     };
     let svg = sheet.draw(&name)?;
@@ -305,6 +306,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
         legend: Vec::new(),
         panel: (300, 210),
         reach: 10.0,
+        units: "values",
         axes: Vec::new(),
     };
     let svg = sheet.draw(&name)?;

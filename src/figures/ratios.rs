@@ -161,6 +161,7 @@ fn draw(
         legend: Vec::new(),
         panel: (300, 150),
         reach: 10.0,
+        units: named.unit.many(),
         axes: Vec::new(),
     };
     let caption = format!(

@@ -42,6 +42,8 @@ pub struct Sheet {
     /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
     /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
     pub reach: f64,
+    /// What single points are, of those too few for a band: `cases`, `questions`.
+    pub units: &'static str,
     /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
     pub axes: Vec<ColumnAxis>,
 }
@@ -280,12 +282,13 @@ impl Sheet {
                 }
             }
         }
+        let single = format!("single {} (n < 5: no band)", self.units);
         let marks = [
             (windowed, Sample::Line(grey.windowed()), WINDOWED_LEGEND),
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
             (drawn.bands, Sample::Band(BAND), "95% bootstrap band"),
             (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
-            (drawn.cases, Sample::Cases, "single values (n < 5: no band)"),
+            (drawn.cases, Sample::Cases, single.as_str()),
             (drawn.cut, Sample::Cut, "goes on beyond the axis"),
         ];
         let marks = marks.into_iter().filter(|(shown, ..)| *shown);

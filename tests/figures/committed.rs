@@ -124,6 +124,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
             legend: vec![(noise, "noise baseline of the same colour".to_owned())],
             panel: (260, 210),
             reach: 1000.0,
+            units: "cases",
             axes: Vec::new(),
         };
         assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");
@@ -163,6 +164,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
                 legend: Vec::new(),
                 panel: (300, 150),
                 reach: 10.0,
+                units: "cases",
                 axes: Vec::new(),
             };
             assert!(sheet.draw(&name).unwrap() == svg, "{name}.svg differs");

@@ -7,7 +7,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{Hidden, OfBranches, Sinks, Site};
-use super::ValueSums;
+use super::read_sums::ValueSums;
 use crate::fused::products;
 use crate::fused::softmax::{self, Ends, Seen};
 use crate::transfer;

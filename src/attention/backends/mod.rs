@@ -11,11 +11,13 @@ pub(super) mod chunked;
 pub(super) mod cpu;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
+mod read_sums;
 mod segment_sums;
 pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
+pub(super) use read_sums::ValueSums;
 pub(super) use segment_sums::SegmentSums;
 
 /// A kernel family.
@@ -73,14 +75,6 @@ pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Sit
 /// The softmax weights of one row of this chunk (relative to `site.offset`) over the keys held, one vector a head.
 pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
     chunked::row_weights(q, k, site, row)
-}
-
-/// What rows read of segments of keys, by segment.
-pub(super) struct ValueSums {
-    /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, rows, head_dim) each.
-    pub read: Vec<Tensor>,
-    /// The sums of A_ij times a length of key j, f32 (heads, rows) each; zeros where no lengths are given.
-    pub long: Vec<Tensor>,
 }
 
 /// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`.
