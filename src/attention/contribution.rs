@@ -405,7 +405,7 @@ impl Attribution {
                 let behind = scaled(&worth[t], self.scales.get(&at));
                 let behind: Vec<f32> = behind.into_iter().map(|x| x as f32).collect();
                 let hidden = behind.len();
-                let behind = Tensor::from_vec(behind, (hidden, 1), &Device::Cpu)?;
+                let behind = transfer::upload(behind, (hidden, 1), &Device::Cpu)?;
                 // (heads, head_dim): what a unit of what a head reads is worth.
                 let of_read = outputs.reshape((heads * read.head_dim, hidden))?.matmul(&behind)?;
                 let of_read: Vec<f32> = transfer::fetch(&of_read)?;
