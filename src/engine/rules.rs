@@ -118,7 +118,7 @@ impl Applied {
             return Ok(None);
         }
         let vocab = numbers.len();
-        Ok(Some(sampler.sample(&Tensor::from_vec(numbers, vocab, &Device::Cpu)?)?))
+        Ok(Some(sampler.sample(&transfer::upload(numbers, vocab, &Device::Cpu)?)?))
     }
 
     /// Takes the token that was chosen, after `phases` has.
