@@ -19,7 +19,7 @@ use super::cost::Cost;
 use super::error::RunError;
 use super::local::{row_spans, stream_seed};
 use super::runner::{ProbeOutcome, Sink, Subject};
-use super::subject::PATIENCE;
+use super::subject::check_patience;
 use crate::attention::{AttentionStore, Uniform};
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::{Endpoint, NotContinued, OwnServer};
@@ -284,7 +284,14 @@ impl Subject for ServedSubject<'_> {
         for &question in questions {
             status.begin(&format!("{} {question}", case.id), "waiting for the reply");
             let at = case.probes.iter().position(|probe| probe.id == question.probe.id);
-            let Some((part, prompt)) = at.and_then(|at| part_of(&parts, at)) else { continue };
+            let Some((part, prompt)) = at.and_then(|at| part_of(&parts, at)) else {
+                let error = format!(
+                    "This is a bug: case `{}` has no prompt for probe `{}`",
+                    case.id, question.probe.id
+                );
+                sink(question, Err(error))?;
+                continue;
+            };
             match self.ask(case, question, prompt) {
                 Ok(outcome) => {
                     self.failed_in_a_row = 0;
@@ -296,12 +303,7 @@ impl Subject for ServedSubject<'_> {
                 Err(Failed::Call(error)) => {
                     self.failed_in_a_row += 1;
                     sink(question, Err(error.clone()))?;
-                    if self.failed_in_a_row >= PATIENCE {
-                        return Err(RunError::GaveUp(format!(
-                            "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the \
-                             last said: {error}"
-                        )));
-                    }
+                    check_patience(self.failed_in_a_row, &error)?;
                 }
             }
         }

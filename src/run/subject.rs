@@ -16,6 +16,19 @@ use crate::progress::Status;
 /// After so many failed calls in a row the model is taken to be gone.
 pub const PATIENCE: usize = 3;
 
+/// Ends a run after so many failed calls in a row, the last of which said `error`.
+///
+/// # Errors
+/// [`RunError::GaveUp`] where they are [`PATIENCE`].
+pub fn check_patience(failed_in_a_row: usize, error: &dyn std::fmt::Display) -> Result<(), RunError> {
+    match failed_in_a_row >= PATIENCE {
+        true => Err(RunError::GaveUp(format!(
+            "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the last said: {error}"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The conversation that puts a probe, and what had to be left out of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shown {
@@ -96,12 +109,7 @@ where
                 Err(error) => {
                     self.failed_in_a_row += 1;
                     sink(question, Err(error.to_string()))?;
-                    if self.failed_in_a_row >= PATIENCE {
-                        return Err(RunError::GaveUp(format!(
-                            "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the \
-                             last said: {error}"
-                        )));
-                    }
+                    check_patience(self.failed_in_a_row, &error)?;
                 }
             }
         }
