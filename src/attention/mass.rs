@@ -257,9 +257,29 @@ impl MassObserver {
         Some(fork)
     }
 
+    /// Sums over segments of one key each from position 0 on, (heads, 1 + keys), as sums over the segments that are asked for
+    /// ([`Observer::segments`]).
+    ///
+    /// # Errors
+    /// Those of Candle.
+    pub fn joined(&self, by_key: &Tensor) -> Result<Tensor> {
+        let keys = by_key.dim(1)?.saturating_sub(1);
+        let mut parts = vec![by_key.narrow(1, 0, 1)?];
+        for pair in self.bounds.windows(2) {
+            let (start, end) = (pair[0].min(keys), pair[1].min(keys));
+            parts.push(by_key.narrow(1, 1 + start, end - start)?.sum_keepdim(1)?);
+        }
+        Tensor::cat(&parts, 1)
+    }
+
     /// The row spans.
     pub fn rows(&self) -> &[Span] {
         &self.rows
+    }
+
+    /// Which rows of generated tokens are measured.
+    pub fn answers(&self) -> AnswerRows {
+        self.answer
     }
 
     /// The key spans.

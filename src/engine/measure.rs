@@ -15,7 +15,8 @@ use candle_core::Tensor;
 use super::sampling::Sampling;
 use super::{Engine, EngineError, Generated, Progress, Thinker};
 use crate::attention::{
-    AnswerRows, DeltaSite, EachMasses, MassObserver, Masses, Observer, Site, SpanError, Step,
+    AnswerRows, DeltaSite, EachMasses, LargestKeys, MassObserver, Masses, Observer, Site, SpanError, Step,
+    TopKeys,
 };
 use crate::model::Cache;
 use crate::prompt::Span;
@@ -71,7 +72,20 @@ pub fn last(tokens: usize) -> Span {
 #[derive(Debug, Clone)]
 pub struct Measurement {
     observer: MassObserver,
+    /// The largest weights of the same rows, where they are asked for.
+    top_keys: Option<TopKeys>,
     tokens: usize,
+}
+
+/// Which keys of each row are wanted one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopRequest {
+    /// So many with the largest weights.
+    pub k: usize,
+    /// Of the mean over heads, in the place of each head.
+    pub mean: bool,
+    /// Most tokens that are generated.
+    pub most: usize,
 }
 
 impl Measurement {
@@ -81,12 +95,27 @@ impl Measurement {
     /// Those of [`MassObserver::new`].
     pub fn new(rows: Rows, keys: Vec<Span>, tokens: usize) -> Result<Self, SpanError> {
         let observer = MassObserver::new(rows.spans, keys, tokens)?.answering(rows.answer);
-        Ok(Measurement { observer, tokens })
+        Ok(Measurement { observer, top_keys: None, tokens })
+    }
+
+    /// Also keeps which keys the rows pay most to: of each position of the prompt's row spans, one span after the other, then of each
+    /// generated token, where they are rows.
+    #[must_use]
+    pub fn with_top_keys(self, wanted: TopRequest) -> Self {
+        let rows = self.observer.rows().iter().flat_map(Span::range).collect();
+        let mut top_keys = TopKeys::new(wanted.k, rows);
+        if wanted.mean {
+            top_keys = top_keys.of_mean();
+        }
+        if self.observer.answers().any() {
+            top_keys = top_keys.answering(self.tokens, wanted.most);
+        }
+        Measurement { top_keys: Some(top_keys), ..self }
     }
 
     /// Of a prompt none of whose rows are wanted: the answer alone.
     pub fn nothing(tokens: usize) -> Self {
-        Measurement { observer: MassObserver::nothing(tokens), tokens }
+        Measurement { observer: MassObserver::nothing(tokens), top_keys: None, tokens }
     }
 
     /// The measurement of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
@@ -94,7 +123,8 @@ impl Measurement {
     /// # Errors
     /// Those of [`MassObserver::new`].
     pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
-        Ok(Measurement { observer: MassObserver::new(rows, keys, tokens)?.keeping(shared), tokens })
+        let observer = MassObserver::new(rows, keys, tokens)?.keeping(shared);
+        Ok(Measurement { observer, top_keys: None, tokens })
     }
 
     /// This measurement with what was measured of its first `shared` tokens in another one; `None` where the two differ there
@@ -102,7 +132,7 @@ impl Measurement {
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;
-        Some(Measurement { observer, tokens: self.tokens })
+        Some(Measurement { observer, ..self })
     }
 
     /// Prefills tokens after those in the cache, and returns the logits of the last `keep`, f32 (keep, vocab): see
@@ -167,6 +197,14 @@ impl Measurement {
         Ok(self.observer.finish_with(generated, step)?)
     }
 
+    /// The keys that the rows pay most to, after `generated` tokens; `None` where they were not asked for.
+    ///
+    /// # Errors
+    /// As [`Measurement::finish`].
+    pub fn finish_top_keys(&self, generated: usize) -> Result<Option<LargestKeys>, EngineError> {
+        Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
+    }
+
     /// Generated tokens whose rows have been read so far, those of a thought left out.
     pub fn generated_rows(&self) -> usize {
         self.observer.generated_rows()
@@ -194,22 +232,38 @@ impl Measurement {
 impl Observer for Measurement {
     fn skip_generated(&mut self, thought: usize) {
         self.observer.skip_generated(thought);
+        if let Some(top_keys) = &mut self.top_keys {
+            top_keys.skip_generated(thought);
+        }
     }
 
     fn wants(&self, site: &Site) -> bool {
-        self.observer.wants(site)
+        self.observer.wants(site) || self.top_keys.as_ref().is_some_and(|top_keys| top_keys.wants(site))
     }
 
     fn observe(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> candle_core::Result<()> {
-        self.observer.observe(site, q, k)
+        if self.observer.wants(site) {
+            self.observer.observe(site, q, k)?;
+        }
+        match &mut self.top_keys {
+            Some(top_keys) if top_keys.wants(site) => top_keys.observe(site, q, k),
+            _ => Ok(()),
+        }
     }
 
     fn segments(&self, site: &Site) -> Option<&[usize]> {
-        self.observer.segments(site)
+        let by_key = self.top_keys.as_ref().and_then(|top_keys| top_keys.segments(site));
+        by_key.or_else(|| self.observer.segments(site))
     }
 
     fn take(&mut self, site: &Site, sums: Tensor) -> candle_core::Result<()> {
-        self.observer.take(site, sums)
+        match &mut self.top_keys {
+            Some(top_keys) if top_keys.segments(site).is_some() => {
+                self.observer.take(site, self.observer.joined(&sums)?)?;
+                top_keys.take(site, sums)
+            }
+            _ => self.observer.take(site, sums),
+        }
     }
 
     fn wants_delta(&self, site: &DeltaSite) -> bool {

@@ -49,7 +49,7 @@ pub use local::{
     resolve_to_run,
 };
 pub use local_error::LocalError;
-pub use measure::{Measurement, RESERVED, Rows, last};
+pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};
 pub use phases::Thinker;
 pub use rules::TokenRules;
 pub use sampler::Sampler;

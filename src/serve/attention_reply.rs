@@ -12,8 +12,9 @@ use serde_json::{Map, Value, json};
 use super::attention_request::AttentionRequest;
 use super::error::ApiError;
 use super::prompt::TokenPrompt;
-use crate::attention::{EachMasses, Masses, uniform_share};
+use crate::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
 use crate::engine::Rows;
+use crate::engine::thread::Measured;
 use crate::model::DecoderSpec;
 use crate::prompt::Span;
 
@@ -30,6 +31,13 @@ pub struct Asked {
 
 /// A tensor of the reply: its name, shape, and elements row-major.
 struct Named(&'static str, Vec<usize>, Vec<f32>);
+
+/// Keys one by one, and their weights, (positions, layers, k) or (positions, layers, heads, k).
+struct Ranked {
+    shape: Vec<usize>,
+    keys: Vec<u32>,
+    weights: Vec<f32>,
+}
 
 impl Asked {
     /// A request about this prompt.
@@ -71,18 +79,13 @@ impl Asked {
         self.attention.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
     }
 
-    /// Everything: after `generated` tokens, the first `thought` of them a thought, in no row. Rows of single tokens are left out
+    /// Everything of an answer whose first `thought` tokens are a thought, in no row. Rows of single tokens are left out
     /// where they were `told` before.
     ///
     /// # Errors
     /// Of a file that cannot be written.
-    pub fn reply(
-        &self,
-        masses: &Masses,
-        generated: usize,
-        thought: usize,
-        told: bool,
-    ) -> Result<Value, ApiError> {
+    pub fn reply(&self, measured: &Measured, thought: usize, told: bool) -> Result<Value, ApiError> {
+        let (masses, generated) = (&measured.masses, measured.generated.tokens.len());
         let n = self.prompt.tokens.len();
         let after = n..n + generated;
         let mut spans: Vec<Value> = self.prompt.tiles.iter().map(span_json).collect();
@@ -136,7 +139,11 @@ impl Asked {
         if let Some(each) = masses.each.as_ref().filter(|_| !told) {
             tensors.push(self.each(each));
         }
-        self.put(&mut reply, tensors)?;
+        let ranked = measured.top_keys.as_ref().map(|top_keys| {
+            reply.insert("top_positions".to_owned(), json!(top_keys.rows));
+            self.ranked(top_keys)
+        });
+        self.put(&mut reply, tensors, ranked)?;
         Ok(Value::Object(reply))
     }
 
@@ -168,7 +175,7 @@ impl Asked {
             }
         }
         let mut reply = Map::new();
-        self.put(&mut reply, named.into_iter().collect())?;
+        self.put(&mut reply, named.into_iter().collect(), None)?;
         Ok(Value::Object(reply))
     }
 
@@ -249,6 +256,26 @@ impl Asked {
         Named("each", self.shape(&[tokens, told.len()], heads, &[self.columns()]), values)
     }
 
+    /// The keys that each position pays most to, by position first.
+    fn ranked(&self, top_keys: &LargestKeys) -> Ranked {
+        let LargestKeys { layers, rows, shape: [_, heads, positions, k], keys, weights } = top_keys;
+        let told: Vec<usize> = (0..layers.len()).filter(|&l| self.tells(layers[l])).collect();
+        let mut shape = vec![rows.len(), told.len()];
+        shape.extend(self.attention.all_heads.then_some(*heads));
+        shape.push(*k);
+        let mut ranked = Ranked { shape, keys: Vec::new(), weights: Vec::new() };
+        for position in 0..*positions {
+            for &l in &told {
+                for head in 0..*heads {
+                    let at = ((l * heads + head) * positions + position) * k;
+                    ranked.keys.extend_from_slice(&keys[at..at + k]);
+                    ranked.weights.extend_from_slice(&weights[at..at + k]);
+                }
+            }
+        }
+        ranked
+    }
+
     /// A row's masses with that to generated tokens between tiles and ranges, where rows of generated tokens are told.
     fn with_generated(&self, paid: &[f32], sink: f32, is_answer: bool) -> Vec<f32> {
         let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
@@ -288,29 +315,59 @@ impl Asked {
         self.prompt.tiles.len() + usize::from(self.answers()) + self.prompt.overlays.len()
     }
 
-    fn put(&self, reply: &mut Map<String, Value>, tensors: Vec<Named>) -> Result<(), ApiError> {
+    fn put(
+        &self,
+        reply: &mut Map<String, Value>,
+        tensors: Vec<Named>,
+        ranked: Option<Ranked>,
+    ) -> Result<(), ApiError> {
         if !self.attention.safetensors {
             for Named(name, shape, values) in tensors {
                 reply.insert(name.to_owned(), nested(&values, &shape));
             }
+            if let Some(ranked) = ranked {
+                reply.insert("top_keys".to_owned(), ranked.pairs());
+            }
             return Ok(());
         }
-        let bytes: Vec<(&'static str, Vec<usize>, Vec<u8>)> = tensors
-            .into_iter()
-            .map(|Named(name, shape, values)| {
-                (name, shape, values.iter().flat_map(|x| x.to_le_bytes()).collect())
-            })
+        let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
+            .map(|Named(name, shape, values)| (name, Dtype::F32, shape, of_f32(&values)))
             .collect();
+        if let Some(Ranked { shape, keys, weights }) = ranked {
+            let keys = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+            bytes.push(("top_keys", Dtype::U32, shape.clone(), keys));
+            bytes.push(("top_weights", Dtype::F32, shape, of_f32(&weights)));
+        }
         let failed =
             |error: safetensors::SafeTensorError| ApiError::internal(format!("safetensors: {error}"));
         let views = (bytes.iter())
-            .map(|(name, shape, bytes)| Ok((*name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+            .map(|(name, dtype, shape, bytes)| Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
         let file = safetensors::serialize(views, None).map_err(failed)?;
         reply.insert("data".to_owned(), STANDARD.encode(file).into());
         Ok(())
     }
+}
+
+impl Ranked {
+    /// Pairs of a token's index and its weight in arrays of arrays; fewer than k where a position sees fewer tokens.
+    fn pairs(&self) -> Value {
+        let k = self.shape.last().copied().unwrap_or_default().max(1);
+        let rows = self.keys.chunks_exact(k).zip(self.weights.chunks_exact(k)).map(|(keys, weights)| {
+            let seen = keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY);
+            seen.map(|(key, weight)| json!([key, short(*weight)])).collect()
+        });
+        let outer = self.shape.len().saturating_sub(1);
+        arrays(rows.collect(), &self.shape[..outer])
+    }
+}
+
+/// Row-major elements of this shape as arrays of arrays.
+fn arrays(values: Vec<Value>, shape: &[usize]) -> Value {
+    let inner = shape.iter().skip(1).rev();
+    inner.fold(values, |values, &n| values.chunks(n.max(1)).map(Value::from).collect()).into()
 }
 
 fn span_json(span: &Span) -> Value {

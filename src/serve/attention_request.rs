@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::model::ServedModel;
+use crate::engine::{Rows, TopRequest};
 
 /// Fields of `palimpsest`.
-pub const FIELDS: [&str; 6] = ["rows", "heads", "layers", "encoding", "spans", "token_ids"];
+pub const FIELDS: [&str; 7] = ["rows", "heads", "layers", "top_keys", "encoding", "spans", "token_ids"];
 
 /// Fields of an entry of its `spans`.
 pub const RANGE_FIELDS: [&str; 5] = ["label", "message", "part", "start", "end"];
@@ -18,6 +19,9 @@ const MOST_SPANS: usize = 4096;
 /// Most numbers that are kept for a request's rows: half a gigabyte of them.
 const MOST_NUMBERS: usize = 1 << 26;
 
+/// Most keys of a row that are told one by one.
+const MOST_TOP_KEYS: usize = 1024;
+
 /// What is asked about attention.
 #[derive(Debug, Clone)]
 pub struct AttentionRequest {
@@ -27,6 +31,8 @@ pub struct AttentionRequest {
     pub all_heads: bool,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
+    /// How many keys of each row are told one by one.
+    pub top_keys: Option<usize>,
     /// Whether tensors come as base64 of a safetensors file.
     pub safetensors: bool,
     /// Further spans.
@@ -59,9 +65,6 @@ impl AttentionRequest {
     /// What cannot be served, with its field.
     pub fn read(value: &Value, model: &ServedModel) -> Result<Self, ApiError> {
         let fields = Fields::of(value, "palimpsest")?;
-        if fields.get("top_keys").is_some() {
-            return Err(ApiError::not_yet("palimpsest.top_keys"));
-        }
         fields.only(&FIELDS)?;
         fields.required("rows")?;
         let rows = fields.list("rows")?.unwrap_or_default();
@@ -105,6 +108,7 @@ impl AttentionRequest {
             rows,
             all_heads: choice("heads", ["mean", "all"])?,
             layers,
+            top_keys: fields.count("top_keys", 1..=MOST_TOP_KEYS)?,
             safetensors: choice("encoding", ["json", "safetensors"])?,
             ranges: ranges.collect::<Result<_, _>>()?,
             token_ids: fields.flag("token_ids")?.unwrap_or(false),
@@ -114,6 +118,35 @@ impl AttentionRequest {
     /// Whether each generated token is a row.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
+    }
+
+    /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens.
+    ///
+    /// # Errors
+    /// More of them than are kept.
+    pub fn top_keys(
+        &self,
+        model: &ServedModel,
+        rows: &Rows,
+        most: usize,
+    ) -> Result<Option<TopRequest>, ApiError> {
+        let Some(k) = self.top_keys else { return Ok(None) };
+        let mean = !self.all_heads;
+        let of_layer = |layer: &crate::model::LayerSpec| {
+            layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads })
+        };
+        let a_position = 2 * k * model.spec.layers.iter().map(of_layer).sum::<usize>().max(1);
+        let generated = if rows.answer.any() { most } else { 0 };
+        let positions = rows.spans.iter().map(|row| row.len()).sum::<usize>().saturating_add(generated);
+        let fit = MOST_NUMBERS / a_position;
+        if positions > fit {
+            let message = format!(
+                "`palimpsest.top_keys` of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, \
+                 shorter rows, or fewer tokens to be generated"
+            );
+            return Err(ApiError::field("palimpsest.top_keys", message));
+        }
+        Ok(Some(TopRequest { k, mean, most }))
     }
 
     /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.

@@ -106,10 +106,11 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     };
     let names = ["max_completion_tokens", "max_tokens"];
     let most = room(app, &fields, ("messages", tokens.len()), 1, &names, None)?;
-    let (mut rows, mut keys) = Default::default();
+    let (mut rows, mut keys, mut top_keys) = Default::default();
     if let Some(asked) = &asked {
         (rows, keys) = (asked.rows()?, asked.keys());
         asked.attention.check_size(model, keys.len(), most)?;
+        top_keys = asked.attention.top_keys(model, &rows, most)?;
     }
     let rules = TokenRules { constraint: tools.constraint(model, &format)?, ..common.rules.clone() };
     let reader = tools.reader(model);
@@ -119,6 +120,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         request: Request {
             rows: rows.clone(),
             keys: keys.clone(),
+            top_keys,
             rules: rules.clone(),
             thinker: thinker.clone(),
             most: Some(most),
@@ -221,7 +223,7 @@ impl ChatShape {
         let Some(asked) = &self.asked else { return Ok(None) };
         let generated = &finished.measured.generated;
         let thought = if self.thinks { generated.thought } else { 0 };
-        let reply = asked.reply(&finished.measured.masses, generated.tokens.len(), thought, told)?;
+        let reply = asked.reply(&finished.measured, thought, told)?;
         Ok(Some(asked.with_tokens(reply, &generated.tokens)))
     }
 

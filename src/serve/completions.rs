@@ -93,10 +93,11 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
             return Err(ApiError::field("prompt", message));
         }
         let most = room(app, &fields, ("prompt", tokens.len()), 0, &["max_tokens"], Some(USUAL))?;
-        let (mut rows, mut keys) = Default::default();
+        let (mut rows, mut keys, mut top_keys) = Default::default();
         if let Some(asked) = &measured {
             (rows, keys) = (asked.rows()?, asked.keys());
             asked.attention.check_size(model, keys.len(), most)?;
+            top_keys = asked.attention.top_keys(model, &rows, most)?;
         }
         for choice in 0..common.n {
             let sampling = common.sampling(orders.len(), most);
@@ -104,6 +105,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                 request: Request {
                     rows: rows.clone(),
                     keys: keys.clone(),
+                    top_keys,
                     rules: common.rules.clone(),
                     likeliest,
                     prompt_likeliest: likeliest.filter(|_| echo),
@@ -216,7 +218,7 @@ impl CompletionShape {
             return Ok(None);
         };
         let generated = &finished.measured.generated.tokens;
-        let reply = asked.reply(&finished.measured.masses, generated.len(), 0, told)?;
+        let reply = asked.reply(&finished.measured, 0, told)?;
         Ok(Some(asked.with_tokens(reply, generated)))
     }
 

@@ -61,14 +61,13 @@ mod tests {
         let completion_fields = [&both[..], &completions::OWN].concat();
         let embedding_fields = [&embeddings::OWN[..], &common::IGNORED].concat();
         let message_fields = [&sent::MESSAGE_FIELDS[..], &sent::MESSAGE_NOT_YET].concat();
-        let attention_fields = [&attention_request::FIELDS[..], &["top_keys"]].concat();
         for (schema, read) in [
             ("ChatRequest", names(&chat_fields, &chat::NOT_YET)),
             ("CompletionRequest", names(&completion_fields, &completions::NOT_YET)),
             ("EmbeddingRequest", names(&embedding_fields, &[])),
             ("Message", names(&message_fields, &[])),
             ("Part", names(&sent::PART_FIELDS, &[])),
-            ("AttentionRequest", names(&attention_fields, &[])),
+            ("AttentionRequest", names(&attention_request::FIELDS, &[])),
             ("Range", names(&attention_request::RANGE_FIELDS, &[])),
             ("StreamOptions", names(&common::STREAM_FIELDS, &[])),
             ("TokenizeRequest", names(&tokens::TOKENIZE_FIELDS, &[])),

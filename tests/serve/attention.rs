@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use ndarray::{Array2, Axis};
-use palimpsest::attention::{Masses, uniform_share};
+use palimpsest::attention::{LargestKeys, Masses, NO_KEY, TopKeys, uniform_share};
 use palimpsest::chat::Sampling;
 use palimpsest::engine::{LocalModel, Measurement, Rows, ThinkingOptions};
 use palimpsest::prompt::Span;
@@ -307,4 +307,106 @@ fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
     assert_eq!(of_tokens["choices"][0]["text"], reply["choices"][0]["text"]);
     let refused = ask(tokens, json!([{"label": "tree", "start": 4, "end": 12}]));
     assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
+}
+
+/// The keys that positions of these tokens pay most to, all read at once.
+fn largest(model: &mut LocalModel, tokens: &[u32], rows: Vec<usize>, k: usize) -> LargestKeys {
+    let mut observer = TopKeys::new(k, rows);
+    let parts = model.parts(0).unwrap();
+    parts.engine.prefill(parts.cache, tokens, 1, &mut observer, &mut |_| true).unwrap();
+    observer.finish().unwrap()
+}
+
+#[test]
+fn the_keys_with_the_largest_weights_are_told_one_by_one() {
+    const K: usize = 4;
+    for name in MODELS {
+        let served = serve(name);
+        let mut local = open(&fixture(name), 2048, ThinkingOptions::default());
+        let tokens = tokens_of(&served, &documents());
+        let plain = served.chat(body(json!({"heads": "all", "token_ids": true}))).ok();
+        let plain = &plain["choices"][0]["palimpsest"];
+        let said: Vec<u32> = serde_json::from_value(plain["token_ids"].clone()).unwrap();
+        let (n, g) = (tokens.len(), said.len());
+        let question = spans(plain).into_iter().find(|span| span.label == "question").unwrap();
+        let positions: Vec<usize> = question.range().chain([n - 1]).chain(n - 1..n - 1 + g).collect();
+        let read: Vec<u32> = tokens.iter().chain(&said).copied().collect();
+        let expected = largest(&mut local, &read, positions.clone(), K);
+        let [layers, heads, rows, _] = expected.shape;
+        let weight = |l: usize, h: usize, p: usize, key: u64| {
+            let at = ((l * heads + h) * rows + p) * K;
+            (0..K).find(|i| u64::from(expected.keys[at + i]) == key).map(|i| expected.weights[at + i])
+        };
+        // Alone, and two continuations in one batch.
+        for choices in [1, 2] {
+            let mut asked = body(json!({"heads": "all", "top_keys": K}));
+            asked["n"] = json!(choices);
+            let reply = served.chat(asked).ok();
+            for choice in reply["choices"].as_array().unwrap() {
+                let attention = &choice["palimpsest"];
+                assert_eq!(attention["top_positions"], json!(positions), "{name}");
+                close(name, &flat(&attention["mass"]).1, &flat(&plain["mass"]).1);
+                close(name, &flat(&attention["each"]).1, &flat(&plain["each"]).1);
+                let found = attention["top_keys"].as_array().unwrap();
+                assert_eq!((found.len(), found[0].as_array().unwrap().len()), (rows, layers), "{name}");
+                for (p, l, h) in
+                    (0..rows * layers * heads).map(|i| (i / heads / layers, i / heads % layers, i % heads))
+                {
+                    let pairs = found[p][l][h].as_array().unwrap();
+                    let at = ((l * heads + h) * rows + p) * K;
+                    let known = (0..K).filter(|i| expected.keys[at + i] != NO_KEY).count();
+                    assert_eq!(pairs.len(), known, "{name}");
+                    for (i, pair) in pairs.iter().enumerate() {
+                        let paid = pair[1].as_f64().unwrap() as f32;
+                        let place = expected.weights[at + i];
+                        assert!((paid - place).abs() < 1e-5, "{name}: {paid} is not {place}");
+                        // Keys of nearly the same weight may come in another order, or not.
+                        let of_key = weight(l, h, p, pair[0].as_u64().unwrap())
+                            .unwrap_or(expected.weights[at + K - 1]);
+                        assert!((paid - of_key).abs() < 1e-5, "{name}: {pair} is not {of_key}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_the_mean_are_ranked_by_it_and_come_as_tensors_too() {
+    for name in MODELS {
+        let served = serve(name);
+        let ask = |more: Value| served.chat(body(more)).ok()["choices"][0]["palimpsest"].clone();
+        // More keys than there are tokens: all of them, so that their mean can be taken by hand.
+        let all = ask(json!({"heads": "all", "top_keys": 512}));
+        let mean = ask(json!({"top_keys": 3, "layers": all["layers"]}));
+        let heads = all["top_keys"][0][0].as_array().unwrap().len();
+        for (p, position) in all["top_keys"].as_array().unwrap().iter().enumerate() {
+            for (l, layer) in position.as_array().unwrap().iter().enumerate() {
+                let mut paid = std::collections::BTreeMap::<u64, f64>::new();
+                for pair in layer.as_array().unwrap().iter().flat_map(|head| head.as_array().unwrap()) {
+                    *paid.entry(pair[0].as_u64().unwrap()).or_default() +=
+                        pair[1].as_f64().unwrap() / heads as f64;
+                }
+                let mut sorted: Vec<f64> = paid.values().copied().collect();
+                sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+                let told = mean["top_keys"][p][l].as_array().unwrap();
+                assert_eq!(told.len(), 3.min(sorted.len()));
+                for (pair, expected) in told.iter().zip(sorted) {
+                    let (key, weight) = (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());
+                    assert!((weight - expected).abs() < 1e-6, "{name}: {weight} is not {expected}");
+                    assert!((weight - paid[&key]).abs() < 1e-6, "{name}: {key}");
+                }
+            }
+        }
+        let file = ask(json!({"top_keys": 3, "encoding": "safetensors"}));
+        let bytes = base64::engine::general_purpose::STANDARD.decode(file["data"].as_str().unwrap()).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let (keys, weights) = (tensors.tensor("top_keys").unwrap(), tensors.tensor("top_weights").unwrap());
+        assert_eq!(keys.shape(), weights.shape());
+        assert_eq!(keys.shape().len(), 3);
+        let keys = keys.data().as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let weights = weights.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let pairs: Vec<f32> = keys.zip(weights).flat_map(|(key, weight)| [key as f32, weight]).collect();
+        assert_eq!(pairs, flat(&mean["top_keys"]).1, "{name}");
+    }
 }

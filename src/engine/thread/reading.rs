@@ -89,7 +89,10 @@ impl Reading {
         };
         let measurement = Measurement::new(request.rows.clone(), request.keys.clone(), n);
         let measurement = match measurement {
-            Ok(measurement) => measurement,
+            Ok(measurement) => match request.top_keys {
+                Some(wanted) => measurement.with_top_keys(wanted),
+                None => measurement,
+            },
             Err(error) => return Err((choices, error.into())),
         };
         let (begun, likelihoods) = (Instant::now(), Vec::new());

@@ -4,8 +4,10 @@ use std::panic::{self, AssertUnwindSafe};
 
 use ndarray::Array2;
 
-use crate::attention::{EachMasses, Masses, SpanError};
-use crate::engine::{EngineError, Generated, Likelihood, Measurement, Rows, Sampling, Thinker, TokenRules};
+use crate::attention::{EachMasses, LargestKeys, Masses, SpanError};
+use crate::engine::{
+    EngineError, Generated, Likelihood, Measurement, Rows, Sampling, Thinker, TokenRules, TopRequest,
+};
 use crate::prompt::Span;
 
 /// A prompt to prefill, measure and continue.
@@ -19,6 +21,8 @@ pub struct Request {
     pub rows: Rows,
     /// Over which spans.
     pub keys: Vec<Span>,
+    /// Which keys of the rows are told one by one.
+    pub top_keys: Option<TopRequest>,
     /// How tokens are chosen; none are where `max_new_tokens` is 0.
     pub sampling: Sampling,
     /// What else the choice of tokens is held to.
@@ -45,6 +49,7 @@ impl Request {
             keep: 1,
             rows: Rows::default(),
             keys: Vec::new(),
+            top_keys: None,
             sampling,
             rules: TokenRules::default(),
             stop,
@@ -103,6 +108,8 @@ pub struct Measured {
     pub generated: Generated,
     /// What the rows pay.
     pub masses: Masses,
+    /// The keys that they pay most to, where they were asked for.
+    pub top_keys: Option<LargestKeys>,
     /// Tokens of the prompt that were in the cache already.
     pub reused: usize,
     /// The likelihoods of the prompt's tokens from the second on, where they were asked for.

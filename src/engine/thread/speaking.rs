@@ -181,9 +181,10 @@ impl Live {
                 _ => decoding.finish(),
             };
             let masses = measurement.finish(generated.tokens.len())?;
+            let top_keys = measurement.finish_top_keys(generated.tokens.len())?;
             let OfPrompt { logits, likelihoods, reused } = &*prompt;
             let (logits, prompt) = (logits.clone(), likelihoods.clone());
-            Ok(Measured { logits, generated, masses, reused: *reused, prompt, end })
+            Ok(Measured { logits, generated, masses, top_keys, reused: *reused, prompt, end })
         };
         let finished = outcome.and_then(|()| {
             let finished = panic::catch_unwind(AssertUnwindSafe(finish));
