@@ -15,6 +15,7 @@ import scipy
 import sklearn
 import statsmodels
 from scipy import stats
+from sklearn.linear_model import Ridge
 from sklearn.metrics import cohen_kappa_score, f1_score, precision_score, recall_score
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_test
 from statsmodels.stats.inter_rater import cohens_kappa
@@ -121,6 +122,28 @@ def paired(rng):
     return {"first": first.tolist(), "second": second.tolist(), "low": interval.low, "high": interval.high}
 
 
+def spearman(rng):
+    drawn = rng.normal(size=(2, 30)).round(3)
+    for first, second in [
+        (drawn[0], drawn[1]), (drawn[0], drawn[0] ** 3), (drawn[0].round(), (drawn[0] + drawn[1]).round()),
+        (np.array([1.0, 2.0, 3.0]), np.array([3.0, 3.0, 1.0])),
+    ]:
+        result = stats.spearmanr(first, second)
+        yield {"first": first.tolist(), "second": second.tolist(), "rho": float(result.statistic)}
+
+
+def ridge(rng):
+    for things, features in [(40, 6), (8, 20)]:
+        x = (rng.normal(size=(things, features)) + 2).round(4)
+        y = (x[:, 0] - 2 * x[:, 1] + rng.normal(size=things)).round(4)
+        for penalty in (0.1, 10.0):
+            fitted = Ridge(alpha=penalty, solver="svd").fit(x, y)
+            yield {
+                "x": x.tolist(), "y": y.tolist(), "penalty": penalty,
+                "weights": fitted.coef_.tolist(), "intercept": float(fitted.intercept_),
+            }
+
+
 def main():
     rng = np.random.default_rng(20260101)
     print(json.dumps({
@@ -139,6 +162,8 @@ def main():
         "kappa": list(kappa()),
         "spread": list(spread()),
         "paired": paired(np.random.default_rng(20260103)),
+        "spearman": list(spearman(np.random.default_rng(20260104))),
+        "ridge": list(ridge(np.random.default_rng(20260105))),
     }, indent=1))
 
 

@@ -11,6 +11,7 @@ use palimpsest::run::store::{RunFolder, RunStore};
 pub mod agree;
 mod bad_input;
 mod broken_rows;
+mod causes_figures;
 mod conditions;
 mod endpoints;
 mod export;

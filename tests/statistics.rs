@@ -7,6 +7,8 @@ use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::kappa::{Weights, confusion, kappa};
 use palimpsest::statistics::mcnemar::mcnemar;
 use palimpsest::statistics::paired::paired_bootstrap;
+use palimpsest::statistics::rank::{ranks, spearman};
+use palimpsest::statistics::ridge::Ridge;
 use palimpsest::statistics::spread::{Spread, mean};
 use palimpsest::statistics::{stratified_bootstrap, wilson};
 use serde_json::Value;
@@ -287,4 +289,43 @@ fn agreement_is_absent_rather_than_nan() {
     // Both always say yes: chance explains everything.
     let always = Agreement::count([(true, true), (true, true)]);
     assert_eq!((always.agreement(), always.kappa(), always.false_positive_rate()), (Some(1.0), None, None));
+}
+
+#[test]
+fn rank_correlations_equal_scipys() {
+    let reference = reference();
+    let rows = reference["spearman"].as_array().unwrap();
+    assert!(rows.len() >= 4);
+    for row in rows {
+        let ours = spearman(&floats(&row["first"]), &floats(&row["second"])).unwrap();
+        assert!((ours - row["rho"].as_f64().unwrap()).abs() < 1e-12, "{row}");
+    }
+    assert_eq!(ranks(&[5.0, 1.0, 5.0, 0.0]), [3.5, 2.0, 3.5, 1.0]);
+    // Of what does not vary, of two things, and of what is absent nothing is said.
+    assert_eq!(spearman(&[1.0, 1.0, 1.0], &[1.0, 2.0, 3.0]), None);
+    assert_eq!(spearman(&[1.0, 2.0], &[1.0, 2.0]), None);
+    assert_eq!(spearman(&[1.0, 2.0, f64::NAN, 3.0], &[1.0, 2.0, 0.0, 3.0]), Some(1.0));
+}
+
+#[test]
+fn ridge_regressions_equal_scikit_learns() {
+    let reference = reference();
+    let rows = reference["ridge"].as_array().unwrap();
+    assert!(rows.len() >= 4);
+    for row in rows {
+        let x = matrix(&row["x"]);
+        let y = ndarray::Array1::from(floats(&row["y"]));
+        let ours = Ridge::fit(&x, &y, row["penalty"].as_f64().unwrap()).unwrap();
+        for (ours, theirs) in ours.weights.iter().zip(floats(&row["weights"])) {
+            assert!((ours - theirs).abs() < 1e-9, "{ours} is not {theirs}");
+        }
+        assert!((ours.intercept - row["intercept"].as_f64().unwrap()).abs() < 1e-9);
+        let said = ours.predict(x.row(0));
+        assert!((said - (x.row(0).dot(&ours.weights) + ours.intercept)).abs() < 1e-12);
+    }
+    assert_eq!(Ridge::fit(&ndarray::Array2::zeros((0, 2)), &ndarray::Array1::zeros(0), 1.0), None);
+    assert_eq!(
+        Ridge::fit(&ndarray::Array2::from_elem((3, 2), f64::NAN), &ndarray::Array1::zeros(3), 1.0),
+        None
+    );
 }

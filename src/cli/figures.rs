@@ -7,6 +7,7 @@ use anyhow::bail;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, Origin, Source};
+use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, Study};
 use crate::results::graded::graded;
 use crate::run::store::RunFolder;
@@ -39,7 +40,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let studies: Vec<Study> =
         dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect::<Result<_, _>>()?;
     let mut figures = match &studies[..] {
-        [study] => figures::draw_study(study)?,
+        [study] => {
+            let mut figures = figures::draw_study(study)?;
+            if let Some(causes) = Causes::open(study)? {
+                figures.extend(figures::draw_causes(&causes, study)?);
+            }
+            figures
+        }
         several if one_benchmark(several) => together(&dirs, several)?,
         several => over_benchmarks(&dirs, several)?,
     };

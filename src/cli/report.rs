@@ -6,6 +6,7 @@ use super::lens::Analysis;
 use crate::benchmarks::ALL;
 use crate::figures::{self, report};
 use crate::lens::Study;
+use crate::lens::causes::Causes;
 
 /// The one-page report of a run.
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut figures = figures::draw_study(&study)?;
     figures.extend(super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref())?);
-    let page = report::write_study(&study, &figures, &args.dir)?;
+    let causes = Causes::open(&study)?;
+    let page = report::write_study(&study, &figures, causes.as_ref(), &args.dir)?;
     super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
     Ok(())
 }

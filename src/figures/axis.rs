@@ -142,7 +142,7 @@ fn even_ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Ticks of a linear axis: at least three of the widest round steps that give so many.
-fn round_ticks(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     let decade = 10f64.powf((high - low).max(1e-12).log10().ceil());
     let steps = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02].map(|part| part * decade);
     let ticks = |step: f64| -> Vec<f64> {

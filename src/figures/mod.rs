@@ -9,23 +9,27 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::lens::causes::Causes;
 use crate::lens::{Lens, Scale, Study};
 
 mod axis;
 pub mod bars;
 pub mod canvas;
 mod captions;
+pub mod causes;
 pub mod curves;
 mod figure;
 mod grid;
 pub mod head_map;
 pub mod heat_map;
+mod intervals;
 pub mod measures;
 mod panels;
 mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
+mod scatter;
 pub mod sheet;
 mod source;
 mod stacks;
@@ -79,6 +83,15 @@ pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
         }
     }
     Ok(figures)
+}
+
+/// The figures of what answers owe to their sessions ([`causes`]).
+///
+/// # Errors
+/// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
+pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
+    let Some(first) = study.conditions.first() else { return Ok(Vec::new()) };
+    self::causes::of_causes(causes, study, &Origin::of(&first.run, study.judge.as_deref()))
 }
 
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.

@@ -63,7 +63,7 @@ impl Correctness {
         }
     }
 
-    fn holds(self, verdict: Option<bool>) -> bool {
+    pub(super) fn holds(self, verdict: Option<bool>) -> bool {
         match self {
             Correctness::All => true,
             Correctness::Correct => verdict == Some(true),

@@ -16,6 +16,7 @@ use crate::run::error::RunError;
 
 pub mod band;
 pub mod baseline;
+pub mod causes;
 pub mod draw;
 pub mod example;
 pub mod group;

@@ -217,6 +217,11 @@ impl Study {
         self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
     }
 
+    /// How it is analysed.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The decoder layers that were measured.
     pub fn layers(&self) -> &[Layer] {
         self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()

@@ -207,6 +207,30 @@ pub struct MeasureTable<'a> {
     pub rows: &'a [MeasureRow],
 }
 
+/// Some lines over layers: a row a line and layer.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Result<Vec<u8>, csv::Error> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(["line", "layer", "layer_kind", "n", "undefined", "mean", "lo", "hi"])?;
+    for (line, series) in lines {
+        for point in &series.points {
+            csv.write_record([
+                line.to_owned(),
+                point.layer.index.to_string(),
+                point.layer.kind.key().to_owned(),
+                point.n.to_string(),
+                point.undefined.to_string(),
+                number(point.value),
+                number(point.band.map(|band| band.0)),
+                number(point.band.map(|band| band.1)),
+            ])?;
+        }
+    }
+    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
+
 /// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
 /// the name given: one a measure, group and layer. `condition` is empty for the plain one and where conditions are paired.
 ///

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::error::RunError;
 use super::jsonl::{RowLog, read_rows};
 use super::rows::AnswerRow;
+use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind, NoObserver};
 use crate::benchmarks::QUERY;
@@ -336,12 +337,7 @@ pub fn measure(
                 store.keys.iter().find(|span| span.is(QUERY)).ok_or_else(|| unusable(store, NO_QUERY))?;
             let paths: Vec<Blocked<'_>> = windows
                 .iter()
-                .flat_map(|layers| {
-                    store.keys.iter().map(move |span| Blocked { span, layers: layers.clone() })
-                })
-                .filter(|path| {
-                    path.span.segment().is_some() && !path.span.is_empty() && path.span.end <= query.start
-                })
+                .flat_map(|layers| sessions(store).map(move |span| Blocked { span, layers: layers.clone() }))
                 .collect();
             let row = |path: &Blocked<'_>, effect: Effect, log_p: f64, control: Option<Control>| CauseRow {
                 case: store.case.clone(),
@@ -361,7 +357,8 @@ pub fn measure(
             let (missing, done): (Vec<_>, Vec<_>) =
                 paths.into_iter().partition(|path| !there.contains(&key(&row(path, nothing, 0.0, None))));
             measured.skipped += done.len();
-            if missing.is_empty() {
+            let measures = measures_path(&folder.dir, &store.case, &store.probe, &store.condition);
+            if missing.is_empty() && measures.is_file() {
                 steps.step(&format!("{} {name}", store.case), None);
                 continue;
             }
@@ -390,7 +387,14 @@ pub fn measure(
                 held = Some(prefix.to_vec());
             }
 
-            // 2. The answer as it was, then with each path blocked beside its control.
+            // 2. What the answer as it was reads of each session.
+            if !measures.is_file() {
+                status.begin(&format!("{} {name}", store.case), "measuring");
+                let read = SessionMeasures::read(engine, cache, store).map_err(|e| failed(e.into()))?;
+                read.save(&measures, store)?;
+            }
+
+            // 3. Its probability, then with each path blocked beside its control.
             status.begin(&format!("{} {name}", store.case), "blocking");
             let own = (&store.tokens[shared..], store.generated.as_slice());
             let answer = Answer::read(engine, cache, own).map_err(|e| failed(e.into()))?;

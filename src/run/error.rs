@@ -42,6 +42,14 @@ pub enum RunError {
         /// Every field that differs.
         differences: Vec<Difference>,
     },
+    /// A file of what an answer reads of each session cannot be read.
+    #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
+    Measures {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A file of the folder is damaged in a way that no crash explains.
     #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
     Broken {

@@ -25,5 +25,6 @@ pub mod plan;
 pub mod rows;
 pub mod runner;
 pub mod served;
+pub mod session_measures;
 pub mod store;
 pub mod subject;

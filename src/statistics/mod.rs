@@ -1,7 +1,7 @@
 //! How sure counts are: pure functions of numbers and a seed.
 //!
 //! Intervals are here; beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`], [`agreement`]), spread over
-//! repetitions ([`spread`]) and differences ([`paired`]). Every bootstrap draws from ChaCha8 seeded by the caller, so that a table made
+//! repetitions ([`spread`]), differences ([`paired`]), rank correlation ([`rank`]) and ridge regression ([`ridge`]). Every bootstrap draws from ChaCha8 seeded by the caller, so that a table made
 //! again is the same table. It knows no benchmark and no run: [`crate::results`] counts those.
 
 pub mod agreement;
@@ -9,6 +9,8 @@ pub mod holm;
 pub mod kappa;
 pub mod mcnemar;
 pub mod paired;
+pub mod rank;
+pub mod ridge;
 pub mod spread;
 
 use rand::{RngExt, SeedableRng};

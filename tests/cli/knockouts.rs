@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::resume::{interrupt, signal};
 use super::*;
 
-fn fixture(name: &str) -> PathBuf {
+pub(super) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 

@@ -360,7 +360,7 @@ fn a_run_under_conditions_has_figures_tables_and_a_page() {
     assert!(written.contains(&dir.path().join("lens/bad-first/curves.csv")));
     let csv = std::fs::read_to_string(dir.path().join("lens/measures.csv")).unwrap();
     assert!(csv.contains("measures,stable,outcome,flipped,good-first,first,mass,0,softmax,"), "{csv}");
-    let page = figures::report::write_study(&study, &drawn, dir.path()).unwrap();
+    let page = figures::report::write_study(&study, &drawn, None, dir.path()).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     for part in [
         "first under good-first",

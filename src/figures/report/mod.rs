@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::style::shortened;
 use super::{Figure, FigureError, captions};
 use crate::ground::numbers::percent;
+use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::{self, AccuracyTable};
@@ -67,7 +68,16 @@ struct Page {
     /// What a case cost on average, in words: answers, then judging.
     costs: Vec<Fact>,
     pictures: Vec<Picture>,
+    causes: Answered,
     cases: Vec<cases::CasePart>,
+}
+
+/// What made the model answer, where that was measured.
+#[derive(Debug, Default, Serialize)]
+struct Answered {
+    /// What held, a paragraph each.
+    words: Vec<String>,
+    pictures: Vec<Picture>,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,11 +115,16 @@ pub fn page(
     figures: &[Figure],
 ) -> Result<String, ReportError> {
     let view = View { condition: "", run, verdicts, lens };
-    page_of(&[view], verdicts.no_result().as_deref(), figures)
+    page_of(&[view], verdicts.no_result().as_deref(), figures, Answered::default())
 }
 
 /// The page of a run under several conditions. `no_result` says why the verdicts are none.
-fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> Result<String, ReportError> {
+fn page_of(
+    views: &[View<'_>],
+    no_result: Option<&str>,
+    figures: &[Figure],
+    causes: Answered,
+) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
     environment.add_filter("plural", |word: &str| captions::plural(word));
@@ -156,6 +171,7 @@ fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> R
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(views),
         pictures: figures.iter().map(picture).collect(),
+        causes,
         cases: cases::parts(views)?,
     };
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
@@ -165,7 +181,12 @@ fn page_of(views: &[View<'_>], no_result: Option<&str>, figures: &[Figure]) -> R
 ///
 /// # Errors
 /// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
-pub fn write_study(study: &Study, figures: &[Figure], folder: &Path) -> Result<PathBuf, ReportError> {
+pub fn write_study(
+    study: &Study,
+    figures: &[Figure],
+    causes: Option<&Causes>,
+    folder: &Path,
+) -> Result<PathBuf, ReportError> {
     fn view(condition: &Condition) -> View<'_> {
         View {
             condition: &condition.name,
@@ -175,7 +196,14 @@ pub fn write_study(study: &Study, figures: &[Figure], folder: &Path) -> Result<P
         }
     }
     let views: Vec<View<'_>> = study.conditions.iter().map(view).collect();
-    put(&page_of(&views, study.no_result.as_deref(), figures)?, folder)
+    let answered = match causes {
+        None => Answered::default(),
+        Some(causes) => Answered {
+            words: super::causes::in_words(causes, study),
+            pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
+        },
+    };
+    put(&page_of(&views, study.no_result.as_deref(), figures, answered)?, folder)
 }
 
 /// Writes the page as `report.html` into the run folder, by rename, and returns where it is.

@@ -1,0 +1,177 @@
+//! Numbers with their intervals, a line each, on one axis: dots, bars of 95%, and small dots for single units where there are too
+//! few for an interval.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+
+use super::axis::{round_ticks, write_value};
+use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
+use super::style::{GREY, GRID, INK, UNIT};
+use super::{Figure, FigureError};
+use crate::lens::band::Estimate;
+
+/// What a line shows.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    /// Above the first of the lines that share it.
+    pub group: String,
+    /// At its left.
+    pub label: String,
+    /// The number.
+    pub estimate: Estimate,
+    /// Of its dot.
+    pub colour: RGBColor,
+    /// A mark of its own, such as what chance would give.
+    pub mark: Option<f64>,
+}
+
+/// The picture.
+#[derive(Debug, Clone)]
+pub(super) struct Intervals {
+    pub name: String,
+    pub title: String,
+    pub origin: String,
+    pub caption: String,
+    /// Below the axis.
+    pub axis: String,
+    /// What the mark of a line is; empty where no line has one.
+    pub mark: &'static str,
+    /// Ends that the axis has at least.
+    pub ends: (f64, f64),
+    pub percent: bool,
+    pub lines: Vec<Line>,
+}
+
+const HEAD: i32 = 58;
+const STEP: i32 = 22;
+const GROUP: i32 = 26;
+const LENGTH: i32 = 380;
+const FOOT: i32 = 62;
+
+impl Intervals {
+    /// The figure, with its numbers.
+    ///
+    /// # Errors
+    /// [`FigureError`], with its name.
+    pub fn figure(self) -> Result<Figure, FigureError> {
+        let svg = self.draw()?;
+        let csv = self.csv().map_err(|source| FigureError::Table { figure: self.name.clone(), source })?;
+        Ok(Figure { name: self.name, title: self.title, caption: self.caption, svg, csv })
+    }
+
+    fn begins(&self, at: usize) -> bool {
+        let group = |at: usize| self.lines.get(at).map(|line| line.group.as_str());
+        group(at).is_some_and(|name| !name.is_empty()) && (at == 0 || group(at - 1) != group(at))
+    }
+
+    fn ends(&self) -> (f64, f64) {
+        let values = self.lines.iter().flat_map(|line| {
+            let Estimate { value, band, each, .. } = &line.estimate;
+            let band = band.iter().flat_map(|(low, high)| [*low, *high]);
+            value.iter().copied().chain(band).chain(each.iter().copied()).chain(line.mark).collect::<Vec<_>>()
+        });
+        let (low, high) =
+            values.filter(|x| x.is_finite()).fold(self.ends, |(low, high), x| (low.min(x), high.max(x)));
+        let pad = (high - low).max(1e-9) * 0.04;
+        (if low < 0.0 { low - pad } else { low }, high + pad)
+    }
+
+    fn draw(&self) -> Result<String, FigureError> {
+        let labels = self.lines.iter().map(|line| text_width(&line.label, 12)).max().unwrap_or(0);
+        let (low, high) = self.ends();
+        let note = |line: &Line| note(line, self.percent, high - low);
+        let notes = self.lines.iter().map(|line| text_width(&note(line), 11)).max().unwrap_or(0);
+        let left = MARGIN + labels + 14;
+        let width = wide_enough(left + LENGTH + notes + 26, &self.title, &self.origin);
+        let top = HEAD + more_origins(&self.origin);
+        let mut y = top;
+        let mut tops = Vec::new();
+        for at in 0..self.lines.len() {
+            y += if self.begins(at) { GROUP } else { 0 };
+            tops.push(y);
+            y += STEP;
+        }
+        let bottom = y;
+        let place = |value: f64| left + ((value - low) / (high - low) * f64::from(LENGTH)).round() as i32;
+        svg(&self.name, &self.title, (width, bottom + FOOT), |area| {
+            head(area, &self.title, &self.origin, width)?;
+            for tick in round_ticks(low, high) {
+                let x = place(tick);
+                let line = [(x * UNIT, (top - 2) * UNIT), (x * UNIT, bottom * UNIT)];
+                let colour = if tick == 0.0 { GREY } else { GRID };
+                area.draw(&PathElement::new(line, colour.stroke_width(UNIT as u32)))?;
+                write(area, &write_value(tick, self.percent), (x, bottom + 4), 10, GREY, HPos::Center)?;
+            }
+            write(area, &self.axis, (left + LENGTH / 2, bottom + 20), 12, INK, HPos::Center)?;
+            for (at, (line, &top)) in self.lines.iter().zip(&tops).enumerate() {
+                if self.begins(at) {
+                    write(area, &line.group, (MARGIN, top - GROUP + 8), 12, INK, HPos::Left)?;
+                }
+                write(area, &line.label, (left - 10, top + 1), 12, INK, HPos::Right)?;
+                draw_line(area, line, top + STEP / 2 - 2, &place)?;
+                let said = note(line);
+                write(area, &said, (left + LENGTH + 12, top + 2), 11, GREY, HPos::Left)?;
+            }
+            if !self.mark.is_empty() {
+                let (x, y) = (left, bottom + 44);
+                area.draw(&PathElement::new(mark_at(x, y), INK.stroke_width(UNIT as u32 * 3 / 2)))?;
+                write(area, self.mark, (x + 10, y - 7), 11, GREY, HPos::Left)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Rows of `group,line,n,value,low,high,mark`.
+    fn csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut table = csv::Writer::from_writer(Vec::new());
+        table.write_record(["group", "line", "n", "value", "low", "high", "mark"])?;
+        let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        for Line { group, label, estimate, mark, .. } in &self.lines {
+            let (low, high) = (estimate.band.map(|band| band.0), estimate.band.map(|band| band.1));
+            let numbers = [text(estimate.value), text(low), text(high), text(*mark)];
+            let record = [group.clone(), label.clone(), estimate.n.to_string()].into_iter().chain(numbers);
+            table.write_record(record)?;
+        }
+        table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+    }
+}
+
+fn mark_at(x: i32, y: i32) -> [(i32, i32); 2] {
+    [(x * UNIT, (y - 8) * UNIT), (x * UNIT, (y + 8) * UNIT)]
+}
+
+fn draw_line(area: &Area<'_>, line: &Line, y: i32, place: &impl Fn(f64) -> i32) -> Result<(), Refusal> {
+    let Estimate { value, band, each, .. } = &line.estimate;
+    if let Some(mark) = line.mark {
+        area.draw(&PathElement::new(mark_at(place(mark), y), INK.stroke_width(UNIT as u32 * 3 / 2)))?;
+    }
+    if let Some((low, high)) = band {
+        let bar = [(place(*low) * UNIT, y * UNIT), (place(*high) * UNIT, y * UNIT)];
+        area.draw(&PathElement::new(bar, line.colour.stroke_width(UNIT as u32 * 2)))?;
+    }
+    for value in each {
+        area.draw(&Circle::new((place(*value) * UNIT, y * UNIT), UNIT * 2, line.colour.mix(0.45).filled()))?;
+    }
+    if let Some(value) = value {
+        area.draw(&Circle::new((place(*value) * UNIT, y * UNIT), UNIT * 4, line.colour.filled()))?;
+    }
+    Ok(())
+}
+
+/// The number in words, with what it rests on; to a hundredth of the axis' length, or finer.
+fn note(line: &Line, percent: bool, length: f64) -> String {
+    let Estimate { n, value, band, .. } = &line.estimate;
+    let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
+    // What rounds to nothing has no sign.
+    let write = |x: f64| match percent {
+        true => format!("{:.0}%", 100.0 * x),
+        false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),
+    };
+    match (value, band) {
+        (Some(value), Some((low, high))) => {
+            format!("{} [{}, {}]  n = {n}", write(*value), write(*low), write(*high))
+        }
+        (Some(value), None) => format!("{}  n = {n}", write(*value)),
+        (None, _) => "none".to_owned(),
+    }
+}

@@ -1,0 +1,205 @@
+//! What the question and the answer read of each session, by more than their mass: beside what blocking a session changes, it tells
+//! which of these numbers says as much beforehand.
+//!
+//! Called by the measure of causes for each answer, over the history's cache: the rows from the question on are read once more with
+//! all observers. One safetensors file an answer.
+
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array3, Array4};
+use safetensors::tensor::{Dtype, SafeTensors};
+
+use super::error::RunError;
+use super::plan::attention_file;
+use crate::attention::{
+    AttentionStore, Attribution, LengthObserver, MassObserver, NoObserver, Target, Together, Values,
+    write_tensors,
+};
+use crate::benchmarks::QUERY;
+use crate::engine::{Engine, EngineError};
+use crate::model::Cache;
+use crate::prompt::Span;
+
+/// Tokens at the beginning of an answer whose logits are taken apart, at most.
+pub const ATTRIBUTED: usize = 32;
+
+/// The rows: the question's tokens, and the positions that predict the answer's.
+pub const ROWS: [&str; 2] = [QUERY, "answer"];
+
+const FORMAT: &str = "palimpsest session measures 1";
+
+/// What the question and an answer read of each session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionMeasures {
+    /// The softmax layers, ascending.
+    pub layers: Vec<usize>,
+    /// The sessions before the question, in the prompt's order.
+    pub spans: Vec<String>,
+    /// f32 `[layers, heads, rows, spans]`, of [`ROWS`]: as [`AttentionStore::mass`].
+    pub mass: Array4<f32>,
+    /// f32 `[layers, rows, spans]`: what uniform attention would pay.
+    pub share: Array3<f32>,
+    /// The shape of `mass`: the mean over rows of the sum of A_ij * norm2(W_O^h v_j).
+    pub value_norm: Array4<f32>,
+    /// The shape of `mass`: the mean over rows of norm2(sum of A_ij W_O^h v_j).
+    pub output_norm: Array4<f32>,
+    /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens.
+    pub attribution: Array3<f32>,
+}
+
+/// The spans that may be blocked: what is before the question of the history.
+pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
+    let query = store.keys.iter().find(|span| span.is(QUERY)).map_or(0, |query| query.start);
+    store.keys.iter().filter(move |span| span.segment().is_some() && !span.is_empty() && span.end <= query)
+}
+
+/// The file of an answer.
+pub fn measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
+    dir.join(attention_file(case, probe, condition).replacen("attention/", "causes/", 1))
+}
+
+impl SessionMeasures {
+    /// Reads the rest of a prompt and its answer after what `cache` holds of it, which must end before the question. The cache is as it
+    /// was afterwards.
+    ///
+    /// # Errors
+    /// Those of the engine; an answer of no tokens.
+    pub fn read(engine: &Engine, cache: &mut Cache, store: &AttentionStore) -> Result<Self, EngineError> {
+        let (from, n) = (cache.len(), store.tokens.len());
+        let (_, before) = store.generated.split_last().ok_or(EngineError::EmptyPrompt)?;
+        let tokens = [&store.tokens[from..], before].concat();
+        let whole = n + before.len();
+        let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
+        let rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], n - 1..whole)];
+        let keys: Vec<Span> = sessions(store).cloned().collect();
+        let wrong = |error: &dyn std::error::Error| candle_core::Error::msg(error.to_string());
+        let decoder = engine.decoder();
+        let outputs = |layer: usize| decoder.head_outputs(layer);
+        let mut masses =
+            MassObserver::new(rows.clone(), keys.clone(), whole).map_err(|error| wrong(&error))?;
+        let mut lengths = LengthObserver::new(rows, keys.clone(), decoder.spec().layers.len(), outputs)?;
+        let said = store.generated.iter().take(ATTRIBUTED).enumerate();
+        let targets: Vec<Target> =
+            said.map(|(i, &token)| Target { position: n - 1 + i, token, against: None }).collect();
+        let count = targets.len();
+        let mut attribution = Attribution::new(targets, keys, whole).map_err(|error| wrong(&error))?;
+        // Linear-attention layers' keys are in no cache: they are shown to nobody.
+        let mut nobody = NoObserver;
+        let mut together =
+            Together { first: &mut nobody, others: vec![&mut masses, &mut lengths, &mut attribution] };
+        engine.fill_cache(cache, &tokens, &mut together, &mut |_| true)?;
+        cache.truncate(from)?;
+        let (masses, norms) = (masses.finish()?, lengths.finish()?);
+        let found = attribution.finish(outputs, |ids| decoder.head_rows(ids))?;
+        let (_, layers, heads, _) = found.heads.dim();
+        let spans = masses.mass.dim().3;
+        let mean = |(l, h, s): (usize, usize, usize)| {
+            let of_targets = (0..count).map(|t| f64::from(found.heads[[t, l, h, s]]));
+            (of_targets.sum::<f64>() / count.max(1) as f64) as f32
+        };
+        Ok(SessionMeasures {
+            layers: masses.layers,
+            spans: sessions(store).map(|span| span.label.clone()).collect(),
+            share: masses.uniform.share,
+            mass: masses.mass,
+            value_norm: norms.value_norm,
+            output_norm: norms.output_norm,
+            attribution: Array3::from_shape_fn((layers, heads, spans), mean),
+        })
+    }
+
+    /// Writes them, whole or not at all.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn save(&self, path: &Path, store: &AttentionStore) -> Result<(), RunError> {
+        if let Some(folder) = path.parent() {
+            let refused = |source| RunError::Io { action: "make", path: folder.to_owned(), source };
+            std::fs::create_dir_all(folder).map_err(refused)?;
+        }
+        let json = |value: serde_json::Value| value.to_string();
+        let of = |name: &'static str, values: Vec<f32>, shape: &[usize]| {
+            (name, Values::F32(values), shape.to_vec())
+        };
+        let tensors = [
+            of("mass", self.mass.iter().copied().collect(), self.mass.shape()),
+            of("share", self.share.iter().copied().collect(), self.share.shape()),
+            of("value_norm", self.value_norm.iter().copied().collect(), self.value_norm.shape()),
+            of("output_norm", self.output_norm.iter().copied().collect(), self.output_norm.shape()),
+            of("attribution", self.attribution.iter().copied().collect(), self.attribution.shape()),
+        ];
+        let metadata = [
+            ("format", FORMAT.to_owned()),
+            ("case", store.case.clone()),
+            ("probe", store.probe.clone()),
+            ("condition", store.condition.clone()),
+            ("layers", json(serde_json::json!(self.layers))),
+            ("rows", json(serde_json::json!(ROWS))),
+            ("spans", json(serde_json::json!(self.spans))),
+            ("attributed_tokens", store.generated.len().min(ATTRIBUTED).to_string()),
+        ];
+        Ok(write_tensors(path, &tensors, &metadata)?)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`RunError::Measures`].
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
+        let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
+        let wrong = |error: safetensors::SafeTensorError| broken(error.to_string());
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let text = |key: &str| metadata.get(key).map(String::as_str).unwrap_or_default();
+        if text("format") != FORMAT {
+            return Err(broken(format!("its format is `{}`, not `{FORMAT}`", text("format"))));
+        }
+        let list = |key: &str| format!("its metadata `{key}` is `{}`", text(key));
+        let layers = serde_json::from_str(text("layers")).map_err(|_| broken(list("layers")))?;
+        let spans = serde_json::from_str(text("spans")).map_err(|_| broken(list("spans")))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
+        let read = |name: &str| -> Result<(Vec<usize>, Vec<f32>), RunError> {
+            let tensor = file.tensor(name).map_err(wrong)?;
+            if tensor.dtype() != Dtype::F32 {
+                return Err(broken(format!("its tensor `{name}` is {:?}, not F32", tensor.dtype())));
+            }
+            let numbers = tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            let numbers: Vec<f32> = numbers.collect();
+            match numbers.iter().find(|x| !x.is_finite()) {
+                Some(x) => Err(broken(format!("its tensor `{name}` holds {x}"))),
+                None => Ok((tensor.shape().to_vec(), numbers)),
+            }
+        };
+        let four = |name: &str| {
+            let (shape, numbers) = read(name)?;
+            let shaped = <[usize; 4]>::try_from(shape.as_slice()).ok();
+            let shaped = shaped.and_then(|shape| Array4::from_shape_vec(shape, numbers).ok());
+            shaped.ok_or_else(|| broken(format!("its tensor `{name}` is of shape {shape:?}")))
+        };
+        let three = |name: &str| {
+            let (shape, numbers) = read(name)?;
+            let shaped = <[usize; 3]>::try_from(shape.as_slice()).ok();
+            let shaped = shaped.and_then(|shape| Array3::from_shape_vec(shape, numbers).ok());
+            shaped.ok_or_else(|| broken(format!("its tensor `{name}` is of shape {shape:?}")))
+        };
+        let measures = SessionMeasures {
+            layers,
+            spans,
+            mass: four("mass")?,
+            share: three("share")?,
+            value_norm: four("value_norm")?,
+            output_norm: four("output_norm")?,
+            attribution: three("attribution")?,
+        };
+        let (layers, heads, rows, spans) = measures.mass.dim();
+        let fits = layers == measures.layers.len()
+            && spans == measures.spans.len()
+            && rows == ROWS.len()
+            && measures.share.dim() == (layers, rows, spans)
+            && measures.value_norm.dim() == measures.mass.dim()
+            && measures.output_norm.dim() == measures.mass.dim()
+            && measures.attribution.dim() == (layers, heads, spans);
+        if fits { Ok(measures) } else { Err(broken("its tensors do not fit each other".to_owned())) }
+    }
+}

@@ -1,0 +1,263 @@
+//! Whether the mass tells the cause: what is drawn and said of a run's causes, against plain definitions.
+use std::collections::BTreeMap;
+
+use palimpsest::attention::AttentionStore;
+use palimpsest::run::causes::read_causes;
+use palimpsest::run::session_measures::{SessionMeasures, measures_path};
+use serde_json::json;
+
+use super::knockouts::fixture;
+use super::*;
+
+/// Windows beside layers that see everything, a gate and linear layers, sinks.
+const MODELS: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
+
+/// A run of some cases of the sample by a tiny model, its causes measured.
+fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
+    let mut run = command(["run", "--data", "sample", "--context", "4096", "--max-new-tokens", "6"]);
+    run.args(["--allow-longer", "--limit", &cases.to_string(), "--model"]).arg(fixture(name));
+    run.arg("--out").arg(dir);
+    let done = ended(run);
+    assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+    let mut causes = command(["causes"]);
+    causes.arg(dir).args(more);
+    if name.starts_with("qwen35") {
+        causes.arg("--softmax-only");
+    }
+    let done = ended(causes);
+    assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+}
+
+fn stores(dir: &Path) -> Vec<AttentionStore> {
+    let folder = RunFolder::read(dir).unwrap();
+    let stores = folder.answers.iter().filter_map(|row| folder.attention(row).unwrap());
+    stores.filter(|store| !store.generated.is_empty()).collect()
+}
+
+fn measures(dir: &Path, store: &AttentionStore) -> SessionMeasures {
+    SessionMeasures::open(&measures_path(dir, &store.case, &store.probe, &store.condition)).unwrap()
+}
+
+fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
+    let mut csv = csv::Reader::from_path(dir.join(format!("figures/{figure}.csv"))).unwrap();
+    csv.deserialize().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
+    let root = tempfile::tempdir().unwrap();
+    for name in MODELS {
+        let dir = root.path().join(name);
+        caused(name, 1, &dir, &[]);
+        let store = stores(&dir).remove(0);
+        let found = measures(&dir, &store);
+        assert!(found.spans.len() > 2, "{name}: {:?}", found.spans);
+        let n = store.tokens.len();
+        let all = [&store.tokens[..], &store.generated[..store.generated.len() - 1]].concat();
+        let mut spans = serde_json::Map::new();
+        for span in store.keys.iter().filter(|span| found.spans.contains(&span.label)) {
+            spans.insert(span.label.clone(), json!([span.start, span.end]));
+        }
+        let query = store.keys.iter().find(|span| span.is("query")).unwrap();
+        spans.insert("the question".to_owned(), json!([query.start, query.end]));
+        // The last position of the prompt is in no other span: it is where the answer's rows begin.
+        assert!(query.end < n, "{name}");
+        spans.insert("the answer".to_owned(), json!([n - 1, all.len()]));
+        let target = |(i, token): (usize, &u32)| json!({"position": n - 1 + i, "token": token});
+        let targets: Vec<_> = store.generated.iter().enumerate().map(target).collect();
+        let file = json!({
+            "tokens": all, "spans": spans, "rows": ["the question", "the answer"], "logits": 1,
+            "measures": ["mass", "share", "value_norm", "output_norm"], "targets": targets
+        });
+        let (tokens, out) = (root.path().join("tokens.json"), root.path().join("out.safetensors"));
+        std::fs::write(&tokens, file.to_string()).unwrap();
+        let mut trace = command(["trace", "--allow-longer", "--model"]);
+        trace.arg(fixture(name)).arg("--tokens").arg(&tokens).arg("--out").arg(&out);
+        let done = ended(trace);
+        assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+        let expected = candle_core::safetensors::load(&out, &candle_core::Device::Cpu).unwrap();
+        let numbers = |key: &str| expected[key].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let (layers, heads, rows, sessions) = found.mass.dim();
+        // The trace has two spans more, and attribution a third: what is in none.
+        let places: Vec<String> = spans.keys().cloned().collect();
+        let place = |session: usize| places.iter().position(|label| *label == found.spans[session]).unwrap();
+        let close = |what: &str, a: f32, b: f32| {
+            assert!((a - b).abs() <= 2e-5 * b.abs().max(0.05), "{name}, {what}: {a} is not {b}");
+        };
+        let norms =
+            [("mass", &found.mass), ("value_norm", &found.value_norm), ("output_norm", &found.output_norm)];
+        for (key, values) in norms {
+            let expected = numbers(key);
+            for ((l, h, r, s), &value) in values.indexed_iter() {
+                let at = ((l * heads + h) * rows + r) * places.len() + place(s);
+                close(key, value, expected[at]);
+            }
+        }
+        let share = numbers("share");
+        for ((l, r, s), &value) in found.share.indexed_iter() {
+            close("share", value, share[(l * rows + r) * places.len() + place(s)]);
+        }
+        let attribution = numbers("attribution");
+        let width = places.len() + 1;
+        for ((l, h, s), &value) in found.attribution.indexed_iter() {
+            let of_target = |t: usize| attribution[((t * layers + l) * heads + h) * width + place(s)];
+            let mean = (0..targets.len()).map(of_target).sum::<f32>() / targets.len() as f32;
+            close("attribution", value, mean);
+        }
+        assert_eq!((rows, sessions), (2, found.spans.len()));
+        assert!(found.attribution.iter().any(|x| x.abs() > 1e-4), "{name}");
+    }
+}
+
+/// Spearman's correlation of numbers without ties, by its textbook form.
+fn textbook(first: &[f64], second: &[f64]) -> f64 {
+    let rank = |all: &[f64], x: f64| all.iter().filter(|other| **other < x).count() as f64;
+    let n = first.len() as f64;
+    let squares = first.iter().zip(second).map(|(a, b)| (rank(first, *a) - rank(second, *b)).powi(2));
+    1.0 - 6.0 * squares.sum::<f64>() / (n * (n * n - 1.0))
+}
+
+#[test]
+fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_them() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    caused("llama-tiny", 8, &dir, &[]);
+    let drawn = ended({
+        let mut figures = command(["figures"]);
+        figures.arg(&dir);
+        figures
+    });
+    assert_eq!(drawn.code, Some(0), "{}", drawn.err);
+
+    // A point a session: its effect is what was measured, its mass the mean over layers and heads.
+    let causes = read_causes(&dir).unwrap();
+    let points = rows(&dir, "causes-points");
+    assert_eq!(points.len(), causes.len());
+    let stores = stores(&dir);
+    type Answer = (Vec<f64>, Vec<Vec<f64>>, Vec<f64>, Vec<bool>);
+    let mut by_case: BTreeMap<String, Vec<Answer>> = BTreeMap::new();
+    for store in &stores {
+        let measured = measures(&dir, store);
+        let (layers, heads, ..) = measured.mass.dim();
+        let own = |point: &&BTreeMap<String, String>| {
+            (&point["case"], &point["probe"]) == (&store.case, &store.probe)
+        };
+        let mut effects = Vec::new();
+        let mut masses = vec![Vec::new(); layers];
+        let (mut overall, mut old) = (Vec::new(), Vec::new());
+        for point in points.iter().filter(own) {
+            let cause = causes.iter().find(|row| {
+                (&row.case, &row.probe, &row.span) == (&store.case, &store.probe, &point["session"])
+            });
+            let effect: f64 = point["effect"].parse().unwrap();
+            assert!((effect + cause.unwrap().effect.log_p).abs() < 1e-12);
+            let s = measured.spans.iter().position(|span| *span == point["session"]).unwrap();
+            let of_layer = |l: usize| {
+                (0..heads).map(|h| f64::from(measured.mass[[l, h, 0, s]])).sum::<f64>() / heads as f64
+            };
+            let mean = (0..layers).map(of_layer).sum::<f64>() / layers as f64;
+            assert!((point["mass"].parse::<f64>().unwrap() - mean).abs() < 1e-9);
+            effects.push(effect);
+            (0..layers).for_each(|l| masses[l].push(of_layer(l)));
+            overall.push(mean);
+            old.push(point["role"] == "old");
+        }
+        by_case.entry(store.case.clone()).or_default().push((effects, masses, overall, old));
+    }
+    let over_cases = |of: &dyn Fn(&Answer) -> f64| {
+        let mean = |all: &Vec<Answer>| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        by_case.values().map(mean).sum::<f64>() / by_case.len() as f64
+    };
+    let by_layer = rows(&dir, "causes-ranks-by-layer");
+    let layers = stores[0].layers.len();
+    for l in 0..layers {
+        let expected = over_cases(&|(effects, masses, ..)| textbook(&masses[l], effects));
+        let row = by_layer.iter().find(|row| row["line"] == "mass" && row["layer"] == l.to_string()).unwrap();
+        assert!(
+            (row["mean"].parse::<f64>().unwrap() - expected).abs() < 1e-9,
+            "layer {l}: {row:?}, not {expected}"
+        );
+        let (low, high): (f64, f64) = (row["lo"].parse().unwrap(), row["hi"].parse().unwrap());
+        assert!(low <= expected && expected <= high && low < high);
+    }
+    let rank = |label: &str| {
+        let rows = rows(&dir, "causes-ranks");
+        rows.into_iter().find(|row| row["line"] == label).unwrap_or_else(|| panic!("no line {label}"))
+    };
+    let expected = over_cases(&|(effects, _, overall, _)| textbook(overall, effects));
+    assert!((rank("mass from the question")["value"].parse::<f64>().unwrap() - expected).abs() < 1e-9);
+    // Eight cases are enough for a fit on four and a look at the other four.
+    assert_eq!(rank("ridge over heads (held out)")["n"], "8");
+
+    let first_three = |values: &[f64], old: &[bool]| {
+        let larger = |at: usize| values.iter().filter(|other| **other > values[at]).count();
+        let playing: Vec<usize> = (0..old.len()).filter(|&at| old[at]).collect();
+        playing.iter().filter(|&&at| larger(at) < 3).count() as f64 / playing.len() as f64
+    };
+    let found = rows(&dir, "causes-found");
+    let line = |label: &str| found.iter().find(|row| row["group"] == "old" && row["line"] == label).unwrap();
+    for (label, expected) in [
+        ("mass from the question", over_cases(&|(_, _, overall, old)| first_three(overall, old))),
+        ("effect itself", over_cases(&|(effects, _, _, old)| first_three(effects, old))),
+    ] {
+        assert!((line(label)["value"].parse::<f64>().unwrap() - expected).abs() < 1e-9, "{label}");
+    }
+    let chance = over_cases(&|(effects, ..)| 3.0 / effects.len() as f64);
+    assert!((line("effect itself")["mark"].parse::<f64>().unwrap() - chance).abs() < 1e-9);
+
+    // The page says it, with its caveat.
+    let report = |dir: &Path| {
+        let mut report = command(["report"]);
+        report.arg(dir);
+        ended(report)
+    };
+    assert_eq!(report(&dir).code, Some(0));
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    for words in [
+        "What made it answer",
+        "Does the mass tell the cause?",
+        "Only direct paths were blocked",
+        "id=\"causes-found\"",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+
+    // A damaged file is named with its remedy.
+    let file = measures_path(&dir, &stores[0].case, &stores[0].probe, "");
+    std::fs::write(&file, b"nothing").unwrap();
+    let refused = report(&dir);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("delete it and measure the causes again"), "{}", refused.err);
+    std::fs::remove_file(&file).unwrap();
+    let mut again = command(["causes"]);
+    again.arg(&dir);
+    assert_eq!(ended(again).code, Some(0));
+    assert_eq!(report(&dir).code, Some(0));
+}
+
+#[test]
+fn windows_of_layers_have_a_figure_of_their_own() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    caused("llama-tiny", 2, &dir, &["--windows", "2"]);
+    let mut figures = command(["figures"]);
+    figures.arg(&dir);
+    assert_eq!(ended(figures).code, Some(0));
+    let causes = read_causes(&dir).unwrap();
+    let drawn = rows(&dir, "causes-by-window");
+    for row in drawn.iter().filter(|row| row["line"] == "new") {
+        let layer: usize = row["layer"].parse().unwrap();
+        let mut by_case: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let holds = |layers: [usize; 2]| (layers[0]..layers[1]).contains(&layer);
+        for cause in
+            causes.iter().filter(|row| row.role.as_deref() == Some("new") && row.layers.is_some_and(holds))
+        {
+            by_case.entry(&cause.case).or_default().push(-cause.effect.log_p);
+        }
+        let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
+        let expected = by_case.values().map(mean).sum::<f64>() / by_case.len() as f64;
+        assert!((row["mean"].parse::<f64>().unwrap() - expected).abs() < 1e-9, "layer {layer}");
+    }
+    assert!(drawn.iter().any(|row| row["line"] == "new"));
+    assert!(!dir.join("figures/causes-points.svg").exists(), "no session was blocked at all layers");
+}
