@@ -20,7 +20,7 @@ fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
     let done = ended(run);
     assert_eq!(done.code, Some(0), "{name}: {}", done.err);
     let mut causes = command(["causes"]);
-    causes.arg(dir).args(more);
+    causes.arg(dir).arg("--model").arg(fixture(name)).args(more);
     if name.starts_with("qwen35") {
         causes.arg("--softmax-only");
     }
@@ -230,7 +230,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     assert!(refused.err.contains("delete it and measure the causes again"), "{}", refused.err);
     std::fs::remove_file(&file).unwrap();
     let mut again = command(["causes"]);
-    again.arg(&dir);
+    again.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     assert_eq!(ended(again).code, Some(0));
     assert_eq!(report(&dir).code, Some(0));
 }
