@@ -19,6 +19,7 @@
 //! - [`judge`]: verdicts on answers. [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
 //! - [`export`]: answers and verdicts in the formats of other tools.
+//! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
@@ -39,6 +40,7 @@ pub mod export;
 pub mod figures;
 mod fused;
 pub mod ground;
+pub mod heads;
 pub mod judge;
 pub mod lens;
 pub mod memory;

@@ -15,6 +15,7 @@ mod causes_figures;
 mod conditions;
 mod endpoints;
 mod export;
+mod heads;
 mod knockouts;
 mod old_folder;
 mod resume;

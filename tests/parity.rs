@@ -6,6 +6,7 @@ mod checkpoint;
 mod cuts;
 mod each;
 mod gguf;
+mod heads;
 mod induction;
 mod knockout;
 mod measures;

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use crate::heads::Score;
 use crate::lens::{
-    Baseline, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic, Study, table,
+    Baseline, ByHeads, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
+    Study, table,
 };
 
 /// Curves and ratios of a run, as CSV.
@@ -47,6 +49,32 @@ pub struct Analysis {
     /// Seed of the draw of --per-group.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
+    /// Average masses over heads by the scores of this file, which `palimpsest heads` made of the run's model, in the place of the plain
+    /// mean. Layers none of whose heads has a score above 0 are left out.
+    #[arg(long, value_name = "FILE")]
+    pub(super) heads: Option<PathBuf>,
+    /// Which score of --heads.
+    #[arg(long, value_enum, default_value_t, requires = "heads")]
+    pub(super) head_score: HeadScore,
+}
+
+/// A score of heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum HeadScore {
+    /// The share of a needle that the head copies
+    #[default]
+    Retrieval,
+    /// What a question looks at the needle's session more than a null question
+    Qr,
+}
+
+impl From<HeadScore> for Score {
+    fn from(score: HeadScore) -> Self {
+        match score {
+            HeadScore::Retrieval => Score::Retrieval,
+            HeadScore::Qr => Score::Qr,
+        }
+    }
 }
 
 impl Default for Analysis {
@@ -60,6 +88,8 @@ impl Default for Analysis {
             baseline: Baseline::Both,
             per_group: None,
             seed: 0,
+            heads: None,
+            head_score: HeadScore::default(),
         }
     }
 }
@@ -73,6 +103,7 @@ impl Analysis {
             seed: self.bootstrap_seed,
             baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
+            heads: self.heads.map(|path| ByHeads { path, score: self.head_score.into() }),
         }
     }
 }
@@ -80,9 +111,23 @@ impl Analysis {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let conditions = args.analysis.conditions.clone();
-    let study = Study::open(&args.dir, &conditions, &args.analysis.options())?;
-    let written = table::write_study(&study, &args.dir.join("lens"))?;
+    let options = args.analysis.options();
+    let study = Study::open(&args.dir, &conditions, &options)?;
     let mut text = String::new();
+    // A folder of its own, so that masses of two kinds are never in one.
+    let folder = match &options.heads {
+        None => "lens".to_owned(),
+        Some(by) => {
+            let _ = writeln!(
+                text,
+                "masses: averaged over heads by the {} scores of {}",
+                by.score.key(),
+                by.path.display()
+            );
+            format!("lens-{}", by.score.key())
+        }
+    };
+    let written = table::write_study(&study, &args.dir.join(folder))?;
     for (condition, lens) in study.measured() {
         if study.conditions.len() > 1 {
             let _ = writeln!(text, "condition {}", condition.name);

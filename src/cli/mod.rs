@@ -20,6 +20,7 @@ mod driver;
 mod estimate;
 mod export;
 mod figures;
+mod heads;
 mod import;
 mod inputs;
 mod interrupt;
@@ -79,6 +80,7 @@ enum Command {
     Report(report::Args),
     Agree(agree::Args),
     Causes(causes::Args),
+    Heads(heads::Args),
     Trace(trace::Args),
     Serve(serve::Args),
     Export(export::Args),
@@ -117,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Agree(args) => agree::run(args),
         Command::Causes(args) => causes::run(args),
+        Command::Heads(args) => heads::run(args),
         Command::Trace(args) => trace::run(args, stats.as_ref()),
         Command::Serve(args) => serve::run(args),
         Command::Export(args) => export::run(args),

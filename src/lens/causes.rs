@@ -16,9 +16,10 @@ use ndarray::{Array1, Array2, Array4, ArrayView4, Axis};
 
 use super::band::{Estimate, Point, Resampling};
 use super::group::mean_by_layer;
-use super::{Correctness, Group, Layer, LayerKind, LensError, Series, Statistic, Study};
+use super::{ByHeads, Correctness, Group, Layer, LayerKind, LensError, Series, Statistic, Study};
 use crate::benchmarks::{Scale, Unit};
 use crate::data::draw::Draws;
+use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::run::causes::{CauseRow, read_causes};
 use crate::run::session_measures::{ROWS, SessionMeasures, measures_path};
 use crate::statistics::rank::spearman;
@@ -42,6 +43,10 @@ pub enum Predictor {
     OutputNorm,
     /// What is read of it adds to the answer's own logits.
     Attribution,
+    /// The question's mass by the retrieval scores of heads in the place of their plain mean.
+    RetrievalHeads,
+    /// The same by what heads look more at a needle for a question than for none.
+    QrHeads,
     /// The mass by layer and head under the weights of a ridge regression on effects.
     Ridge,
     /// The effect itself, which measures are held against where the evidence is looked for.
@@ -50,13 +55,15 @@ pub enum Predictor {
 
 impl Predictor {
     /// Those that have a number at every layer, in the order of the figures.
-    pub const BY_LAYER: [Predictor; 6] = [
+    pub const BY_LAYER: [Predictor; 8] = [
         Predictor::Mass,
         Predictor::Density,
         Predictor::AnswerMass,
         Predictor::ValueNorm,
         Predictor::OutputNorm,
         Predictor::Attribution,
+        Predictor::RetrievalHeads,
+        Predictor::QrHeads,
     ];
 
     /// As tables write it.
@@ -68,6 +75,8 @@ impl Predictor {
             Predictor::ValueNorm => "value_norm",
             Predictor::OutputNorm => "output_norm",
             Predictor::Attribution => "attribution",
+            Predictor::RetrievalHeads => "retrieval_heads",
+            Predictor::QrHeads => "qr_heads",
             Predictor::Ridge => "ridge",
             Predictor::Effect => "effect",
         }
@@ -82,6 +91,8 @@ impl Predictor {
             Predictor::ValueNorm => "value norm",
             Predictor::OutputNorm => "output norm",
             Predictor::Attribution => "attribution",
+            Predictor::RetrievalHeads => "mass by retrieval heads",
+            Predictor::QrHeads => "mass by QR heads",
             Predictor::Ridge => "ridge over heads (held out)",
             Predictor::Effect => "effect itself",
         }
@@ -193,6 +204,7 @@ impl Causes {
                 }),
             }
         }
+        let weighted = weighted(study)?;
         let mut answers = Vec::new();
         let mut indices: Vec<usize> = Vec::new();
         for ((case, probe, condition), rows) in by_answer {
@@ -206,13 +218,11 @@ impl Causes {
             let correct = verdicts
                 .filter(|_| study.no_result.is_none())
                 .and_then(|known| known.verdicts.correct(&case, &probe));
-            answers.extend(CausedAnswer::new(
-                (case, probe, condition),
-                correct,
-                &rows,
-                &measures,
-                study.layers(),
-            ));
+            if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
+                by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
+            }
+            let (answer, of) = ((case, probe, condition), (&measures, weighted.as_slice()));
+            answers.extend(CausedAnswer::new(answer, correct, &rows, of, study.layers()));
         }
         if answers.is_empty() && windowed.is_empty() {
             return Ok(None);
@@ -452,6 +462,33 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 
+/// The heads' weights of a study that has a file of them, of each score that some head has.
+fn weighted(study: &Study) -> Result<Vec<(Predictor, HeadWeights)>, LensError> {
+    let (Some(by), Some(first)) = (&study.options().heads, study.conditions.first()) else {
+        return Ok(Vec::new());
+    };
+    let scores = [(Predictor::RetrievalHeads, Score::Retrieval), (Predictor::QrHeads, Score::Qr)];
+    let mut found = Vec::new();
+    for (predictor, score) in scores {
+        match (ByHeads { path: by.path.clone(), score }).of(&first.run) {
+            Ok(weights) => found.push((predictor, weights)),
+            Err(LensError::Heads(HeadsFileError::NoRetrieval { .. } | HeadsFileError::NoWeight { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// (layers, spans) of the question's mass, averaged over heads by their weights; NaN at layers where none has one.
+fn by_weight(measures: &SessionMeasures, heads: &HeadWeights) -> Array2<f64> {
+    let (layers, count, _, spans) = measures.mass.dim();
+    Array2::from_shape_fn((layers, spans), |(l, s)| {
+        let of_head = |h: usize| heads.weights[[l, h]] * f64::from(measures.mass[[l, h, 0, s]]);
+        let all: f64 = heads.weights.row(l).sum();
+        if all > 0.0 { (0..count).map(of_head).sum::<f64>() / all } else { f64::NAN }
+    })
+}
+
 /// (layers, spans) of one row, averaged over heads.
 fn over_heads(values: ArrayView4<'_, f32>, row: usize) -> Array2<f64> {
     let of_row = values.index_axis(Axis(2), row).mapv(f64::from); // (layers, heads, spans)
@@ -465,7 +502,7 @@ impl CausedAnswer {
         (case, probe, condition): (String, String, String),
         correct: Option<bool>,
         rows: &[CauseRow],
-        measures: &SessionMeasures,
+        (measures, weighted): (&SessionMeasures, &[(Predictor, HeadWeights)]),
         layers: &[Layer],
     ) -> Option<Self> {
         let place = |row: &CauseRow| measures.spans.iter().position(|span| *span == row.span);
@@ -484,6 +521,7 @@ impl CausedAnswer {
         });
         let (of_layers, heads, spans) = measures.attribution.dim();
         let attribution = measures.attribution.mapv(f64::from).sum_axis(Axis(1));
+        let by_heads = weighted.iter().map(|(predictor, heads)| (*predictor, by_weight(measures, heads)));
         let by_layer: BTreeMap<Predictor, Array2<f64>> = [
             (Predictor::Mass, mass),
             (Predictor::Density, density),
@@ -493,6 +531,7 @@ impl CausedAnswer {
             (Predictor::Attribution, attribution),
         ]
         .into_iter()
+        .chain(by_heads)
         .map(|(predictor, values)| (predictor, values.select(Axis(1), &chosen)))
         .collect();
         // What averages over layers averages over one kind: those that see the whole prompt, where there are any.
@@ -501,13 +540,19 @@ impl CausedAnswer {
         let whole = kinds.contains(&LayerKind::Softmax);
         let counts = |layer: &usize| !whole || kinds[*layer] == LayerKind::Softmax;
         let over: Vec<usize> = (0..kinds.len()).filter(counts).collect();
-        let of_session = |values: &Array2<f64>, session: usize| {
-            mean(over.iter().map(|&layer| values[[layer, session]])).unwrap_or(f64::NAN)
-        };
         let overall = (by_layer.iter())
             .map(|(predictor, values)| {
-                let sessions = 0..values.ncols();
-                (*predictor, sessions.map(|session| of_session(values, session)).collect())
+                // A layer weighs as much as its heads do.
+                let heads = weighted.iter().find(|(known, _)| known == predictor).map(|(_, heads)| heads);
+                let weight = |layer: usize| heads.map_or(1.0, |heads| heads.weights.row(layer).sum());
+                let of_session = |session: usize| {
+                    let known = over.iter().filter(|&&layer| values[[layer, session]].is_finite());
+                    let (sum, all) = known.fold((0.0, 0.0), |(sum, all), &layer| {
+                        (sum + weight(layer) * values[[layer, session]], all + weight(layer))
+                    });
+                    if all > 0.0 { sum / all } else { f64::NAN }
+                };
+                (*predictor, (0..values.ncols()).map(of_session).collect())
             })
             .collect();
         let features = Array4::from_shape_fn((spans, of_layers, heads, 1), |(s, l, h, _)| {

@@ -35,6 +35,7 @@ use super::measured::{self, ByHead, Measured};
 use super::paid::{Paid, densities_of, in_role, of_rows};
 use crate::attention::{AttentionStore, StoreError};
 use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several, viewer};
+use crate::heads::file::HeadWeights;
 
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,10 +106,11 @@ impl Example {
         store: &AttentionStore,
         benchmark: &dyn Benchmark,
     ) -> Result<Self, StoreError> {
-        Example::measure_against(path, store, benchmark, Baseline::Both)
+        Example::measure_against(path, store, benchmark, Baseline::Both, None)
     }
 
-    /// Measures a store, by the roles of a benchmark and with a noise baseline.
+    /// Measures a store, by the roles of a benchmark and with a noise baseline. Masses are averaged over heads by the weights where
+    /// there are some, which must be of the store's layers and heads.
     ///
     /// # Errors
     /// [`StoreError::Broken`] where a mass or share is not finite or negative, a layer comes twice, a span is empty where
@@ -118,6 +120,7 @@ impl Example {
         store: &AttentionStore,
         benchmark: &dyn Benchmark,
         baseline: Baseline,
+        heads: Option<&HeadWeights>,
     ) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let whole = store.tokens.len() + store.generated.len();
@@ -130,7 +133,7 @@ impl Example {
                 )));
             }
         }
-        let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store)?; // (layers, rows, keys)
+        let ByLayer { layers, mass, share, signed } = ByLayer::of(path, store, heads)?; // (layers, rows, keys)
         let (mut curves, mut sums, mut stand_ins) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let evidence = Evidence { keys: &store.keys, baseline, stand_in: benchmark.stand_in() };
         let measures = measured::of(benchmark, &store.rows, (&mass, &share), &evidence);

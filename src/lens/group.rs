@@ -24,8 +24,8 @@ use ndarray::Array2;
 use super::band::{Estimate, Point, Resampling};
 use super::draw::Key;
 use super::{
-    AnalysedRun, Baseline, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup, Scale,
-    Verdicts,
+    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup,
+    Scale, Verdicts,
 };
 use crate::attention::AttentionStore;
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit, viewer};
@@ -171,11 +171,20 @@ pub struct Options {
     pub baseline: Baseline,
     /// How many examples of each group are measured; `None` for all.
     pub per_group: Option<PerGroup>,
+    /// Whose scores masses are averaged over heads by; `None` for the plain mean.
+    pub heads: Option<ByHeads>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { judge: None, resamples: 2000, seed: 0, baseline: Baseline::Both, per_group: None }
+        Options {
+            judge: None,
+            resamples: 2000,
+            seed: 0,
+            baseline: Baseline::Both,
+            per_group: None,
+            heads: None,
+        }
     }
 }
 
@@ -272,11 +281,16 @@ impl Lens {
             answered = places.into_iter().map(|place| answered[place]).collect();
             Drawn { by, kept: answered.len(), of }
         });
+        let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
         for Answered { answer, file, dimension, kind, correct } in answered {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
-            let mut example = Example::measure_against(&path, &store, benchmark, options.baseline)?;
+            if let (Some(heads), Some(by)) = (&heads, &options.heads) {
+                by.check(heads, &path, &store)?;
+            }
+            let mut example =
+                Example::measure_against(&path, &store, benchmark, options.baseline, heads.as_ref())?;
             if let Some(first) = examples.first()
                 && first.layers != example.layers
             {

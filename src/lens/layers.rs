@@ -9,9 +9,10 @@
 
 use std::path::Path;
 
-use ndarray::{Array3, Array4, Axis};
+use ndarray::{Array2, Array3, Array4, Axis};
 
 use crate::attention::{AttentionStore, StoreError, uniform_share};
+use crate::heads::file::HeadWeights;
 
 /// How a layer attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,7 +72,7 @@ pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f6
     (count > 0).then(|| of_kind().sum::<f64>() / count as f64)
 }
 
-/// The attention of a store, averaged over heads.
+/// The attention of a store, averaged over heads, or by weights of heads.
 #[derive(Debug)]
 pub(super) struct ByLayer {
     /// Ascending; the first axis of the arrays.
@@ -86,12 +87,13 @@ pub(super) struct ByLayer {
 }
 
 impl ByLayer {
-    /// Reads it off a store.
+    /// Reads it off a store. Where there are weights, which must be of the store's layers and heads, a layer's mass is the mean by
+    /// them, and layers without any weight are left out: linear ones, and those none of whose heads has a score.
     ///
     /// # Errors
     /// [`StoreError::Broken`] where a number is not finite, a mass or share is negative, or a layer comes twice. The spans must
     /// be in order.
-    pub fn of(path: &Path, store: &AttentionStore) -> Result<Self, StoreError> {
+    pub fn of(path: &Path, store: &AttentionStore, heads: Option<&HeadWeights>) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let shares =
             |name: &str, values: &Array4<f32>| match values.iter().find(|m| !m.is_finite() || **m < 0.0) {
@@ -112,7 +114,10 @@ impl ByLayer {
         // a model without softmax layers has an empty `mass`, of no heads either
         let mass = match store.layers.is_empty() {
             true => Array3::zeros((0, store.rows.len(), store.keys.len())),
-            false => averaged("mass", &store.mass)?,
+            false => match heads {
+                Some(HeadWeights { weights, .. }) => by_weight(&store.mass, weights),
+                None => averaged("mass", &store.mass)?,
+            },
         };
         let (mut share, mut signed) = (None, None);
         if let Some(delta) = &store.delta {
@@ -129,8 +134,11 @@ impl ByLayer {
             store.uniform.as_ref().is_some_and(|uniform| matches!(uniform.windows.get(at), Some(Some(_))))
         };
         let softmax_kind = |at| if windowed(at) { LayerKind::Windowed } else { LayerKind::Softmax };
-        let softmax = store.layers.iter().enumerate().map(|(at, &index)| (index, softmax_kind(at), at));
-        let linear = store.delta.iter().flat_map(|delta| delta.layers.iter().enumerate());
+        let weighs = |at: &usize| heads.is_none_or(|heads| heads.weights.row(*at).sum() > 0.0);
+        let softmax = store.layers.iter().enumerate().filter(|(at, _)| weighs(at));
+        let softmax = softmax.map(|(at, &index)| (index, softmax_kind(at), at));
+        let linear = store.delta.iter().filter(|_| heads.is_none());
+        let linear = linear.flat_map(|delta| delta.layers.iter().enumerate());
         let linear = linear.map(|(at, &index)| (index, LayerKind::Linear, at));
         let mut places: Vec<(usize, LayerKind, usize)> = softmax.chain(linear).collect();
         places.sort_by_key(|(index, _, _)| *index);
@@ -172,9 +180,35 @@ impl ByLayer {
     }
 }
 
+/// `[layers, rows, keys]`: masses `[layers, heads, rows, keys]`, averaged over heads by the layer's weights (layers, heads); 0 at a
+/// layer without any.
+fn by_weight(mass: &Array4<f32>, weights: &Array2<f64>) -> Array3<f64> {
+    let (layers, _, rows, keys) = mass.dim();
+    let mut mean = Array3::zeros((layers, rows, keys));
+    for ((mut mean, mass), weights) in mean.outer_iter_mut().zip(mass.outer_iter()).zip(weights.rows()) {
+        let sum = weights.sum();
+        for (of_head, weight) in mass.outer_iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
+            mean.zip_mut_with(&of_head, |mean, mass| *mean += f64::from(*mass) * weight / sum);
+        }
+    }
+    mean
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masses_by_weight_are_means_over_heads_and_by_equal_weights_the_plain_mean() {
+        let mass = Array4::from_shape_fn((2, 3, 2, 2), |(l, h, r, k)| (l * 7 + h * 3 + r * 2 + k) as f32);
+        let weights = ndarray::array![[1.0, 0.0, 3.0], [0.0, 2.0, 0.0]];
+        let mean = by_weight(&mass, &weights);
+        assert!((mean[[0, 1, 1]] - (3.0 + 3.0 * 9.0) / 4.0).abs() < 1e-12);
+        assert!((mean[[1, 0, 1]] - 11.0).abs() < 1e-12);
+        let equal = by_weight(&mass, &Array2::from_elem((2, 3), 0.3));
+        let plain = mass.mapv(f64::from).mean_axis(Axis(1)).unwrap();
+        assert!(equal.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-12));
+    }
 
     #[test]
     fn a_mean_over_layers_is_of_one_kind() {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use candle_core::{Device, Tensor};
 use palimpsest::attention::{Hole, LayerHoles, NoObserver};
 use palimpsest::engine::Engine;
+use palimpsest::heads::score::{Answering, Planted, read};
 use palimpsest::run::causes::{Answer, Effect};
 use serde_json::json;
 
@@ -133,4 +134,30 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
     let (_, second) = effects(&engine, 1..2);
     assert!((second[SOURCE].log_p - all[SOURCE].log_p).abs() < 1e-3, "{second:?}");
     assert!(second.iter().enumerate().all(|(nth, effect)| effect.changed == (nth == SOURCE)));
+}
+
+#[test]
+fn the_head_that_copies_is_the_retrieval_head_and_the_one_that_the_question_looks_with() {
+    let dir = tempfile::tempdir().unwrap();
+    induction().write_folder(dir.path());
+    let engine = engine(dir.path(), 64);
+    let planted = Planted {
+        tokens: PROMPT.to_vec(),
+        query: QUESTION..PROMPT.len(),
+        gold: SESSIONS[SOURCE].clone(),
+        // What follows the session's first token, with which the question ends.
+        answer: SESSIONS[SOURCE].start + 1..SESSIONS[SOURCE].end,
+        null_tokens: [&PROMPT[..QUESTION], &[30, 31]].concat(),
+        null_query: QUESTION..QUESTION + 2,
+    };
+    let mut cache = engine.decoder().cache(64).unwrap();
+    let answering = Answering { max_new_tokens: 2, stop: &[] };
+    let found = read(&engine, &mut cache, &planted, answering, &mut |_| true).unwrap();
+    assert_eq!((found.layers, found.generated, found.recall), (vec![0, 1], ANSWER.to_vec(), 1.0));
+    assert_eq!(found.copied, ndarray::array![[0.0], [1.0]]);
+    // One row of three looks at the session with all its weight, the others at everything alike, as both of the null question do.
+    let alike = |rows: &[f64]| rows.iter().map(|keys| 3.0 / keys).sum::<f64>();
+    let expected = (alike(&[17.0, 18.0]) + 1.0) / 3.0 - alike(&[17.0, 18.0]) / 2.0;
+    assert!((found.qr[[1, 0]] - expected).abs() < 0.01, "{} is not {expected}", found.qr);
+    assert!(found.qr[[0, 0]].abs() < 1e-3, "{}", found.qr);
 }

@@ -1,0 +1,173 @@
+//! `palimpsest heads`: which heads of a model retrieve.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::interrupt::INTERRUPTED;
+use crate::engine::memory_plan::{Branches, ObservedSpans};
+use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
+use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::table::aligned;
+use crate::heads::probing::{ProbingOptions, probe};
+use crate::heads::{HeadScores, Score, plant};
+use crate::progress::note;
+
+const EXAMPLES: &str = "\
+Examples:
+  palimpsest heads smollm2-135m
+  palimpsest heads ./qwen3-8b --context 16384 --device cuda --out qwen3-heads.json
+  palimpsest lens runs/first --heads heads.json";
+
+/// Which heads of a model fetch a sentence from the history, and which look for what a question asks.
+///
+/// Plants sentences of our own (needles) in the sessions of the built-in sample, one a prompt, at depths from first to last, and asks for
+/// them. Two scores by layer and head, means over needles. RETRIEVAL: the share of a needle's tokens that the head copies while the
+/// model answers: the token generated is the very token that the head gives most weight to, inside the needle (Wu et al. 2024); over the
+/// needles that the model answers, those of which it says more than half. QR: the mass of the question on the session with the
+/// needle less that of the null question "N/A" in its place (QRHead, 2025). Linear-attention layers keep no weights of single keys and
+/// have no scores.
+///
+/// The file has both for every head; `palimpsest lens --heads FILE` takes a run's masses by them (docs/measures.md).
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A manifest's name, a model folder, or a .gguf file
+    model: String,
+    /// File to write
+    #[arg(long, value_name = "FILE", default_value = "heads.json")]
+    out: PathBuf,
+    /// Also write a CSV table, a row a head
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Print the file's JSON in the place of the table
+    #[arg(long)]
+    json: bool,
+    /// Heads of each score that the table shows
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive)]
+    top: usize,
+    /// Most tokens of a prompt and its answer; less where the model holds less
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive)]
+    context: usize,
+    /// Allow more tokens than the model's context length
+    #[arg(long)]
+    allow_longer: bool,
+    /// Only the first N needles
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    needles: Option<usize>,
+    /// Most tokens of an answer
+    #[arg(long, value_name = "TOKENS", default_value_t = 48, value_parser = super::positive)]
+    max_new_tokens: usize,
+    /// Seed of the sample's histories and of the needles' depths
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
+    #[arg(long)]
+    dtype: Option<String>,
+    /// What to keep of quantised weights on the CPU in f32
+    #[arg(long, value_enum, default_value_t)]
+    weights: super::Weights,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // 1. What can be refused before the model is opened.
+    super::writable(&args.out)?;
+    args.csv.as_deref().map_or(Ok(()), super::writable)?;
+    let mut needles = plant::needles()?;
+    needles.truncate(args.needles.unwrap_or(needles.len()));
+
+    // 2. The model.
+    let context = match args.allow_longer {
+        true => ContextLength::Exactly(args.context),
+        false => ContextLength::AtMost(args.context),
+    };
+    let options = LocalOptions {
+        devices: engine::parse_devices(&args.device)?,
+        dtype: args.dtype.as_deref().map(engine::parse_dtype).transpose()?,
+        context,
+        allow_longer: args.allow_longer,
+        branches: Branches::default(),
+        observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens },
+        kept: args.weights.into(),
+        ..LocalOptions::default()
+    };
+    let mut model = LocalModel::open(&args.model, &options)?;
+
+    // 3. Probe, write, show.
+    let stop = super::interrupt::flag("needle")?;
+    let options =
+        ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
+    let show = std::io::stderr().is_terminal();
+    let Some(scores) = probe(&mut model, &needles, options, &stop, show)? else {
+        debug_assert!(stop.load(Ordering::Relaxed));
+        note(format_args!("stopped; {} was not written", args.out.display()));
+        std::process::exit(INTERRUPTED);
+    };
+    scores.save(&args.out)?;
+    if let Some(path) = &args.csv {
+        crate::ground::files::write_atomically(path, sheet(&scores).csv()?.as_bytes())?;
+    }
+    if args.json {
+        return super::write_out(scores.json()?.as_bytes());
+    }
+    super::say(text(&scores, args.top).trim_end())?;
+    super::say(format_args!("wrote {}", args.out.display()))
+}
+
+/// What came of the needles, and the highest heads of each score side by side.
+fn text(scores: &HeadScores, top: usize) -> String {
+    let mut text = String::new();
+    let (all, answered) = (scores.needles.len(), scores.answered);
+    let _ = writeln!(
+        text,
+        "{}: {all} needles of up to {} tokens, {answered} answered",
+        scores.model, scores.context
+    );
+    let list = |layers: &[usize]| layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if !scores.linear_layers.is_empty() {
+        let _ = writeln!(
+            text,
+            "layers {} are linear-attention layers, whose heads keep no weights of single keys and have no score",
+            list(&scores.linear_layers)
+        );
+    }
+    if scores.retrieval.is_none() {
+        let _ = writeln!(text, "no needle was answered, so that no head has a retrieval score");
+    }
+    let head = ["rank", "layer", "head", "retrieval", "layer", "head", "qr"];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    let ranked = Score::ALL.map(|score| scores.ranked(score));
+    for rank in 0..top.min(scores.layers.len() * scores.heads) {
+        let mut line = vec![(rank + 1).to_string()];
+        for of_score in &ranked {
+            line.extend(match of_score.get(rank) {
+                Some((layer, head, score)) => [layer.to_string(), head.to_string(), format!("{score:.4}")],
+                None => ["-", "-", "-"].map(str::to_owned),
+            });
+        }
+        lines.push(line);
+    }
+    text + "\n" + &aligned(&lines, |_| true)
+}
+
+/// A row a head.
+fn sheet(scores: &HeadScores) -> Sheet {
+    let mut sheet = Sheet {
+        columns: ["layer", "head", "retrieval", "qr"].map(Column::number).to_vec(),
+        ..Sheet::default()
+    };
+    for (at, layer) in scores.layers.iter().enumerate() {
+        for head in 0..scores.heads {
+            let of = |score| scores.of(score).and_then(|rows| rows.get(at)?.get(head).copied());
+            let value = |score| of(score).map_or(String::new(), |value| value.to_string());
+            let cells = [layer.to_string(), head.to_string(), value(Score::Retrieval), value(Score::Qr)];
+            sheet.rows.push(cells.map(cell).to_vec());
+        }
+    }
+    sheet
+}

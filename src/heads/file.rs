@@ -1,0 +1,275 @@
+//! The file of a model's head scores.
+//!
+//! Written by `palimpsest heads`, read by the lens, which takes masses by its weights, and by anyone else's tools: one JSON object.
+
+use std::path::{Path, PathBuf};
+
+use ndarray::Array2;
+use serde::{Deserialize, Serialize};
+
+use crate::ground::files::{io_remedy, write_atomically};
+
+/// What tells the file from other JSON.
+const FORMAT: &str = "palimpsest heads 1";
+
+/// Which of the two scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Score {
+    /// The share of a needle that the head copies while the model answers.
+    #[default]
+    Retrieval,
+    /// The mass of a question on the session with the needle, less that of a null question.
+    Qr,
+}
+
+impl Score {
+    /// Both.
+    pub const ALL: [Score; 2] = [Score::Retrieval, Score::Qr];
+
+    /// As files and commands write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Score::Retrieval => "retrieval",
+            Score::Qr => "qr",
+        }
+    }
+}
+
+/// Scores of a model's heads, means over needles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadScores {
+    /// What tells the file from others.
+    format: String,
+    /// The model's name.
+    pub model: String,
+    /// SHA-256 of its weights.
+    pub digest: String,
+    /// The dtype that it ran in.
+    pub dtype: String,
+    /// Most tokens of a prompt and its answer.
+    pub context: usize,
+    /// Seed of sample, depths and truncation.
+    pub seed: u64,
+    /// Most tokens of an answer.
+    pub max_new_tokens: usize,
+    /// The decoder layers with softmax attention, ascending: the first axis of the scores.
+    pub layers: Vec<usize>,
+    /// Linear-attention layers, whose heads keep no weights of single keys and have no score.
+    pub linear_layers: Vec<usize>,
+    /// Heads of each of `layers`: the second axis.
+    pub heads: usize,
+    /// Needles that the model answered: those of which it said more than half.
+    pub answered: usize,
+    /// By layer and head, mean over the needles that were answered: absent where none was.
+    pub retrieval: Option<Vec<Vec<f64>>>,
+    /// By layer and head, mean over all needles; below 0 where the null question looks more.
+    pub qr: Vec<Vec<f64>>,
+    /// The needles, in order.
+    pub needles: Vec<NeedleRow>,
+}
+
+/// What came of a needle.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeedleRow {
+    /// What was planted.
+    pub sentence: String,
+    /// The sample's case and the session that it was planted in.
+    pub case: String,
+    /// Original index of the session.
+    pub session: usize,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Where the needle begins, as a share of the prompt.
+    pub depth: f64,
+    /// What the model answered.
+    pub answer: String,
+    /// The share of the needle's tokens that the answer has.
+    pub recall: f64,
+}
+
+/// What scores are of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Probed {
+    /// The model's name.
+    pub model: String,
+    /// SHA-256 of its weights.
+    pub digest: String,
+    /// The dtype that it ran in.
+    pub dtype: String,
+    /// Most tokens of a prompt and its answer.
+    pub context: usize,
+    /// Seed of sample, depths and truncation.
+    pub seed: u64,
+    /// Most tokens of an answer.
+    pub max_new_tokens: usize,
+    /// The decoder layers with softmax attention.
+    pub layers: Vec<usize>,
+    /// Linear-attention layers.
+    pub linear_layers: Vec<usize>,
+}
+
+/// Weights of heads: none is negative.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadWeights {
+    /// The decoder layers of the rows.
+    pub layers: Vec<usize>,
+    /// (layers, heads).
+    pub weights: Array2<f64>,
+}
+
+/// Why a file of head scores cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadsFileError {
+    /// The file system refused.
+    #[error("head scores {path}: {source}{}", io_remedy(source))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is none of head scores.
+    #[error("head scores {path}: {reason}; make it anew with `palimpsest heads`")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A score that the file lacks.
+    #[error(
+        "head scores {path}: {model} answered none of its {needles} needles, so that no head has a retrieval score; take the \
+         other score with --head-score qr, or a shorter context"
+    )]
+    NoRetrieval {
+        /// The file.
+        path: PathBuf,
+        /// The model.
+        model: String,
+        /// How many there were.
+        needles: usize,
+    },
+    /// No head has a positive score.
+    #[error("head scores {path}: no head has a {score} score above 0, so that masses cannot be taken by it")]
+    NoWeight {
+        /// The file.
+        path: PathBuf,
+        /// Which score.
+        score: &'static str,
+    },
+}
+
+fn rows_of(scores: &Array2<f64>) -> Vec<Vec<f64>> {
+    scores.rows().into_iter().map(|row| row.to_vec()).collect()
+}
+
+impl HeadScores {
+    /// Scores (layers, heads) of what was probed.
+    pub fn new(
+        of: Probed,
+        (retrieval, answered): (Option<&Array2<f64>>, usize),
+        qr: &Array2<f64>,
+        needles: Vec<NeedleRow>,
+    ) -> Self {
+        let Probed { model, digest, dtype, context, seed, max_new_tokens, layers, linear_layers } = of;
+        HeadScores {
+            format: FORMAT.to_owned(),
+            model,
+            digest,
+            dtype,
+            context,
+            seed,
+            max_new_tokens,
+            layers,
+            linear_layers,
+            heads: qr.ncols(),
+            answered,
+            retrieval: retrieval.map(rows_of),
+            qr: rows_of(qr),
+            needles,
+        }
+    }
+
+    /// A score by layer and head; `None` where the file lacks it.
+    pub fn of(&self, score: Score) -> Option<&Vec<Vec<f64>>> {
+        match score {
+            Score::Retrieval => self.retrieval.as_ref(),
+            Score::Qr => Some(&self.qr),
+        }
+    }
+
+    /// The heads by one of the scores, the highest first, of equal ones the earlier: decoder layer, head, score.
+    pub fn ranked(&self, score: Score) -> Vec<(usize, usize, f64)> {
+        let rows = self.of(score).into_iter().flatten().zip(&self.layers);
+        let mut all: Vec<(usize, usize, f64)> = rows
+            .flat_map(|(row, &layer)| row.iter().enumerate().map(move |(head, &score)| (layer, head, score)))
+            .collect();
+        all.sort_by(|a, b| b.2.total_cmp(&a.2));
+        all
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// A number that JSON cannot write.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        Ok(format!("{}\n", serde_json::to_string(self)?))
+    }
+
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    /// [`HeadsFileError::Io`].
+    pub fn save(&self, path: &Path) -> Result<(), HeadsFileError> {
+        let io = |source: std::io::Error| HeadsFileError::Io { path: path.to_owned(), source };
+        let text = self.json().map_err(|e| io(e.into()))?;
+        write_atomically(path, text.as_bytes()).map_err(io)
+    }
+
+    /// Reads a file and checks that its shapes agree.
+    ///
+    /// # Errors
+    /// [`HeadsFileError::Io`] and [`HeadsFileError::Broken`].
+    pub fn load(path: &Path) -> Result<Self, HeadsFileError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;
+        let broken = |reason: String| HeadsFileError::Broken { path: path.to_owned(), reason };
+        let scores: HeadScores = serde_json::from_slice(&bytes).map_err(|e| broken(e.to_string()))?;
+        if scores.format != FORMAT {
+            return Err(broken(format!("its format is `{}`, not `{FORMAT}`", scores.format)));
+        }
+        for score in Score::ALL {
+            let Some(rows) = scores.of(score) else { continue };
+            let fits = rows.len() == scores.layers.len() && rows.iter().all(|row| row.len() == scores.heads);
+            if !fits || rows.iter().flatten().any(|x| !x.is_finite()) {
+                let (layers, heads) = (scores.layers.len(), scores.heads);
+                return Err(broken(format!(
+                    "`{}` is not {layers} layers of {heads} finite numbers",
+                    score.key()
+                )));
+            }
+        }
+        Ok(scores)
+    }
+
+    /// What masses are to be taken by: a score, 0 in the place of negative ones. `path` names the file in errors.
+    ///
+    /// # Errors
+    /// [`HeadsFileError::NoRetrieval`] and [`HeadsFileError::NoWeight`].
+    pub fn weights(&self, score: Score, path: &Path) -> Result<HeadWeights, HeadsFileError> {
+        let rows = self.of(score).ok_or_else(|| HeadsFileError::NoRetrieval {
+            path: path.to_owned(),
+            model: self.model.clone(),
+            needles: self.needles.len(),
+        })?;
+        let weights = Array2::from_shape_fn((rows.len(), self.heads), |(layer, head)| {
+            rows.get(layer).and_then(|row| row.get(head)).map_or(0.0, |score| score.max(0.0))
+        });
+        if weights.iter().all(|weight| *weight == 0.0) {
+            return Err(HeadsFileError::NoWeight { path: path.to_owned(), score: score.key() });
+        }
+        Ok(HeadWeights { layers: self.layers.clone(), weights })
+    }
+}

@@ -1,0 +1,173 @@
+//! All needles of a probing set, read by a model: the means of their scores.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndarray::Array2;
+
+use super::file::{HeadScores, NeedleRow, Probed};
+use super::plant::{self, Needle, PlantError, Planter};
+use super::score::{Answering, NeedleScores, ScoreError, read};
+use crate::attention::LayerKind;
+use crate::benchmarks::dataset::DatasetError;
+use crate::engine::{EngineError, LocalError, LocalModel, Parts};
+use crate::progress::Steps;
+use crate::prompt::{PromptBuilder, PromptError, Templates};
+
+/// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
+pub const ANSWERED: f64 = 0.5;
+
+/// How heads are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbingOptions {
+    /// Most tokens of a prompt and its answer.
+    pub context: usize,
+    /// Most tokens of an answer.
+    pub max_new_tokens: usize,
+    /// Seed of sample, depths and truncation.
+    pub seed: u64,
+}
+
+/// Why heads could not be probed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbingError {
+    /// No head has weights of single keys.
+    #[error(
+        "all {layers} layers of {model} are linear-attention layers, which keep no weights of single keys: no head of it has a \
+         retrieval score; give a model with softmax attention"
+    )]
+    AllLinear {
+        /// The model.
+        model: String,
+        /// Its layers.
+        layers: usize,
+    },
+    /// There is no room for a prompt.
+    #[error(
+        "a context of {context} tokens leaves none for a prompt beside {max_new_tokens} of an answer; raise --context"
+    )]
+    NoRoom {
+        /// The context.
+        context: usize,
+        /// Most tokens of an answer.
+        max_new_tokens: usize,
+    },
+    /// The sample.
+    #[error(transparent)]
+    Sample(#[from] DatasetError),
+    /// Its templates, or an answer's text.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    /// The prompts.
+    #[error(transparent)]
+    Plant(#[from] PlantError),
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] LocalError),
+    /// A needle could not be read.
+    #[error("needle {needle}: {source}")]
+    Score {
+        /// Which, from 0.
+        needle: usize,
+        /// What failed.
+        source: ScoreError,
+    },
+}
+
+/// Sums over needles.
+#[derive(Default)]
+struct Sums {
+    layers: Vec<usize>,
+    qr: Option<Array2<f64>>,
+    copied: Option<Array2<f64>>,
+    answered: usize,
+}
+
+impl Sums {
+    fn add(&mut self, scores: NeedleScores) {
+        let NeedleScores { layers, recall, copied, qr, .. } = scores;
+        self.layers = layers;
+        self.qr = Some(self.qr.take().map_or(qr.clone(), |sum| sum + qr));
+        if recall > ANSWERED {
+            self.answered += 1;
+            self.copied = Some(self.copied.take().map_or(copied.clone(), |sum| sum + copied));
+        }
+    }
+}
+
+/// Probes a model with these needles; `None` where `stop` was set before the end.
+///
+/// # Errors
+/// [`ProbingError`].
+pub fn probe(
+    model: &mut LocalModel,
+    needles: &[Needle],
+    options: ProbingOptions,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Option<HeadScores>, ProbingError> {
+    let ProbingOptions { context, max_new_tokens, seed } = options;
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let linear_layers: Vec<usize> =
+        (0..kinds.len()).filter(|&layer| kinds[layer] == LayerKind::Linear).collect();
+    if linear_layers.len() == kinds.len() {
+        let (model, layers) = (model.model_name().to_owned(), kinds.len());
+        return Err(ProbingError::AllLinear { model, layers });
+    }
+    let budget = context.checked_sub(max_new_tokens).filter(|&budget| budget > 0);
+    let budget = budget.ok_or(ProbingError::NoRoom { context, max_new_tokens })?;
+    let sample = plant::sample(budget, seed)?;
+    let templates = Templates::load(sample.benchmark(), None)?;
+    let builder = PromptBuilder::new(templates, model.template().clone());
+    let tokenizer = std::sync::Arc::clone(model.tokenizer());
+    let planter = Planter::new((&builder, &tokenizer), &sample, (budget, seed))?;
+    let mut steps = Steps::new("needles", needles.len(), show_progress);
+    let (mut sums, mut rows) = (Sums::default(), Vec::new());
+    for (nth, needle) in needles.iter().enumerate() {
+        let site = planter.plant(needle, nth, needles.len())?;
+        let name = format!("needle {}", nth + 1);
+        let status = steps.status();
+        status.begin(&name, "prefill");
+        let (length, mut done) = (site.planted.tokens.len(), 0);
+        let mut go_on = |tokens: usize| {
+            done += tokens;
+            status.prefill(done.min(length), length);
+            !stop.load(Ordering::Relaxed)
+        };
+        let Parts { engine, cache, stop: ends, .. } = model.parts(0)?;
+        let answering = Answering { max_new_tokens, stop: ends };
+        let scores = match read(engine, cache, &site.planted, answering, &mut go_on) {
+            Err(ScoreError::Engine(EngineError::Interrupted)) => return Ok(None),
+            other => other.map_err(|source| ProbingError::Score { needle: nth, source })?,
+        };
+        // A decode that was stopped ends without an error.
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        rows.push(NeedleRow {
+            sentence: needle.sentence.clone(),
+            case: site.case,
+            session: site.session,
+            prompt_tokens: length,
+            depth: site.planted.answer.start as f64 / length.max(1) as f64,
+            answer: tokenizer.decode(&scores.generated, true)?.trim().to_owned(),
+            recall: scores.recall,
+        });
+        sums.add(scores);
+        steps.step(&name, None);
+    }
+    let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
+    let of = Probed {
+        model: model.model_name().to_owned(),
+        digest: model.digest().to_owned(),
+        dtype,
+        context,
+        seed,
+        max_new_tokens,
+        layers: sums.layers,
+        linear_layers,
+    };
+    let answered = sums.answered;
+    let retrieval = sums.copied.map(|sum| sum / answered as f64);
+    let qr = sums.qr.map(|sum| sum / needles.len().max(1) as f64).unwrap_or_default();
+    Ok(Some(HeadScores::new(of, (retrieval.as_ref(), answered), &qr, rows)))
+}

@@ -1,0 +1,209 @@
+//! What each head does with one planted needle.
+//!
+//! The prompt up to its question is read once. After it the null question is read, then the question, which the model answers
+//! greedily; then question and answer are read again for the largest key of each row. Works on tokens; knows no text.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use candle_core::Tensor;
+use ndarray::{Array2, s};
+
+use crate::attention::{LargestKeys, Masses, NoObserver, SpanError, Together, TopKeys};
+use crate::engine::{Engine, EngineError, Measurement, Rows, Sampling};
+use crate::model::Cache;
+use crate::prompt::Span;
+
+/// A prompt with a needle, and the same with another question, which asks for nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planted {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// Tokens of the question.
+    pub query: Range<usize>,
+    /// The session that holds the needle.
+    pub gold: Range<usize>,
+    /// The part of the needle that answers the question.
+    pub answer: Range<usize>,
+    /// The prompt with the null question.
+    pub null_tokens: Vec<u32>,
+    /// Tokens of the null question.
+    pub null_query: Range<usize>,
+}
+
+/// How the question is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Answering<'a> {
+    /// Most tokens of the answer, which is greedy.
+    pub max_new_tokens: usize,
+    /// Tokens that end it.
+    pub stop: &'a [u32],
+}
+
+/// What came of one needle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NeedleScores {
+    /// The decoder layers with softmax attention, the first axis of both scores.
+    pub layers: Vec<usize>,
+    /// What the model answered.
+    pub generated: Vec<u32>,
+    /// The share of the needle's tokens that the answer has, each as often as it has it.
+    pub recall: f64,
+    /// (layers, heads): the share of the needle's tokens that the head copies ([`copied`]).
+    pub copied: Array2<f64>,
+    /// (layers, heads): the mass of the question on the session less that of the null question.
+    pub qr: Array2<f64>,
+}
+
+/// Why a needle could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ScoreError {
+    /// The model.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Spans that are not in the prompt.
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+}
+
+impl From<candle_core::Error> for ScoreError {
+    fn from(error: candle_core::Error) -> Self {
+        ScoreError::Engine(error.into())
+    }
+}
+
+/// Reads a needle's prompt, whose tokens and answer must fit the cache. `progress` hears of tokens read and says whether to go on.
+///
+/// # Errors
+/// Those of the engine, [`EngineError::Interrupted`] among them.
+pub fn read(
+    engine: &Engine,
+    cache: &mut Cache,
+    planted: &Planted,
+    answering: Answering<'_>,
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<NeedleScores, ScoreError> {
+    let Planted { tokens, null_tokens, query, null_query, gold, answer } = planted;
+    // 1. What both prompts begin with, once.
+    let alike = tokens.iter().zip(null_tokens).take_while(|(a, b)| a == b).count();
+    let shared = alike.min(query.start).min(null_query.start);
+    cache.truncate(0)?;
+    engine.fill_cache(cache, &tokens[..shared], &mut NoObserver, progress)?;
+    let mark = cache.mark()?;
+
+    // 2. What both questions look at.
+    let (_, null, _) = looks(engine, cache, (null_tokens, shared), (null_query, gold), progress)?;
+    cache.roll_back(&mark)?;
+    let (layers, asked, logits) = looks(engine, cache, (tokens, shared), (query, gold), progress)?;
+
+    // 3. The answer, and the largest key of each row that predicted a token of it.
+    let Answering { max_new_tokens, stop } = answering;
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
+    let mut nothing = Measurement::nothing(tokens.len());
+    let go_on = &mut |_: u32| progress(1);
+    let generated = nothing.decode(engine, cache, &logits, (&sampling, stop), go_on)?.tokens;
+    cache.roll_back(&mark)?;
+    let last = tokens.len().saturating_sub(1);
+    let mut largest = TopKeys::new(1, (last..last + generated.len()).collect());
+    if let Some((_, before)) = generated.split_last() {
+        let again = [&tokens[shared..], before].concat();
+        engine.fill_cache(cache, &again, &mut largest, progress)?;
+    }
+    let largest = largest.finish()?;
+    let copied = match generated.is_empty() {
+        true => Array2::zeros(asked.dim()),
+        false => copied(&largest, tokens, answer, &generated),
+    };
+    let recall = recall(&tokens[answer.clone()], &generated);
+    Ok(NeedleScores { layers, generated, recall, copied, qr: asked - null })
+}
+
+/// The softmax layers, the masses of the rows of `query` on `gold`, (layers, heads), and the logits of the last token, f32 (vocab).
+/// Linear-attention layers keep no weights of single keys, and are not looked at.
+fn looks(
+    engine: &Engine,
+    cache: &mut Cache,
+    (tokens, from): (&[u32], usize),
+    (query, gold): (&Range<usize>, &Range<usize>),
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<(Vec<usize>, Array2<f64>, Tensor), ScoreError> {
+    let rows = Rows { spans: vec![Span::new("query", query.clone())], ..Rows::default() };
+    let keys = vec![Span::new("gold", gold.clone())];
+    let mut measurement = Measurement::new(rows, keys, tokens.len())?;
+    let mut nothing = NoObserver;
+    let mut softmax = Together { first: &mut nothing, others: vec![&mut measurement] };
+    let logits = engine.prefill(cache, &tokens[from..], 1, &mut softmax, progress)?;
+    let Masses { layers, mass, .. } = measurement.finish(0)?;
+    let masses = mass.slice(s![.., .., 0, 0]).mapv(f64::from);
+    Ok((layers, masses, logits.squeeze(0)?))
+}
+
+/// By layer and head, the share of the tokens at `answer` that the head copies into `generated`: those that are the key that the head
+/// gives most weight to while the model generates this very token. `largest` has the rows that predicted `generated`, in order. A
+/// token of the needle counts once, however often it is copied.
+pub fn copied(
+    largest: &LargestKeys,
+    prompt: &[u32],
+    answer: &Range<usize>,
+    generated: &[u32],
+) -> Array2<f64> {
+    let [layers, heads, rows, k] = largest.shape;
+    Array2::from_shape_fn((layers, heads), |(layer, head)| {
+        let mut places = vec![false; answer.len()];
+        for (row, token) in generated.iter().enumerate().take(rows) {
+            let at = ((layer * heads + head) * rows + row) * k;
+            let Some(&key) = largest.keys.get(at) else { continue };
+            let key = key as usize;
+            if answer.contains(&key) && prompt.get(key) == Some(token) {
+                places[key - answer.start] = true;
+            }
+        }
+        places.iter().filter(|copied| **copied).count() as f64 / answer.len().max(1) as f64
+    })
+}
+
+/// The share of the needle's tokens that are in the answer, each as often as the answer has it.
+pub fn recall(needle: &[u32], generated: &[u32]) -> f64 {
+    let mut left: BTreeMap<u32, usize> = BTreeMap::new();
+    for &token in generated {
+        *left.entry(token).or_default() += 1;
+    }
+    let found = needle.iter().filter(|token| match left.get_mut(token) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            true
+        }
+        _ => false,
+    });
+    found.count() as f64 / needle.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_counts_as_copied_where_the_largest_key_is_that_token_inside_the_needle() {
+        let prompt = [9, 5, 6, 5, 7, 8];
+        // One layer, two heads, four rows.
+        let largest = LargestKeys {
+            layers: vec![3],
+            rows: vec![5, 6, 7, 8],
+            shape: [1, 2, 4, 1],
+            keys: vec![1, 2, 3, 1, /* the second head */ 2, 1, 4, 4],
+            weights: vec![1.0; 8],
+        };
+        // The first head copies 5 from 1 and 6 from 2; 7 is not what stands at 3; again 5 from 1 counts once. The second head
+        // looks at 6 for 5, at 5 for 6, and twice at 7, which stands outside.
+        let shares = copied(&largest, &prompt, &(1..4), &[5, 6, 7, 5]);
+        assert_eq!(shares, ndarray::array![[2.0 / 3.0, 0.0]]);
+        assert_eq!(copied(&largest, &prompt, &(1..5), &[5, 6, 7, 7]), ndarray::array![[0.5, 0.25]]);
+    }
+
+    #[test]
+    fn recall_counts_a_token_as_often_as_the_answer_has_it() {
+        assert_eq!(recall(&[1, 1, 2, 3], &[3, 1, 4]), 0.5);
+        assert_eq!(recall(&[1, 1], &[1, 1, 1]), 1.0);
+        assert_eq!(recall(&[1], &[]), 0.0);
+    }
+}

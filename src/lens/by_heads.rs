@@ -1,0 +1,78 @@
+//! Masses by the scores of heads, in the place of the plain mean over heads.
+//!
+//! Owns the choice of a file and a score, and the checks that the file is of the run's model. The means are in
+//! [`super::layers`].
+
+use std::path::{Path, PathBuf};
+
+use super::{AnalysedRun, LensError};
+use crate::attention::AttentionStore;
+use crate::heads::Score;
+use crate::heads::file::{HeadScores, HeadWeights};
+
+/// A file of head scores, and which of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByHeads {
+    /// The file.
+    pub path: PathBuf,
+    /// The score.
+    pub score: Score,
+}
+
+impl ByHeads {
+    /// The weights for a run.
+    ///
+    /// # Errors
+    /// [`LensError::Heads`], and [`LensError::OtherModel`] where the file is not of the run's model.
+    pub(super) fn of(&self, run: &AnalysedRun) -> Result<HeadWeights, LensError> {
+        let scores = HeadScores::load(&self.path)?;
+        let model = &run.identity().model;
+        if scores.digest != model.digest {
+            return Err(LensError::OtherModel {
+                path: self.path.clone(),
+                found: scores.model,
+                digest: scores.digest,
+                run: run.path().to_owned(),
+                model: model.name.clone(),
+                expected: model.digest.clone(),
+            });
+        }
+        Ok(scores.weights(self.score, &self.path)?)
+    }
+
+    /// Whether the weights are of a store's layers and heads.
+    ///
+    /// # Errors
+    /// [`LensError::OtherHeads`].
+    pub(super) fn check(
+        &self,
+        weights: &HeadWeights,
+        path: &Path,
+        store: &AttentionStore,
+    ) -> Result<(), LensError> {
+        self.fits(weights, path, (&store.layers, store.mass.dim().1))
+    }
+
+    /// [`ByHeads::check`] of the layers and heads of any file.
+    ///
+    /// # Errors
+    /// [`LensError::OtherHeads`].
+    pub(super) fn fits(
+        &self,
+        weights: &HeadWeights,
+        path: &Path,
+        (layers, found_heads): (&[usize], usize),
+    ) -> Result<(), LensError> {
+        if weights.layers == layers && weights.weights.ncols() == found_heads {
+            return Ok(());
+        }
+        Err(LensError::OtherHeads {
+            path: self.path.clone(),
+            heads: weights.weights.ncols(),
+            layers: weights.layers.clone(),
+            store: path.to_owned(),
+            found_heads,
+            found: layers.to_vec(),
+        })
+    }
+}
