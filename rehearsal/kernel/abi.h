@@ -22,6 +22,8 @@ typedef struct Block {            // one block of a launch
   Seen *seen;
 } Block;
 
+enum { FRAGMENT = 10 };           // mma: four registers of A, two of B, four of C
+
 typedef struct Thread {           // followed by the kernel's own registers
   Block *block;
   uint8_t *local;                 // local memory, or null; aligned to 16 bytes
@@ -35,6 +37,8 @@ typedef struct Thread {           // followed by the kernel's own registers
   uint32_t mask, value, lane, clamp, result;
   int32_t predicate;
   const char *at;                 // the instruction, for messages
+  // This lane's registers of an operation on matrices: what it is given, then what it gives back.
+  uint32_t fragment[FRAGMENT];
 } Thread;
 
 enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3 };
@@ -44,6 +48,9 @@ enum WarpOp {
   VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT,
   WARP_SYNC, ACTIVE_MASK,
   REDUX_ADD, REDUX_MIN, REDUX_MAX, REDUX_UMIN, REDUX_UMAX, REDUX_AND, REDUX_OR, REDUX_XOR,
+  // `.aligned`: all lanes take part, at one instruction.
+  MMA,      // `lane`: whether the factors are bf16; `clamp`: their inner dimension
+  LDMATRIX, // `value`: a row's place in shared memory; `lane`: whether transposed; `clamp`: how many matrices
 };
 
 enum { PARAM_BYTES = 4096 };

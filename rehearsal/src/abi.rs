@@ -61,6 +61,8 @@ pub struct Thread {
     pub predicate: i32,
     /// The instruction, for messages.
     pub at: *const c_char,
+    /// This lane's registers of an operation on matrices: what it is given, then what it gives back.
+    pub fragment: [u32; FRAGMENT],
 }
 
 /// What a thread waits for: `enum Waits`.
@@ -96,7 +98,12 @@ pub mod warp_op {
     pub const REDUX_AND: i32 = 15;
     pub const REDUX_OR: i32 = 16;
     pub const REDUX_XOR: i32 = 17;
+    pub const MMA: i32 = 18;
+    pub const LDMATRIX: i32 = 19;
 }
+
+/// Registers of [`Thread::fragment`].
+pub const FRAGMENT: usize = 10;
 
 /// Bytes of every kernel's parameter space.
 pub const PARAM_BYTES: usize = 4096;

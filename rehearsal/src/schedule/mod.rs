@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Block, Kernel, PARAM_BYTES, Seen, Thread, waits};
+use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, waits};
 use crate::settings::settings;
 use crate::stop;
 
+mod matrix;
 mod warp;
 
 use warp::WARP;
@@ -158,6 +159,7 @@ impl<'a> Worker<'a> {
                 result: 0,
                 predicate: 0,
                 at: c"".as_ptr(),
+                fragment: [0; FRAGMENT],
             };
             let thread = state[slot * stride..].as_mut_ptr().cast::<Thread>();
             // SAFETY: `stride` units hold a thread, and `state` has them for each slot.
@@ -259,15 +261,20 @@ impl<'a> Worker<'a> {
     }
 
     fn deadlock(&self, at_barrier: usize, ended: usize) -> ! {
-        let stuck = self.waiting.iter().position(|waiting| ![waits::DONE, waits::RUNS].contains(waiting));
+        // One that waits for lanes of its warp says more than one that waits for all.
+        let of_waits = |what| self.waiting.iter().position(|waiting| *waiting == what);
+        let stuck = of_waits(waits::AT_WARP_OP).or_else(|| of_waits(waits::AT_BARRIER));
         let at = stuck.map_or_else(String::new, |slot| {
             RUNNING.set(self.threads[slot]);
             // SAFETY: the thread is live, and `at` is a literal of the kernel, or of this module.
             unsafe { CStr::from_ptr((*self.threads[slot]).at) }.to_string_lossy().into_owned()
         });
         let of = self.threads.len();
-        let why =
-            format!("of {of} threads {at_barrier} wait at a barrier, {ended} have ended, and none can go on");
+        let for_lanes = of - at_barrier - ended;
+        let why = format!(
+            "of {of} threads {at_barrier} wait at a barrier, {for_lanes} for other lanes of their warp, {ended} have ended, and \
+             none can go on"
+        );
         stop_kernel(&why, &at)
     }
 }

@@ -49,6 +49,13 @@ impl Emitter<'_> {
         }
     }
 
+    /// An address in a space, which nothing has checked.
+    pub(super) fn address(&mut self, space: Space, address: &Operand) -> Emit {
+        let Operand::Address(base, offset) = address else { return Err(format!("the address {address:?}")) };
+        let width = if space == Space::Global { 64 } else { self.address_width(base) };
+        self.sum(base, *offset, width)
+    }
+
     fn address_width(&self, base: &Operand) -> u32 {
         match base {
             Operand::Register(register) if self.function.registers[*register].of.bits == 32 => 32,
