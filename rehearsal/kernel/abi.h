@@ -12,6 +12,10 @@
 // an access leaves it: `from` is its first byte, `to` is one past its last. All zero: nothing is known yet.
 typedef struct Seen { uint64_t from, to; } Seen;
 
+// The last uses of a byte of shared memory, where races are looked for: the count of barriers before the use, then
+// eight bits for the warp and for what `kernel/race.h` notes. Zero: none.
+typedef struct Trace { uint32_t written, read; } Trace;
+
 typedef struct Block {            // one block of a launch
   uint8_t *params;                // the kernel's parameters as PTX lays them out, PARAM_BYTES long
   uint8_t *shared;                // static shared memory, then dynamic; aligned to 128 bytes
@@ -20,6 +24,8 @@ typedef struct Block {            // one block of a launch
   // `Kernel.accesses` of them, one a memory instruction. Each worker thread has its own array and makes it
   // all zero when a launch begins: no races, nothing stale.
   Seen *seen;
+  Trace *traces;                  // one a byte of shared memory, or null: races are not looked for
+  uint32_t barriers;              // how many the block has passed, from 1 on
 } Block;
 
 enum { FRAGMENT = 10 };           // mma: four registers of A, two of B, four of C

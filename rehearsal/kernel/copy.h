@@ -38,7 +38,7 @@ APART void copy(Thread *t, uint64_t to, uint64_t from, uint32_t bytes, uint32_t 
     global(t, from + given - 1, 1, 0, at, seen);
   }
   if (own->count == MOST_COPIES) stop("more asynchronous copies at once than the rehearsal keeps; raise MOST_COPIES in kernel/copy.h", at);
-  __builtin_memset(shared(t, to, bytes, at), 0xFF, bytes);
+  __builtin_memset(shared(t, to, bytes, BEGINS_COPY, at), 0xFF, bytes);
   own->copies[own->count++] = (Copy){from, (uint32_t)to, own->group, (uint16_t)bytes, (uint16_t)given};
 }
 
@@ -50,7 +50,7 @@ APART void copies_wait(Thread *t, uint32_t left, const char *at) {
   uint32_t done = 0;
   for (; done < own->count && own->copies[done].group + (uint64_t)left < own->group; done++) {
     Copy one = own->copies[done];
-    uint8_t *to = shared(t, one.to, one.bytes, at);
+    uint8_t *to = shared(t, one.to, one.bytes, ENDS_COPY, at);
     __builtin_memcpy(to, (const void *)one.from, one.given);
     __builtin_memset(to + one.given, 0, one.bytes - one.given);
   }

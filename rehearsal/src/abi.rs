@@ -26,6 +26,20 @@ pub struct Block {
     /// [`Kernel::accesses`] of them, one a memory instruction. Each worker thread has its own array and makes
     /// it all zero when a launch begins.
     pub seen: *mut Seen,
+    /// One a byte of shared memory, or null: races are not looked for.
+    pub traces: *mut Trace,
+    /// How many barriers the block has passed, from 1 on.
+    pub barriers: u32,
+}
+
+/// The last uses of a byte of shared memory: see `kernel/race.h`. Zero: none.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The last write.
+    pub written: u32,
+    /// The last read.
+    pub read: u32,
 }
 
 /// One thread; the kernel's own registers follow it in memory.

@@ -51,6 +51,7 @@ const HEADERS: &[(&str, &str)] = texts![
     "../kernel/integer.h",
     "../kernel/kernel.h",
     "../kernel/memory.h",
+    "../kernel/race.h",
 ];
 
 /// The translator itself: a library compiled from another translation is not to be found.

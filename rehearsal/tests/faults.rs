@@ -290,9 +290,7 @@ fn empty_grids_and_large_blocks_are_refused() {
 
 #[test]
 fn shared_memory_beyond_48_kib_is_asked_for_and_ends_with_the_card() {
-    for (capability, most) in
-        [("7.5", 65_536), ("8.0", 166_912), ("8.6", 101_376), ("8.9", 101_376), ("9.0", 232_448)]
-    {
+    for (capability, most) in [("8.0", 166_912), ("8.6", 101_376), ("8.9", 101_376), ("9.0", 232_448)] {
         let name = "shared_memory_beyond_48_kib_is_asked_for_and_ends_with_the_card";
         let end = rehearse(name, &[("REHEARSAL_COMPUTE_CAP", capability)], || {
             let card = card(0);
@@ -313,6 +311,18 @@ fn shared_memory_beyond_48_kib_is_asked_for_and_ends_with_the_card() {
         });
         end.says(&["a block of this card has at most", &most.to_string(), "CUDA_ERROR_INVALID_VALUE"]);
     }
+}
+
+#[test]
+fn a_module_for_later_cards_is_refused() {
+    let end = rehearse("a_module_for_later_cards_is_refused", &[("REHEARSAL_COMPUTE_CAP", "7.5")], || {
+        let _context = Card::new(0);
+        let text = std::ffi::CString::new(PTX).expect("PTX has no zero byte");
+        let mut module = 0;
+        // SAFETY: the pointers are those of live values.
+        unsafe { assert_eq!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()), NO_BINARY_FOR_GPU) };
+    });
+    end.says(&["the module is for sm_80 and later, and this card is of compute capability 7.5"]);
 }
 
 #[test]

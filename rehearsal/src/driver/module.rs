@@ -169,6 +169,17 @@ fn load(driver: &mut Driver, module: *mut usize, image: *const c_void) -> Answer
             "the image is no PTX text; build the kernels as PTX, the rehearsal runs no binaries",
         ));
     };
+    let (major, minor) = settings().compute_cap;
+    let target = text
+        .split(".target sm_")
+        .nth(1)
+        .map_or("", |rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+    if target.parse().is_ok_and(|target: i32| target > 10 * major + minor) {
+        let why = format!(
+            "the module is for sm_{target} and later, and this card is of compute capability {major}.{minor}"
+        );
+        return Err(Refusal::new(cuda::CUDA_ERROR_NO_BINARY_FOR_GPU, why));
+    }
     let name_of = |rest: &str| {
         let rest = rest.trim_start();
         let end = rest.find(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)).unwrap_or(rest.len());

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, waits};
+use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, Trace, waits};
 use crate::settings::settings;
 use crate::stop;
 
@@ -102,6 +102,8 @@ struct Worker<'a> {
     shared: Vec<Line>,
     /// By memory instruction, the bounds of what it last touched in this launch.
     _seen: Vec<Seen>,
+    /// By byte of shared memory, its last uses; empty where races are not looked for.
+    traces: Vec<Trace>,
 }
 
 /// Shared memory is aligned as a card's, whose widest instructions take 128 bytes.
@@ -127,6 +129,8 @@ impl<'a> Worker<'a> {
         let lines = (kernel.shared_static as usize + *shared as usize).div_ceil(size_of::<Line>());
         let mut shared_memory = vec![Line([0; 128]); lines];
         let mut seen = vec![Seen { from: 0, to: 0 }; kernel.accesses as usize];
+        let traced = if settings().races { kernel.shared_static + shared } else { 0 };
+        let mut traces = vec![Trace::default(); traced as usize];
         let mut block = Box::new(Block {
             params: params.as_ptr().cast_mut(),
             shared: shared_memory.as_mut_ptr().cast(),
@@ -136,6 +140,8 @@ impl<'a> Worker<'a> {
             nctaid: *grid,
             ctaid: [0; 3],
             seen: seen.as_mut_ptr(),
+            traces: if traces.is_empty() { std::ptr::null_mut() } else { traces.as_mut_ptr() },
+            barriers: 1,
         });
         let mut places = Places::new(block.ntid);
         let mut thread_of = |slot: usize| {
@@ -176,6 +182,7 @@ impl<'a> Worker<'a> {
             local,
             shared: shared_memory,
             _seen: seen,
+            traces,
         }
     }
 
@@ -184,6 +191,8 @@ impl<'a> Worker<'a> {
         self.block.ctaid = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
         // What nobody wrote is NaN there too.
         self.shared.fill(Line([0xFF; 128]));
+        self.traces.fill(Trace::default());
+        self.block.barriers = 1;
         if self.launch.kernel.waits != 0 { self.run_together() } else { self.run_each() }
     }
 
@@ -225,6 +234,7 @@ impl<'a> Worker<'a> {
                 return;
             }
             if at_barrier > 0 && at_barrier + ended == self.threads.len() {
+                self.block.barriers += 1;
                 self.waiting.iter_mut().filter(|waiting| **waiting == waits::AT_BARRIER).for_each(
                     |waiting| {
                         *waiting = waits::RUNS;

@@ -3,6 +3,7 @@
 //! ([`crate::schedule`]).
 
 use super::emitter::{Code, Emitter};
+use super::memory::Access;
 use super::operation::{Emit, Operation};
 use crate::ptx::{Operand, Space, Type};
 
@@ -59,7 +60,7 @@ impl Emitter<'_> {
         let [d, address] = op.operands()?;
         let d = fragment(d, count)?;
         let row = self.address(Space::Shared, address)?;
-        let check = self.pointer(Space::Shared, address, 16, false)?;
+        let check = self.pointer(Space::Shared, address, 16, Access::Read)?;
         let given = format!(
             "t->value = (uint32_t)({row}); t->lane = {transposed}; t->clamp = {count}; \
              if ((t->linear & 31) < {}) {check}; ",

@@ -12,6 +12,7 @@ use rehearsal as _;
 pub const INVALID_VALUE: c_int = 1;
 pub const OUT_OF_MEMORY: c_int = 2;
 pub const INVALID_CONTEXT: c_int = 201;
+pub const NO_BINARY_FOR_GPU: c_int = 209;
 pub const INVALID_HANDLE: c_int = 400;
 pub const NOT_READY: c_int = 600;
 pub const LAUNCH_FAILED: c_int = 719;

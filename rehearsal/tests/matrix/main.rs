@@ -5,6 +5,8 @@
 mod card;
 mod copies;
 mod fragments;
+mod races;
+
 use card::Card;
 
 /// A module whose kernel `test` has these parameters, all of them `.u64`, and this body. `%lane` is the thread's
