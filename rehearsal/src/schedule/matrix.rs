@@ -4,7 +4,6 @@
 
 use half::{bf16, f16};
 
-use super::warp::WARP;
 use crate::abi::Thread;
 
 /// Rows of A, and columns of B.
@@ -79,9 +78,9 @@ pub unsafe fn load(warp: &[*mut Thread]) {
         let row = unsafe { shared.add((**thread).value as usize).cast::<[u16; 8]>().read() };
         matrices[lane / 8][lane % 8] = row;
     }
-    for lane in 0..WARP {
+    for (lane, thread) in warp.iter().enumerate() {
         let (g, p) = (lane / 4, lane % 4 * 2);
-        let fragment = unsafe { &mut (*warp[lane]).fragment };
+        let fragment = unsafe { &mut (**thread).fragment };
         for (register, matrix) in fragment.iter_mut().zip(&matrices[..count]) {
             let pair =
                 if transposed { [matrix[p][g], matrix[p + 1][g]] } else { [matrix[g][p], matrix[g][p + 1]] };
