@@ -12,6 +12,10 @@
 // an access leaves it: `from` is its first byte, `to` is one past its last. All zero: nothing is known yet.
 typedef struct Seen { uint64_t from, to; } Seen;
 
+// The last uses of a byte of shared memory, where races are looked for: the count of barriers before the use, then
+// eight bits for the warp and for what `kernel/race.h` notes. Zero: none.
+typedef struct Trace { uint32_t written, read; } Trace;
+
 typedef struct Block {            // one block of a launch
   uint8_t *params;                // the kernel's parameters as PTX lays them out, PARAM_BYTES long
   uint8_t *shared;                // static shared memory, then dynamic; aligned to 128 bytes
@@ -20,7 +24,11 @@ typedef struct Block {            // one block of a launch
   // `Kernel.accesses` of them, one a memory instruction. Each worker thread has its own array and makes it
   // all zero when a launch begins: no races, nothing stale.
   Seen *seen;
+  Trace *traces;                  // one a byte of shared memory, or null: races are not looked for
+  uint32_t barriers;              // how many the block has passed, from 1 on
 } Block;
+
+enum { FRAGMENT = 10 };           // mma: four registers of A, two of B, four of C
 
 typedef struct Thread {           // followed by the kernel's own registers
   Block *block;
@@ -35,6 +43,8 @@ typedef struct Thread {           // followed by the kernel's own registers
   uint32_t mask, value, lane, clamp, result;
   int32_t predicate;
   const char *at;                 // the instruction, for messages
+  // This lane's registers of an operation on matrices: what it is given, then what it gives back.
+  uint32_t fragment[FRAGMENT];
 } Thread;
 
 enum Waits { RUNS = 0, AT_BARRIER = 1, AT_WARP_OP = 2, DONE = 3 };
@@ -44,6 +54,9 @@ enum WarpOp {
   VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT,
   WARP_SYNC, ACTIVE_MASK,
   REDUX_ADD, REDUX_MIN, REDUX_MAX, REDUX_UMIN, REDUX_UMAX, REDUX_AND, REDUX_OR, REDUX_XOR,
+  // `.aligned`: all lanes take part, at one instruction.
+  MMA,      // `lane`: whether the factors are bf16; `clamp`: their inner dimension
+  LDMATRIX, // `value`: a row's place in shared memory; `lane`: whether transposed; `clamp`: how many matrices
 };
 
 enum { PARAM_BYTES = 4096 };

@@ -7,3 +7,4 @@
 #include "half.h"
 #include "float.h"
 #include "memory.h"
+#include "copy.h"

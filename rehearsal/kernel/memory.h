@@ -3,6 +3,7 @@
 #pragma once
 #include "bits.h"
 #include "abi.h"
+#include "race.h"
 
 static Runtime runtime;
 __attribute__((visibility("default"))) void kernel_init(const Runtime *given) { runtime = *given; }
@@ -62,7 +63,12 @@ APART __attribute__((cold, noreturn)) void outside(const char *space, uint64_t a
       outside(#name, address, bytes, size, at); \
     return (base) + address; \
   }
-WINDOW(shared, t->block->shared, t->block->shared_bytes)
+INLINE void *shared(const Thread *t, uint64_t address, uint32_t bytes, int use, const char *at) {
+  if (RARELY((address & (bytes - 1)) || address + (bytes - 1) >= t->block->shared_bytes))
+    outside("shared", address, bytes, t->block->shared_bytes, at);
+  if (RARELY(t->block->traces)) trace(t, address, bytes, use, at);
+  return t->block->shared + address;
+}
 WINDOW(local, t->local, t->local_bytes)
 WINDOW(param, t->block->params, PARAM_BYTES)
 

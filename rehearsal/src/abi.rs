@@ -26,6 +26,20 @@ pub struct Block {
     /// [`Kernel::accesses`] of them, one a memory instruction. Each worker thread has its own array and makes
     /// it all zero when a launch begins.
     pub seen: *mut Seen,
+    /// One a byte of shared memory, or null: races are not looked for.
+    pub traces: *mut Trace,
+    /// How many barriers the block has passed, from 1 on.
+    pub barriers: u32,
+}
+
+/// The last uses of a byte of shared memory: see `kernel/race.h`. Zero: none.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// The last write.
+    pub written: u32,
+    /// The last read.
+    pub read: u32,
 }
 
 /// One thread; the kernel's own registers follow it in memory.
@@ -61,6 +75,8 @@ pub struct Thread {
     pub predicate: i32,
     /// The instruction, for messages.
     pub at: *const c_char,
+    /// This lane's registers of an operation on matrices: what it is given, then what it gives back.
+    pub fragment: [u32; FRAGMENT],
 }
 
 /// What a thread waits for: `enum Waits`.
@@ -96,7 +112,12 @@ pub mod warp_op {
     pub const REDUX_AND: i32 = 15;
     pub const REDUX_OR: i32 = 16;
     pub const REDUX_XOR: i32 = 17;
+    pub const MMA: i32 = 18;
+    pub const LDMATRIX: i32 = 19;
 }
+
+/// Registers of [`Thread::fragment`].
+pub const FRAGMENT: usize = 10;
 
 /// Bytes of every kernel's parameter space.
 pub const PARAM_BYTES: usize = 4096;

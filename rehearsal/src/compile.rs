@@ -44,12 +44,14 @@ macro_rules! texts {
 const HEADERS: &[(&str, &str)] = texts![
     "../kernel/abi.h",
     "../kernel/bits.h",
+    "../kernel/copy.h",
     "../kernel/exact.h",
     "../kernel/float.h",
     "../kernel/half.h",
     "../kernel/integer.h",
     "../kernel/kernel.h",
     "../kernel/memory.h",
+    "../kernel/race.h",
 ];
 
 /// The translator itself: a library compiled from another translation is not to be found.
@@ -63,12 +65,14 @@ const TRANSLATOR: &[(&str, &str)] = texts![
     "translate/compare.rs",
     "translate/control.rs",
     "translate/convert.rs",
+    "translate/copy.rs",
     "translate/emitter.rs",
     "translate/float.rs",
     "translate/half.rs",
     "translate/integer.rs",
     "translate/liveness.rs",
     "translate/logic.rs",
+    "translate/matrix.rs",
     "translate/memory.rs",
     "translate/mod.rs",
     "translate/operand.rs",

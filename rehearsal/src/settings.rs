@@ -8,11 +8,12 @@ use crate::faults::Plan;
 use crate::stop;
 
 /// Every variable with its values and meaning; the README's table says the same.
-pub const VARIABLES: [(&str, &str); 14] = [
+pub const VARIABLES: [(&str, &str); 15] = [
     ("REHEARSAL_DEVICES", "1 to 8: how many cards there are (1)"),
     ("REHEARSAL_MEMORY", "bytes of each card: 80GiB, 8GB, 500000000 (80GiB)"),
     ("REHEARSAL_COMPUTE_CAP", "compute capability of the cards: 8.0 (8.0)"),
     ("REHEARSAL_ASYNC", "1: work waits in its stream until something needs it (0)"),
+    ("REHEARSAL_RACES", "1: look for races in shared memory (as REHEARSAL_ASYNC)"),
     ("REHEARSAL_ARITHMETIC", "off: compute nothing and touch no memory, only count (on)"),
     ("REHEARSAL_THREADS", "1 to 256: threads that share a kernel's blocks and a product's tiles (all cores)"),
     ("REHEARSAL_CACHE", "folder of compiled kernels (rehearsal-kernels in the temporary folder)"),
@@ -38,6 +39,8 @@ pub struct Settings {
     pub compute_cap: (i32, i32),
     /// Whether work waits in its stream until something needs it.
     pub asynchronous: bool,
+    /// Whether races in shared memory are looked for.
+    pub races: bool,
     /// Whether anything is computed.
     pub arithmetic: bool,
     /// Threads that share the blocks of a kernel and the tiles of a product.
@@ -111,6 +114,7 @@ fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
                 .ok_or_else(|| wrong("REHEARSAL_COMPUTE_CAP", &text))?,
         },
         asynchronous: switch("REHEARSAL_ASYNC")?,
+        races: switch(if var("REHEARSAL_RACES").is_some() { "REHEARSAL_RACES" } else { "REHEARSAL_ASYNC" })?,
         arithmetic: !one_of("REHEARSAL_ARITHMETIC", "on", "off")?,
         threads: number("REHEARSAL_THREADS", cores.min(256), 256)?,
         cache: var("REHEARSAL_CACHE")
@@ -210,11 +214,12 @@ mod tests {
             ("REHEARSAL_MEMORY", "1GiB"),
             ("REHEARSAL_COMPUTE_CAP", "9.0"),
             ("REHEARSAL_ASYNC", "1"),
+            ("REHEARSAL_RACES", "0"),
             ("REHEARSAL_ARITHMETIC", "off"),
             ("REHEARSAL_FAIL", "cuMemAllocAsync:3"),
         ])
         .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!((read.devices, read.memory, read.compute_cap), (2, 1 << 30, (9, 0)));
-        assert!(read.asynchronous && !read.arithmetic && read.fail.len() == 1);
+        assert!(read.asynchronous && !read.races && !read.arithmetic && read.fail.len() == 1);
     }
 }

@@ -289,6 +289,43 @@ fn empty_grids_and_large_blocks_are_refused() {
 }
 
 #[test]
+fn shared_memory_beyond_48_kib_is_asked_for_and_ends_with_the_card() {
+    for (capability, most) in [("8.0", 166_912), ("8.6", 101_376), ("8.9", 101_376), ("9.0", 232_448)] {
+        let name = "shared_memory_beyond_48_kib_is_asked_for_and_ends_with_the_card";
+        let end = rehearse(name, &[("REHEARSAL_COMPUTE_CAP", capability)], || {
+            let card = card(0);
+            // SAFETY: the pointer is that of a live value.
+            let most: i32 = unsafe { made(|to| cuDeviceGetAttribute(to, 97, 0)) };
+            let launch = |bytes: i32| {
+                let at = card.upload(&[1.0_f32], 0);
+                let params =
+                    [Param::from(at), Param::from(at), Param::from(0_u32), Param::shared(bytes as u32)];
+                card.try_launch("copy", [1; 3], [1; 3], 0, &params)
+            };
+            assert_eq!(launch(49_152), 0);
+            assert_eq!(launch(49_153), INVALID_VALUE);
+            assert_eq!(card.try_shared("copy", most), 0);
+            assert_eq!(launch(most), 0);
+            assert_eq!(card.try_shared("copy", most + 1), INVALID_VALUE);
+            assert_eq!(launch(most + 1), INVALID_VALUE);
+        });
+        end.says(&["a block of this card has at most", &most.to_string(), "CUDA_ERROR_INVALID_VALUE"]);
+    }
+}
+
+#[test]
+fn a_module_for_later_cards_is_refused() {
+    let end = rehearse("a_module_for_later_cards_is_refused", &[("REHEARSAL_COMPUTE_CAP", "7.5")], || {
+        let _context = Card::new(0);
+        let text = std::ffi::CString::new(PTX).expect("PTX has no zero byte");
+        let mut module = 0;
+        // SAFETY: the pointers are those of live values.
+        unsafe { assert_eq!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()), NO_BINARY_FOR_GPU) };
+    });
+    end.says(&["the module is for sm_80 and later, and this card is of compute capability 7.5"]);
+}
+
+#[test]
 fn allocations_of_nothing_are_refused_and_copies_of_nothing_are_not() {
     let end = rehearse("allocations_of_nothing_are_refused_and_copies_of_nothing_are_not", &[], || {
         let card = card(0);

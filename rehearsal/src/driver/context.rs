@@ -33,6 +33,7 @@ fn checked(device: c_int) -> Result<usize, Refusal> {
 /// The attributes that are asked for, as an A100 has them. `CUdevice_attribute` numbers them.
 fn attribute(number: c_int) -> Option<c_int> {
     let (major, minor) = settings().compute_cap;
+    let shared_most = super::module::shared_most((major, minor));
     Some(match number {
         1 => 1024,        // MAX_THREADS_PER_BLOCK
         2 | 3 => 1024,    // MAX_BLOCK_DIM_X, _Y
@@ -49,9 +50,11 @@ fn attribute(number: c_int) -> Option<c_int> {
         41 => 1,          // UNIFIED_ADDRESSING
         75 => major,      // COMPUTE_CAPABILITY_MAJOR
         76 => minor,      // COMPUTE_CAPABILITY_MINOR
-        81 => 167_936,    // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        97 => 166_912,    // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        115 => 1,         // MEMORY_POOLS_SUPPORTED
+        // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: Turing's blocks may have all of it, the others' all but 1 KiB.
+        81 if major == 7 => shared_most as c_int,
+        81 => shared_most as c_int + 1024,
+        97 => shared_most as c_int, // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        115 => 1,                   // MEMORY_POOLS_SUPPORTED
         _ => return None,
     })
 }

@@ -11,9 +11,8 @@ use crate::abi::Kernel;
 use crate::codes::{Refusal, cuda};
 use crate::settings::settings;
 
-/// Dynamic shared memory that a kernel may have without asking, and the most it may ask for on an A100.
+/// Shared memory that a block may have without asking.
 pub const SHARED: u32 = 49152;
-const SHARED_MOST: c_int = 166_912;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 
@@ -57,7 +56,24 @@ pub fn names(name: &str) -> (&'static str, &'static str) {
     (kept(name.to_string()), kept(format!("kernel {name}")))
 }
 
+/// The most shared memory that a block may ask for, by compute capability ("Technical Specifications per Compute
+/// Capability" of the CUDA C++ Programming Guide).
+pub fn shared_most(compute_cap: (i32, i32)) -> u32 {
+    1024 * match compute_cap {
+        (7, 5) => 64,
+        (7, _) => 96,
+        (8, 6 | 9) | (12, _) => 99,
+        (8, _) => 163,
+        _ => 227,
+    }
+}
+
 impl Function {
+    /// Its static shared memory, 0 where nothing is computed: a kernel need not be compiled then.
+    fn shared_static(&mut self) -> Result<u32, Refusal> {
+        if settings().arithmetic { Ok(self.kernel()?.shared_static) } else { Ok(0) }
+    }
+
     /// Its compiled form; the first launch pays for it.
     pub fn kernel(&mut self) -> Result<&'static Kernel, Refusal> {
         if let Some(kernel) = self.kernel {
@@ -118,8 +134,14 @@ export! {
     fn cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int) Context |driver| {
         let function = function_mut(driver, function)?;
         if attribute == MAX_DYNAMIC_SHARED {
-            function.shared_most = u32::try_from(value).ok().filter(|_| value <= SHARED_MOST).ok_or_else(|| {
-                let why = format!("{} asks for {value} bytes of shared memory", function.what);
+            let (most, fixed) = (shared_most(settings().compute_cap), function.shared_static()?);
+            let fits = |asked: &u32| asked.checked_add(fixed).is_some_and(|all| all <= most);
+            function.shared_most = u32::try_from(value).ok().filter(fits).ok_or_else(|| {
+                let why = format!(
+                    "{} asks for {value} bytes of dynamic shared memory beside {fixed} of static; a block of this card has at \
+                     most {most}",
+                    function.what
+                );
                 Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, why)
             })?;
         }
@@ -147,6 +169,17 @@ fn load(driver: &mut Driver, module: *mut usize, image: *const c_void) -> Answer
             "the image is no PTX text; build the kernels as PTX, the rehearsal runs no binaries",
         ));
     };
+    let (major, minor) = settings().compute_cap;
+    let target = text
+        .split(".target sm_")
+        .nth(1)
+        .map_or("", |rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+    if target.parse().is_ok_and(|target: i32| target > 10 * major + minor) {
+        let why = format!(
+            "the module is for sm_{target} and later, and this card is of compute capability {major}.{minor}"
+        );
+        return Err(Refusal::new(cuda::CUDA_ERROR_NO_BINARY_FOR_GPU, why));
+    }
     let name_of = |rest: &str| {
         let rest = rest.trim_start();
         let end = rest.find(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)).unwrap_or(rest.len());

@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Block, Kernel, PARAM_BYTES, Seen, Thread, waits};
+use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, Trace, waits};
 use crate::settings::settings;
 use crate::stop;
 
+mod matrix;
 mod warp;
 
 use warp::WARP;
@@ -101,6 +102,8 @@ struct Worker<'a> {
     shared: Vec<Line>,
     /// By memory instruction, the bounds of what it last touched in this launch.
     _seen: Vec<Seen>,
+    /// By byte of shared memory, its last uses; empty where races are not looked for.
+    traces: Vec<Trace>,
 }
 
 /// Shared memory is aligned as a card's, whose widest instructions take 128 bytes.
@@ -126,6 +129,8 @@ impl<'a> Worker<'a> {
         let lines = (kernel.shared_static as usize + *shared as usize).div_ceil(size_of::<Line>());
         let mut shared_memory = vec![Line([0; 128]); lines];
         let mut seen = vec![Seen { from: 0, to: 0 }; kernel.accesses as usize];
+        let traced = if settings().races { kernel.shared_static + shared } else { 0 };
+        let mut traces = vec![Trace::default(); traced as usize];
         let mut block = Box::new(Block {
             params: params.as_ptr().cast_mut(),
             shared: shared_memory.as_mut_ptr().cast(),
@@ -135,6 +140,8 @@ impl<'a> Worker<'a> {
             nctaid: *grid,
             ctaid: [0; 3],
             seen: seen.as_mut_ptr(),
+            traces: if traces.is_empty() { std::ptr::null_mut() } else { traces.as_mut_ptr() },
+            barriers: 1,
         });
         let mut places = Places::new(block.ntid);
         let mut thread_of = |slot: usize| {
@@ -158,6 +165,7 @@ impl<'a> Worker<'a> {
                 result: 0,
                 predicate: 0,
                 at: c"".as_ptr(),
+                fragment: [0; FRAGMENT],
             };
             let thread = state[slot * stride..].as_mut_ptr().cast::<Thread>();
             // SAFETY: `stride` units hold a thread, and `state` has them for each slot.
@@ -174,6 +182,7 @@ impl<'a> Worker<'a> {
             local,
             shared: shared_memory,
             _seen: seen,
+            traces,
         }
     }
 
@@ -182,6 +191,8 @@ impl<'a> Worker<'a> {
         self.block.ctaid = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
         // What nobody wrote is NaN there too.
         self.shared.fill(Line([0xFF; 128]));
+        self.traces.fill(Trace::default());
+        self.block.barriers = 1;
         if self.launch.kernel.waits != 0 { self.run_together() } else { self.run_each() }
     }
 
@@ -223,6 +234,7 @@ impl<'a> Worker<'a> {
                 return;
             }
             if at_barrier > 0 && at_barrier + ended == self.threads.len() {
+                self.block.barriers += 1;
                 self.waiting.iter_mut().filter(|waiting| **waiting == waits::AT_BARRIER).for_each(
                     |waiting| {
                         *waiting = waits::RUNS;
@@ -259,15 +271,20 @@ impl<'a> Worker<'a> {
     }
 
     fn deadlock(&self, at_barrier: usize, ended: usize) -> ! {
-        let stuck = self.waiting.iter().position(|waiting| ![waits::DONE, waits::RUNS].contains(waiting));
+        // One that waits for lanes of its warp says more than one that waits for all.
+        let of_waits = |what| self.waiting.iter().position(|waiting| *waiting == what);
+        let stuck = of_waits(waits::AT_WARP_OP).or_else(|| of_waits(waits::AT_BARRIER));
         let at = stuck.map_or_else(String::new, |slot| {
             RUNNING.set(self.threads[slot]);
             // SAFETY: the thread is live, and `at` is a literal of the kernel, or of this module.
             unsafe { CStr::from_ptr((*self.threads[slot]).at) }.to_string_lossy().into_owned()
         });
         let of = self.threads.len();
-        let why =
-            format!("of {of} threads {at_barrier} wait at a barrier, {ended} have ended, and none can go on");
+        let for_lanes = of - at_barrier - ended;
+        let why = format!(
+            "of {of} threads {at_barrier} wait at a barrier, {for_lanes} for other lanes of their warp, {ended} have ended, and \
+             none can go on"
+        );
         stop_kernel(&why, &at)
     }
 }

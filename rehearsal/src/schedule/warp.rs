@@ -1,8 +1,9 @@
-//! Warp operations: shuffles, votes, reductions. The scheduler comes here when lanes of a warp wait for one.
+//! Warp operations: shuffles, votes, reductions, products of matrices. The scheduler comes here when lanes of a
+//! warp wait for one.
 
 use std::ffi::CStr;
 
-use super::{RUNNING, stop_kernel};
+use super::{RUNNING, matrix, stop_kernel};
 use crate::abi::{Thread, waits, warp_op};
 
 /// Lanes of a warp.
@@ -32,9 +33,21 @@ pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
         let thread = |lane: usize| unsafe { &*warp[lane] };
         let (op, mask, at) = (thread(first).op, thread(first).mask, thread(first).at);
         let asks = op == warp_op::ACTIVE_MASK;
+        let aligned = matches!(op, warp_op::MMA | warp_op::LDMATRIX);
         let same = |lane: &usize| {
-            thread(*lane).op == op && if asks { thread(*lane).at == at } else { thread(*lane).mask == mask }
+            thread(*lane).op == op
+                && (asks || thread(*lane).mask == mask)
+                && (!(asks || aligned) || thread(*lane).at == at)
         };
+        if aligned && there & !ended != u32::MAX {
+            let lane = (there & !ended).trailing_ones();
+            stop_lane(
+                warp[first],
+                &format!(
+                    "lane {lane} takes no part, and all 32 of the warp must: it has ended, or never was"
+                ),
+            );
+        }
         let together = lanes_of(left).filter(same).fold(0, |bits, lane| bits | 1 << lane);
         left &= !together;
         if asks || mask & there & !ended & !together == 0 {
@@ -42,7 +55,13 @@ pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
                 let lane = (together & !mask).trailing_zeros() as usize;
                 stop_lane(warp[lane], &format!("lane {lane} is not in its own mask {mask:#010x}"));
             }
-            give_results(warp, together, op);
+            match op {
+                // SAFETY: all threads of a whole warp, at one instruction; the rows were checked by it.
+                warp_op::MMA => unsafe { matrix::multiply(warp) },
+                // SAFETY: as above.
+                warp_op::LDMATRIX => unsafe { matrix::load(warp) },
+                _ => give_results(warp, together, op),
+            }
             lanes_of(together).for_each(|lane| waiting[lane] = waits::RUNS);
             any = true;
         }

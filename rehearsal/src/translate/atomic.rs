@@ -3,7 +3,7 @@
 
 use super::emitter::Emitter;
 use super::half::names;
-use super::memory::take_space;
+use super::memory::{Access, take_space};
 use super::operation::{Emit, Operation, c_integer};
 use crate::ptx::{Kind, Operand, Space, Type};
 
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         if c.len() != usize::from(what == "cas") || of.bits < 16 || of.is_pair() {
             return op.not_for(of);
         }
-        let pointer = self.pointer(space, address, of.bytes(), true)?;
+        let pointer = self.pointer(space, address, of.bytes(), Access::Update)?;
         let c_type = c_integer(of.bits, false);
         let new = match what {
             "cas" => {

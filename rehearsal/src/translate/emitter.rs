@@ -245,6 +245,7 @@ impl<'m> Emitter<'m> {
             "st" => self.store(op)?,
             "cvta" => self.convert_address(op)?,
             "prefetch" | "prefetchu" => self.prefetch(op)?,
+            "cp" => self.copy(op)?,
             "atom" | "red" => self.atomic(op)?,
             "bra" | "ret" | "exit" | "trap" => return self.branch(op),
             "call" => self.call(op)?,
@@ -254,6 +255,8 @@ impl<'m> Emitter<'m> {
             "vote" => return self.vote(op),
             "redux" => return self.reduce(op),
             "activemask" => return self.active_mask(op),
+            "mma" => return self.mma(op),
+            "ldmatrix" => return self.load_matrix(op),
             name => return Err(format!("the instruction {name}")),
         };
         Ok(Code::from(text))
@@ -270,7 +273,8 @@ impl<'m> Emitter<'m> {
         let mut out = String::new();
         let entry = self.function.is_entry;
         if entry {
-            out.push_str("typedef struct State {\n  Thread thread;\n");
+            let base = if self.unit.copies { "Copying" } else { "Thread" };
+            let _ = writeln!(out, "typedef struct State {{\n  {base} thread;");
             for &register in &saved {
                 let _ = writeln!(out, "  {} {};", self.c_of(register), self.names[register]);
             }
@@ -295,6 +299,9 @@ impl<'m> Emitter<'m> {
         }
         if waits {
             out.push_str("  switch (t->resume) { case 0:;\n");
+        }
+        if entry && self.unit.copies {
+            out.push_str("  copies_begin(t);\n");
         }
         for (index, step) in self.steps.iter().enumerate() {
             self.write(step, alive.get(index).map_or(&[], Vec::as_slice), &mut out);

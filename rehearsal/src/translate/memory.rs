@@ -27,11 +27,21 @@ pub(super) fn take_space(op: &mut Operation<'_>) -> Emit<Space> {
     })
 }
 
+/// What an instruction does to memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    /// Both at once, as atomic operations do.
+    Update,
+}
+
 impl Emitter<'_> {
     /// A pointer to so many bytes at an address, checked.
-    pub(super) fn pointer(&mut self, space: Space, address: &Operand, bytes: u32, write: bool) -> Emit {
+    pub(super) fn pointer(&mut self, space: Space, address: &Operand, bytes: u32, access: Access) -> Emit {
         let Operand::Address(base, offset) = address else { return Err(format!("the address {address:?}")) };
         let at = self.at.clone();
+        let write = access != Access::Read;
         match space {
             Space::Global | Space::Const => {
                 let address = self.sum(base, *offset, 64)?;
@@ -42,11 +52,22 @@ impl Emitter<'_> {
             Space::Shared | Space::Local => {
                 let width = self.address_width(base);
                 let address = self.sum(base, *offset, width)?;
-                let name = if space == Space::Shared { "shared" } else { "local" };
-                Ok(format!("{name}(t, {address}, {bytes}, {at})"))
+                Ok(match (space, access) {
+                    (Space::Local, _) => format!("local(t, {address}, {bytes}, {at})"),
+                    (_, Access::Read) => format!("shared(t, {address}, {bytes}, READS, {at})"),
+                    (_, Access::Write) => format!("shared(t, {address}, {bytes}, WRITES, {at})"),
+                    (_, Access::Update) => format!("shared(t, {address}, {bytes}, UPDATES, {at})"),
+                })
             }
             Space::Param => self.parameter(base, *offset, bytes, write),
         }
+    }
+
+    /// An address in a space, which nothing has checked.
+    pub(super) fn address(&mut self, space: Space, address: &Operand) -> Emit {
+        let Operand::Address(base, offset) = address else { return Err(format!("the address {address:?}")) };
+        let width = if space == Space::Global { 64 } else { self.address_width(base) };
+        self.sum(base, *offset, width)
     }
 
     fn address_width(&self, base: &Operand) -> u32 {
@@ -122,7 +143,7 @@ impl Emitter<'_> {
         let elements = Emitter::elements(op, vector)?;
         let [_, address] = op.operands()?;
         let bytes = of.bytes() * elements.len() as u32;
-        let pointer = self.pointer(space, address, bytes, false)?;
+        let pointer = self.pointer(space, address, bytes, Access::Read)?;
         let c = c_type(of);
         self.wider = true;
         if let [d] = elements {
@@ -148,7 +169,7 @@ impl Emitter<'_> {
         let elements = Emitter::elements(op, vector)?;
         let [address, _] = op.operands()?;
         let bytes = of.bytes() * elements.len() as u32;
-        let pointer = self.pointer(space, address, bytes, true)?;
+        let pointer = self.pointer(space, address, bytes, Access::Write)?;
         let c = c_type(of);
         self.wider = true;
         let mut text = String::new();

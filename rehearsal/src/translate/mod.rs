@@ -19,12 +19,14 @@ mod atomic;
 mod compare;
 mod control;
 mod convert;
+mod copy;
 mod emitter;
 mod float;
 mod half;
 mod integer;
 mod liveness;
 mod logic;
+mod matrix;
 mod memory;
 mod operand;
 mod operation;
@@ -74,6 +76,8 @@ struct Unit {
     waits: u32,
     /// Whether there are atomic operations.
     atomics: bool,
+    /// Whether there are asynchronous copies.
+    copies: bool,
     /// Device functions by name: whether their translation is done, or under way.
     functions: BTreeMap<String, bool>,
     /// The C of device functions, callees first.

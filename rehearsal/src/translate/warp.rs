@@ -1,7 +1,6 @@
 //! Barriers and warp operations ("Parallel Synchronization and Communication Instructions"). The thread
 //! leaves its function: what the operation is given lies in `Thread`, the scheduler brings the lanes together
-//! and calls again. An operation on whole fragments (`mma`, `ldmatrix`) would be one more such place, with
-//! its registers handed over in `Thread`.
+//! and calls again. Operations on matrices ([`super::matrix`]) are such places too.
 
 use super::emitter::{Code, Emitter, Flow, Wait};
 use super::operation::{Emit, Operation};
@@ -21,7 +20,7 @@ impl Emitter<'_> {
     }
 
     /// A warp operation by its name in `WarpOp`.
-    fn warp_op(&mut self, name: &str, given: &str, mask: &str, then: String) -> Emit<Code> {
+    pub(super) fn warp_op(&mut self, name: &str, given: &str, mask: &str, then: String) -> Emit<Code> {
         self.wait("AT_WARP_OP", format!("t->op = {name}; {given}t->mask = {mask};"), then)
     }
 

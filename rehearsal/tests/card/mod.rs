@@ -12,10 +12,12 @@ use rehearsal as _;
 pub const INVALID_VALUE: c_int = 1;
 pub const OUT_OF_MEMORY: c_int = 2;
 pub const INVALID_CONTEXT: c_int = 201;
+pub const NO_BINARY_FOR_GPU: c_int = 209;
 pub const INVALID_HANDLE: c_int = 400;
 pub const NOT_READY: c_int = 600;
 pub const LAUNCH_FAILED: c_int = 719;
 pub const NON_BLOCKING: u32 = 1;
+const MAX_DYNAMIC_SHARED: c_int = 8;
 
 #[repr(C)]
 pub struct Use {
@@ -57,6 +59,8 @@ unsafe extern "C" {
     pub fn cuEventQuery(event: usize) -> c_int;
     pub fn cuModuleLoadData(module: *mut usize, image: *const c_void) -> c_int;
     pub fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) -> c_int;
+    pub fn cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int) -> c_int;
+    pub fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int;
     pub fn cuLaunchKernel(
         function: usize,
         grid_x: u32,
@@ -244,6 +248,11 @@ impl Card {
         let mut values = vec![T::default(); count];
         unsafe { ok(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), at, size_of_val(&values[..]), stream)) };
         values
+    }
+
+    /// Asks for leave to launch a kernel with so much dynamic shared memory; gives the driver's answer.
+    pub fn try_shared(&self, name: &str, bytes: c_int) -> c_int {
+        unsafe { cuFuncSetAttribute(self.functions[name], MAX_DYNAMIC_SHARED, bytes) }
     }
 
     /// Launches a loaded kernel; gives the driver's answer.

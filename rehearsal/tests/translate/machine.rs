@@ -129,6 +129,8 @@ fn run_block(kernel: &Kernel, shape: Shape, number: u32, params: *mut u8) {
         nctaid: [shape.blocks, 1, 1],
         ctaid: [number, 0, 0],
         seen: seen.as_mut_ptr(),
+        traces: std::ptr::null_mut(),
+        barriers: 1,
     };
     let stride = kernel.thread_bytes.div_ceil(16) as usize;
     let mut states = vec![0_u128; stride * shape.threads as usize];

@@ -1,0 +1,43 @@
+//! Products of matrices by a warp, and what feeds them: `mma`, `ldmatrix`, `cp.async`. Each is held against its
+//! description in the manual, element by element, and each way of using it wrongly is planted and found.
+
+#[path = "../card/mod.rs"]
+mod card;
+mod copies;
+mod fragments;
+mod races;
+
+use card::Card;
+
+/// A module whose kernel `test` has these parameters, all of them `.u64`, and this body. `%lane` is the thread's
+/// number and `%p0` and so on are the parameters.
+pub fn module(params: usize, body: &str) -> String {
+    let list: Vec<String> = (0..params).map(|n| format!(".param .u64 p{n}")).collect();
+    let loads: String = (0..params).map(|n| format!("ld.param.u64 %p{n}, [p{n}];\n")).collect();
+    format!(
+        ".version 7.0
+.target sm_80
+.address_size 64
+.extern .shared .align 128 .b8 tile[];
+.visible .entry test({})
+{{
+.reg .pred %q<4>;
+.reg .b32 %lane, %r<40>;
+.reg .f32 %f<8>;
+.reg .b64 %p<9>, %d<9>;
+{loads}
+mov.u32 %lane, %tid.x;
+{body}
+ret;
+}}
+",
+        list.join(", ")
+    )
+}
+
+/// A card with the kernel `test`.
+pub fn card(ptx: &str) -> Card {
+    let mut card = Card::new(0);
+    card.load(ptx, &["test"]);
+    card
+}
