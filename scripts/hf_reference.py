@@ -128,12 +128,15 @@ def run_compare(args: argparse.Namespace) -> None:
         if not np.array_equal(ours.get("logit_ids"), kept):
             sys.exit(f"error: {args.ours} has not the logits of the {len(kept)} ids that the reference has")
     failed = False
-    for key in ("logits", "mass", "sink", "delta_signed", "delta_share"):
+    for key in ("logits", "mass", "sink", "delta_signed", "delta_share", "value_norm", "output_norm", "top_weights"):
         if key not in theirs:
             continue
         if key not in ours:
             sys.exit(f"error: {args.ours} lacks {key}, which the reference has")
         tolerance = args.logits_tol if key == "logits" else args.mass_tol
+        if key.endswith("_norm"):
+            # Lengths have a scale of their own: relative to the largest.
+            tolerance *= float(np.abs(theirs[key]).max())
         if ours[key].shape != theirs[key].shape:
             sys.exit(f"error: {key} has shape {ours[key].shape}, the reference {theirs[key].shape}")
         a, b = ours[key].astype(np.float64), theirs[key].astype(np.float64)

@@ -290,6 +290,46 @@ def shared(program, quick):
             yield f"{what}: masses against the CPU's", where, f"{masses:.1e}", f"{MASSES:.0e}", masses < MASSES
 
 
+def causes(program, quick):
+    """Each session of the two cases blocked in turn, and what is read of it, against the CPU."""
+    cpu, card = program.folder / "causes-cpu", program.folder / "causes-card"
+    setups = [("one card", "cuda:0", {})] + ([] if quick else [("two cards", "cuda:0,cuda:1", {"devices": 2})])
+    names = [name for name in SAMPLED if "qwen35" not in name and "minimax" not in name][:2 if quick else None]
+    for where, device, settings in setups:
+        effects, measures, failed, rows = 0.0, 0.0, [], 0
+        for name in names:
+            model = FIXTURES / name
+            for folder, device_of, more in ((cpu, "cpu", {}), (card, device, settings)):
+                code, _, err = run_folder(program, model, "cpu", folder)
+                if code == 0:
+                    code, _, err = program.run("causes", folder, "--model", model, "--device", device_of, **more)
+                if code != 0 or "rehearsal:" in err:
+                    failed.append(f"{name} on {device_of}: exit {code}: {last_line(err)}")
+            if failed:
+                continue
+            theirs, ours = ([json.loads(line) for line in (folder / "causes.jsonl").read_text().splitlines()] for folder in (cpu, card))
+            key = lambda row: (row["case"], row["probe"], row["span"])
+            theirs, ours = sorted(theirs, key=key), sorted(ours, key=key)
+            if [key(row) for row in theirs] != [key(row) for row in ours]:
+                failed.append(f"{name}: other rows than on the CPU")
+                continue
+            rows += len(ours)
+            for a, b in zip(theirs, ours):
+                pairs = [(a["effect"], b["effect"])] + ([(a["control"]["effect"], b["control"]["effect"])] if "control" in a else [])
+                effects = max([effects, *(abs(x[part] - y[part]) for x, y in pairs for part in ("log_p", "kl"))])
+            for file in sorted((cpu / "causes").glob("*.safetensors")):
+                a, b = tensors(file), tensors(card / "causes" / file.name)
+                # Relative to the largest, where numbers are larger than 1.
+                scale = {kind: max(1.0, max(abs(x) for x in a[kind])) for kind in a}
+                measures = max([measures, *(apart(a[kind], b[kind]) / scale[kind] for kind in a)])
+        what = f"causes of 2 cases of the sample, {len(names)} tiny models"
+        if failed:
+            yield what, where, f"{len(failed)} runs failed; first: {failed[0]}", "none", False
+            continue
+        yield f"{what}: {rows} effects against the CPU's", where, f"{effects:.1e}", "1e-3", effects < 1e-3
+        yield f"{what}: what is read of each session, against the CPU's", where, f"{measures:.1e}", f"{MASSES:.0e}", measures < MASSES
+
+
 def real(program, quick):
     """The two real models on 512 tokens, against transformers."""
     for fixture, model in (("smollm2-512", "smollm2-135m"), ("gemma3-512", "gemma3-270m")):
@@ -460,7 +500,7 @@ def tokens_counted(program, quick):
         yield f"a generated token of {name}, bf16, {layers} layers", "one card", found, "", True
 
 
-CHECKS = (parity, shared, real, pipeline, memory, refusals, faults, interrupt, tokens_counted)
+CHECKS = (parity, shared, causes, real, pipeline, memory, refusals, faults, interrupt, tokens_counted)
 
 
 def main():

@@ -408,8 +408,23 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
             verdicts.push(format!("{role} {right} where they are right and {wrong} where they are wrong"));
         }
     }
-    if !verdicts.is_empty() {
-        said.push(format!("Answers owe to {}.", verdicts.join("; to ")));
+    if verdicts.is_empty() {
+        let of_role = |role: &String| {
+            causes
+                .effect(Some(role), Correctness::All)
+                .map(|estimate| format!("the {role} {segment} {}", of(&estimate, &three)))
+        };
+        let mut parts: Vec<String> = causes.roles.iter().filter_map(of_role).collect();
+        let others = causes
+            .effect(None, Correctness::All)
+            .map(|x| format!("a {segment} without a part {}", of(&x, &three)));
+        let controls = causes.control(Correctness::All);
+        let controls =
+            controls.map(|x| format!("as much text elsewhere as the evidence has {}", of(&x, &three)));
+        parts.extend(others.into_iter().chain(controls));
+        said.push(format!("On average an answer owes to {}.", parts.join(", to ")));
+    } else {
+        said.push(format!("Answers owe to the {}.", verdicts.join("; to the ")));
     }
     said.push(format!(
         "Only direct paths were blocked: what other {many} took over from a hidden one still arrives, so that an effect near 0 does not show that \

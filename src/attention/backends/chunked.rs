@@ -340,18 +340,14 @@ pub fn value_sums(
     let q = q.narrow(0, rows.start, r)?;
     let rows = Rows { positions: &positions, hidden: &Hidden::at(site, &positions) };
     let segments = bounds.len().saturating_sub(1);
-    let mut read: Vec<Option<Tensor>> = vec![None; segments];
-    let mut long: Vec<Option<Tensor>> = vec![None; segments];
+    // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
+    let group = heads / kv_heads;
+    let wide = d + if lengths.is_some() { group } else { 0 };
+    let mut sums: Vec<Option<Tensor>> = vec![None; segments];
     let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, factor| {
-        let n = weights.dim(1)?;
-        for sum in read.iter_mut().flatten() {
+        for sum in sums.iter_mut().flatten() {
             if let Some(factor) = factor {
                 *sum = sum.broadcast_mul(factor)?;
-            }
-        }
-        for sum in long.iter_mut().flatten() {
-            if let Some(factor) = factor {
-                *sum = sum.broadcast_mul(&factor.reshape((heads, r, 1))?)?;
             }
         }
         for (segment, ends) in bounds.windows(2).enumerate() {
@@ -361,21 +357,17 @@ pub fn value_sums(
             }
             // (kv_heads, group * r, n)
             let weights = weights.narrow(2, from - keys.start, to - from)?.contiguous()?;
-            let values = v.narrow(1, from, to - from)?.to_dtype(DType::F32)?.contiguous()?;
-            let part = weights.matmul(&values)?;
-            read[segment] = Some(match &read[segment] {
+            let mut values = v.narrow(1, from, to - from)?.to_dtype(DType::F32)?;
+            if let Some(lengths) = lengths {
+                let lengths = lengths.narrow(1, from, to - from)?.contiguous()?;
+                let lengths = lengths.reshape((kv_heads, group, to - from))?.transpose(1, 2)?;
+                values = Tensor::cat(&[values, lengths], 2)?;
+            }
+            let part = weights.matmul(&values.contiguous()?)?;
+            sums[segment] = Some(match &sums[segment] {
                 Some(sum) => (sum + part)?,
                 None => part,
             });
-            if let Some(lengths) = lengths {
-                let weights = weights.reshape((heads, n * kv_heads / heads, to - from))?;
-                let lengths = lengths.narrow(1, from, to - from)?.contiguous()?.unsqueeze(2)?;
-                let part = weights.matmul(&lengths)?;
-                long[segment] = Some(match &long[segment] {
-                    Some(sum) => (sum + part)?,
-                    None => part,
-                });
-            }
         }
         Ok(())
     })?;
@@ -383,16 +375,20 @@ pub fn value_sums(
     let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
     let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
     let total = total.reshape((heads, r, 1))?;
-    let zeros = |width: usize| Tensor::zeros((heads, r, width), DType::F32, q.device());
-    let read = read.into_iter().map(|sum| match sum {
-        Some(sum) => sum.reshape((heads, r, d))?.broadcast_div(&total),
-        None => zeros(d),
-    });
-    let long = long.into_iter().map(|sum| match sum {
-        Some(sum) => sum.broadcast_div(&total)?.squeeze(2),
-        None => zeros(1)?.squeeze(2),
-    });
-    Ok(ValueSums { read: read.collect::<Result<_>>()?, long: long.collect::<Result<_>>()? })
+    let (mut read, mut long) = (Vec::with_capacity(segments), Vec::with_capacity(segments));
+    for sum in sums {
+        let sum = match sum {
+            Some(sum) => sum.reshape((heads, r, wide))?.broadcast_div(&total)?,
+            None => Tensor::zeros((heads, r, wide), DType::F32, q.device())?,
+        };
+        read.push(sum.narrow(2, 0, d)?.contiguous()?);
+        let own = |head: usize| sum.narrow(0, head, 1)?.narrow(2, d + head % group, 1)?.squeeze(2);
+        if lengths.is_some() {
+            // (heads, r): of each head its own column.
+            long.push(Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?);
+        }
+    }
+    Ok(ValueSums { read, long })
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
