@@ -15,8 +15,10 @@ import scipy
 import sklearn
 import statsmodels
 from scipy import stats
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Lasso, Ridge
 from sklearn.metrics import cohen_kappa_score, f1_score, precision_score, recall_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from statsmodels.stats.contingency_tables import mcnemar as mcnemar_test
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.multitest import multipletests
@@ -144,6 +146,21 @@ def ridge(rng):
             }
 
 
+def lasso(rng):
+    # The solver of ContextCite's authors: standardised columns, then a LASSO; weights of the columns as they are.
+    for rows, columns, alpha in [(64, 16, 0.01), (32, 50, 0.01), (12, 5, 0.3), (20, 8, 5.0)]:
+        x = rng.integers(0, 2, size=(rows, columns)).astype(float)
+        x[:, columns - 1] = 1.0
+        y = (x @ np.where(np.arange(columns) % 3 == 0, rng.normal(size=columns), 0) + rng.normal(0, 0.1, size=rows)).round(6)
+        pipeline = make_pipeline(StandardScaler(), Lasso(alpha=alpha, tol=1e-14, max_iter=1_000_000)).fit(x, y)
+        scaler, fitted = pipeline[0], pipeline[1]
+        weights = fitted.coef_ / scaler.scale_
+        yield {
+            "x": ["".join(map(str, row)) for row in x.astype(int).tolist()], "y": y.tolist(), "alpha": alpha, "weights": weights.tolist(),
+            "intercept": float(fitted.intercept_ - scaler.mean_ @ weights), "r2": pipeline.score(x, y),
+        }
+
+
 def main():
     rng = np.random.default_rng(20260101)
     print(json.dumps({
@@ -164,6 +181,7 @@ def main():
         "paired": paired(np.random.default_rng(20260103)),
         "spearman": list(spearman(np.random.default_rng(20260104))),
         "ridge": list(ridge(np.random.default_rng(20260105))),
+        "lasso": list(lasso(np.random.default_rng(20260106))),
     }, indent=1))
 
 

@@ -18,6 +18,7 @@ mod export;
 mod heads;
 mod knockouts;
 mod old_folder;
+mod removals;
 mod resume;
 mod selftest;
 mod special_tokens;

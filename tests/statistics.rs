@@ -5,6 +5,7 @@ use palimpsest::lens::band::Estimate;
 use palimpsest::statistics::agreement::Agreement;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::kappa::{Weights, confusion, kappa};
+use palimpsest::statistics::lasso::{lasso, r2};
 use palimpsest::statistics::mcnemar::mcnemar;
 use palimpsest::statistics::paired::paired_bootstrap;
 use palimpsest::statistics::rank::{ranks, spearman};
@@ -326,6 +327,34 @@ fn ridge_regressions_equal_scikit_learns() {
     assert_eq!(Ridge::fit(&ndarray::Array2::zeros((0, 2)), &ndarray::Array1::zeros(0), 1.0), None);
     assert_eq!(
         Ridge::fit(&ndarray::Array2::from_elem((3, 2), f64::NAN), &ndarray::Array1::zeros(3), 1.0),
+        None
+    );
+}
+
+#[test]
+fn the_lasso_equals_scikit_learn() {
+    let reference = reference();
+    let fits = reference["lasso"].as_array().unwrap();
+    let mut zeros = 0;
+    for fit in fits {
+        let bits =
+            |row: &Value| row.as_str().unwrap().chars().map(|c| f64::from(u8::from(c == '1'))).collect();
+        let x: Vec<Vec<f64>> = fit["x"].as_array().unwrap().iter().map(bits).collect();
+        let (y, alpha) = (floats(&fit["y"]), fit["alpha"].as_f64().unwrap());
+        let (found, weights) = (lasso(&x, &y, alpha), floats(&fit["weights"]));
+        assert_eq!(found.weights.len(), weights.len());
+        for (weight, expected) in found.weights.iter().zip(&weights) {
+            assert!((weight - expected).abs() < 1e-6, "{weight} is not {expected}");
+            assert_eq!(*weight == 0.0, *expected == 0.0, "{weight} is not {expected}");
+            zeros += usize::from(*weight == 0.0);
+        }
+        assert!((found.intercept - fit["intercept"].as_f64().unwrap()).abs() < 1e-6);
+        assert!((r2(&found, &x, &y).unwrap() - fit["r2"].as_f64().unwrap()).abs() < 1e-6);
+    }
+    assert!(zeros > 10 && fits.len() == 4);
+    assert_eq!(lasso(&[], &[], 0.1).weights, [0.0; 0]);
+    assert_eq!(
+        r2(&lasso(&[vec![1.0], vec![0.0]], &[2.0, 2.0], 0.1), &[vec![1.0], vec![0.0]], &[2.0, 2.0]),
         None
     );
 }

@@ -19,6 +19,36 @@ pub struct ByHeads {
     pub score: Score,
 }
 
+/// Scores of another model than the run's.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "head scores {path} are of {found} (digest {digest}), and {run} is a run of {model} (digest {expected}); make a file of that \
+     model with `palimpsest heads`"
+)]
+pub struct OtherModel {
+    path: PathBuf,
+    found: String,
+    digest: String,
+    run: PathBuf,
+    model: String,
+    expected: String,
+}
+
+/// Scores of another shape than a store.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "head scores {path} are of {heads} heads at layers {layers:?}, and {store} has {found_heads} at layers {found:?}; make them \
+     anew with `palimpsest heads`"
+)]
+pub struct OtherHeads {
+    path: PathBuf,
+    heads: usize,
+    layers: Vec<usize>,
+    store: PathBuf,
+    found_heads: usize,
+    found: Vec<usize>,
+}
+
 impl ByHeads {
     /// The weights for a run.
     ///
@@ -28,14 +58,14 @@ impl ByHeads {
         let scores = HeadScores::load(&self.path)?;
         let model = &run.identity().model;
         if scores.digest != model.digest {
-            return Err(LensError::OtherModel {
+            return Err(LensError::OtherModel(Box::new(OtherModel {
                 path: self.path.clone(),
                 found: scores.model,
                 digest: scores.digest,
                 run: run.path().to_owned(),
                 model: model.name.clone(),
                 expected: model.digest.clone(),
-            });
+            })));
         }
         Ok(scores.weights(self.score, &self.path)?)
     }
@@ -66,13 +96,13 @@ impl ByHeads {
         if weights.layers == layers && weights.weights.ncols() == found_heads {
             return Ok(());
         }
-        Err(LensError::OtherHeads {
+        Err(LensError::OtherHeads(Box::new(OtherHeads {
             path: self.path.clone(),
             heads: weights.weights.ncols(),
             layers: weights.layers.clone(),
             store: path.to_owned(),
             found_heads,
             found: layers.to_vec(),
-        })
+        })))
     }
 }

@@ -33,7 +33,7 @@ pub mod table;
 pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Point, Resampling};
 pub use baseline::{Baseline, StandIn};
-pub use by_heads::ByHeads;
+pub use by_heads::{ByHeads, OtherHeads, OtherModel};
 pub use draw::{Drawn, PerGroup};
 pub use example::{Example, Part, SegmentMass};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
@@ -107,43 +107,11 @@ pub enum LensError {
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
     /// The heads' scores are of another model.
-    #[error(
-        "head scores {path} are of {found} (digest {digest}), and {run} is a run of {model} (digest {expected}); make a file of that \
-         model with `palimpsest heads`"
-    )]
-    OtherModel {
-        /// The scores' file.
-        path: PathBuf,
-        /// The model that they are of.
-        found: String,
-        /// Its digest.
-        digest: String,
-        /// The run folder.
-        run: PathBuf,
-        /// The run's model.
-        model: String,
-        /// Its digest.
-        expected: String,
-    },
+    #[error(transparent)]
+    OtherModel(#[from] Box<OtherModel>),
     /// The heads' scores are of another shape than a store.
-    #[error(
-        "head scores {path} are of {heads} heads at layers {layers:?}, and {store} has {found_heads} at layers {found:?}; make them \
-         anew with `palimpsest heads`"
-    )]
-    OtherHeads {
-        /// The scores' file.
-        path: PathBuf,
-        /// Heads of a layer.
-        heads: usize,
-        /// Its layers.
-        layers: Vec<usize>,
-        /// The attention file.
-        store: PathBuf,
-        /// Its heads.
-        found_heads: usize,
-        /// Its layers.
-        found: Vec<usize>,
-    },
+    #[error(transparent)]
+    OtherHeads(#[from] Box<OtherHeads>),
     /// A table could not be written.
     #[error("{path}: {source}")]
     Table {

@@ -13,11 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use candle_core::Tensor;
-use serde::{Deserialize, Serialize};
-
+pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, Control, Effect, read_causes};
 use super::error::RunError;
-use super::jsonl::{RowLog, read_rows};
+use super::jsonl::RowLog;
 use super::rows::AnswerRow;
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
@@ -28,63 +26,7 @@ use crate::engine::{Engine, EngineError, Likelihood, LocalModel, Parts};
 use crate::model::Cache;
 use crate::progress::Steps;
 use crate::prompt::Span;
-
-/// The file of a run's folder.
-pub const CAUSES: &str = "causes.jsonl";
-
-/// What blocking a span changes of one answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CauseRow {
-    /// The case's id.
-    pub case: String,
-    /// The probe's id.
-    pub probe: String,
-    /// The condition's name; absent for the plain one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub condition: String,
-    /// The span that was hidden from the question on: `session[3]`, ...
-    pub span: String,
-    /// Its part in the analysis, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
-    /// Its first token, and one past its last.
-    pub tokens: [usize; 2],
-    /// The layers at which it was hidden, half-open; absent where at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<[usize; 2]>,
-    /// Seed of the control.
-    pub seed: u64,
-    /// Tokens of the answer, a thought's among them.
-    pub answer_tokens: usize,
-    /// The answer's natural-log probability with nothing blocked, mean per token.
-    pub log_p: f64,
-    /// What hiding the span changes.
-    pub effect: Effect,
-    /// The same of a random stretch of as many tokens of the history that holds no evidence and nothing of the span; absent where
-    /// there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control: Option<Control>,
-}
-
-/// What changes where something is hidden.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Effect {
-    /// Of the answer's natural-log probability, mean per token: below 0 where the answer becomes less likely.
-    pub log_p: f64,
-    /// The Kullback-Leibler divergence, in nats, of the first answer token's distribution from the one with nothing blocked.
-    pub kl: f64,
-    /// Whether some token of the answer is no longer, or only now, the likeliest in its place.
-    pub changed: bool,
-}
-
-/// A stretch that is no evidence.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Control {
-    /// Its first token, and one past its last.
-    pub tokens: [usize; 2],
-    /// What hiding it changes.
-    pub effect: Effect,
-}
+use candle_core::Tensor;
 
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -145,14 +87,6 @@ pub struct Measured {
     pub histories: (f64, usize),
     /// Of readings with paths blocked: seconds and tokens.
     pub readings: (f64, usize),
-}
-
-/// The rows of a run's folder, in the order in which they were measured.
-///
-/// # Errors
-/// Those of the file.
-pub fn read_causes(dir: &Path) -> Result<Vec<CauseRow>, RunError> {
-    read_rows(&dir.join(CAUSES))
 }
 
 /// The layers to block, window by window; a window without softmax layers is left out.
@@ -309,12 +243,13 @@ pub fn measure(
 ) -> Result<Measured, CauseError> {
     let kinds = model.engine().decoder().spec().layer_kinds();
     let windows = windows(&kinds, options)?;
-    let mut log: RowLog<CauseRow> = RowLog::open(folder.dir.join(CAUSES))?;
+    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
     let key = |row: &CauseRow| {
         let CauseRow { case, probe, condition, span, layers, seed, .. } = row.clone();
         (case, probe, condition, span, layers, seed)
     };
-    let mut there: BTreeSet<_> = log.rows.iter().map(key).collect();
+    let blocked = |line: &CauseLine| if let CauseLine::Blocked(row) = line { Some(key(row)) } else { None };
+    let mut there: BTreeSet<_> = log.rows.iter().filter_map(blocked).collect();
     let asked = asked(folder);
     let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
     let mut at = 0;
@@ -438,7 +373,7 @@ pub fn measure(
                     });
                     let row = row(path, *effect, answer.log_p(), control);
                     there.insert(key(&row));
-                    log.append(row)?;
+                    log.append(CauseLine::Blocked(row))?;
                     measured.done += 1;
                 }
                 status.prefill((nth * group + paths.len()).min(missing.len()), missing.len());
@@ -452,10 +387,11 @@ pub fn measure(
     Ok(measured)
 }
 
-const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
-const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
+pub(super) const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
+pub(super) const NO_QUERY: &str =
+    "its attention file has no span `query`, from which on sessions could be blocked";
 
-fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
+pub(super) fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
     CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
 }
 
@@ -474,7 +410,7 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 }
 
 /// How many tokens the prompts of a case all begin with, before the first question.
-fn shared(stores: &[AttentionStore]) -> usize {
+pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     let Some((first, others)) = stores.split_first() else { return 0 };
     let alike =
         |other: &AttentionStore| first.tokens.iter().zip(&other.tokens).take_while(|(a, b)| a == b).count();

@@ -6,9 +6,11 @@
 //! answers comes in as a [`runner::Subject`].
 
 mod answer_streams;
+pub mod cause_rows;
 pub mod causes;
 pub mod condition;
 pub mod context_budget;
+pub mod context_cite;
 pub mod cost;
 pub mod energy;
 pub mod error;
@@ -22,9 +24,11 @@ pub mod labels;
 pub mod local;
 pub mod merge;
 pub mod plan;
+pub mod removal;
 pub mod rows;
 pub mod runner;
 pub mod served;
 pub mod session_measures;
 pub mod store;
 pub mod subject;
+pub mod total_effect;

@@ -14,7 +14,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 }
 
 /// A run of one case of the sample by a tiny model.
-fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
+pub fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample", "--limit", "1", "--context", "8192"]);
     command.args(["--max-new-tokens", "6", "--allow-longer", "--model"]).arg(fixture(name));
     command.arg("--out").arg(out).args(more);
@@ -24,7 +24,7 @@ fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
     command
 }
 
-fn stores(dir: &Path, condition: &str) -> Vec<AttentionStore> {
+pub fn stores(dir: &Path, condition: &str) -> Vec<AttentionStore> {
     let folder = RunFolder::read(dir).unwrap().condition(condition).unwrap();
     let rows = folder.answers.iter().filter(|row| row.error.is_none());
     rows.map(|row| folder.attention(row).unwrap().unwrap()).collect()
@@ -45,7 +45,7 @@ fn paid(store: &AttentionStore, row: &str, role: &str) -> Vec<f32> {
 }
 
 /// What `palimpsest trace` gives for a prompt and an answer to it with these knock-outs: the logits that predict the answer, and the masses.
-fn traced(name: &str, store: &AttentionStore, knockouts: Json) -> (Vec<Vec<f32>>, candle_core::Tensor) {
+pub fn traced(name: &str, store: &AttentionStore, knockouts: Json) -> (Vec<Vec<f32>>, candle_core::Tensor) {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
     let n = store.generated.len();
@@ -265,14 +265,14 @@ fn run_for_causes(name: &str, out: &Path, more: &[&str]) -> Command {
     run_of(name, out, &[more, &["--sessions", "7"]].concat())
 }
 
-fn causes(name: &str, dir: &Path, more: &[&str]) -> Command {
+pub fn causes(name: &str, dir: &Path, more: &[&str]) -> Command {
     let mut command = command(["causes"]);
     command.arg(dir).arg("--model").arg(fixture(name)).args(more);
     command
 }
 
 /// The answer's mean log-probability and the log-probabilities of its first token, and which tokens are the likeliest.
-fn told(logits: &[Vec<f32>], generated: &[u32]) -> (f64, Vec<f64>, Vec<bool>) {
+pub fn told(logits: &[Vec<f32>], generated: &[u32]) -> (f64, Vec<f64>, Vec<bool>) {
     let all: Vec<Vec<f64>> = logits
         .iter()
         .map(|row| {

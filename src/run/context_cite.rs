@@ -1,0 +1,296 @@
+//! ContextCite's surrogate of each answer of a run (Cohen-Wang et al. 2024, arXiv 2409.00729): how likely the answer is after random
+//! subsets of the sessions, as a sparse linear function of which are there.
+//!
+//! Called by `palimpsest causes --contextcite N`. Each session is in a subset or not with equal chance; one that is not is removed and
+//! the rest read again, as in the paper, or on demand blocked over the whole history, which is cheap, sees direct paths alone, and is
+//! our own variant. Subsets go to `causes.jsonl` one by one and are gone on with; a surrogate follows where an answer has all of
+//! its subsets.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cause_rows::{
+    Ablation, CAUSES, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow,
+};
+use super::causes::{Answer, CauseError, CauseOptions, Measured, windows};
+use super::jsonl::RowLog;
+use super::removal::{Ablated, CaseAnswers, Held, ReadingCost, cases, goes_back};
+use super::store::RunFolder;
+use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use crate::data::draw::Draws;
+use crate::engine::{EngineError, LocalModel, Parts};
+use crate::progress::Steps;
+use crate::statistics::lasso::{lasso, r2};
+
+/// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
+pub const ALPHA: f64 = 0.01;
+
+/// How near to 1 a probability may come before its logit is taken: log p is at most minus this.
+const NEAREST: f64 = 1e-12;
+
+/// How the surrogate is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SurrogateOptions {
+    /// Subsets of each answer.
+    pub subsets: usize,
+    /// Their seed.
+    pub seed: u64,
+    /// How sessions are left out.
+    pub ablation: Ablation,
+    /// Whether blocking leaves the linear-attention layers out.
+    pub softmax_only: bool,
+}
+
+/// The subsets that are there, by case, probe and condition, then number: the log-probability of the whole answer.
+type There = BTreeMap<(String, String, String), BTreeMap<usize, f64>>;
+
+fn key(store: &AttentionStore) -> (String, String, String) {
+    (store.case.clone(), store.probe.clone(), store.condition.clone())
+}
+
+fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>, options: SurrogateOptions) -> There {
+    let mut there = There::new();
+    for line in lines {
+        let CauseLine::Subset(row) = line else { continue };
+        if (row.seed, row.ablation) == (options.seed, options.ablation) && row.subset < options.subsets {
+            let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
+            there.entry(key).or_default().insert(row.subset, row.answer_log_p);
+        }
+    }
+    there
+}
+
+/// Which of an answer's sessions a subset holds: drawn for each by its name, so that the answers of a case get the same.
+fn included(case: &CaseAnswers, answer: usize, subset: usize, seed: u64) -> Vec<bool> {
+    let id = &case.answers[answer].case;
+    let drawn =
+        |label: &str| Draws::new("contextcite subset", seed, &format!("{id} {subset} {label}")).below(2) == 1;
+    case.sessions(answer).iter().map(|span| drawn(&span.label)).collect()
+}
+
+fn missing(case: &CaseAnswers, there: &There, options: SurrogateOptions) -> Vec<Ablated> {
+    let mut missing = Vec::new();
+    for (answer, store) in case.answers.iter().enumerate() {
+        let known = there.get(&key(store));
+        for nth in (0..options.subsets).filter(|nth| known.is_none_or(|known| !known.contains_key(nth))) {
+            missing.push(Ablated { answer, included: included(case, answer, nth, options.seed), nth });
+        }
+    }
+    missing
+}
+
+/// What is still to be read for the surrogates of a run by a model of such layers.
+///
+/// # Errors
+/// [`CauseError`] of the folder's files.
+pub fn cost(
+    folder: &RunFolder,
+    kinds: &[LayerKind],
+    options: SurrogateOptions,
+) -> Result<ReadingCost, CauseError> {
+    let there = there(&super::cause_rows::read_lines(&folder.dir)?, options);
+    let mut all = ReadingCost::default();
+    for case in cases(folder) {
+        let case = case?;
+        let missing = missing(&case, &there, options);
+        let mut cost = case.cost(&missing, goes_back(kinds));
+        if options.ablation == Ablation::Blocked {
+            cost.prefill = cost.histories;
+        }
+        all += cost;
+    }
+    Ok(all)
+}
+
+/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
+///
+/// # Errors
+/// [`CauseError`], [`CauseError::Linear`] where linear-attention layers are to be blocked; a stop is none.
+pub fn measure(
+    folder: &RunFolder,
+    model: &mut LocalModel,
+    options: SurrogateOptions,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Measured, CauseError> {
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    if options.ablation == Ablation::Blocked {
+        windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
+    }
+    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
+    let mut there = there(&log.rows, options);
+    let mut measured = Measured::default();
+    let mut todo = 0;
+    for case in cases(folder) {
+        todo += missing(&case?, &there, options).len();
+    }
+    let mut steps = Steps::new("subsets", todo, show_progress);
+    for case in cases(folder) {
+        let case = case?;
+        let missing = missing(&case, &there, options);
+        let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
+        measured.skipped += case.answers.len() * options.subsets - missing.len();
+        let status = steps.status();
+        let cost = case.cost(&missing, goes_back(&kinds));
+        let mut read = 0;
+        let mut go_on = |tokens: usize| {
+            read += tokens;
+            status.prefill(read, cost.prefill);
+            !stop.load(Ordering::Relaxed)
+        };
+        let mut sink = |one: &Ablated, answer: &Answer<'_>, effect: Effect| {
+            let row = subset(&case, one, options, answer.log_p() + effect.log_p);
+            let step = format!("{} {} subset {}", row.case, row.probe, row.subset);
+            there.entry(key(&case.answers[one.answer])).or_default().insert(one.nth, row.answer_log_p);
+            log.append(CauseLine::Subset(row))?;
+            measured.done += 1;
+            steps.step(&step, None);
+            Ok(!stop.load(Ordering::Relaxed))
+        };
+        status.begin(&name, "prefill");
+        let failed = |source: anyhow::Error| CauseError::Model { case: name.clone(), source };
+        let parts = model.parts(0).map_err(|e| failed(e.into()))?;
+        let whole = match options.ablation {
+            Ablation::Removed => case.read((parts.engine, parts.cache), &missing, &mut go_on, &mut sink)?,
+            Ablation::Blocked => blocked(&case, parts, (&missing, &kinds), &mut go_on, &mut sink)?,
+        };
+        if !whole {
+            return Ok(Measured { stopped: true, ..measured });
+        }
+        for answer in 0..case.answers.len() {
+            let store = &case.answers[answer];
+            if !log.rows.iter().any(|line| is_surrogate(line, store, options)) {
+                let known = there.get(&key(store));
+                let row = surrogate(&case, answer, options, known.unwrap_or(&BTreeMap::new()));
+                log.append(CauseLine::Surrogate(row))?;
+                measured.done += 1;
+            }
+        }
+    }
+    Ok(measured)
+}
+
+/// Whether a line is the surrogate of an answer, made so.
+fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
+    let CauseLine::Surrogate(row) = line else { return false };
+    let of = (&row.case, &row.probe, &row.condition) == (&store.case, &store.probe, &store.condition);
+    of && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
+}
+
+type Sink<'a> = &'a mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>;
+
+/// Reads subsets over the whole history, the other sessions blocked from the question on; whether it came to the end.
+fn blocked(
+    case: &CaseAnswers,
+    Parts { engine, cache, .. }: Parts<'_>,
+    (missing, kinds): (&[Ablated], &[LayerKind]),
+    go_on: &mut dyn FnMut(usize) -> bool,
+    sink: Sink<'_>,
+) -> Result<bool, CauseError> {
+    let mut held = Held::default();
+    for (at, store) in case.answers.iter().enumerate() {
+        let failed = |e: EngineError| CauseError::Model { case: store.case.clone(), source: e.into() };
+        let own: Vec<&Ablated> = missing.iter().filter(|one| one.answer == at).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let (cut, question, sessions) = (case.cut(at), case.question(at), case.sessions(at));
+        match held.hold(engine, cache, store.tokens[..cut].to_vec(), go_on) {
+            Err(EngineError::Interrupted) => return Ok(false),
+            done => done.map_err(failed)?,
+        }
+        let answer = Answer::read(engine, cache, (&store.tokens[cut..], &store.generated)).map_err(failed)?;
+        for group in own.chunks(engine.variants_together(answer.tokens())) {
+            let holes = group.iter().map(|one| {
+                let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
+                let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
+                LayerHoles::at_softmax(&(0..kinds.len()), kinds, hole.collect())
+            });
+            let holes: Vec<LayerHoles> = holes.collect();
+            let effects = answer.effects(engine, cache, &holes, &mut |_| true).map_err(failed)?;
+            for (one, effect) in group.iter().zip(effects) {
+                if !sink(one, &answer, effect)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn subset(case: &CaseAnswers, one: &Ablated, options: SurrogateOptions, log_p: f64) -> SubsetRow {
+    let store = &case.answers[one.answer];
+    let sessions = case.sessions(one.answer);
+    let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
+    SubsetRow {
+        kind: SubsetKind::Subset,
+        case: store.case.clone(),
+        probe: store.probe.clone(),
+        condition: store.condition.clone(),
+        seed: options.seed,
+        subset: one.nth,
+        ablation: options.ablation,
+        sessions: there.map(|(span, _)| span.label.clone()).collect(),
+        answer_tokens: store.generated.len(),
+        answer_log_p: log_p * store.generated.len() as f64,
+    }
+}
+
+/// Fits an answer's surrogate to its subsets.
+fn surrogate(
+    case: &CaseAnswers,
+    answer: usize,
+    options: SurrogateOptions,
+    known: &BTreeMap<usize, f64>,
+) -> SurrogateRow {
+    let store = &case.answers[answer];
+    let tokens = store.generated.len().max(1) as f64;
+    let of_subset = |subset: &usize| -> Vec<f64> {
+        let bits = included(case, answer, *subset, options.seed);
+        bits.into_iter().map(|bit| f64::from(u8::from(bit))).collect()
+    };
+    let x: Vec<Vec<f64>> = known.keys().map(of_subset).collect();
+    let y: Vec<f64> = known.values().map(|log_p| logit(*log_p) / tokens).collect();
+    let fit = lasso(&x, &y, ALPHA);
+    let weights = case.sessions(answer).into_iter().zip(&fit.weights);
+    SurrogateRow {
+        kind: SurrogateKind::Contextcite,
+        case: store.case.clone(),
+        probe: store.probe.clone(),
+        condition: store.condition.clone(),
+        seed: options.seed,
+        subsets: known.len(),
+        ablation: options.ablation,
+        answer_tokens: store.generated.len(),
+        intercept: fit.intercept * tokens,
+        r2: r2(&fit, &x, &y),
+        weights: weights
+            .map(|(span, weight)| SessionWeight {
+                span: span.label.clone(),
+                role: span.role.clone(),
+                tokens: [span.start, span.end],
+                weight: weight * tokens,
+            })
+            .collect(),
+    }
+}
+
+/// The logit of a probability that is given by its logarithm.
+pub fn logit(log_p: f64) -> f64 {
+    let log_p = log_p.min(-NEAREST);
+    log_p - (-log_p.exp_m1()).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_are_those_of_the_probability_and_stay_finite() {
+        for p in [0.001f64, 0.5, 0.999] {
+            assert!((logit(p.ln()) - (p / (1.0 - p)).ln()).abs() < 1e-9);
+        }
+        assert!((logit(-500.0) + 500.0).abs() < 1e-9);
+        assert!(logit(0.0).is_finite() && logit(0.0) > 25.0);
+    }
+}

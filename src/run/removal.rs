@@ -1,0 +1,222 @@
+//! Histories read without some of their sessions, and a case's answers read after them.
+//!
+//! Called for the total effect ([`super::total_effect`]) and for ContextCite's subsets ([`super::context_cite`]). A session is
+//! removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the prompt
+//! without it, but that later sessions keep the numbers that they were shown under. What comes after a removed session moves up, in
+//! its positions too, and is computed again; what comes before it is kept. Histories are read in an order in which neighbours
+//! begin alike as far as may be.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::causes::{Answer, CauseError, Effect, NO_ANSWER, NO_QUERY, asked, shared, unusable};
+use super::store::RunFolder;
+use crate::attention::{AttentionStore, LayerHoles, LayerKind, NoObserver};
+use crate::benchmarks::QUERY;
+use crate::engine::{Engine, EngineError};
+use crate::model::Cache;
+use crate::prompt::Span;
+
+/// A case's answers, whose prompts begin alike.
+pub struct CaseAnswers {
+    /// What is known of each.
+    pub answers: Vec<AttentionStore>,
+    /// How many tokens all of their prompts begin with, before the first question.
+    shared: usize,
+}
+
+/// One of a case's answers, after a history without some of its sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ablated {
+    /// Which of the answers.
+    pub answer: usize,
+    /// Which of the sessions are there, in the order of [`CaseAnswers::sessions`].
+    pub included: Vec<bool>,
+    /// The caller's.
+    pub nth: usize,
+}
+
+/// What reading takes, in tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadingCost {
+    /// How many histories are read without something.
+    pub readings: usize,
+    /// Tokens of histories that are computed.
+    pub prefill: usize,
+    /// Tokens of questions and answers.
+    pub answers: usize,
+    /// Tokens of the cases' whole histories, each once.
+    pub histories: usize,
+}
+
+impl std::ops::AddAssign for ReadingCost {
+    fn add_assign(&mut self, other: Self) {
+        self.readings += other.readings;
+        self.prefill += other.prefill;
+        self.answers += other.answers;
+        self.histories += other.histories;
+    }
+}
+
+/// Whether a cache of such layers can be cut at any token.
+pub fn goes_back(kinds: &[LayerKind]) -> bool {
+    kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
+}
+
+/// The cases of a run with answers that can be read again, in the order of the answers, each loaded when it is its turn.
+pub fn cases(folder: &RunFolder) -> impl Iterator<Item = Result<CaseAnswers, CauseError>> {
+    let rows = asked(folder);
+    let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
+    groups.into_iter().map(|rows| {
+        let stores = rows.into_iter().map(|row| folder.attention(row));
+        let answers: Vec<AttentionStore> =
+            stores.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        for store in &answers {
+            if store.generated.is_empty() {
+                return Err(unusable(store, NO_ANSWER));
+            }
+            if !store.keys.iter().any(|span| span.is(QUERY)) {
+                return Err(unusable(store, NO_QUERY));
+            }
+        }
+        Ok(CaseAnswers { shared: shared(&answers), answers })
+    })
+}
+
+impl CaseAnswers {
+    /// The first token of an answer's question.
+    pub fn question(&self, answer: usize) -> usize {
+        let store = &self.answers[answer];
+        store.keys.iter().find(|span| span.is(QUERY)).map_or(store.tokens.len(), |span| span.start)
+    }
+
+    /// The sessions that an answer's prompt shows before its question, in order.
+    pub fn sessions(&self, answer: usize) -> Vec<&Span> {
+        let question = self.question(answer);
+        let is_session = |span: &&Span| span.segment().is_some() && !span.is_empty() && span.end <= question;
+        let mut found: Vec<&Span> = self.answers[answer].keys.iter().filter(is_session).collect();
+        found.sort_by_key(|span| span.start);
+        found
+    }
+
+    /// Where an answer's own part begins: behind what the prompts share where that holds all sessions, else with the question.
+    pub fn cut(&self, answer: usize) -> usize {
+        let last = self.sessions(answer).last().map_or(0, |span| span.end);
+        if last <= self.shared { self.shared } else { self.question(answer) }
+    }
+
+    /// The tokens before an answer's own part, without the sessions that are not included.
+    pub fn history(&self, ablated: &Ablated) -> Vec<u32> {
+        let removed: Vec<Range<usize>> = (self.sessions(ablated.answer).into_iter().zip(&ablated.included))
+            .filter(|(_, included)| !**included)
+            .map(|(span, _)| span.range())
+            .collect();
+        let tokens = &self.answers[ablated.answer].tokens[..self.cut(ablated.answer)];
+        let kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
+        (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
+    }
+
+    /// What [`CaseAnswers::read`] computes for these; `goes_back` says whether a cache can be cut anywhere.
+    pub fn cost(&self, ablated: &[Ablated], goes_back: bool) -> ReadingCost {
+        let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
+        let mut held: Vec<u32> = Vec::new();
+        let (wholes, sorted) = (self.wholes(ablated), self.sorted(ablated));
+        cost.histories = wholes.iter().map(|whole| self.cut(whole.answer)).max().unwrap_or(0);
+        for one in wholes.iter().chain(sorted) {
+            let wanted = self.history(one);
+            let same = alike(&held, &wanted);
+            let kept = if goes_back || same == held.len() { same } else { 0 };
+            cost.prefill += wanted.len() - kept;
+            let store = &self.answers[one.answer];
+            cost.answers += store.tokens.len() - self.cut(one.answer) + store.generated.len() - 1;
+            held = wanted;
+        }
+        cost
+    }
+
+    /// The whole histories of the answers among these.
+    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
+        let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
+        let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
+        (0..self.answers.len()).filter(among).map(whole).collect()
+    }
+
+    /// In an order in which neighbours begin alike.
+    fn sorted<'a>(&self, ablated: &'a [Ablated]) -> Vec<&'a Ablated> {
+        let mut sorted: Vec<&Ablated> = ablated.iter().collect();
+        sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));
+        sorted
+    }
+
+    /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
+    /// hears of tokens of histories, say whether to go on; whether it came to the end is returned.
+    ///
+    /// # Errors
+    /// Those of the engine, and of `sink`.
+    pub fn read(
+        &self,
+        (engine, cache): (&Engine, &mut Cache),
+        ablated: &[Ablated],
+        go_on: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>,
+    ) -> Result<bool, CauseError> {
+        let failed = |error: EngineError| CauseError::Model {
+            case: self.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
+            source: error.into(),
+        };
+        cache.truncate(0).map_err(|e| failed(e.into()))?;
+        let mut held = Held::default();
+        let mut plain: Vec<Option<Answer<'_>>> = self.answers.iter().map(|_| None).collect();
+        for whole in self.wholes(ablated) {
+            match held.hold(engine, cache, self.history(&whole), go_on) {
+                Err(EngineError::Interrupted) => return Ok(false),
+                done => done.map_err(failed)?,
+            }
+            let store = &self.answers[whole.answer];
+            let own = (&store.tokens[self.cut(whole.answer)..], store.generated.as_slice());
+            plain[whole.answer] = Some(Answer::read(engine, cache, own).map_err(failed)?);
+        }
+        let nothing_blocked = [LayerHoles::default()];
+        for one in self.sorted(ablated) {
+            let Some(answer) = &plain[one.answer] else { continue };
+            match held.hold(engine, cache, self.history(one), go_on) {
+                Err(EngineError::Interrupted) => return Ok(false),
+                done => done.map_err(failed)?,
+            }
+            let effects = answer.effects(engine, cache, &nothing_blocked, &mut |_| true).map_err(failed)?;
+            for effect in effects {
+                if !sink(one, answer, effect)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How many tokens two texts begin with.
+fn alike(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The tokens in a cache, all of them or what it begins with.
+#[derive(Debug, Default)]
+pub(super) struct Held(Vec<u32>);
+
+impl Held {
+    /// Makes the cache hold `wanted`, keeping what it begins with.
+    pub(super) fn hold(
+        &mut self,
+        engine: &Engine,
+        cache: &mut Cache,
+        wanted: Vec<u32>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<(), EngineError> {
+        let kept = cache.truncate(alike(&self.0, &wanted))?;
+        self.0.clear();
+        engine.fill_cache(cache, &wanted[kept..], &mut NoObserver, go_on)?;
+        cache.mark()?;
+        self.0 = wanted;
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The total effect of each session on each answer of a run: the session is removed and the rest read again.
+//!
+//! Called by `palimpsest causes --total`. Where a blocked path says what a question and its answer owe to a session directly, this says
+//! what they owe to it altogether, what later sessions took over from it included. It costs a prefill of what comes after the
+//! session. Rows go to `causes.jsonl` and are gone on with.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cause_rows::{CAUSES, CauseLine, Effect, TotalKind, TotalRow};
+use super::causes::{Answer, CauseError, Measured};
+use super::jsonl::RowLog;
+use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
+use super::store::RunFolder;
+use crate::attention::LayerKind;
+use crate::engine::{LocalModel, Parts};
+use crate::progress::Steps;
+
+/// What tells a row from others: case, probe, condition, span.
+type Key = (String, String, String, String);
+
+fn there<'a>(lines: impl IntoIterator<Item = &'a CauseLine>) -> BTreeSet<Key> {
+    let key = |line: &CauseLine| match line {
+        CauseLine::Total(row) => {
+            Some((row.case.clone(), row.probe.clone(), row.condition.clone(), row.span.clone()))
+        }
+        _ => None,
+    };
+    lines.into_iter().filter_map(key).collect()
+}
+
+/// The sessions that are still to be removed, each by itself, and how many rows are there.
+fn missing(case: &CaseAnswers, there: &BTreeSet<Key>) -> (Vec<Ablated>, usize) {
+    let (mut missing, mut found) = (Vec::new(), 0);
+    for (answer, store) in case.answers.iter().enumerate() {
+        let sessions = case.sessions(answer);
+        for (nth, span) in sessions.iter().enumerate() {
+            let key = (store.case.clone(), store.probe.clone(), store.condition.clone(), span.label.clone());
+            if there.contains(&key) {
+                found += 1;
+                continue;
+            }
+            let included = (0..sessions.len()).map(|other| other != nth).collect();
+            missing.push(Ablated { answer, included, nth });
+        }
+    }
+    (missing, found)
+}
+
+/// What is still to be read for the total effects of a run by a model of such layers.
+///
+/// # Errors
+/// [`CauseError`] of the folder's files.
+pub fn cost(folder: &RunFolder, kinds: &[LayerKind]) -> Result<ReadingCost, CauseError> {
+    let there = there(&super::cause_rows::read_lines(&folder.dir)?);
+    let mut all = ReadingCost::default();
+    for case in cases(folder) {
+        let case = case?;
+        all += case.cost(&missing(&case, &there).0, goes_back(kinds));
+    }
+    Ok(all)
+}
+
+/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
+///
+/// # Errors
+/// [`CauseError`]; a stop is none.
+pub fn measure(
+    folder: &RunFolder,
+    model: &mut LocalModel,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Measured, CauseError> {
+    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
+    let there = there(&log.rows);
+    let mut measured = Measured::default();
+    let mut todo = 0;
+    for case in cases(folder) {
+        todo += missing(&case?, &there).0.len();
+    }
+    let mut steps = Steps::new("removals", todo, show_progress);
+    for case in cases(folder) {
+        let case = case?;
+        let (missing, found) = missing(&case, &there);
+        measured.skipped += found;
+        if missing.is_empty() {
+            continue;
+        }
+        let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
+        let failed =
+            |e: crate::engine::LocalError| CauseError::Model { case: name.clone(), source: e.into() };
+        let status = steps.status();
+        let cost = case.cost(&missing, goes_back(&model.engine().decoder().spec().layer_kinds()));
+        let mut read = 0;
+        let mut go_on = |tokens: usize| {
+            read += tokens;
+            status.prefill(read, cost.prefill);
+            !stop.load(Ordering::Relaxed)
+        };
+        let mut sink = |ablated: &Ablated, answer: &Answer<'_>, effect: Effect| {
+            let row = row(&case, ablated, answer, effect);
+            let step = format!("{} {} without {}", row.case, row.probe, row.span);
+            log.append(CauseLine::Total(row))?;
+            measured.done += 1;
+            steps.step(&step, None);
+            Ok(!stop.load(Ordering::Relaxed))
+        };
+        status.begin(&name, "prefill");
+        let Parts { engine, cache, .. } = model.parts(0).map_err(failed)?;
+        if !case.read((engine, cache), &missing, &mut go_on, &mut sink)? {
+            return Ok(Measured { stopped: true, ..measured });
+        }
+    }
+    Ok(measured)
+}
+
+fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect) -> TotalRow {
+    let store = &case.answers[ablated.answer];
+    let span = case.sessions(ablated.answer)[ablated.nth];
+    TotalRow {
+        kind: TotalKind::Total,
+        case: store.case.clone(),
+        probe: store.probe.clone(),
+        condition: store.condition.clone(),
+        span: span.label.clone(),
+        role: span.role.clone(),
+        tokens: [span.start, span.end],
+        answer_tokens: store.generated.len(),
+        log_p: answer.log_p(),
+        total,
+    }
+}

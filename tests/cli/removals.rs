@@ -1,0 +1,181 @@
+//! What removing sessions tells of the answers of a run, and ContextCite's surrogate: as typed.
+use std::collections::BTreeSet;
+
+use palimpsest::attention::AttentionStore;
+use palimpsest::prompt::Span;
+use palimpsest::run::cause_rows::{
+    Ablation, CAUSES, CauseLine, SubsetRow, read_causes, read_lines, read_surrogates, read_totals,
+};
+use palimpsest::run::context_cite::logit;
+use palimpsest::statistics::lasso::lasso;
+
+use super::knockouts::{causes, run_of, stores, told, traced};
+use super::resume::{interrupt, signal};
+use super::*;
+
+fn answered(dir: &Path) -> Vec<AttentionStore> {
+    stores(dir, "").into_iter().filter(|store| !store.generated.is_empty()).collect()
+}
+
+fn sessions(store: &AttentionStore) -> Vec<Span> {
+    store.keys.iter().filter(|span| span.segment().is_some()).cloned().collect()
+}
+
+/// A store whose prompt lacks all tokens of these spans; spans behind them moved up.
+fn without(store: &AttentionStore, removed: &[&Span]) -> AttentionStore {
+    let gone = |at: &usize| removed.iter().any(|span| span.range().contains(at));
+    let moved = |at: usize| at - (0..at).filter(|at| gone(at)).count();
+    let mut store = store.clone();
+    store.tokens = (0..store.tokens.len()).filter(|at| !gone(at)).map(|at| store.tokens[at]).collect();
+    for span in &mut store.keys {
+        (span.start, span.end) = (moved(span.start), moved(span.end));
+    }
+    store
+}
+
+/// The answer's mean log-probability, the first token's, and which tokens are the likeliest, after a whole pass of the raw instrument.
+fn read_again(name: &str, store: &AttentionStore) -> (f64, Vec<f64>, Vec<bool>) {
+    told(&traced(name, store, serde_json::json!([])).0, &store.generated)
+}
+
+#[test]
+fn total_effects_are_what_whole_passes_without_the_session_give() {
+    let root = tempfile::tempdir().unwrap();
+    // Layers that can be gone back in anywhere, windows, and linear layers.
+    for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
+        let dir = root.path().join(name);
+        assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
+        let done = ended(causes(name, &dir, &["--total"]));
+        assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+        let stores = answered(&dir);
+        let rows = read_totals(&dir).unwrap();
+        assert_eq!(rows.len(), stores.len() * 4, "{name}");
+        assert!(done.err.contains(&format!("{} removals", rows.len())), "{}", done.err);
+        assert!(done.out.contains("removed") && done.out.contains("old"), "{}", done.out);
+        for row in rows.iter().step_by(3) {
+            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
+            assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
+            let (plain, first, likeliest) = read_again(name, store);
+            let (mean, other, now) = read_again(name, &without(store, &[span]));
+            let kl: f64 = first.iter().zip(&other).map(|(p, q)| p.exp() * (p - q)).sum();
+            assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
+            assert!((row.total.log_p - (mean - plain)).abs() < 1e-4, "{name} {row:?}: {}", mean - plain);
+            assert!((row.total.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
+            assert_eq!(row.total.changed, now != likeliest, "{name} {row:?}");
+        }
+        let effects: BTreeSet<String> = rows.iter().map(|row| format!("{:.9}", row.total.log_p)).collect();
+        assert!(effects.len() > rows.len() / 2, "{effects:?}");
+        // Blocked paths stand beside them in the same file, and neither counts as the other.
+        if name == "llama-tiny" {
+            assert_eq!(read_causes(&dir).unwrap(), []);
+            assert_eq!(ended(causes(name, &dir, &[])).code, Some(0));
+            assert_eq!(read_causes(&dir).unwrap().len(), rows.len());
+        }
+        let again = ended(causes(name, &dir, &["--total"]));
+        assert_eq!((again.code, again.out), (Some(0), done.out));
+        assert!(!again.err.contains("removals"), "{}", again.err);
+        assert_eq!(read_totals(&dir).unwrap(), rows);
+    }
+}
+
+fn subsets(dir: &Path) -> Vec<SubsetRow> {
+    let of = |line| if let CauseLine::Subset(row) = line { Some(row) } else { None };
+    read_lines(dir).unwrap().into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
+    let root = tempfile::tempdir().unwrap();
+    let (name, dir) = ("llama-tiny", root.path().join("run"));
+    assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
+    let stores = answered(&dir);
+    for (flags, ablation) in [(&[][..], Ablation::Removed), (&["--ablate", "block"], Ablation::Blocked)] {
+        let more = [&["--contextcite", "6", "--seed", "3"], flags].concat();
+        let done = ended(causes(name, &dir, &more));
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        assert!(done.out.contains(&format!("sessions {}", ablation.key())), "{}", done.out);
+        let rows: Vec<SubsetRow> = subsets(&dir).into_iter().filter(|row| row.ablation == ablation).collect();
+        assert_eq!(rows.len(), stores.len() * 6);
+        for row in rows.iter().step_by(4) {
+            let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
+            let all = sessions(store);
+            let out: Vec<&Span> = all.iter().filter(|span| !row.sessions.contains(&span.label)).collect();
+            let (mean, ..) = match ablation {
+                Ablation::Removed => read_again(name, &without(store, &out)),
+                Ablation::Blocked => {
+                    let blocked = |span: &&Span| serde_json::json!({"rows": "blocked", "keys": span.label});
+                    let knockouts: Vec<_> = out.iter().map(blocked).collect();
+                    told(&traced(name, store, serde_json::json!(knockouts)).0, &store.generated)
+                }
+            };
+            let expected = mean * store.generated.len() as f64;
+            assert!((row.answer_log_p - expected).abs() < 1e-3, "{row:?}: {expected}");
+        }
+        // The answers of a case get the same subsets, which differ from each other.
+        let distinct: BTreeSet<&Vec<String>> = rows.iter().map(|row| &row.sessions).collect();
+        assert!(distinct.len() > 3 && distinct.len() <= 6, "{distinct:?}");
+
+        let fits: Vec<_> =
+            read_surrogates(&dir).unwrap().into_iter().filter(|row| row.ablation == ablation).collect();
+        assert_eq!(fits.len(), stores.len());
+        for fit in &fits {
+            let own: Vec<&SubsetRow> = rows.iter().filter(|row| row.probe == fit.probe).collect();
+            assert_eq!((own.len(), fit.subsets, fit.weights.len()), (6, 6, 4));
+            let bit = |row: &SubsetRow, label: &String| if row.sessions.contains(label) { 1.0 } else { 0.0 };
+            let x: Vec<Vec<f64>> =
+                own.iter().map(|row| fit.weights.iter().map(|w| bit(row, &w.span)).collect()).collect();
+            let tokens = fit.answer_tokens as f64;
+            let y: Vec<f64> = own.iter().map(|row| logit(row.answer_log_p) / tokens).collect();
+            let expected = lasso(&x, &y, 0.01);
+            for (weight, expected) in fit.weights.iter().zip(expected.weights) {
+                assert!((weight.weight - expected * tokens).abs() < 1e-6, "{fit:?}");
+            }
+            assert!((fit.intercept - expected.intercept * tokens).abs() < 1e-6, "{fit:?}");
+        }
+        let again = ended(causes(name, &dir, &more));
+        assert_eq!((again.code, again.out), (Some(0), done.out));
+    }
+    // More subsets of the same seed go on from those that are there.
+    let more = ended(causes(name, &dir, &["--contextcite", "8", "--seed", "3"]));
+    assert!(
+        more.code == Some(0) && more.err.contains(&format!("{} subsets", stores.len() * 2)),
+        "{}",
+        more.err
+    );
+    assert_eq!(read_surrogates(&dir).unwrap().len(), stores.len() * 3);
+    let wrong = ended(causes(name, &dir, &["--total", "--windows", "2"]));
+    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
+}
+
+#[test]
+#[cfg(unix)]
+fn removals_killed_and_started_again_end_with_the_same_rows() {
+    let root = tempfile::tempdir().unwrap();
+    let (whole, dir) = (root.path().join("whole"), root.path().join("killed"));
+    for dir in [&whole, &dir] {
+        assert_eq!(ended(run_of("llama-tiny", dir, &["--sessions", "4"])).code, Some(0));
+    }
+    let lines =
+        || std::fs::read(dir.join(CAUSES)).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
+    let mut before = 0;
+    for flags in [&["--total"][..], &["--contextcite", "4"]] {
+        assert_eq!(ended(causes("llama-tiny", &whole, flags)).code, Some(0));
+        interrupt(causes("llama-tiny", &dir, flags), || lines() >= before + 2, signal("-KILL"));
+        let resumed = ended(causes("llama-tiny", &dir, flags));
+        assert_eq!(resumed.code, Some(0), "{}", resumed.err);
+        before = lines();
+    }
+    let key = |line: &CauseLine| match line {
+        CauseLine::Total(row) => (row.probe.clone(), row.span.clone()),
+        CauseLine::Subset(row) => (row.probe.clone(), row.subset.to_string()),
+        CauseLine::Surrogate(row) => (row.probe.clone(), String::new()),
+        CauseLine::Blocked(_) => unreachable!(),
+    };
+    let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
+    assert_eq!(keys(&whole), keys(&dir));
+    assert_eq!(read_lines(&whole).unwrap().len(), read_lines(&dir).unwrap().len());
+    for (a, b) in read_surrogates(&whole).unwrap().iter().zip(&read_surrogates(&dir).unwrap()) {
+        assert!(a.weights.iter().zip(&b.weights).all(|(a, b)| (a.weight - b.weight).abs() < 1e-3));
+    }
+}
