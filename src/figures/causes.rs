@@ -271,8 +271,18 @@ fn effects(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fi
             add(role, causes.effect(Some(role), verdict), colour(at));
         }
         add(OTHERS, causes.effect(None, verdict), PALE);
+        for (at, role) in causes.roles.iter().enumerate() {
+            add(&format!("{role}, removed"), causes.total(Some(role), verdict), colour(at));
+        }
+        add("others, removed", causes.total(None, verdict), PALE);
         add("controls of the evidence", causes.control(verdict), GREY);
     }
+    let removed = match causes.total(None, Correctness::All) {
+        Some(_) => {
+            " Removed: the total effect, the session taken out and all after it read again, so that indirect paths count."
+        }
+        None => "",
+    };
     let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
     Intervals {
         name: "causes-effects".to_owned(),
@@ -283,7 +293,7 @@ fn effects(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fi
         origin: origin.line.clone(),
         caption: format!(
             "{EFFECT} Means over the {} in a part, then over answers and {}. Controls are random stretches of as many tokens that hold \
-             no evidence.{told} {}",
+             no evidence.{removed}{told} {}",
             captions::plural(study.benchmark.segment()),
             causes.unit.many(),
             bands(causes.unit)
@@ -425,6 +435,19 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
         said.push(format!("On average an answer owes to {}.", parts.join(", to ")));
     } else {
         said.push(format!("Answers owe to the {}.", verdicts.join("; to the ")));
+    }
+    let totals: Vec<String> = (causes.roles.iter())
+        .filter_map(|role| {
+            Some(format!("the {role} {segment} {}", of(&causes.total(Some(role), Correctness::All)?, &three)))
+        })
+        .collect();
+    if !totals.is_empty() {
+        let alike = causes.rank(Predictor::Total).map(|estimate| of(&estimate, &two)).unwrap_or_default();
+        said.push(format!(
+            "With a {segment} removed and all after it read again, an answer loses of {}: the total effect, in which indirect paths count. Over \
+             the {many} its rank correlation with the direct effect is {alike}.",
+            totals.join(", of ")
+        ));
     }
     said.push(format!(
         "Only direct paths were blocked: what other {many} took over from a hidden one still arrives, so that an effect near 0 does not show that \

@@ -11,6 +11,7 @@
 //! change places, so that every answer is judged by a fit that did not see its case.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use ndarray::{Array1, Array2, Array4, ArrayView4, Axis};
 
@@ -20,7 +21,7 @@ use super::{ByHeads, Correctness, Group, Layer, LayerKind, LensError, Series, St
 use crate::benchmarks::{Scale, Unit};
 use crate::data::draw::Draws;
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
-use crate::run::causes::{CauseRow, read_causes};
+use crate::run::cause_rows::{CauseRow, SessionWeight, read_causes, read_surrogates, read_totals};
 use crate::run::session_measures::{ROWS, SessionMeasures, measures_path};
 use crate::statistics::rank::spearman;
 use crate::statistics::ridge::Ridge;
@@ -49,6 +50,10 @@ pub enum Predictor {
     QrHeads,
     /// The mass by layer and head under the weights of a ridge regression on effects.
     Ridge,
+    /// What the answer loses when the session is removed and all after it read again: its total effect, indirect paths with it.
+    Total,
+    /// The weight of the session in ContextCite's surrogate.
+    ContextCite,
     /// The effect itself, which measures are held against where the evidence is looked for.
     Effect,
 }
@@ -78,6 +83,8 @@ impl Predictor {
             Predictor::RetrievalHeads => "retrieval_heads",
             Predictor::QrHeads => "qr_heads",
             Predictor::Ridge => "ridge",
+            Predictor::Total => "total_effect",
+            Predictor::ContextCite => "contextcite",
             Predictor::Effect => "effect",
         }
     }
@@ -94,6 +101,8 @@ impl Predictor {
             Predictor::RetrievalHeads => "mass by retrieval heads",
             Predictor::QrHeads => "mass by QR heads",
             Predictor::Ridge => "ridge over heads (held out)",
+            Predictor::Total => "total effect (removed)",
+            Predictor::ContextCite => "ContextCite",
             Predictor::Effect => "effect itself",
         }
     }
@@ -135,6 +144,44 @@ pub struct CausedAnswer {
     overall: BTreeMap<Predictor, Vec<f64>>,
     /// The question's mass: (sessions, layers * heads).
     features: Array2<f64>,
+}
+
+/// What was found by removing sessions, by case, probe, condition and session.
+struct Removals(BTreeMap<Predictor, BTreeMap<[String; 4], f64>>);
+
+impl Removals {
+    fn read(dir: &Path) -> Result<Self, LensError> {
+        let key = |case: &str, probe: &str, condition: &str, span: &str| {
+            [case, probe, condition, span].map(str::to_owned)
+        };
+        let totals = read_totals(dir)?.into_iter();
+        let totals =
+            totals.map(|row| (key(&row.case, &row.probe, &row.condition, &row.span), -row.total.log_p));
+        // Of several surrogates of an answer the last one counts.
+        let surrogates = read_surrogates(dir)?.into_iter().flat_map(|row| {
+            let of = move |weight: &SessionWeight| {
+                (key(&row.case, &row.probe, &row.condition, &weight.span), weight.weight)
+            };
+            row.weights.iter().map(of).collect::<Vec<_>>()
+        });
+        let found = [(Predictor::Total, totals.collect()), (Predictor::ContextCite, surrogates.collect())];
+        Ok(Removals(found.into()))
+    }
+
+    /// An answer with what was found of it; a session of which nothing was found has no number.
+    fn beside(&self, mut answer: CausedAnswer) -> CausedAnswer {
+        for (predictor, found) in &self.0 {
+            let of = |session: &CausedSession| {
+                let key = [&answer.case, &answer.probe, &answer.condition, &session.span].map(String::clone);
+                found.get(&key).copied().unwrap_or(f64::NAN)
+            };
+            let values: Vec<f64> = answer.sessions.iter().map(of).collect();
+            if values.iter().any(|value| !value.is_nan()) {
+                answer.overall.insert(*predictor, values);
+            }
+        }
+        answer
+    }
 }
 
 /// What a session's paths carry in a window of layers.
@@ -205,6 +252,7 @@ impl Causes {
             }
         }
         let weighted = weighted(study)?;
+        let removals = Removals::read(dir)?;
         let mut answers = Vec::new();
         let mut indices: Vec<usize> = Vec::new();
         for ((case, probe, condition), rows) in by_answer {
@@ -222,7 +270,8 @@ impl Causes {
                 by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }
             let (answer, of) = ((case, probe, condition), (&measures, weighted.as_slice()));
-            answers.extend(CausedAnswer::new(answer, correct, &rows, of, study.layers()));
+            let answer = CausedAnswer::new(answer, correct, &rows, of, study.layers());
+            answers.extend(answer.map(|answer| removals.beside(answer)));
         }
         if answers.is_empty() && windowed.is_empty() {
             return Ok(None);
@@ -256,7 +305,7 @@ impl Causes {
     /// The measures that answers have, in the order of the figures.
     pub fn predictors(&self) -> Vec<Predictor> {
         let mut all = Predictor::BY_LAYER.to_vec();
-        all.push(Predictor::Ridge);
+        all.extend([Predictor::Ridge, Predictor::ContextCite, Predictor::Total]);
         all.retain(|one| self.answers.iter().any(|answer| answer.overall.contains_key(one)));
         all
     }
@@ -285,7 +334,8 @@ impl Causes {
                 Predictor::Effect => &effects,
                 other => answer.overall.get(&other)?,
             };
-            let mut order: Vec<usize> = (0..values.len()).collect();
+            let known = |at: &usize| !values[*at].is_nan();
+            let mut order: Vec<usize> = (0..values.len()).filter(known).collect();
             order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
             let playing = answer.playing(role);
             let found = playing.iter().filter(|at| order.iter().take(TOP).any(|top| top == *at)).count();
@@ -308,6 +358,17 @@ impl Causes {
             correctness.holds(answer.correct).then_some(())?;
             let playing = |session: &&CausedSession| session.role.as_deref() == role;
             mean(answer.sessions.iter().filter(playing).map(|session| session.effect))
+        })
+    }
+
+    /// The mean total effect of the sessions in a role, or of all others, of answers with a verdict.
+    pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
+        self.one(|answer| {
+            correctness.holds(answer.correct).then_some(())?;
+            let totals = answer.overall.get(&Predictor::Total)?;
+            let playing =
+                answer.sessions.iter().zip(totals).filter(|(session, _)| session.role.as_deref() == role);
+            mean(playing.map(|(_, total)| *total))
         })
     }
 

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::attention::AttentionStore;
-use palimpsest::run::causes::read_causes;
+use palimpsest::run::cause_rows::{read_causes, read_totals};
 use palimpsest::run::session_measures::{SessionMeasures, measures_path};
 use serde_json::json;
 
@@ -260,4 +260,43 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     }
     assert!(drawn.iter().any(|row| row["line"] == "new"));
     assert!(!dir.join("figures/causes-points.svg").exists(), "no session was blocked at all layers");
+}
+
+#[test]
+fn total_effects_stand_beside_the_direct_ones() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    caused("llama-tiny", 1, &dir, &[]);
+    let mut total = command(["causes", "--total"]);
+    total.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+    let done = ended(total);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    for command_of in ["figures", "report"] {
+        let mut drawn = command([command_of]);
+        drawn.arg(&dir);
+        assert_eq!(ended(drawn).code, Some(0));
+    }
+    let totals = read_totals(&dir).unwrap();
+    let points = rows(&dir, "causes-points");
+    assert!(!points.is_empty() && totals.len() == points.len(), "{} and {}", totals.len(), points.len());
+    for point in &points {
+        let own = totals.iter().find(|row| {
+            (&row.case, &row.probe, &row.span) == (&point["case"], &point["probe"], &point["session"])
+        });
+        let found: f64 = point["total_effect"].parse().unwrap();
+        assert!((found + own.unwrap().total.log_p).abs() < 1e-12, "{point:?}");
+    }
+    let mean = |role: &str| {
+        let of_role: Vec<f64> = totals
+            .iter()
+            .filter(|row| row.role.as_deref() == Some(role))
+            .map(|row| -row.total.log_p)
+            .collect();
+        of_role.iter().sum::<f64>() / of_role.len() as f64
+    };
+    let drawn = rows(&dir, "causes-effects");
+    let line = drawn.iter().find(|row| row["line"] == "old, removed").unwrap();
+    assert!((line["value"].parse::<f64>().unwrap() - mean("old")).abs() < 1e-9);
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("the total effect, in which indirect paths count"));
 }
