@@ -38,7 +38,7 @@ const GAP: i32 = 16;
 const FOOT: i32 = 66;
 
 /// The ends of the middle part of some numbers, in which all but the farthest of a thousand lie, and 0.
-fn ends(values: &mut Vec<f64>) -> (f64, f64) {
+fn ends(values: &mut [f64]) -> (f64, f64) {
     values.sort_unstable_by(f64::total_cmp);
     let at = |q: f64| crate::ground::numbers::quantile(values, q);
     let (low, high) = (at(0.001).min(0.0), at(0.999).max(0.0));

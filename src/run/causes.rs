@@ -27,6 +27,7 @@ use crate::model::Cache;
 use crate::progress::Steps;
 use crate::prompt::Span;
 use candle_core::Tensor;
+use rayon::prelude::*;
 
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -187,19 +188,31 @@ fn readings(
     let mut take = |nth: usize, at: usize, logits: &Tensor| {
         let logits: Vec<Vec<f32>> = logits.to_vec2()?;
         let Some(read) = read.get_mut(nth) else { return Ok(()) };
-        for (i, logits) in logits.iter().enumerate() {
-            let Some(&token) = generated.get(at + i) else { break };
-            let Likelihood { log_p, likeliest, .. } = Likelihood::of(token, logits, 1);
+        // Vocabularies are large: a position a core.
+        let of = |(logits, token): (&Vec<f32>, &u32)| {
+            (Likelihood::of(*token, logits, 0).log_p, is_likeliest(*token, logits))
+        };
+        let told = generated.get(at..).unwrap_or_default();
+        let positions: Vec<(f64, bool)> = logits.par_iter().zip(told).map(of).collect();
+        for (log_p, likeliest) in positions {
             read.sum += log_p;
-            read.likeliest.push(likeliest.first().is_some_and(|(best, _)| *best == token));
-            if at + i == 0 {
-                read.first = log_probabilities(logits);
-            }
+            read.likeliest.push(likeliest);
+        }
+        if let (0, Some(first)) = (at, logits.first()) {
+            read.first = log_probabilities(first);
         }
         Ok(())
     };
     engine.read_variants(cache, (tokens, generated.len()), holes, &mut take, progress)?;
     Ok(read)
+}
+
+/// Whether no logit is above the token's, and of those before it none is as high.
+fn is_likeliest(token: u32, logits: &[f32]) -> bool {
+    let token = token as usize;
+    logits.get(token).is_some_and(|own| {
+        logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
+    })
 }
 
 /// Natural-log probabilities from finite logits.
