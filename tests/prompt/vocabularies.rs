@@ -3,10 +3,14 @@
 
 use std::path::PathBuf;
 
+use palimpsest::benchmarks::SampleSpec;
+use palimpsest::benchmarks::stale::{Stale, sample};
 use palimpsest::chat::{self, MessageRole};
 use palimpsest::model::weights::GgufFile;
 use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
-use palimpsest::prompt::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
+use palimpsest::prompt::{
+    ChatTemplate, KNOWN_PRE_TOKENIZERS, PromptBuilder, SegmentNumbers, Templates, Tokenizer,
+};
 use serde::de::DeserializeOwned;
 
 /// A pre-tokeniser's name as llama.cpp's converter writes it; the folder has the same name.
@@ -225,6 +229,28 @@ fn published_chat_templates_switch_thoughts_as_in_transformers() {
             assert_eq!(auto.as_deref(), off.or(Some(on)), "{name}");
         } else {
             assert_eq!((auto.as_deref(), tail(ThinkingMode::On)), (Some(on), None), "{name}");
+        }
+    }
+}
+
+/// What the total effect of a session rests on: its tokens may simply be left out.
+#[test]
+fn a_prompt_without_a_session_has_the_tokens_of_the_whole_one_but_the_sessions() {
+    let case = sample::cases(SampleSpec { segments: Some(6), seed: 0 }).unwrap().remove(0);
+    let chat = ChatTemplate::new("test", super::CHATML, None, None).unwrap();
+    let builder = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), chat);
+    let builder = builder.numbering(SegmentNumbers::Original);
+    for name in NAMES {
+        let tokenizer = Tokenizer::from_file(&place(name).join("tokenizer.json")).unwrap();
+        for probe in &case.probes {
+            let whole = builder.build(&case.history, &[], probe).unwrap().encode(&tokenizer).unwrap();
+            for segment in &case.history.segments {
+                let history = case.history.select(|_, other| other.index != segment.index);
+                let without = builder.build(&history, &[], probe).unwrap().encode(&tokenizer).unwrap();
+                let span = whole.span(&format!("session[{}]", segment.index)).unwrap();
+                let left = [&whole.tokens[..span.start], &whole.tokens[span.end..]].concat();
+                assert_eq!(left, without.tokens, "{name}: without session {}", segment.index);
+            }
         }
     }
 }
