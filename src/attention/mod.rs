@@ -13,6 +13,7 @@ mod answer;
 mod backends;
 mod contribution;
 pub(crate) mod delta;
+mod kernel;
 mod knockout;
 mod mass;
 mod observer;
@@ -23,6 +24,7 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
+pub use kernel::{AttentionKernel, KernelError};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer, Term, Together};
@@ -57,7 +59,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     let at = site;
     let site = &site.relative();
     static LOGGED: Once = Once::new();
-    let backend = backends::choose_forward(q.device(), q.dtype(), q.dim(2)?, site);
+    let backend = backends::choose_forward(q, k.dim(0)?, site)?;
     LOGGED.call_once(|| tracing::info!(%backend, device = ?q.device().location(), "attention"));
     let single = q.dim(0)? == 1;
     let (out, sums) = match backend {
@@ -70,6 +72,11 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
         backends::Backend::Chunked => {
             (backends::chunked::attention(q, k, v, site, backends::chunked::BLOCKS)?, None)
         }
+        // These count positions as the sequence does, so that its parts are the same wherever the cache begins.
+        #[cfg(feature = "cuda")]
+        backends::Backend::Fused if single => backends::cuda::decode(q, k, v, at, observer.segments(at))?,
+        #[cfg(feature = "cuda")]
+        backends::Backend::Fused => (backends::cuda::attention(q, k, v, at)?, None),
         #[cfg(feature = "flash-attn")]
         backends::Backend::Flash => (backends::flash::attention(q, k, v, site)?, None),
     };
@@ -131,8 +138,14 @@ pub fn run_branches(
     };
     let hidden = Hidden::of(relative.iter().map(|site| (&site.holes, site.offset)));
     let asked = OfBranches { borders: &borders, hidden: &hidden };
-    let (out, sums) = match backends::choose(q.device(), q.dtype()) {
+    let backend = match hidden.is_empty() {
+        true => backends::choose_branches(q, k.dim(0)?, site)?,
+        false => backends::choose(q.device(), q.dtype()),
+    };
+    let (out, sums) = match backend {
         backends::Backend::Cpu => backends::cpu::branches(q, k, v, tails, site, &asked)?,
+        #[cfg(feature = "cuda")]
+        backends::Backend::Fused => backends::cuda::branches(q, k, v, tails, site, &borders)?,
         _ => backends::chunked::branches(q, k, v, tails, site, &asked, backends::chunked::BLOCKS)?,
     };
     for ((observer, site), sums) in observers.iter_mut().zip(&sites).zip(sums) {

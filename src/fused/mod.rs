@@ -13,6 +13,8 @@ use crate::transfer;
 mod cuda;
 mod ends;
 mod gate;
+#[cfg(feature = "cuda")]
+pub(crate) mod launch;
 pub(crate) mod products;
 pub(crate) mod softmax;
 
@@ -108,6 +110,6 @@ mod tests {
         let (source, made) = (include_str!("cuda/fused.cu"), include_str!("cuda/fused.ptx"));
         let digest: String = Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
         let first = made.lines().next().unwrap_or_default();
-        assert!(first.ends_with(&digest), "run scripts/fused_ptx.sh: {first}");
+        assert!(first.ends_with(&digest), "run scripts/kernels_ptx.sh: {first}");
     }
 }

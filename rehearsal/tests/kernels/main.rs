@@ -8,6 +8,7 @@
 //! kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints. palimpsest's own kernels lie
 //! beside their source and are always tried.
 
+mod attention;
 #[path = "../card/mod.rs"]
 mod card;
 mod element;
@@ -108,6 +109,7 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
     reduce::check(&mut candle);
     quantised::check(&mut candle);
     own::check(&mut candle);
+    attention::check(&mut candle);
     let tried = candle.tried.borrow();
     let missed: Vec<_> = include_str!("launched.txt").lines().filter(|name| !tried.contains(*name)).collect();
     assert!(missed.is_empty(), "launched by palimpsest and not tried here: {}", missed.join(" "));
@@ -116,4 +118,9 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
 #[test]
 fn our_own_kernels_do_what_they_are_named_for() {
     own::check(&mut Candle::of("no modules are loaded".into()));
+}
+
+#[test]
+fn our_attention_kernels_compute_attention() {
+    attention::check(&mut Candle::of("no modules are loaded".into()));
 }

@@ -4,11 +4,15 @@ use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor};
 
+#[cfg(any(feature = "cuda", test))]
+use super::AttentionKernel;
 use super::Site;
 use crate::transfer;
 
 pub(super) mod chunked;
 pub(super) mod cpu;
+#[cfg(feature = "cuda")]
+pub(super) mod cuda;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
 mod read_sums;
@@ -27,7 +31,10 @@ pub(super) enum Backend {
     Cpu,
     /// Matrix products over blocks of rows, on any device and dtype, with the softmax of [`crate::fused`].
     Chunked,
-    /// Fused kernels for half precision on CUDA.
+    /// Kernels of our own on CUDA.
+    #[cfg(feature = "cuda")]
+    Fused,
+    /// FlashAttention 2 for half precision on CUDA.
     #[cfg(feature = "flash-attn")]
     Flash,
 }
@@ -37,27 +44,85 @@ impl fmt::Display for Backend {
         f.write_str(match self {
             Backend::Cpu => "blocked streaming softmax (CPU, f32)",
             Backend::Chunked => "chunked matrix products",
+            #[cfg(feature = "cuda")]
+            Backend::Fused => "fused kernels (CUDA)",
             #[cfg(feature = "flash-attn")]
             Backend::Flash => "FlashAttention 2 (CUDA)",
         })
     }
 }
 
-/// The kernel family that sums attention of tensors on `device` in `dtype` into segments.
+/// The kernel family that serves tensors on `device` in `dtype` whatever they hold.
 pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
     if transfer::cpu_kernels(device) && dtype == DType::F32 { Backend::Cpu } else { Backend::Chunked }
 }
 
-/// The kernel family for attention itself, of heads of `head_dim`.
-#[cfg(feature = "flash-attn")]
-pub(super) fn choose_forward(device: &Device, dtype: DType, head_dim: usize, site: &Site) -> Backend {
-    if flash_serves(device.is_cuda(), dtype, head_dim, site) { Backend::Flash } else { choose(device, dtype) }
+/// The kernel family for attention of queries `q` (l, heads, head_dim).
+pub(super) fn choose_forward(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
+    #[cfg(feature = "flash-attn")]
+    if matches!(AttentionKernel::chosen(), AttentionKernel::Auto | AttentionKernel::Flash)
+        && flash_serves(q.device().is_cuda(), q.dtype(), q.dim(2)?, site)
+    {
+        return Ok(Backend::Flash);
+    }
+    choose_branches(q, kv_heads, site)
 }
 
-/// The kernel family for attention itself.
-#[cfg(not(feature = "flash-attn"))]
-pub(super) fn choose_forward(device: &Device, dtype: DType, _head_dim: usize, _site: &Site) -> Backend {
-    choose(device, dtype)
+/// The kernel family for one query each of several branches, (branches, heads, head_dim), from which `site` hides nothing
+/// that the others see.
+pub(super) fn choose_branches(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
+    #[cfg(feature = "cuda")]
+    if fused_serves(AttentionKernel::chosen(), q.device().is_cuda(), q.dtype(), q.dim(2)?, site)
+        && is_trusted(q, kv_heads, site)?
+    {
+        return Ok(Backend::Fused);
+    }
+    let _ = (kv_heads, site);
+    Ok(choose(q.device(), q.dtype()))
+}
+
+/// The kernel family that sums attention of queries `q` (l, heads, head_dim) into segments.
+fn choose_sums(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
+    #[cfg(feature = "cuda")]
+    if sums_served(AttentionKernel::chosen(), q.device().is_cuda(), q.dtype(), site)
+        && is_trusted(q, kv_heads, site)?
+    {
+        return Ok(Backend::Fused);
+    }
+    let _ = (kv_heads, site);
+    Ok(choose(q.device(), q.dtype()))
+}
+
+/// Whether our own kernels may be used: where they are the choice, or have been tried on the card.
+#[cfg(feature = "cuda")]
+fn is_trusted(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
+    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(q, kv_heads, site)?)
+}
+
+/// Whether our own kernels compute what a site asks for: half precision on CUDA, heads whose rows begin at multiples of
+/// 8 bytes and are no wider than the widest kernel, and no keys that are hidden.
+#[cfg(any(feature = "cuda", test))]
+pub(super) fn fused_serves(
+    choice: AttentionKernel,
+    cuda: bool,
+    dtype: DType,
+    head_dim: usize,
+    site: &Site,
+) -> bool {
+    sums_served(choice, cuda, dtype, site)
+        && matches!(dtype, DType::F16 | DType::BF16)
+        && head_dim <= 256
+        && head_dim.is_multiple_of(4)
+        // The greatest product is the greatest score.
+        && site.scale > 0.0
+}
+
+/// Whether our own kernels sum a site's weights into segments.
+#[cfg(any(feature = "cuda", test))]
+fn sums_served(choice: AttentionKernel, cuda: bool, dtype: DType, site: &Site) -> bool {
+    cuda && matches!(choice, AttentionKernel::Auto | AttentionKernel::Fused)
+        && matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+        && site.holes.is_empty()
 }
 
 /// Whether FlashAttention 2 computes what a site asks for: half precision on CUDA, heads that its kernels are built for,
@@ -101,8 +166,10 @@ pub(super) fn segment_sums(
     rows: std::ops::Range<usize>,
     bounds: &[usize],
 ) -> Result<Tensor> {
-    match choose(q.device(), q.dtype()) {
+    match choose_sums(q, k.dim(0)?, site)? {
         Backend::Cpu => cpu::segment_sums(q, k, site, rows, bounds)?.tensor(),
+        #[cfg(feature = "cuda")]
+        Backend::Fused => cuda::segment_sums(q, k, site, rows, bounds),
         _ => chunked::segment_sums(q, k, site, rows, bounds, chunked::BLOCKS_OF_SUMS),
     }
 }

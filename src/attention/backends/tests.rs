@@ -2,9 +2,9 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{Hidden, Hole, Holes, OfBranches, Sinks, Site};
+use super::super::{AttentionKernel, Hidden, Hole, Holes, OfBranches, Sinks, Site};
 use super::chunked::Blocks;
-use super::{chunked, cpu, flash_serves};
+use super::{chunked, cpu, flash_serves, fused_serves};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -302,5 +302,48 @@ fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wi
         (true, DType::BF16, 64, &holes, false),
     ] {
         assert_eq!(flash_serves(cuda, dtype, head_dim, site), served, "{cuda} {dtype:?} {head_dim} {site:?}");
+    }
+}
+
+#[test]
+fn the_kernels_that_are_handed_to_the_driver_were_made_of_the_sources_beside_them() {
+    use sha2::{Digest, Sha256};
+    for (source, made) in [
+        (include_str!("cuda/attention.cu"), include_str!("cuda/attention.ptx")),
+        (include_str!("cuda/rows.cu"), include_str!("cuda/rows.ptx")),
+    ] {
+        let digest: String = Sha256::digest(source).iter().map(|byte| format!("{byte:02x}")).collect();
+        let first = made.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&digest), "run scripts/kernels_ptx.sh: {first}");
+    }
+}
+
+#[test]
+fn our_kernels_are_given_what_they_serve() {
+    let site = |holes: bool, scale| Site {
+        layer: 0,
+        offset: 9,
+        first_key: 0,
+        scale,
+        window: Some(3),
+        softcap: Some(1.0),
+        sinks: Some(sinks_of(vec![0.0])),
+        holes: if holes { some_holes(9, 1) } else { Default::default() },
+    };
+    let plain = site(false, 1.0);
+    let serves = |choice, cuda, dtype, d, site: &Site| fused_serves(choice, cuda, dtype, d, site);
+    for choice in [AttentionKernel::Auto, AttentionKernel::Fused] {
+        assert!([4, 20, 64, 80, 128, 256].iter().all(|&d| serves(choice, true, DType::BF16, d, &plain)));
+        assert!(serves(choice, true, DType::F16, 96, &plain));
+        for d in [6, 257, 260] {
+            assert!(!serves(choice, true, DType::F16, d, &plain), "{d}");
+        }
+        assert!(!serves(choice, true, DType::F32, 64, &plain));
+        assert!(!serves(choice, false, DType::F16, 64, &plain));
+        assert!(!serves(choice, true, DType::F16, 64, &site(true, 1.0)));
+        assert!(!serves(choice, true, DType::F16, 64, &site(false, -1.0)));
+    }
+    for choice in [AttentionKernel::Products, AttentionKernel::Flash] {
+        assert!(!serves(choice, true, DType::F16, 64, &plain));
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! The kernels are in `fused.cu`, and are handed to the driver as the PTX made of it, which it compiles for its card.
 
-use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
-use candle_core::cuda_backend::{CudaDType, WrapErr};
-use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
-use half::{bf16, f16};
+use candle_core::cuda_backend::CudaDType;
+use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
+use candle_core::{CudaDevice, DType, Result, Shape, Tensor, WithDType};
 
 use super::Gate;
 use super::ends::Ends;
+use super::launch::Argument::{self, Float, Int, Long, Unsigned};
+use super::launch::{self, Grid, Module, Pointer, suffix, typed};
 
 pub(super) mod cublas;
 
-const PTX: &str = include_str!("fused.ptx");
+const MODULE: Module = Module { name: "palimpsest", ptx: include_str!("fused.ptx") };
+const NOTHING: Pointer = Pointer::NOTHING;
 
 /// Threads of a block at most, as many as any card runs; `fused.cu` relies on no more.
 const THREADS: usize = 1024;
@@ -20,36 +22,6 @@ const THREADS: usize = 1024;
 /// Whole warps for `n` elements.
 fn threads(n: usize) -> u32 {
     n.next_multiple_of(32).clamp(32, THREADS) as u32
-}
-
-/// A pointer that a kernel is given; the tensor that it points into must be held until the kernel is launched. What is freed
-/// later than that waits for the kernel, since a card has one stream.
-#[derive(Clone, Copy)]
-struct Pointer(u64);
-
-/// Where kernels are told that there is nothing.
-const NOTHING: Pointer = Pointer(0);
-
-impl Pointer {
-    /// To the first element of a contiguous tensor of `T` on `device`.
-    fn to<T: CudaDType + DeviceRepr + WithDType>(tensor: &Tensor, device: &CudaDevice) -> Result<Self> {
-        let (storage, layout) = tensor.storage_and_layout();
-        match &*storage {
-            Storage::Cuda(storage) if layout.is_contiguous() && storage.device.id() == device.id() => {
-                let slice = storage.as_cuda_slice::<T>()?.slice(layout.start_offset()..);
-                let stream = device.cuda_stream();
-                let (pointer, _) = slice.device_ptr(&stream);
-                Ok(Pointer(pointer))
-            }
-            _ => candle_core::bail!(
-                "This is a bug: a kernel for {:?} was given a tensor of shape {:?} and strides {:?} on {:?}",
-                device.id(),
-                layout.dims(),
-                layout.stride(),
-                storage.device().location()
-            ),
-        }
-    }
 }
 
 /// Launches the kernel `name` of `fused.cu` on `blocks` of `threads`; it writes all of a new tensor of `shape`, its last
@@ -62,82 +34,16 @@ unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
     name: &str,
     (blocks, threads): ((usize, usize), u32),
     shape: impl Into<Shape>,
-    arguments: &[Argument],
+    mut arguments: Vec<Argument>,
 ) -> Result<Tensor> {
-    let shape = shape.into();
-    let (Ok(x), Ok(y)) = (u32::try_from(blocks.0), u32::try_from(blocks.1)) else {
-        candle_core::bail!("{name}: {blocks:?} blocks are more than a card counts")
-    };
-    let function = device.get_or_load_custom_func(name, "palimpsest", PTX)?;
-    // SAFETY: the kernel writes every element.
-    let out = unsafe { device.alloc::<T>(shape.elem_count())? };
-    let stream = device.cuda_stream();
-    let (pointer, sync) = out.device_ptr(&stream);
-    let mut call = function.builder();
-    for argument in arguments {
-        match argument {
-            Argument::Pointer(Pointer(address)) => call.arg(address),
-            Argument::Unsigned(x) => call.arg(x),
-            Argument::Long(x) => call.arg(x),
-            Argument::Int(x) => call.arg(x),
-            Argument::Float(x) => call.arg(x),
-        };
+    // SAFETY: the kernel writes every element, and the rest is the caller's.
+    unsafe {
+        let out = launch::unwritten::<T>(device, shape)?;
+        arguments.push(Pointer::to::<T>(&out, device)?.into());
+        let grid = Grid { blocks: [blocks.0, blocks.1, 1], threads, shared: 0 };
+        launch::launch(device, &MODULE, name, &grid, &arguments)?;
+        Ok(out)
     }
-    call.arg(&pointer);
-    let config = LaunchConfig { grid_dim: (x, y, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-    // SAFETY: the caller's.
-    unsafe { call.launch(config) }.w()?;
-    drop(sync);
-    let storage = CudaStorage::wrap_cuda_slice(out, device.clone());
-    Ok(Tensor::from((Storage::Cuda(storage), shape)))
-}
-
-/// An argument of a kernel, by its type in C.
-enum Argument {
-    Pointer(Pointer),
-    Unsigned(u32),
-    Long(i64),
-    Int(i32),
-    Float(f32),
-}
-
-use Argument::{Float, Int, Long, Unsigned};
-
-impl From<Pointer> for Argument {
-    fn from(pointer: Pointer) -> Self {
-        Argument::Pointer(pointer)
-    }
-}
-
-/// What a kernel's name ends with for a dtype.
-fn suffix(dtype: DType) -> Result<&'static str> {
-    match dtype {
-        DType::F32 => Ok("f32"),
-        DType::F16 => Ok("f16"),
-        DType::BF16 => Ok("bf16"),
-        other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
-    }
-}
-
-/// Runs `$body` with `$t` as the Rust type of a dtype.
-macro_rules! typed {
-    ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F16 => {
-                type $t = f16;
-                $body
-            }
-            DType::BF16 => {
-                type $t = bf16;
-                $body
-            }
-            other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
-        }
-    };
 }
 
 /// Scores of a block of keys, from key `first` on.
@@ -189,7 +95,7 @@ impl Block<'_> {
         // SAFETY: a block a row of `scores`; `seen` has two numbers a query, of which there are a divisor of the rows, and what
         // was before has a number a row.
         let ends =
-            unsafe { launch::<f32>(device, "softmax_ends", ((rows, 1), threads(n)), shape, &arguments)? };
+            unsafe { launch::<f32>(device, "softmax_ends", ((rows, 1), threads(n)), shape, arguments)? };
         let ends = Ends::of(&ends)?;
         let max = Pointer::to::<f32>(&ends.max, device)?;
         let arguments: Vec<Argument> = common().into_iter().chain([max.into()]).collect();
@@ -199,7 +105,7 @@ impl Block<'_> {
             (format!("softmax_weights_{}", suffix(dtype)?), ((rows, parts), threads(n.div_ceil(8))));
         // SAFETY: as above; the weights are as many as the scores, and there is a greatest score a row.
         let weights =
-            typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, self.scores.shape(), &arguments)? });
+            typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, self.scores.shape(), arguments)? });
         Ok((weights, ends))
     }
 }
@@ -227,7 +133,7 @@ pub(super) fn close(
     }
     let queries = rows / heads;
     let sinks = sinks.map_or(Ok(NOTHING), |sinks| Pointer::to::<f32>(sinks, device))?;
-    let arguments = [
+    let arguments = vec![
         Pointer::to::<f32>(out, device)?.into(),
         Pointer::to::<f32>(&ends.max, device)?.into(),
         Pointer::to::<f32>(&ends.sum, device)?.into(),
@@ -238,7 +144,7 @@ pub(super) fn close(
     let name = format!("softmax_close_{}", suffix(dtype)?);
     let (grid, shape) = (((rows, 1), threads(d)), (queries, heads, d));
     // SAFETY: a block a row of `out`, as many numbers in `ends`, and a sink a head.
-    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, shape, &arguments) })
+    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, shape, arguments) })
 }
 
 /// See [`super::rms_norm`].
@@ -255,12 +161,12 @@ pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     let grid = ((x.elem_count() / width, 1), threads(width));
     let at = typed!(dtype, T => Pointer::to::<T>(x, device)?);
     let by = typed!(factor.dtype(), T => Pointer::to::<T>(factor, device)?);
-    let arguments = [at.into(), by.into(), Unsigned(width as u32), Float(eps)];
+    let arguments = vec![at.into(), by.into(), Unsigned(width as u32), Float(eps)];
     if factor.dtype() != DType::F32 && factor.dtype() != dtype {
         candle_core::bail!("a norm of {dtype:?} by factors of {:?}", factor.dtype());
     }
     // SAFETY: a block a row of `x`, as wide as `factor`, whose dtype is the one in the kernel's name.
-    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), &arguments) })
+    typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
 /// See [`super::gated`].
@@ -278,10 +184,10 @@ pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     let name = format!("gated_{}", suffix(gate.dtype())?);
     let (gate_at, up_at) =
         typed!(gate.dtype(), T => (Pointer::to::<T>(gate, device)?, Pointer::to::<T>(up, device)?));
-    let arguments = [gate_at.into(), up_at.into(), Long(n as i64), Int(kind), Float(alpha), Float(limit)];
+    let arguments = vec![gate_at.into(), up_at.into(), Long(n as i64), Int(kind), Float(alpha), Float(limit)];
     let grid = ((n.div_ceil(256).clamp(1, 1 << 16), 1), 256);
     // SAFETY: `gate` and `up` have `n` elements each of the dtype in the kernel's name.
-    typed!(gate.dtype(), T => unsafe { launch::<T>(device, &name, grid, gate.shape(), &arguments) })
+    typed!(gate.dtype(), T => unsafe { launch::<T>(device, &name, grid, gate.shape(), arguments) })
 }
 
 /// See [`super::gated_norm`].
@@ -300,9 +206,9 @@ pub(super) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> R
     let grid = ((x.elem_count() / width, 1), threads(width));
     let z_at = typed!(z.dtype(), T => Pointer::to::<T>(z, device)?);
     let (x_at, factor) = (Pointer::to::<f32>(x, device)?, Pointer::to::<f32>(factor, device)?);
-    let arguments = [x_at.into(), factor.into(), z_at.into(), Unsigned(width as u32), Float(eps)];
+    let arguments = vec![x_at.into(), factor.into(), z_at.into(), Unsigned(width as u32), Float(eps)];
     // SAFETY: a block a row of `x` and `z`, as wide as `factor`; `z` has the dtype in the kernel's name.
-    typed!(z.dtype(), T => unsafe { launch::<T>(device, &name, grid, x.shape(), &arguments) })
+    typed!(z.dtype(), T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
 /// See [`super::decay`].
@@ -319,9 +225,9 @@ pub(super) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> 
     }
     let at = typed!(x.dtype(), T => Pointer::to::<T>(x, device)?);
     let (bias, rate) = (Pointer::to::<f32>(bias, device)?, Pointer::to::<f32>(rate, device)?);
-    let arguments = [at.into(), bias.into(), rate.into(), Unsigned(columns as u32), Long(n as i64)];
+    let arguments = vec![at.into(), bias.into(), rate.into(), Unsigned(columns as u32), Long(n as i64)];
     let name = format!("decay_{}", suffix(x.dtype())?);
     let grid = ((n.div_ceil(256), 1), 256);
     // SAFETY: a thread for each of the `n` elements; a bias and a rate for each column.
-    unsafe { launch::<f32>(device, &name, grid, x.shape(), &arguments) }
+    unsafe { launch::<f32>(device, &name, grid, x.shape(), arguments) }
 }

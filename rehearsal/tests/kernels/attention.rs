@@ -1,0 +1,399 @@
+//! palimpsest's attention kernels (`src/attention/backends/cuda`), as their PTX has them, against the definition of attention.
+
+use half::{bf16, f16};
+
+use crate::Candle;
+use crate::card::Param;
+use crate::element::Element;
+
+const ATTENTION: &str = include_str!("../../../src/attention/backends/cuda/attention.ptx");
+const ROWS: &str = include_str!("../../../src/attention/backends/cuda/rows.ptx");
+
+pub fn check(candle: &mut Candle) {
+    candle.card.load(ROWS, &["rows_whole", "rows_shares"]);
+    rows::<f32>(candle);
+    rows::<f16>(candle);
+    rows::<bf16>(candle);
+    of_half::<f16>(candle);
+    of_half::<bf16>(candle);
+}
+
+fn of_half<T: Element>(candle: &mut Candle) {
+    let widths = [64, 80, 96, 128, 256].map(|width| format!("attention_prefill_{}_{width}", T::NAME));
+    let split = [64, 128, 256].map(|width| format!("attention_split_{}_{width}", T::NAME));
+    let join = [format!("attention_join_{}", T::NAME)];
+    let names: Vec<&str> = widths.iter().chain(&split).chain(&join).map(String::as_str).collect();
+    candle.card.load(ATTENTION, &names);
+    for case in cases() {
+        prefill::<T>(candle, &case);
+    }
+    for case in decodes() {
+        decode::<T>(candle, &case);
+    }
+}
+
+/// Queries at `offset` and on, of heads of width `d`, over keys from `first_key` to the last query.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    d: usize,
+    l: usize,
+    offset: usize,
+    first_key: usize,
+    window: usize,
+    cap: f64,
+    sinks: bool,
+}
+
+impl Case {
+    const fn new(heads: usize, kv_heads: usize, d: usize, l: usize, offset: usize) -> Self {
+        Case { heads, kv_heads, d, l, offset, first_key: 0, window: 0, cap: 0.0, sinks: false }
+    }
+
+    const fn windowed(self, window: usize, first_key: usize) -> Self {
+        Case { window, first_key, ..self }
+    }
+
+    const fn capped(self, cap: f64) -> Self {
+        Case { cap, ..self }
+    }
+
+    const fn with_sinks(self) -> Self {
+        Case { sinks: true, ..self }
+    }
+
+    fn keys(&self) -> usize {
+        self.offset + self.l - self.first_key
+    }
+
+    fn scale(&self) -> f64 {
+        1.0 / (self.d as f64).sqrt()
+    }
+
+    /// What a kernel is told of the rule: unit or scale, inner, cap, window.
+    fn rule(&self) -> [Param; 4] {
+        let log2e = std::f64::consts::LOG2_E;
+        let (unit, inner) = match self.cap > 0.0 {
+            true => (log2e, 2.0 * log2e * self.scale() / self.cap),
+            false => (log2e * self.scale(), 0.0),
+        };
+        [(unit as f32).into(), (inner as f32).into(), (self.cap as f32).into(), (self.window as i32).into()]
+    }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        Case::new(1, 1, 64, 1, 0),
+        Case::new(2, 1, 64, 150, 0),
+        Case::new(3, 1, 20, 33, 100).with_sinks(),
+        Case::new(4, 2, 80, 70, 61).capped(3.0),
+        Case::new(2, 2, 96, 130, 7).windowed(50, 0),
+        Case::new(2, 1, 128, 140, 65).with_sinks().windowed(64, 1),
+        Case::new(2, 1, 128, 17, 300),
+        Case::new(2, 1, 256, 70, 40).capped(5.0).with_sinks(),
+        Case::new(1, 1, 100, 5, 200).windowed(1, 190),
+    ]
+}
+
+/// Numbers of some shape on the card, and as they are.
+struct Operand {
+    at: u64,
+    values: Vec<f64>,
+}
+
+/// Rows of `d` numbers: of each of `outer`, `inner` in sequence, and then room for others, in which there are no numbers.
+fn rows_of<T: Element>(
+    candle: &Candle,
+    outer: usize,
+    inner: usize,
+    room: usize,
+    d: usize,
+    seed: usize,
+) -> Operand {
+    let memory: Vec<T> = (0..outer * (inner + room) * d)
+        .map(|i| match i / d % (inner + room) < inner {
+            true => T::sample(seed + i),
+            false => T::of(f64::NAN),
+        })
+        .collect();
+    let values = memory.iter().enumerate().filter(|(i, _)| i / d % (inner + room) < inner);
+    let values = values.map(|(_, x)| x.value()).collect();
+    Operand { at: candle.upload(&memory, 0), values }
+}
+
+/// The weights of a row over all keys, with the sinks' share in front.
+fn weights(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], row: usize, head: usize) -> Vec<f64> {
+    let Case { heads, kv_heads, d, .. } = *case;
+    let position = case.offset + row;
+    let q = &q[(row * heads + head) * d..][..d];
+    let of_head = &k[head / (heads / kv_heads) * case.keys() * d..][..case.keys() * d];
+    let score = |(j, k): (usize, &[f64])| {
+        let key = case.first_key + j;
+        if key > position || (case.window > 0 && key + case.window <= position) {
+            return f64::NEG_INFINITY;
+        }
+        let score = q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() * case.scale();
+        if case.cap > 0.0 { case.cap * (score / case.cap).tanh() } else { score }
+    };
+    let sink = if case.sinks { sinks[head] } else { f64::NEG_INFINITY };
+    let scores: Vec<f64> =
+        std::iter::once(sink).chain(of_head.chunks_exact(d).enumerate().map(score)).collect();
+    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = scores.iter().map(|s| (s - most).exp()).sum();
+    scores.iter().map(|s| (s - most).exp() / total).collect()
+}
+
+/// The attention of all rows, (l, heads, d).
+fn defined(case: &Case, q: &[f64], k: &[f64], v: &[f64], sinks: &[f64]) -> Vec<f64> {
+    let Case { heads, kv_heads, d, l, .. } = *case;
+    let mut out = vec![0.0; l * heads * d];
+    for row in 0..l {
+        for head in 0..heads {
+            let weights = weights(case, q, k, sinks, row, head);
+            let v = &v[head / (heads / kv_heads) * case.keys() * d..];
+            let to = &mut out[(row * heads + head) * d..][..d];
+            for (weight, v) in weights[1..].iter().zip(v.chunks_exact(d)) {
+                to.iter_mut().zip(v).for_each(|(to, v)| *to += weight * v);
+            }
+        }
+    }
+    out
+}
+
+/// Bytes of shared memory of blocks of `threads`.
+fn shared(width: usize, threads: usize) -> u32 {
+    let (pitch, keys) = (2 * (width + 8), if width > 128 { 32 } else { 64 });
+    let queries = if width > 128 { threads / 2 * pitch } else { 0 };
+    (queries + 4 * keys * pitch) as u32
+}
+
+fn width_of(d: usize, widths: &[usize]) -> usize {
+    widths.iter().copied().find(|width| d <= *width).expect("no head is wider")
+}
+
+fn allowed<T: Element>() -> f64 {
+    // Weights are rounded, and the result.
+    2.0 * T::UNIT
+}
+
+#[track_caller]
+fn agrees<T: Element>(what: &str, found: &[f64], expected: &[f64], allowed: f64) {
+    let worst = found.iter().zip(expected).enumerate().map(|(i, (a, b))| ((a - b).abs(), i));
+    for (by, i) in worst {
+        assert!(by <= allowed, "{what}, {} at {i}: {} for {}", T::NAME, found[i], expected[i]);
+    }
+}
+
+fn launch(
+    candle: &Candle,
+    name: &str,
+    grid: [usize; 3],
+    threads: usize,
+    shared: u32,
+    mut params: Vec<Param>,
+) {
+    if shared > 0 {
+        assert_eq!(candle.card.try_shared(name, shared as i32), 0, "{name}");
+        params.push(Param::shared(shared));
+    }
+    candle.launch_as(name, grid.map(|n| n as u32), [threads as u32, 1, 1], &params);
+}
+
+fn prefill<T: Element>(candle: &Candle, case: &Case) {
+    let Case { heads, kv_heads, d, l, offset, first_key, .. } = *case;
+    let q = rows_of::<T>(candle, l, heads, 1, d, 1);
+    let (k, v) = (
+        rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000),
+        rows_of::<T>(candle, kv_heads, case.keys(), 5, d, 70_000),
+    );
+    let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
+    let sinks_at = candle.upload(&sinks, 0);
+    let out = candle.empty::<T>(l * heads * d);
+    let width = width_of(d, &[64, 80, 96, 128, 256]);
+    let threads = if width > 128 { 128 } else { 256 };
+    let (q_row, q_head) = ((heads + 1) * d, d);
+    let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
+    let mut params = vec![Param::from(q.at), (q_row as i64).into(), (q_head as i64).into()];
+    params.extend([Param::from(k.at), (k_head as i64).into(), Param::from(v.at), (v_head as i64).into()]);
+    params.extend([d, heads / kv_heads, l, offset, first_key, case.keys()].map(|n| Param::from(n as i32)));
+    params.extend(case.rule());
+    params.push(Param::from(i32::from(d % 8 == 0)));
+    params.extend([Param::from(if case.sinks { sinks_at } else { 0 }), Param::from(out)]);
+    let name = format!("attention_prefill_{}_{width}", T::NAME);
+    let grid = [l.div_ceil(threads / 2), heads, 1];
+    launch(candle, &name, grid, threads, shared(width, threads), params);
+    let found: Vec<f64> = candle.download::<T>(out, l * heads * d).iter().map(|x| x.value()).collect();
+    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
+    let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
+    agrees::<T>(&format!("{case:?}"), &found, &expected, allowed::<T>());
+}
+
+/// One query a case, at `offset`.
+fn decodes() -> Vec<Case> {
+    vec![
+        Case::new(1, 1, 64, 1, 0),
+        Case::new(8, 2, 20, 1, 700).with_sinks(),
+        Case::new(4, 1, 80, 1, 255).capped(3.0),
+        Case::new(20, 1, 128, 1, 600).windowed(300, 290).with_sinks(),
+        Case::new(2, 2, 256, 1, 300).windowed(7, 294),
+    ]
+}
+
+/// One query over split keys, with the sums of its weights.
+fn decode<T: Element>(candle: &Candle, case: &Case) {
+    const PART: usize = 256;
+    let Case { heads, kv_heads, d, offset, first_key, .. } = *case;
+    let group = heads / kv_heads;
+    let q = rows_of::<T>(candle, 1, heads, 0, d, 3);
+    let (k, v) = (
+        rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000),
+        rows_of::<T>(candle, kv_heads, case.keys(), 5, d, 70_000),
+    );
+    let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
+    let sinks_at = candle.upload(&sinks, 0);
+    let (q_row, q_head) = (heads * d, d);
+    let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
+    let width = width_of(d, &[64, 128, 256]);
+    let block = if width > 128 { 32 } else { 64 };
+    let warps = group.div_ceil(16).next_power_of_two().min(4);
+    let first_seen = if case.window > 0 { (offset + 1).saturating_sub(case.window) } else { 0 };
+    let first_part = first_seen / PART;
+    let parts = (offset + 1).div_ceil(PART) - first_part;
+    // Borders between blocks of keys and within them, and one where nothing is.
+    let start = (first_part * PART).max(first_key);
+    let first_block = start / block;
+    let borders: Vec<usize> =
+        [first_seen, first_seen + 3, offset / 128 * 64, offset / 2, offset.saturating_sub(2)].into();
+    let mut borders: Vec<usize> = borders.into_iter().filter(|b| *b > start && *b <= offset).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    let borders_at = candle.upload(&borders.iter().map(|b| *b as u32).collect::<Vec<_>>(), 0);
+    let number = |x: usize| x / block - first_block + borders.partition_point(|b| *b <= x);
+    let pieces = number(offset) + 1;
+    let [sums, ends, of_pieces] =
+        [parts * heads * d, parts * heads * 2, pieces * heads * 2].map(|n| candle.empty::<f32>(n));
+    let mut params = vec![Param::from(q.at), (q_row as i64).into(), (q_head as i64).into()];
+    params.extend([Param::from(k.at), (k_head as i64).into(), Param::from(v.at), (v_head as i64).into()]);
+    params.extend([d, group, 1].map(|n| Param::from(n as i32)));
+    params.push(Param::from(0_u64));
+    params.extend([offset, first_key, case.keys(), first_part].map(|n| Param::from(n as i32)));
+    params.extend(case.rule());
+    params.extend([i32::from(d % 8 == 0), 0, 0, 1].map(Param::from));
+    params.extend([sums, ends, borders_at].map(Param::from));
+    params.extend([borders.len(), first_block].map(|n| Param::from(n as i32)));
+    params.push(Param::from(of_pieces));
+    let name = format!("attention_split_{}_{width}", T::NAME);
+    let grid = [parts, group.div_ceil(16 * warps), kv_heads];
+    launch(candle, &name, grid, 32 * warps, shared(width, 32 * warps), params);
+
+    let out = candle.empty::<T>(heads * d);
+    let sinks_param = if case.sinks { sinks_at } else { 0 };
+    let mut params = vec![Param::from(sums), Param::from(ends)];
+    params.extend([parts, first_part, d, heads].map(|n| Param::from(n as i32)));
+    params.extend([sinks_param, out].map(Param::from));
+    launch(candle, &format!("attention_join_{}", T::NAME), [heads, 1, 1], 256, 0, params);
+    let found: Vec<f64> = candle.download::<T>(out, heads * d).iter().map(|x| x.value()).collect();
+    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
+    let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
+    agrees::<T>(&format!("decode {case:?}"), &found, &expected, allowed::<T>());
+
+    // The segments between the borders, from the first key on.
+    let edges: Vec<usize> = [start].into_iter().chain(borders.iter().copied()).chain([offset + 1]).collect();
+    let firsts: Vec<u32> =
+        edges.iter().map(|x| if *x <= offset { number(*x) } else { pieces } as u32).collect();
+    let lie = [1, heads, heads].map(|n| n as i64);
+    let found =
+        shares(candle, of_pieces, lie, (1, heads, pieces), std::f32::consts::LN_2, &firsts, sinks_param);
+    let expected = of_segments(case, &q.values, &k.values, &sinks, &edges);
+    agrees::<f32>(&format!("weights of {case:?}"), &found, &expected, 1e-5);
+}
+
+/// What `rows_whole` and `rows_shares` make of the ends of pieces.
+fn shares(
+    candle: &Candle,
+    ends: u64,
+    lie: [i64; 3],
+    (rows, heads, pieces): (usize, usize, usize),
+    unit: f32,
+    firsts: &[u32],
+    sinks: u64,
+) -> Vec<f64> {
+    let whole = candle.empty::<f32>(2 * rows * heads);
+    let lies = || lie.map(Param::from);
+    let mut params = vec![Param::from(ends)];
+    params.extend(lies());
+    params.extend([Param::from(pieces as i32), Param::from(unit), Param::from(sinks), Param::from(whole)]);
+    launch(candle, "rows_whole", [rows, heads, 1], 256, 0, params);
+    let out = candle.empty::<f32>(heads * firsts.len());
+    let mut params = vec![Param::from(ends)];
+    params.extend(lies());
+    params.extend([Param::from(rows as i32), Param::from(unit), Param::from(candle.upload(firsts, 0))]);
+    params.extend([whole, sinks, out].map(Param::from));
+    launch(candle, "rows_shares", [firsts.len(), heads, 1], 256, 0, params);
+    candle.download::<f32>(out, heads * firsts.len()).iter().map(|x| f64::from(*x)).collect()
+}
+
+/// What all rows pay to the sinks and to each segment between `edges`, by head.
+fn of_segments(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], edges: &[usize]) -> Vec<f64> {
+    let mut expected = Vec::new();
+    for head in 0..case.heads {
+        let mut sums = vec![0.0; edges.len()];
+        for row in 0..case.l {
+            let weights = weights(case, q, k, sinks, row, head);
+            sums[0] += weights[0];
+            for (segment, edges) in edges.windows(2).enumerate() {
+                let within =
+                    |x: usize| x.clamp(case.first_key, case.first_key + case.keys()) - case.first_key;
+                sums[1 + segment] += weights[1..][within(edges[0])..within(edges[1])].iter().sum::<f64>();
+            }
+        }
+        expected.extend(sums);
+    }
+    expected
+}
+
+fn rows<T: Element>(candle: &mut Candle) {
+    let names = ["many", "few"].map(|kind| format!("rows_{kind}_{}", T::NAME));
+    candle.card.load(ROWS, &[&names[0], &names[1]]);
+    for case in [
+        Case::new(1, 1, 64, 1, 0),
+        Case::new(6, 2, 20, 1, 1500).with_sinks(),
+        Case::new(3, 1, 64, 30, 100).capped(2.0),
+        Case::new(2, 2, 80, 70, 61).windowed(50, 0).with_sinks(),
+        Case::new(4, 2, 100, 40, 300).windowed(1, 0),
+    ] {
+        for name in &names {
+            rows_by::<T>(candle, &case, name);
+        }
+    }
+}
+
+fn rows_by<T: Element>(candle: &Candle, case: &Case, name: &str) {
+    let Case { heads, kv_heads, d, l, offset, .. } = *case;
+    let group = heads / kv_heads;
+    let q = rows_of::<T>(candle, l, heads, 1, d, 1);
+    let k = rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000);
+    let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
+    let sinks_at = if case.sinks { candle.upload(&sinks, 0) } else { 0 };
+    let mut cuts: Vec<usize> = [0, 1, offset / 2, offset / 2 + 3, offset.max(1), offset + l].into();
+    cuts.retain(|x| *x <= offset + l);
+    cuts.sort_unstable();
+    cuts.dedup();
+    let cuts_at = candle.upload(&cuts.iter().map(|x| *x as u32).collect::<Vec<_>>(), 0);
+    let pieces = cuts.len() - 1;
+    let ends = candle.empty::<f32>(heads * l * pieces * 2);
+    let mut params = vec![Param::from(q.at), (((heads + 1) * d) as i64).into(), (d as i64).into()];
+    params.extend([Param::from(k.at), (((case.keys() + 3) * d) as i64).into()]);
+    params.extend([d, group, l, offset, case.window].map(|n| Param::from(n as i32)));
+    params.extend([Param::from(case.scale() as f32), Param::from(case.cap as f32)]);
+    params.extend([cuts_at, ends].map(Param::from));
+    let of_block = if name.contains("many") { 64 } else { 8 };
+    launch(candle, name, [pieces, (l * group).div_ceil(of_block), kv_heads], 256, 0, params);
+    let firsts: Vec<u32> = (0..cuts.len() as u32).collect();
+    let lie = [l * pieces, pieces, 1].map(|n| n as i64);
+    let found = shares(candle, ends, lie, (l, heads, pieces), 1.0, &firsts, sinks_at);
+    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
+    let expected = of_segments(case, &q.values, &k.values, &sinks, &cuts);
+    agrees::<T>(&format!("{name}, {case:?}"), &found, &expected, 1e-5 * l as f64);
+}

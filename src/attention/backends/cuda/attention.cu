@@ -1,0 +1,503 @@
+// Softmax attention of f16 and bf16 on tensor cores, in the scheme of FlashAttention-2: a block of queries walks over blocks of
+// keys and keeps, of every query, the greatest score so far, the sum of its weights and the weighted sum of the values.
+// `scripts/kernels_ptx.sh` makes `attention.ptx` of this file.
+//
+// Keys and values are read where they lie in the cache, (kv_heads, keys, d) with the rows of a head side by side. Blocks of keys
+// begin at multiples of their size in the sequence, and what a query does not see adds exactly nothing, so that its bits depend
+// neither on the other queries of a launch nor on where the cache begins. Scores, weights and sums are f32; weights are rounded
+// to the values' type for their product. Scores are counted in powers of two: `unit` is the scale times log2(e).
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace {
+
+constexpr float LOG2E = 1.4426950408889634f;
+// Keys of a part of split-K: `SPLIT_K` in src/attention/mod.rs.
+constexpr int PART = 256;
+
+// What has been seen of a row: the greatest score, in powers of two, and the sum of 2^(score - max).
+struct Ends {
+    float max, sum;
+};
+
+// How scores come from products, and which keys a query sees.
+struct Rule {
+    float unit;         // what a score is multiplied by to be a power of two
+    float inner, cap;   // with a soft cap: a product x counts as cap * tanh(y) with 2^(x * inner) = e^2y before that; no cap is 0
+    int window;         // 0 is none
+
+    __device__ int first_seen(int position) const {
+        return window && position >= window ? position + 1 - window : 0;
+    }
+};
+
+// Keys and values of one head. The first of them is at position `first` of the sequence.
+template <typename T> struct Keys {
+    const T *k, *v;
+    int first, count, d;
+    bool wide;          // rows begin at multiples of 16 bytes, else of 8
+};
+
+__device__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// Copies `bytes` of a row's 16 or 8 to shared memory in the background; the rest becomes zero.
+__device__ void copy16(uint32_t to, const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ void copy8(uint32_t to, const void *from, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ void copies_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+// Four 8 x 8 matrices, a row of them at each lane's address.
+__device__ void load_matrices(uint32_t (&to)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ void load_transposed(uint32_t (&to)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// `c` (16, 8) += `a` (16, 16) times two registers of `b` (16, 8).
+template <typename T> __device__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <> __device__ void multiply<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <> __device__ void multiply<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two numbers rounded into one register, the first in the low half.
+template <typename T> __device__ uint32_t pair(float low, float high);
+template <> __device__ uint32_t pair<__half>(float low, float high) {
+    __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&both);
+}
+template <> __device__ uint32_t pair<__nv_bfloat16>(float low, float high) {
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&both);
+}
+
+__device__ float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// tanh(y) is 1 - 2 / (1 + e^2y): off by some roundings of 1, which for products of half precision is little.
+__device__ float capped(float x, const Rule &rule) {
+    return rule.cap - __fdividef(2 * rule.cap, 1.0f + power(x * rule.inner));
+}
+
+// Sum and maximum over the four lanes that share rows of a fragment.
+__device__ float sum_of_four(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+__device__ float max_of_four(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+// Heads of up to D numbers, keys in blocks of BN; a warp has 16 queries. Rows in shared memory are 16 bytes longer than they need
+// be, so that the eight rows of a matrix lie in different banks.
+template <typename T, int D, int BN> struct Attention {
+    static constexpr int PITCH = D + 8;
+    static constexpr int BLOCK = BN * PITCH;
+    // Heads too wide for the registers keep their queries in shared memory, in front of the keys.
+    static constexpr bool QUERIES_STAY = D > 128;
+
+    float out[D / 8][4];
+    // Of the queries `lane / 4` and that plus 8; the sums are of this lane's keys.
+    float max[2], sum[2];
+    int first_seen[2], end_seen[2];
+    uint32_t query[QUERIES_STAY ? 1 : D / 16][4];
+    uint32_t queries;   // this lane's row of the warp's queries in shared memory
+
+    // Rows `from(row)`, of which a null one is zeros, to shared memory; `d` numbers each, and zeros up to D.
+    template <typename From> static __device__ void fetch(uint32_t to, int rows, int d, bool wide, const T *any, From from) {
+        int width = wide ? 8 : 4, chunks = D / width;
+        for (int i = threadIdx.x; i < rows * chunks; i += blockDim.x) {
+            int row = wide ? i / (D / 8) : i / (D / 4), column = (i - row * chunks) * width;
+            const T *at = column < d ? from(row) : nullptr;
+            uint32_t place = to + (row * PITCH + column) * 2;
+            if (wide)
+                copy16(place, at ? at + column : any, at ? 16 : 0);
+            else
+                copy8(place, at ? at + column : any, at ? 8 : 0);
+        }
+    }
+
+    // A block of keys and, behind it, of values.
+    static __device__ void fetch_keys(uint32_t to, const Keys<T> &keys, int block) {
+        int before = block * BN - keys.first;
+        auto row_of = [&](const T *rows) {
+            return [=, &keys](int row) {
+                int at = before + row;
+                return at >= 0 && at < keys.count ? rows + (int64_t)at * keys.d : nullptr;
+            };
+        };
+        fetch(to, BN, keys.d, keys.wide, keys.k, row_of(keys.k));
+        fetch(to + BLOCK * 2, BN, keys.d, keys.wide, keys.v, row_of(keys.v));
+        copies_commit();
+    }
+
+    // Takes the block's queries, `from(row)` each, and stands at the beginning. `shared` is free afterwards, but for queries
+    // that stay. Returns where keys may go.
+    template <typename From> __device__ uint32_t begin(uint32_t shared, int d, bool wide, const T *any, From from) {
+        int rows = blockDim.x / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        fetch(shared, rows, d, wide, any, from);
+        copies_commit();
+        copies_wait();
+        __syncthreads();
+        queries = shared + ((warp * 16 + lane % 16) * PITCH + lane / 16 * 8) * 2;
+        if (!QUERIES_STAY) {
+#pragma unroll
+            for (int step = 0; step < D / 16; step++) load_matrices(query[step], queries + step * 32);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < D / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) out[i][j] = 0;
+        max[0] = max[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+        return QUERIES_STAY ? shared + rows * PITCH * 2 : shared;
+    }
+
+    // Walks over the blocks `from..to` of keys. A warp whose queries see only `warp_first..warp_end` leaves the others out. After
+    // each block that it has not left out `seen(block, weights)` is told the weights, relative to `max`.
+    template <typename Seen>
+    __device__ void walk(uint32_t shared, const Keys<T> &keys, const Rule &rule, int from, int to, int warp_first, int warp_end,
+                         Seen seen) {
+        if (from < to) fetch_keys(shared, keys, from);
+        for (int block = from; block < to; block++) {
+            uint32_t here = shared + (block - from) % 2 * BLOCK * 4;
+            copies_wait();
+            __syncthreads();
+            if (block + 1 < to) fetch_keys(shared + (block + 1 - from) % 2 * BLOCK * 4, keys, block + 1);
+            if (block * BN >= warp_end || (block + 1) * BN <= warp_first) continue;
+            float weights[BN / 8][4];
+            score(weights, here);
+            weigh(weights, rule, block * BN);
+            seen(block, weights);
+            gather(weights, here + BLOCK * 2);
+        }
+    }
+
+    __device__ void score(float (&scores)[BN / 8][4], uint32_t keys) {
+        int lane = threadIdx.x % 32;
+        uint32_t row = keys + ((lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2;
+#pragma unroll
+        for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) scores[i][j] = 0;
+#pragma unroll
+        for (int step = 0; step < D / 16; step++) {
+            uint32_t (&a)[4] = query[QUERIES_STAY ? 0 : step];
+            if (QUERIES_STAY) load_matrices(a, queries + step * 32);
+#pragma unroll
+            for (int i = 0; i < BN / 16; i++) {
+                uint32_t b[4];
+                load_matrices(b, row + (i * 16 * PITCH + step * 16) * 2);
+                multiply<T>(scores[2 * i], a, b[0], b[1]);
+                multiply<T>(scores[2 * i + 1], a, b[2], b[3]);
+            }
+        }
+    }
+
+    // Scores of the keys from position `first` on become weights relative to the greatest score up to here.
+    __device__ void weigh(float (&scores)[BN / 8][4], const Rule &rule, int first) {
+        if (rule.cap > 0) {
+#pragma unroll
+            for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) scores[i][j] = capped(scores[i][j], rule);
+        }
+        int column = first + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if (first < first_seen[half] || first + BN > end_seen[half]) {
+#pragma unroll
+                for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        int position = column + i * 8 + j;
+                        if (position < first_seen[half] || position >= end_seen[half]) scores[i][2 * half + j] = -INFINITY;
+                    }
+            }
+            float most = -INFINITY;
+#pragma unroll
+            for (int i = 0; i < BN / 8; i++) most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
+            float now = fmaxf(max[half], max_of_four(most) * rule.unit);
+            // Before anything has been seen there is nothing to scale, and minus infinity less itself is no number.
+            float base = now == -INFINITY ? 0.0f : now;
+            float factor = power(max[half] - base), added = 0;
+            max[half] = now;
+#pragma unroll
+            for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float weight = power(fmaf(scores[i][2 * half + j], rule.unit, -base));
+                    scores[i][2 * half + j] = weight;
+                    added += weight;
+                }
+            sum[half] = fmaf(sum[half], factor, added);
+#pragma unroll
+            for (int i = 0; i < D / 8; i++) {
+                out[i][2 * half] *= factor;
+                out[i][2 * half + 1] *= factor;
+            }
+        }
+    }
+
+    __device__ void gather(const float (&weights)[BN / 8][4], uint32_t values) {
+        int lane = threadIdx.x % 32;
+        uint32_t row = values + (lane % 16 * PITCH + lane / 16 * 8) * 2;
+#pragma unroll
+        for (int step = 0; step < BN / 16; step++) {
+            const float (&left)[4] = weights[2 * step], (&right)[4] = weights[2 * step + 1];
+            uint32_t a[4] = {pair<T>(left[0], left[1]), pair<T>(left[2], left[3]), pair<T>(right[0], right[1]),
+                             pair<T>(right[2], right[3])};
+#pragma unroll
+            for (int i = 0; i < D / 16; i++) {
+                uint32_t b[4];
+                load_transposed(b, row + (step * 16 * PITCH + i * 16) * 2);
+                multiply<T>(out[2 * i], a, b[0], b[1]);
+                multiply<T>(out[2 * i + 1], a, b[2], b[3]);
+            }
+        }
+    }
+};
+
+extern __shared__ uint4 SHARED[];
+
+// A thread block a head and 16 queries a warp; those that see most come first.
+template <typename T, int D, int BN>
+__device__ void prefill(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
+                        int group, int rows, int offset, int first_key, int count, Rule rule, int wide, const float *sinks,
+                        T *out) {
+    Attention<T, D, BN> attention;
+    int head = blockIdx.y, heads = gridDim.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int tile = blockDim.x / 2, first = (gridDim.x - 1 - blockIdx.x) * tile;
+    q += head * q_head;
+    Keys<T> keys = {k + head / group * k_head, v + head / group * v_head, first_key, count, d, wide != 0};
+    uint32_t shared = attention.begin(shared_address(SHARED), d, wide, q, [&](int row) {
+        return first + row < rows ? q + (first + row) * q_row : nullptr;
+    });
+    int mine = first + warp * 16 + lane / 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int position = offset + mine + half * 8;
+        attention.first_seen[half] = rule.first_seen(position);
+        attention.end_seen[half] = position + 1;
+    }
+    int from = rule.first_seen(offset + first) / BN, last = offset + min(first + tile, rows);
+    int of_warp = offset + first + warp * 16;
+    attention.walk(shared, keys, rule, from, (last + BN - 1) / BN, rule.first_seen(of_warp), of_warp + 16,
+                   [](int, const float (&)[BN / 8][4]) {});
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = mine + half * 8;
+        float total = sum_of_four(attention.sum[half]);
+        if (row >= rows) continue;
+        if (sinks) total += power(sinks[head] * LOG2E - attention.max[half]);
+        float by = 1.0f / total;
+        T *to = out + ((int64_t)row * heads + head) * d;
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+            int column = i * 8 + lane % 4 * 2;
+            if (column < d)
+                *reinterpret_cast<uint32_t *>(to + column) =
+                    pair<T>(attention.out[i][2 * half] * by, attention.out[i][2 * half + 1] * by);
+        }
+    }
+}
+
+// Where the sums of weights by segment go: pieces are what borders and the starts of key blocks cut the keys into, in order.
+// A border at such a start leaves an empty piece before it, so that the piece that begins at x is number
+// x / BN - first_block + (borders up to x).
+struct Pieces {
+    const unsigned *borders;    // ascending, after the start of the first block; null where nobody asks
+    int count, first_block;
+    Ends *ends;                 // [pieces][rows][heads]
+};
+
+// The first border after `position`.
+__device__ int borders_up_to(const Pieces &pieces, int position) {
+    int from = 0, to = pieces.count;
+    while (from < to) {
+        int middle = (from + to) / 2;
+        if ((int)pieces.borders[middle] <= position)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+// One query of each of several rows over a part of the keys: thread blocks are (part, 16 rows a warp, kv head), and a row counts
+// for each of the heads of a group. Parts of no keys are written too.
+template <typename T, int D, int BN>
+__device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
+                      int group, int rows, const unsigned *positions, int position, int first_key, int count, int first_part,
+                      Rule rule, int wide, int slot, int row_slot, int all_rows, float *sums, Ends *ends, Pieces pieces) {
+    Attention<T, D, BN> attention;
+    int kv_head = blockIdx.z, heads = gridDim.z * group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int tile = blockDim.x / 2, first = blockIdx.y * tile;
+    q += kv_head * group * q_head;
+    Keys<T> keys = {k + kv_head * k_head, v + kv_head * v_head, first_key, count, d, wide != 0};
+    uint32_t shared = attention.begin(shared_address(SHARED), d, wide, q, [&](int row) {
+        int packed = first + row;
+        return packed < rows * group ? q + packed / group * q_row + packed % group * q_head : nullptr;
+    });
+    // Where each of this lane's two rows goes among all rows' heads; below 0 if there is none.
+    int64_t to[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int packed = first + warp * 16 + lane / 4 + half * 8, row = packed / group;
+        bool is_one = row < rows;
+        int at = is_one && positions ? (int)positions[row] : position;
+        attention.first_seen[half] = rule.first_seen(at);
+        attention.end_seen[half] = min(at + 1, first_key + count);
+        to[half] = is_one ? (int64_t)(row_slot + row) * heads + kv_head * group + packed % group : -1;
+    }
+    int start = (first_part + blockIdx.x) * PART, end = min(start + PART, first_key + count);
+    int64_t step = (int64_t)all_rows * heads;
+    attention.walk(shared, keys, rule, max(start, first_key) / BN, (end + BN - 1) / BN, 0, INT32_MAX,
+                   [&](int block, const float (&weights)[BN / 8][4]) {
+        if (!pieces.borders) return;
+        int at = max(block * BN, first_key), stop = min((block + 1) * BN, end);
+        int next = borders_up_to(pieces, at), number = block - pieces.first_block + next;
+        // The empty piece before a border at the block's start.
+        bool empty = next > 0 && at == block * BN && (int)pieces.borders[next - 1] == at;
+        for (; at < stop; number++, next++) {
+            int until = next < pieces.count ? min((int)pieces.borders[next], stop) : stop;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float sum = 0;
+#pragma unroll
+                for (int i = 0; i < BN / 8; i++)
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        int key = block * BN + i * 8 + lane % 4 * 2 + j;
+                        if (key >= at && key < until) sum += weights[i][2 * half + j];
+                    }
+                sum = sum_of_four(sum);
+                if (to[half] >= 0 && lane % 4 == 0) {
+                    pieces.ends[number * step + to[half]] = {attention.max[half], sum};
+                    if (empty) pieces.ends[(number - 1) * step + to[half]] = {-INFINITY, 0};
+                }
+            }
+            empty = false;
+            at = until;
+        }
+    });
+    int64_t part = slot + blockIdx.x;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float total = sum_of_four(attention.sum[half]);
+        if (to[half] < 0) continue;
+        int64_t row = part * step + to[half];
+        if (lane % 4 == 0) ends[row] = {attention.max[half], total};
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+            int column = i * 8 + lane % 4 * 2;
+            if (column < d)
+                *reinterpret_cast<float2 *>(sums + row * d + column) =
+                    make_float2(attention.out[i][2 * half], attention.out[i][2 * half + 1]);
+        }
+    }
+}
+
+constexpr int JOINING = 8;  // warps
+
+// The parts of each row and head as one, a thread block of JOINING warps each: every JOININGth part of the sequence is a warp's.
+template <typename T>
+__device__ void join(const float *sums, const Ends *ends, int parts, int first_part, int d, int heads, const float *sinks,
+                     T *out) {
+    __shared__ float of_warps[JOINING][256];
+    __shared__ Ends ends_of_warps[JOINING];
+    int64_t row = blockIdx.x, rows = gridDim.x;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float mine[8] = {};
+    Ends all = {-INFINITY, 0};
+    for (int part = (warp + JOINING - first_part % JOINING) % JOINING; part < parts; part += JOINING) {
+        Ends here = ends[part * rows + row];
+        if (here.sum == 0) continue;
+        float max = fmaxf(all.max, here.max), old = power(all.max - max), factor = power(here.max - max);
+        all = {max, all.sum * old + here.sum * factor};
+        const float *from = sums + (part * rows + row) * d;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            int column = i * 32 + lane;
+            if (column < d) mine[i] = mine[i] * old + from[column] * factor;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) of_warps[warp][i * 32 + lane] = mine[i];
+    if (lane == 0) ends_of_warps[warp] = all;
+    __syncthreads();
+    float max = -INFINITY, total = 0;
+    for (int i = 0; i < JOINING; i++) max = fmaxf(max, ends_of_warps[i].max);
+    for (int i = 0; i < JOINING; i++) total += ends_of_warps[i].sum * power(ends_of_warps[i].max - max);
+    if (sinks) total += power(sinks[row % heads] * LOG2E - max);
+    for (int column = threadIdx.x; column < d; column += blockDim.x) {
+        float sum = 0;
+        for (int i = 0; i < JOINING; i++) sum += of_warps[i][column] * power(ends_of_warps[i].max - max);
+        out[row * d + column] = static_cast<T>(sum / total);
+    }
+}
+
+}  // namespace
+
+#define PREFILL(T, NAME, D, BN, THREADS)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill_##NAME##_##D(                                        \
+        const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d, int group,     \
+        int rows, int offset, int first_key, int count, float unit, float inner, float cap, int window, int wide,                \
+        const float *sinks, T *out) {                                                                                            \
+        prefill<T, D, BN>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, offset, first_key, count,                      \
+                          Rule{unit, inner, cap, window}, wide, sinks, out);                                                     \
+    }
+
+#define SPLIT(T, NAME, D, BN)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(128) attention_split_##NAME##_##D(                                              \
+        const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d, int group,     \
+        int rows, const unsigned *positions, int position, int first_key, int count, int first_part, float unit, float inner,    \
+        float cap, int window, int wide, int slot, int row_slot, int all_rows, float *sums, Ends *ends, const unsigned *borders, \
+        int border_count, int first_block, Ends *pieces) {                                                                       \
+        split<T, D, BN>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, positions, position, first_key, count,           \
+                        first_part, Rule{unit, inner, cap, window}, wide, slot, row_slot, all_rows, sums, ends,                  \
+                        Pieces{borders, border_count, first_block, pieces});                                                     \
+    }
+
+#define KERNELS(T, NAME)                                                                                                         \
+    PREFILL(T, NAME, 64, 64, 256)                                                                                                \
+    PREFILL(T, NAME, 80, 64, 256)                                                                                                \
+    PREFILL(T, NAME, 96, 64, 256)                                                                                                \
+    PREFILL(T, NAME, 128, 64, 256)                                                                                               \
+    PREFILL(T, NAME, 256, 32, 128)                                                                                               \
+    SPLIT(T, NAME, 64, 64)                                                                                                       \
+    SPLIT(T, NAME, 128, 64)                                                                                                      \
+    SPLIT(T, NAME, 256, 32)                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(32 * JOINING)                                                                   \
+        attention_join_##NAME(const float *sums, const Ends *ends, int parts, int first_part, int d, int heads,                  \
+                              const float *sinks, T *out) {                                                                      \
+        join<T>(sums, ends, parts, first_part, d, heads, sinks, out);                                                            \
+    }
+
+KERNELS(__half, f16)
+KERNELS(__nv_bfloat16, bf16)

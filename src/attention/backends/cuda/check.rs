@@ -1,0 +1,142 @@
+//! Whether the kernels compute what products do, tried once a process for every shape on every card.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use candle_core::cuda_backend::DeviceId;
+use candle_core::{CudaDevice, DType, Device, Result, Tensor};
+
+use super::super::super::{Sinks, Site};
+use super::super::chunked;
+use super::{decode, prefill, rows};
+use crate::transfer;
+
+/// What kernels may go wrong by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Shape {
+    card: DeviceId,
+    dtype: DType,
+    heads: usize,
+    kv_heads: usize,
+    d: usize,
+    window: bool,
+    softcap: bool,
+    sinks: bool,
+}
+
+static TRIED: Mutex<Option<HashMap<Shape, bool>>> = Mutex::new(None);
+
+/// Queries of the problem, and where they begin: more than a block of keys, and not where one begins.
+const ROWS: usize = 21;
+const OFFSET: usize = 303;
+const WINDOW: usize = 100;
+
+/// Whether attention of queries like `q`, (l, heads, d), at sites like this comes out as by products. A small problem of made-up
+/// numbers, the first time that it is asked for.
+pub fn holds(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
+    let card = q.device().as_cuda_device()?;
+    let (_, heads, d) = q.dims3()?;
+    let shape = Shape {
+        card: card.id(),
+        dtype: q.dtype(),
+        heads,
+        kv_heads,
+        d,
+        window: site.window.is_some(),
+        softcap: site.softcap.is_some(),
+        sinks: site.sinks.is_some(),
+    };
+    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    let tried = tried.get_or_insert_default();
+    if let Some(held) = tried.get(&shape) {
+        return Ok(*held);
+    }
+    let started = Instant::now();
+    let apart = try_on(card, &shape, site);
+    let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+    let held = matches!(apart, Ok(apart) if apart <= allowed(shape.dtype));
+    match &apart {
+        Ok(apart) if held => {
+            tracing::info!(?shape, apart, milliseconds, "attention kernels agree with products")
+        }
+        Ok(apart) => {
+            tracing::warn!(
+                ?shape,
+                apart,
+                milliseconds,
+                "attention kernels do not agree with products, which are used"
+            );
+        }
+        Err(error) => tracing::warn!(?shape, %error, "attention kernels cannot be used, and products are"),
+    }
+    tried.insert(shape, held);
+    Ok(held)
+}
+
+/// Values are of size 1. Weights and results are rounded to the dtype, on both sides; sums of f32 only by order.
+fn allowed(dtype: DType) -> f32 {
+    match dtype {
+        DType::BF16 => 4.0 / 256.0,
+        DType::F16 => 4.0 / 2048.0,
+        _ => 1e-4,
+    }
+}
+
+/// How far kernels and products are apart at most; infinitely where either is no number.
+fn try_on(card: &CudaDevice, shape: &Shape, like: &Site) -> Result<f32> {
+    let device = &Device::Cuda(card.clone());
+    let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.d);
+    let end = OFFSET + ROWS;
+    let q = made_up(1, (ROWS, heads, d), shape.dtype, device)?;
+    let k = made_up(2, (kv_heads, end, d), shape.dtype, device)?;
+    let v = made_up(3, (kv_heads, end, d), shape.dtype, device)?;
+    let sinks = || Sinks::new((0..heads).map(|head| (head % 3) as f32).collect(), device);
+    let site = Site {
+        offset: OFFSET,
+        first_key: 0,
+        window: like.window.map(|_| WINDOW),
+        sinks: like.sinks.as_ref().map(|_| sinks()).transpose()?,
+        ..like.clone()
+    };
+    let bounds = [0, 1, OFFSET / 2, OFFSET, end];
+    let found = rows::segment_sums(&q, &k, &site, 0..ROWS, &bounds)?;
+    let expected = chunked::segment_sums(&q, &k, &site, 0..ROWS, &bounds, chunked::BLOCKS_OF_SUMS)?;
+    // Means over the rows.
+    let mut most = apart(&found, &expected)? / ROWS as f32;
+    if shape.dtype == DType::F32 {
+        return Ok(most);
+    }
+    let found = prefill::attention(&q, &k, &v, &site)?;
+    let expected = chunked::attention(&q, &k, &v, &site, chunked::BLOCKS)?;
+    most = most.max(apart(&found, &expected)?);
+    let last = Site { offset: end - 1, ..site };
+    let q = q.narrow(0, ROWS - 1, 1)?;
+    let (found, found_sums) = decode::decode(&q, &k, &v, &last, Some(&bounds))?;
+    let (expected, expected_sums) = chunked::decode(&q, &k, &v, &last, Some(&bounds), chunked::BLOCKS)?;
+    most = most.max(apart(&found, &expected)?);
+    if let (Some(found), Some(expected)) = (found_sums, expected_sums) {
+        most = most.max(apart(&found, &expected)?);
+    }
+    Ok(most)
+}
+
+/// Numbers from -1 to 1, the same for the same `seed`.
+fn made_up(seed: u64, shape: (usize, usize, usize), dtype: DType, device: &Device) -> Result<Tensor> {
+    let count = shape.0 * shape.1 * shape.2;
+    let number = |i: usize| {
+        let mixed = (i as u64 + (seed << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    transfer::upload((0..count).map(number).collect(), shape, device)?.to_dtype(dtype)
+}
+
+fn apart(a: &Tensor, b: &Tensor) -> Result<f32> {
+    let numbers = |x: &Tensor| transfer::fetch(&x.to_dtype(DType::F32)?);
+    let (a, b) = (numbers(a)?, numbers(b)?);
+    let worst = |most: f32, (a, b): (&f32, &f32)| {
+        let by = (a - b).abs();
+        if by.is_nan() { f32::INFINITY } else { most.max(by) }
+    };
+    Ok(a.iter().zip(&b).fold(0.0, worst))
+}

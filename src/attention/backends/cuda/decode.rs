@@ -1,0 +1,311 @@
+//! Attention of single rows: the next token of a sequence, or of each of several branches of one.
+
+use std::ops::Range;
+
+use candle_core::{CudaDevice, Result, Tensor};
+
+use super::super::super::{SPLIT_K, Site};
+use super::operands::{self, MODULE, Operand, block_keys, int, pointer, rule, shared_bytes};
+use super::rows::Pieces;
+use crate::fused::launch::{self, Argument, Grid, Pointer, suffix, typed};
+use crate::transfer;
+
+/// Heads that the kernel is made for; narrower ones take the next wider.
+const WIDTHS: [usize; 3] = [64, 128, 256];
+/// Threads of the kernel that joins parts.
+const JOINING: u32 = 256;
+
+/// Keys that some of the rows see.
+struct Stretch<'a> {
+    k: &'a Tensor,
+    v: &'a Tensor,
+    /// Position of the first of them.
+    first: usize,
+    rows: Range<usize>,
+    /// Where the rows are.
+    position: Position,
+    /// Its parts: the number of the first in the sequence, how many there are, and where they go.
+    parts: (usize, usize, usize),
+}
+
+/// Where rows are.
+enum Position {
+    /// All at one place, or all so far on that they see the same.
+    One(usize),
+    /// u32, each at its own.
+    Each(Tensor),
+}
+
+/// See [`super::super::chunked::decode`].
+pub fn decode(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    site: &Site,
+    borders: Option<&[usize]>,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let first_part = site.visible(site.offset).start / SPLIT_K;
+    let parts = (site.offset + 1).div_ceil(SPLIT_K) - first_part;
+    let (first, position) = (site.first_key, Position::One(site.offset));
+    let stretch = Stretch { k, v, first, rows: 0..1, position, parts: (first_part, parts, 0) };
+    let rows =
+        Rows { q, site, positions: &[site.offset], first_key: first, first_part, parts, width: width(q)? };
+    let (out, mut sums) = rows.attend(&[stretch], &[borders], None)?;
+    Ok((out, sums.pop().flatten()))
+}
+
+/// See [`super::super::chunked::branches`]: nothing is hidden from any.
+pub fn branches(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    tails: &[(Tensor, Tensor)],
+    site: &Site,
+    borders: &[Option<Vec<usize>>],
+) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    let base = site.offset;
+    let positions = tails.iter().map(|(k, _)| Ok(base + k.dim(1)? - 1)).collect::<Result<Vec<usize>>>()?;
+    let first_seen = positions.iter().map(|&position| site.visible(position).start).min().unwrap_or(0);
+    let last = positions.iter().copied().max().unwrap_or(0);
+    let mut stretches = Vec::with_capacity(1 + tails.len());
+    let mut before = 0;
+    if first_seen < base {
+        let first_part = first_seen / SPLIT_K;
+        before = base.div_ceil(SPLIT_K) - first_part;
+        let position = match site.window {
+            None => Position::One(last),
+            Some(_) => {
+                let positions: Vec<u32> = positions.iter().map(|position| *position as u32).collect();
+                Position::Each(transfer::upload(positions, tails.len(), q.device())?)
+            }
+        };
+        let (first, rows) = (site.first_key, 0..tails.len());
+        stretches.push(Stretch { k, v, first, rows, position, parts: (first_part, before, 0) });
+    }
+    // As many parts for every tail, so that all have been written.
+    let own_part = base / SPLIT_K;
+    let own = last / SPLIT_K + 1 - own_part;
+    for (row, (k, v)) in tails.iter().enumerate() {
+        let position = Position::One(positions[row]);
+        let parts = (own_part, own, before);
+        stretches.push(Stretch { k, v, first: base, rows: row..row + 1, position, parts });
+    }
+    let (first_part, first_key) =
+        if before > 0 { (first_seen / SPLIT_K, site.first_key) } else { (own_part, base) };
+    let parts = before + own;
+    let rows = Rows { q, site, positions: &positions, first_key, first_part, parts, width: width(q)? };
+    let asked: Vec<Option<&[usize]>> = match borders {
+        [] => vec![None; tails.len()],
+        borders => borders.iter().map(Option::as_deref).collect(),
+    };
+    rows.attend(&stretches, &asked, Some(base))
+}
+
+fn width(q: &Tensor) -> Result<usize> {
+    operands::width(q.dim(2)?, &WIDTHS)
+}
+
+/// One query each of rows at `positions`.
+struct Rows<'a> {
+    /// (rows, heads, d)
+    q: &'a Tensor,
+    site: &'a Site,
+    positions: &'a [usize],
+    /// Position of the first key that there is.
+    first_key: usize,
+    /// The number of the first part in the sequence, and how many there are.
+    first_part: usize,
+    parts: usize,
+    width: usize,
+}
+
+/// What the kernels write: f32, by part or piece, row and head.
+struct Written {
+    /// (parts, rows, heads, d)
+    sums: Tensor,
+    /// (parts, rows, heads, 2)
+    ends: Tensor,
+    /// (pieces, rows, heads, 2), where somebody asks.
+    pieces: Option<Tensor>,
+}
+
+impl Rows<'_> {
+    /// The rows' attention, and the sums of the weights of those that are `asked` for. `apart`: where two stretches of keys meet.
+    fn attend(
+        &self,
+        stretches: &[Stretch<'_>],
+        asked: &[Option<&[usize]>],
+        apart: Option<usize>,
+    ) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+        let device = self.q.device().as_cuda_device()?;
+        let (rows, heads, d) = self.q.dims3()?;
+        let cuts = asked.iter().any(Option::is_some).then(|| Cuts::of(self, asked, apart));
+        // SAFETY: every part of every row is written by one of the stretches, and every piece that it sees.
+        let written = unsafe {
+            Written {
+                sums: launch::unwritten::<f32>(device, (self.parts, rows, heads, d))?,
+                ends: launch::unwritten::<f32>(device, (self.parts, rows, heads, 2))?,
+                pieces: match &cuts {
+                    Some(cuts) => Some(launch::unwritten::<f32>(device, (cuts.pieces(), rows, heads, 2))?),
+                    None => None,
+                },
+            }
+        };
+        // A tensor has no place for nothing, and the kernels take a pointer for being asked.
+        let borders = match &cuts {
+            Some(cuts) => {
+                let borders =
+                    cuts.borders.iter().chain([&usize::MAX]).map(|b| u32::try_from(*b).unwrap_or(u32::MAX));
+                Some(transfer::upload(borders.collect::<Vec<_>>(), cuts.borders.len() + 1, self.q.device())?)
+            }
+            None => None,
+        };
+        for stretch in stretches {
+            self.split(stretch, &written, borders.as_ref().zip(cuts.as_ref()), device)?;
+        }
+        let out = self.join(&written, device)?;
+        let sums = asked.iter().enumerate().map(|(row, borders)| match (borders, &cuts, &written.pieces) {
+            (Some(borders), Some(cuts), Some(pieces)) => {
+                self.recorded(row, borders, cuts, pieces, device).map(Some)
+            }
+            _ => Ok(None),
+        });
+        Ok((out, sums.collect::<Result<_>>()?))
+    }
+
+    fn split(
+        &self,
+        stretch: &Stretch<'_>,
+        written: &Written,
+        borders: Option<(&Tensor, &Cuts)>,
+        device: &CudaDevice,
+    ) -> Result<()> {
+        let (rows, heads, d) = self.q.dims3()?;
+        let (kv_heads, keys, _) = stretch.k.dims3()?;
+        let (group, own) = (heads / kv_heads, stretch.rows.len());
+        let q = Operand::new(&self.q.narrow(0, stretch.rows.start, own)?, false, device)?;
+        let (k, v) = (Operand::new(stretch.k, true, device)?, Operand::new(stretch.v, true, device)?);
+        let wide = d.is_multiple_of(8) && [&q, &k, &v].iter().all(|x| x.is_wide());
+        let (positions, position) = match &stretch.position {
+            Position::One(position) => (Pointer::NOTHING, *position),
+            Position::Each(positions) => (Pointer::to::<u32>(positions, device)?, 0),
+        };
+        let mut arguments = Vec::from(q.by_both());
+        arguments.extend(k.by_first());
+        arguments.extend(v.by_first());
+        arguments.extend([d, group, own].map(int));
+        arguments.push(positions.into());
+        let (first_part, parts, slot) = stretch.parts;
+        arguments.extend([position, stretch.first, keys, first_part].map(int));
+        arguments.extend(rule(self.site));
+        arguments.extend([wide.into(), slot, stretch.rows.start, rows].map(int));
+        let written_to = [&written.sums, &written.ends].map(|x| Pointer::to::<f32>(x, device));
+        for pointer in written_to {
+            arguments.push(pointer?.into());
+        }
+        let (at, count, first_block) = match borders {
+            Some((at, cuts)) => (Pointer::to::<u32>(at, device)?, cuts.borders.len(), cuts.first_block),
+            None => (Pointer::NOTHING, 0, 0),
+        };
+        arguments.push(at.into());
+        arguments.extend([count, first_block].map(int));
+        let pieces =
+            written.pieces.as_ref().map_or(Ok(Pointer::NOTHING), |x| Pointer::to::<f32>(x, device))?;
+        arguments.push(pieces.into());
+        let warps = (own * group).div_ceil(16).next_power_of_two().min(4);
+        let blocks = [parts, (own * group).div_ceil(16 * warps), kv_heads];
+        let threads = 32 * warps as u32;
+        let name = format!("attention_split_{}_{}", suffix(self.q.dtype())?, self.width);
+        let grid = Grid { blocks, threads, shared: shared_bytes(self.width, threads) };
+        // SAFETY: the rows and parts are within what is written to, pieces as many as the cuts make, and strides the tensors'.
+        unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments) }
+    }
+
+    fn join(&self, written: &Written, device: &CudaDevice) -> Result<Tensor> {
+        let (rows, heads, d) = self.q.dims3()?;
+        // SAFETY: the kernel writes every row.
+        let out = typed!(self.q.dtype(), T => unsafe { launch::unwritten::<T>(device, (rows, heads, d))? });
+        let from = [Pointer::to::<f32>(&written.sums, device)?, Pointer::to::<f32>(&written.ends, device)?];
+        let mut arguments: Vec<Argument> = from.map(Into::into).into();
+        arguments.extend([self.parts, self.first_part, d, heads].map(int));
+        arguments.push(operands::sinks(self.site.sinks.as_ref(), device)?.into());
+        arguments.push(pointer(&out, device)?.into());
+        let name = format!("attention_join_{}", suffix(self.q.dtype())?);
+        let grid = Grid { blocks: [rows * heads, 1, 1], threads: JOINING, shared: 0 };
+        // SAFETY: a block a row and head, of which there are as many parts.
+        unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
+        Ok(out)
+    }
+
+    /// What a row's weights sum up to over the sinks and the segments, f32 (heads, 1 + segments).
+    fn recorded(
+        &self,
+        row: usize,
+        borders: &[usize],
+        cuts: &Cuts,
+        pieces: &Tensor,
+        device: &CudaDevice,
+    ) -> Result<Tensor> {
+        let (rows, heads, _) = self.q.dims3()?;
+        let end = self.positions[row] + 1;
+        let firsts: Vec<u32> =
+            borders.iter().map(|border| cuts.number((*border).min(end), end) as u32).collect();
+        let firsts = match firsts.len() {
+            0 => None,
+            n => Some(transfer::upload(firsts, n, self.q.device())?),
+        };
+        let pieces = Pieces {
+            ends: &pieces.narrow(1, row, 1)?,
+            lie: [1, heads, rows * heads],
+            heads,
+            rows: 1,
+            pieces: cuts.number(end, end),
+            // The scores are powers of two.
+            unit: std::f32::consts::LN_2,
+        };
+        pieces.shares(firsts.as_ref(), self.site.sinks.as_ref(), device)
+    }
+}
+
+/// Where the kernels cut the keys into pieces: at the starts of their blocks, and at borders.
+struct Cuts {
+    /// Ascending, after the first key and before the end.
+    borders: Vec<usize>,
+    /// The first key.
+    start: usize,
+    first_block: usize,
+    end: usize,
+    block: usize,
+}
+
+impl Cuts {
+    /// Of the borders that any row asks for, and where stretches meet.
+    fn of(rows: &Rows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
+        let block = block_keys(rows.width);
+        let start = (rows.first_part * SPLIT_K).max(rows.first_key);
+        let end = rows.positions.iter().copied().max().unwrap_or(0) + 1;
+        let within = |border: &usize| start < *border && *border < end;
+        let all = asked.iter().flatten().flat_map(|borders| borders.iter().copied()).chain(apart);
+        let mut borders: Vec<usize> = all.filter(within).collect();
+        borders.sort_unstable();
+        borders.dedup();
+        Cuts { borders, start, first_block: start / block, end, block }
+    }
+
+    /// The number of the piece that begins at a border, and for `end` of the one after all: `attention.cu` counts the same.
+    fn number(&self, border: usize, end: usize) -> usize {
+        if border >= end {
+            return self.begun(end - 1) + 1;
+        }
+        if border <= self.start { 0 } else { self.begun(border) }
+    }
+
+    /// The number of the last piece that begins at or before a key.
+    fn begun(&self, key: usize) -> usize {
+        key / self.block - self.first_block + self.borders.partition_point(|border| *border <= key)
+    }
+
+    fn pieces(&self) -> usize {
+        self.number(self.end, self.end)
+    }
+}

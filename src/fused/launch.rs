@@ -1,0 +1,169 @@
+//! Launches of kernels that are handed to the driver as PTX, which it compiles for its card. Built with the feature `cuda` only.
+
+use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use candle_core::cuda_backend::{CudaDType, WrapErr};
+use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
+
+/// Kernels that are compiled together.
+pub(crate) struct Module {
+    /// What Candle keeps them under.
+    pub name: &'static str,
+    pub ptx: &'static str,
+}
+
+/// A pointer that a kernel is given; the tensor that it points into must be held until the kernel is launched. What is freed
+/// later than that waits for the kernel, since a card has one stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointer(u64);
+
+impl Pointer {
+    /// Where kernels are told that there is nothing.
+    pub const NOTHING: Pointer = Pointer(0);
+
+    /// To the first element of a contiguous tensor of `T` on `device`.
+    pub fn to<T: CudaDType + DeviceRepr + WithDType>(tensor: &Tensor, device: &CudaDevice) -> Result<Self> {
+        if !tensor.is_contiguous() {
+            candle_core::bail!(
+                "This is a bug: a kernel was given a tensor of shape {:?} and strides {:?}",
+                tensor.dims(),
+                tensor.stride()
+            );
+        }
+        Pointer::strided::<T>(tensor, device)
+    }
+
+    /// To the first element of a tensor of `T` on `device`, whose strides the kernel is told.
+    pub fn strided<T: CudaDType + DeviceRepr + WithDType>(
+        tensor: &Tensor,
+        device: &CudaDevice,
+    ) -> Result<Self> {
+        let (storage, layout) = tensor.storage_and_layout();
+        match &*storage {
+            Storage::Cuda(storage) if storage.device.id() == device.id() => {
+                let slice = storage.as_cuda_slice::<T>()?.slice(layout.start_offset()..);
+                let stream = device.cuda_stream();
+                let (pointer, _) = slice.device_ptr(&stream);
+                Ok(Pointer(pointer))
+            }
+            _ => candle_core::bail!(
+                "This is a bug: a kernel for {:?} was given a tensor of shape {:?} on {:?}",
+                device.id(),
+                layout.dims(),
+                storage.device().location()
+            ),
+        }
+    }
+
+    /// Whether it is a multiple of `bytes`.
+    pub fn is_aligned(self, bytes: u64) -> bool {
+        self.0.is_multiple_of(bytes)
+    }
+}
+
+/// An argument of a kernel, by its type in C.
+#[derive(Clone, Copy)]
+pub(crate) enum Argument {
+    Pointer(Pointer),
+    Unsigned(u32),
+    Long(i64),
+    Int(i32),
+    Float(f32),
+}
+
+impl From<Pointer> for Argument {
+    fn from(pointer: Pointer) -> Self {
+        Argument::Pointer(pointer)
+    }
+}
+
+/// How many threads, and what they share.
+pub(crate) struct Grid {
+    pub blocks: [usize; 3],
+    pub threads: u32,
+    /// Bytes of shared memory that a block is given beside what its kernel declares.
+    pub shared: u32,
+}
+
+/// A tensor of `T` that nobody has written.
+///
+/// # Safety
+/// What is launched on it first must write all that is read later.
+pub(crate) unsafe fn unwritten<T: CudaDType + DeviceRepr + WithDType>(
+    device: &CudaDevice,
+    shape: impl Into<Shape>,
+) -> Result<Tensor> {
+    let shape = shape.into();
+    // SAFETY: the caller's.
+    let memory = unsafe { device.alloc::<T>(shape.elem_count())? };
+    Ok(Tensor::from((Storage::Cuda(CudaStorage::wrap_cuda_slice(memory, device.clone())), shape)))
+}
+
+/// Launches the kernel `name` of a module.
+///
+/// # Safety
+/// The arguments must be those of the kernel, and hold all that it reads and writes for that grid.
+pub(crate) unsafe fn launch(
+    device: &CudaDevice,
+    module: &Module,
+    name: &str,
+    grid: &Grid,
+    arguments: &[Argument],
+) -> Result<()> {
+    let [Ok(x), Ok(y), Ok(z)] = grid.blocks.map(u32::try_from) else {
+        candle_core::bail!("{name}: {:?} blocks are more than a card counts", grid.blocks)
+    };
+    let function = device.get_or_load_custom_func(name, module.name, module.ptx)?;
+    // More than this a kernel must be allowed by name.
+    if grid.shared > 48 << 10 {
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(attribute, grid.shared as i32).w()?;
+    }
+    let mut call = function.builder();
+    for argument in arguments {
+        match argument {
+            Argument::Pointer(Pointer(address)) => call.arg(address),
+            Argument::Unsigned(x) => call.arg(x),
+            Argument::Long(x) => call.arg(x),
+            Argument::Int(x) => call.arg(x),
+            Argument::Float(x) => call.arg(x),
+        };
+    }
+    let config =
+        LaunchConfig { grid_dim: (x, y, z), block_dim: (grid.threads, 1, 1), shared_mem_bytes: grid.shared };
+    // SAFETY: the caller's.
+    unsafe { call.launch(config) }.w()?;
+    Ok(())
+}
+
+/// What a kernel's name ends with for a dtype.
+pub(crate) fn suffix(dtype: DType) -> Result<&'static str> {
+    match dtype {
+        DType::F32 => Ok("f32"),
+        DType::F16 => Ok("f16"),
+        DType::BF16 => Ok("bf16"),
+        other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
+    }
+}
+
+/// Runs `$body` with `$t` as the Rust type of a dtype.
+macro_rules! typed {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            candle_core::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            candle_core::DType::F16 => {
+                type $t = half::f16;
+                $body
+            }
+            candle_core::DType::BF16 => {
+                type $t = half::bf16;
+                $body
+            }
+            other => candle_core::bail!("there are kernels for f32, f16 and bf16, not for {other:?}"),
+        }
+    };
+}
+pub(crate) use typed;
