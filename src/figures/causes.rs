@@ -172,7 +172,7 @@ fn over_layers(
         reference: None,
         rows,
         legend,
-        panel: (250, 150),
+        panel: if columns == 1 { (560, 190) } else { (250, 150) },
         reach: 10.0,
         units,
         axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
@@ -313,7 +313,7 @@ fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fi
         .map(|(at, role)| {
             let line = match role {
                 OTHERS => Stroke::solid(PALE, Marker::Circle),
-                _ => stroke(at),
+                _ => stroke(causes.roles.iter().position(|known| known == role).unwrap_or(at)),
             };
             (role.to_owned(), line, causes.by_window(Some(role)))
         })

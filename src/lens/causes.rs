@@ -283,7 +283,9 @@ impl Causes {
         let layer = |index: &usize| layer_of(study.layers(), *index);
         let layers: Vec<Layer> = indices.iter().map(layer).filter(|layer| !layer.is_linear()).collect();
         let mut roles: Vec<String> = Vec::new();
-        for role in answers.iter().flat_map(|a| &a.sessions).filter_map(|session| session.role.as_ref()) {
+        let blocked = answers.iter().flat_map(|a| &a.sessions).filter_map(|session| session.role.as_ref());
+        let others = windowed.iter().map(|row: &WindowedRow| &row.role).filter(|role| *role != OTHERS);
+        for role in blocked.chain(others) {
             if !roles.contains(role) {
                 roles.push(role.clone());
             }
@@ -391,9 +393,6 @@ impl Causes {
         let mut roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
         roles.push(OTHERS);
         roles.retain(|role| self.windowed.iter().any(|row| row.role == *role));
-        let more: BTreeSet<&str> = self.windowed.iter().map(|row| row.role.as_str()).collect();
-        roles
-            .extend(more.into_iter().filter(|role| *role != OTHERS && !self.roles.iter().any(|r| r == role)));
         roles
     }
 
