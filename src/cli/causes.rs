@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::interrupt::INTERRUPTED;
-use crate::attention::LayerKind;
+use crate::attention::{AttentionKernel, LayerKind};
 use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
 use crate::ground::table::aligned;
@@ -68,6 +68,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
     weights: super::Weights,
@@ -127,6 +131,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     // 2. The model.
     let name = args.model.as_deref().unwrap_or(&identity.model.name);
+    args.attention_kernel.choose();
     let options = LocalOptions {
         devices: engine::parse_devices(&args.device)?,
         dtype,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::interrupt::INTERRUPTED;
+use crate::attention::AttentionKernel;
 use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
 use crate::ground::sheet::{Column, Sheet, cell};
@@ -65,6 +66,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     dtype: Option<String>,
@@ -86,6 +91,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         true => ContextLength::Exactly(args.context),
         false => ContextLength::AtMost(args.context),
     };
+    args.attention_kernel.choose();
     let options = LocalOptions {
         devices: engine::parse_devices(&args.device)?,
         dtype: args.dtype.as_deref().map(engine::parse_dtype).transpose()?,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::thinking::Thinking;
+use crate::attention::AttentionKernel;
 use crate::benchmarks::{Benchmark, LabelCheck};
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
@@ -66,6 +67,10 @@ pub(super) struct Settings {
     /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// Local judge: f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere].
     #[arg(long)]
     dtype: Option<String>,
@@ -105,6 +110,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             device: "cpu".to_owned(),
+            attention_kernel: AttentionKernel::default(),
             dtype: None,
             prompts: None,
             reasons: None,
@@ -288,6 +294,7 @@ fn with_judge(
     let stop = super::interrupt::flag("call")?;
     Ok(match named {
         Named::Local(name) => {
+            settings.attention_kernel.choose();
             let options = LocalOptions {
                 devices: engine::parse_devices(&settings.device)?,
                 dtype: settings.dtype.as_deref().map(engine::parse_dtype).transpose()?,

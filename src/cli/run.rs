@@ -445,6 +445,7 @@ impl Job {
     /// Opens data and model as a run does.
     pub(super) fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Ready> {
         let s = &self.settings;
+        s.attention_kernel.choose();
         let devices = engine::parse_devices(&s.device)?;
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 
 use super::interrupt::{self, INTERRUPTED};
+use crate::attention::AttentionKernel;
 use crate::engine;
 use crate::progress::note;
 use crate::selftest::{self, Options, SelfTestError};
@@ -36,6 +37,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas: tiny models are split between them, layers run on the first
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// Reduced widths and prompts of 256 tokens: seconds instead of minutes, and no useful speeds
     #[arg(long)]
     quick: bool,
@@ -47,6 +52,7 @@ pub struct Args {
 /// Runs the command. Ends the process with 1 where a device is not sound, and with 130 where it was stopped.
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
+    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let stop = interrupt::flag("step")?;
     let options = Options { devices, quick: args.quick, time: selftest::TIME };

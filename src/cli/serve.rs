@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 
 use super::WrongUsage;
 use super::interrupt;
+use crate::attention::AttentionKernel;
 use crate::engine::memory_plan::Serving;
 use crate::engine::thread::Limits;
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
@@ -75,6 +76,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     dtype: Option<String>,
@@ -124,6 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let message = crate::serve::ServeError::NeedsKey { address }.to_string();
         return Err(WrongUsage(message).into());
     }
+    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map(engine::parse_dtype).transpose()?;
     let stop = interrupt::flag("answers")?;

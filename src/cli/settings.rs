@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Weights;
 use super::thinking::Thinking;
-use crate::attention::Knockout;
+use crate::attention::{AttentionKernel, Knockout};
 use crate::prompt::{SegmentNumbers, SpecialTokens};
 
 /// Most tokens of an answer, unless told otherwise.
@@ -82,6 +82,10 @@ pub struct Settings {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     pub device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    pub attention_kernel: AttentionKernel,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     pub dtype: Option<String>,
@@ -143,6 +147,7 @@ impl Default for Settings {
             no_attention: false,
             allow_longer: false,
             device: "cpu".to_owned(),
+            attention_kernel: AttentionKernel::default(),
             dtype: None,
             weights: Weights::default(),
             thinking: Thinking::default(),

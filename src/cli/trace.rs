@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::attention::{
-    Attribution, EachMasses, Knockout, LargestKeys, LayerHoles, LengthObserver, Masses, Observer, Target,
-    Together, TopKeys, Values, write_tensors,
+    AttentionKernel, Attribution, EachMasses, Knockout, LargestKeys, LayerHoles, LengthObserver, Masses,
+    Observer, Target, Together, TopKeys, Values, write_tensors,
 };
 use crate::chat::Sampling;
 use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
@@ -70,6 +70,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// What to keep of quantised weights on the CPU in f32
     #[arg(long, value_enum, default_value_t)]
     weights: super::Weights,
@@ -190,6 +194,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let mut measurement = Measurement::new(rows, keys.clone(), n).with_context(|| format!("{place}"))?;
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
+    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     recorder.inspect(|recorder| recorder.wait_for(&devices));
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;

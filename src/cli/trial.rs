@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::interrupt::{self, INTERRUPTED};
+use crate::attention::AttentionKernel;
 use crate::engine::{self, memory_plan::gigabytes};
 use crate::ground::table::columns;
 use crate::model::Fill;
@@ -38,6 +39,10 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas to split the layers
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA: auto (flash where built in, else fused once a check on the card holds), products, fused
+    /// (our own kernels, unchecked) or flash; products take what the others do not serve
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     dtype: Option<String>,
@@ -60,6 +65,7 @@ pub struct Args {
 
 /// Tries the model and says what came of it. Ends the process with 130 where it was stopped.
 pub fn text(args: &Args) -> anyhow::Result<String> {
+    args.attention_kernel.choose();
     let devices = engine::parse_devices(&args.device)?;
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
     let (name, description, _) = super::memory_plan::description(&args.model)?;

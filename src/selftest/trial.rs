@@ -14,7 +14,7 @@ use super::SelfTestError;
 use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
-use crate::attention::{DeltaSite, MassObserver, Masses, Observer, Site};
+use crate::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
 use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes};
 use crate::engine::{DeviceName, Engine, Sampling};
 use crate::model::{DecoderSpec, Fill, LayerSpec, ModelDescription, OpenModel};
@@ -55,11 +55,14 @@ impl Setting {
     fn kernel(&self, layer: &LayerSpec) -> Kernel {
         let sinks = layer.attention().is_some_and(|attention| attention.sinks);
         let on_cpu = self.devices.iter().all(Device::is_cpu);
+        let halves = self.devices.iter().all(Device::is_cuda) && self.dtype != DType::F32;
+        let chosen = AttentionKernel::chosen();
         let flash = cfg!(feature = "flash-attn")
-            && self.devices.iter().all(Device::is_cuda)
-            && self.dtype != DType::F32
-            && !sinks;
-        if (on_cpu && self.dtype == DType::F32) || flash { Kernel::Fused } else { Kernel::Blocks }
+            && !sinks
+            && matches!(chosen, AttentionKernel::Auto | AttentionKernel::Flash);
+        let own = cfg!(feature = "cuda") && matches!(chosen, AttentionKernel::Auto | AttentionKernel::Fused);
+        let fused = (on_cpu && self.dtype == DType::F32) || (halves && (flash || own));
+        if fused { Kernel::Fused } else { Kernel::Blocks }
     }
 }
 

@@ -24,6 +24,7 @@ fn of_half<T: Element>(candle: &mut Candle) {
     let join = [format!("attention_join_{}", T::NAME)];
     let names: Vec<&str> = widths.iter().chain(&split).chain(&join).map(String::as_str).collect();
     candle.card.load(ATTENTION, &names);
+    alone::<T>(candle);
     for case in cases() {
         prefill::<T>(candle, &case);
     }
@@ -201,7 +202,7 @@ fn launch(
 }
 
 fn prefill<T: Element>(candle: &Candle, case: &Case) {
-    let Case { heads, kv_heads, d, l, offset, first_key, .. } = *case;
+    let Case { heads, kv_heads, d, l, .. } = *case;
     let q = rows_of::<T>(candle, l, heads, 1, d, 1);
     let (k, v) = (
         rows_of::<T>(candle, kv_heads, case.keys(), 3, d, 20_000),
@@ -209,24 +210,90 @@ fn prefill<T: Element>(candle: &Candle, case: &Case) {
     );
     let sinks: Vec<f32> = (0..heads).map(|h| h as f32 - 0.5).collect();
     let sinks_at = candle.upload(&sinks, 0);
+    let sinks_param = if case.sinks { sinks_at } else { 0 };
+    let found = prefilled::<T>(candle, case, [q.at, k.at, v.at], sinks_param);
+    let found: Vec<f64> = found.iter().map(|x| x.value()).collect();
+    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
+    let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
+    agrees::<T>(&format!("{case:?}"), &found, &expected, allowed::<T>());
+}
+
+/// What the kernel makes of queries with room for another head behind those of each, and keys and values with room for 3 and 5 more.
+fn prefilled<T: Element>(candle: &Candle, case: &Case, [q, k, v]: [u64; 3], sinks: u64) -> Vec<T> {
+    let Case { heads, kv_heads, d, l, offset, first_key, .. } = *case;
     let out = candle.empty::<T>(l * heads * d);
     let width = width_of(d, &[64, 80, 96, 128, 256]);
     let threads = if width > 128 { 128 } else { 256 };
     let (q_row, q_head) = ((heads + 1) * d, d);
     let (k_head, v_head) = ((case.keys() + 3) * d, (case.keys() + 5) * d);
-    let mut params = vec![Param::from(q.at), (q_row as i64).into(), (q_head as i64).into()];
-    params.extend([Param::from(k.at), (k_head as i64).into(), Param::from(v.at), (v_head as i64).into()]);
+    let mut params = vec![Param::from(q), (q_row as i64).into(), (q_head as i64).into()];
+    params.extend([Param::from(k), (k_head as i64).into(), Param::from(v), (v_head as i64).into()]);
     params.extend([d, heads / kv_heads, l, offset, first_key, case.keys()].map(|n| Param::from(n as i32)));
     params.extend(case.rule());
     params.push(Param::from(i32::from(d % 8 == 0)));
-    params.extend([Param::from(if case.sinks { sinks_at } else { 0 }), Param::from(out)]);
+    params.extend([Param::from(sinks), Param::from(out)]);
     let name = format!("attention_prefill_{}_{width}", T::NAME);
     let grid = [l.div_ceil(threads / 2), heads, 1];
     launch(candle, &name, grid, threads, shared(width, threads), params);
-    let found: Vec<f64> = candle.download::<T>(out, l * heads * d).iter().map(|x| x.value()).collect();
-    let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
-    let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
-    agrees::<T>(&format!("{case:?}"), &found, &expected, allowed::<T>());
+    candle.download::<T>(out, l * heads * d)
+}
+
+/// The bits of a query are the same with fewer before it in its launch, and with others of other branches beside it.
+fn alone<T: Element>(candle: &Candle) {
+    let case = Case::new(4, 2, 64, 150, 30).windowed(90, 0);
+    let (skipped, row) = (67, (case.heads + 1) * case.d * size_of::<T>());
+    let q = rows_of::<T>(candle, case.l, case.heads, 1, case.d, 1).at;
+    let k = rows_of::<T>(candle, case.kv_heads, case.keys(), 3, case.d, 20_000).at;
+    let v = rows_of::<T>(candle, case.kv_heads, case.keys(), 5, case.d, 70_000).at;
+    let all = prefilled::<T>(candle, &case, [q, k, v], 0);
+    let later = Case { l: case.l - skipped, offset: case.offset + skipped, ..case };
+    let some = prefilled::<T>(candle, &later, [q + (skipped * row) as u64, k, v], 0);
+    assert!(all[skipped * case.heads * case.d..] == some, "{} rows of a later chunk", T::NAME);
+
+    let case = Case::new(4, 2, 64, 1, 600);
+    let k = rows_of::<T>(candle, case.kv_heads, case.keys(), 3, case.d, 20_000).at;
+    let v = rows_of::<T>(candle, case.kv_heads, case.keys(), 5, case.d, 70_000).at;
+    let together = branches::<T>(candle, &case, 20, [q, k, v]);
+    for branch in [0, 7, 19] {
+        let own = branches::<T>(candle, &case, 1, [q + (branch * row) as u64, k, v]);
+        let width = case.heads * case.d;
+        assert!(together[branch * width..][..width] == own, "{} branch {branch}", T::NAME);
+    }
+}
+
+/// One query each of so many branches that see the same keys.
+fn branches<T: Element>(candle: &Candle, case: &Case, rows: usize, [q, k, v]: [u64; 3]) -> Vec<T> {
+    let Case { heads, kv_heads, d, offset, .. } = *case;
+    let (group, parts) = (heads / kv_heads, (offset + 1).div_ceil(256));
+    let warps = (rows * group).div_ceil(16).next_power_of_two().min(4);
+    let (sums, ends) =
+        (candle.empty::<f32>(parts * rows * heads * d), candle.empty::<f32>(parts * rows * heads * 2));
+    let mut params = vec![Param::from(q), (((heads + 1) * d) as i64).into(), (d as i64).into()];
+    params.extend([Param::from(k), (((case.keys() + 3) * d) as i64).into()]);
+    params.extend([Param::from(v), (((case.keys() + 5) * d) as i64).into()]);
+    params.extend([d, group, rows].map(|n| Param::from(n as i32)));
+    params.push(Param::from(0_u64));
+    params.extend([offset, 0, case.keys(), 0].map(|n| Param::from(n as i32)));
+    params.extend(case.rule());
+    params.extend([1, 0, 0, rows as i32].map(Param::from));
+    params.extend([sums, ends, 0_u64].map(Param::from));
+    params.extend([0_i32, 0].map(Param::from));
+    params.push(Param::from(0_u64));
+    let grid = [parts, (rows * group).div_ceil(16 * warps), kv_heads];
+    launch(
+        candle,
+        &format!("attention_split_{}_64", T::NAME),
+        grid,
+        32 * warps,
+        shared(64, 32 * warps),
+        params,
+    );
+    let out = candle.empty::<T>(rows * heads * d);
+    let mut params = vec![Param::from(sums), Param::from(ends)];
+    params.extend([parts, 0, d, heads].map(|n| Param::from(n as i32)));
+    params.extend([0_u64, out].map(Param::from));
+    launch(candle, &format!("attention_join_{}", T::NAME), [rows * heads, 1, 1], 256, 0, params);
+    candle.download::<T>(out, rows * heads * d)
 }
 
 /// One query a case, at `offset`.
