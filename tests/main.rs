@@ -12,6 +12,7 @@ mod figures;
 mod fuzz;
 mod gemma;
 mod judge;
+mod kernels;
 mod knowme;
 mod lens;
 mod memory;
