@@ -1,6 +1,6 @@
 //! Heads that retrieve, found by a probing set of our own: needles planted in the sessions of a sample, and questions for them.
 //!
-//! [`plant`] makes prompts of needles, [`score`] reads one of them and says what each head did, [`probing`] reads all, and [`file`]
+//! [`plant`] makes prompts of needles, [`score`] reads one of them and says what each head did, [`probing`] reads all, and [`mod@file`]
 //! keeps the scores. Called by `palimpsest heads`; the lens takes masses by the weights of a file. Two scores, both by layer and
 //! head:
 //!
