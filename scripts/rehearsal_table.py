@@ -3,6 +3,7 @@
 
     python3 scripts/rehearsal_table.py                      # all of it on the pretend device
     python3 scripts/rehearsal_table.py --only parity        # the checks whose name contains this
+    python3 scripts/rehearsal_table.py --only parity --kernel fused   # attention by our own kernels, unchecked
     python3 scripts/rehearsal_table.py --write              # and into docs/gpu.md
     python3 scripts/rehearsal_table.py --card               # on real cards: parity and the sample, with target/release/palimpsest
 
@@ -37,8 +38,9 @@ MARKS = ("<!-- begin: rehearsed -->\n", "<!-- end: rehearsed -->")
 class Program:
     """The build under test, on the pretend device or, with `card`, on real ones."""
 
-    def __init__(self, card):
+    def __init__(self, card, kernel):
         self.card = card
+        self.kernel = kernel
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rehearsal-"))
         self.environment = dict(os.environ, NO_COLOR="1", PALIMPSEST_OFFLINE="1")
         self.environment.pop("RUST_BACKTRACE", None)
@@ -148,7 +150,7 @@ def trace(program, model, tokens, device, dtype, chunk, generate=0, **settings):
     out.unlink(missing_ok=True)
     more = ("--generate", generate) if generate else ()
     code, _, err = program.run("trace", "--model", model, "--tokens", tokens, "--out", out, "--device", device, "--dtype", dtype,
-                               "--chunk", chunk, *more, **settings)
+                               "--chunk", chunk, "--attention-kernel", program.kernel, *more, **settings)
     if code != 0 or "rehearsal:" in err:
         raise Failure(f"{model.name if hasattr(model, 'name') else model}, {dtype}, chunks of {chunk}: exit {code}: {last_line(err)}")
     return tensors(out)
@@ -508,10 +510,11 @@ def main():
     parser.add_argument("--only", default="", help="checks whose name contains this: " + ", ".join(check.__name__ for check in CHECKS))
     parser.add_argument("--quick", action="store_true", help="fewer models and chunk sizes")
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
+    parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash"], help="what computes attention in `parity`")
     parser.add_argument("--write", action="store_true", help="also write the table into docs/gpu.md")
     args = parser.parse_args()
     at = commit()
-    program = Program(args.card)
+    program = Program(args.card, args.kernel)
     rows = []
     try:
         for check in CHECKS:
