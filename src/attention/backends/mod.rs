@@ -96,7 +96,8 @@ fn choose_sums(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
 /// Whether our own kernels may be used: where they are the choice, or have been tried on the card.
 #[cfg(feature = "cuda")]
 fn is_trusted(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
-    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(q, kv_heads, site)?)
+    let sums_alone = !fused_serves(AttentionKernel::Fused, true, q.dtype(), q.dim(2)?, site);
+    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(q, kv_heads, site, sums_alone)?)
 }
 
 /// Whether our own kernels compute what a site asks for: half precision on CUDA, heads whose rows begin at multiples of

@@ -33,8 +33,8 @@ const OFFSET: usize = 303;
 const WINDOW: usize = 100;
 
 /// Whether attention of queries like `q`, (l, heads, d), at sites like this comes out as by products. A small problem of made-up
-/// numbers, the first time that it is asked for.
-pub fn holds(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
+/// numbers, the first time that it is asked for. `sums_alone`: where only the sums into segments serve such a layer.
+pub fn holds(q: &Tensor, kv_heads: usize, site: &Site, sums_alone: bool) -> Result<bool> {
     let card = q.device().as_cuda_device()?;
     let (_, heads, d) = q.dims3()?;
     let shape = Shape {
@@ -53,7 +53,7 @@ pub fn holds(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
         return Ok(*held);
     }
     let started = Instant::now();
-    let apart = try_on(card, &shape, site);
+    let apart = try_on(card, &shape, site, sums_alone);
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
     let held = matches!(apart, Ok(apart) if apart <= allowed(shape.dtype));
     match &apart {
@@ -84,7 +84,7 @@ fn allowed(dtype: DType) -> f32 {
 }
 
 /// How far kernels and products are apart at most; infinitely where either is no number.
-fn try_on(card: &CudaDevice, shape: &Shape, like: &Site) -> Result<f32> {
+fn try_on(card: &CudaDevice, shape: &Shape, like: &Site, sums_alone: bool) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
     let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.d);
     let end = OFFSET + ROWS;
@@ -104,7 +104,8 @@ fn try_on(card: &CudaDevice, shape: &Shape, like: &Site) -> Result<f32> {
     let expected = chunked::segment_sums(&q, &k, &site, 0..ROWS, &bounds, chunked::BLOCKS_OF_SUMS)?;
     // Means over the rows.
     let mut most = apart(&found, &expected)? / ROWS as f32;
-    if shape.dtype == DType::F32 {
+    // Of layers that the other kernels do not serve, the sums are all that is asked for.
+    if sums_alone {
         return Ok(most);
     }
     let found = prefill::attention(&q, &k, &v, &site)?;
