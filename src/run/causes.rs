@@ -9,7 +9,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -435,9 +434,4 @@ pub(super) fn shared(stores: &[AttentionStore]) -> usize {
 /// What a control must not touch: all that plays a part, but the question.
 fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
-}
-
-/// Where a run's rows are.
-pub fn causes_file(dir: &Path) -> PathBuf {
-    dir.join(CAUSES)
 }
