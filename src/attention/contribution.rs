@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
+use rayon::prelude::*;
 
 use super::backends::value_sums;
 use super::{Observer, Site, Term};
@@ -174,31 +175,30 @@ impl Observer for LengthObserver {
         let size = heads * spans * keys;
         let mut values = vec![0.0; size];
         let mut outputs = vec![0.0; size];
+        let segments: Vec<Range<usize>> = self.keys.iter().map(|span| self.segments_of(span)).collect();
         for (nth, row) in self.rows.iter().enumerate() {
             let part = parts(row);
             for start in part.clone().step_by(ROWS) {
                 let rows = start - site.offset..(start + ROWS).min(part.end) - site.offset;
                 let sums = value_sums((q, k, v), Some(&lengths), &at, rows.clone(), &bounds)?;
-                for (s, span) in self.keys.iter().enumerate() {
-                    let segments = self.segments_of(span);
-                    let (Some(read), Some(long)) =
-                        (added(&sums.read[segments.clone()])?, added(&sums.long[segments])?)
-                    else {
-                        continue;
-                    };
-                    let read = match &gate {
-                        Some(gate) => (read * gate.narrow(1, rows.start, rows.len())?)?,
-                        None => read,
-                    };
-                    let squares = (read.matmul(gram)? * read)?.sum(D::Minus1)?;
-                    let written = squares.relu()?.sqrt()?.sum(1)?;
-                    let both = transfer::fetch(&Tensor::cat(&[long.sum(1)?, written], 0)?)?;
-                    let (long, written) = both.split_at(heads);
-                    for head in 0..heads {
-                        let place = (head * spans + nth) * keys + s;
-                        values[place] += f64::from(long[head]) / row.len() as f64;
-                        outputs[place] += f64::from(written[head]) / row.len() as f64;
+                let read = of_spans(&sums.read, &segments)?;
+                let read = match &gate {
+                    Some(gate) => {
+                        read.broadcast_mul(&gate.narrow(1, rows.start, rows.len())?.unsqueeze(1)?)?
                     }
+                    None => read,
+                };
+                let read = read.reshape((heads, keys * rows.len(), d))?;
+                let squares = row_products(&read.matmul(gram)?, &read)?;
+                let written = squares.relu()?.sqrt()?.reshape((heads, keys, rows.len()))?.sum(2)?;
+                let long = of_spans(&sums.long, &segments)?.sum(2)?;
+                let both = transfer::fetch(&Tensor::cat(&[long, written], 0)?)?;
+                let (long, written) = both.split_at(heads * keys);
+                for (i, (long, written)) in long.iter().zip(written).enumerate() {
+                    let (head, s) = (i / keys.max(1), i % keys.max(1));
+                    let place = (head * spans + nth) * keys + s;
+                    values[place] += f64::from(*long) / row.len() as f64;
+                    outputs[place] += f64::from(*written) / row.len() as f64;
                 }
             }
         }
@@ -210,10 +210,36 @@ impl Observer for LengthObserver {
     }
 }
 
-/// The sum of tensors of one shape; of none there is none.
-fn added(parts: &[Tensor]) -> Result<Option<Tensor>> {
-    let Some((first, others)) = parts.split_first() else { return Ok(None) };
-    others.iter().try_fold(first.clone(), |sum, part| sum + part).map(Some)
+/// Sums of segments become sums of spans: (heads, segments, ..) becomes (heads, spans, ..).
+fn of_spans(sums: &Tensor, segments: &[Range<usize>]) -> Result<Tensor> {
+    let all = sums.dim(1)?;
+    if segments.len() == all && segments.iter().enumerate().all(|(at, span)| *span == (at..at + 1)) {
+        return Ok(sums.clone());
+    }
+    let mut shape = sums.dims().to_vec();
+    let of_span = |span: &Range<usize>| match span.len() {
+        0 => {
+            shape[1] = 1;
+            Tensor::zeros(shape.as_slice(), sums.dtype(), sums.device())
+        }
+        1 => sums.narrow(1, span.start, 1),
+        n => sums.narrow(1, span.start, n)?.sum_keepdim(1),
+    };
+    let spans = segments.iter().map(of_span).collect::<Result<Vec<_>>>()?;
+    if spans.is_empty() { sums.narrow(1, 0, 0) } else { Tensor::cat(&spans, 1) }
+}
+
+/// The sums over the last dimension of the products of two f32 tensors (.., n, d): (.., n).
+fn row_products(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if !a.device().is_cpu() {
+        return (a * b)?.sum(D::Minus1);
+    }
+    // Candle's CPU sum over the last dimension takes one core, and longer than the product before it.
+    let d = a.dim(D::Minus1)?;
+    let (x, y): (Vec<f32>, Vec<f32>) = (transfer::fetch(a)?, transfer::fetch(b)?);
+    let rows = x.par_chunks_exact(d.max(1)).zip(y.par_chunks_exact(d.max(1)));
+    let products: Vec<f32> = rows.map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum()).collect();
+    Tensor::from_vec(products, &a.dims()[..a.rank() - 1], a.device())
 }
 
 /// The logit of a token at a position, or how far it is above that of another.
@@ -489,24 +515,36 @@ impl Observer for Attribution {
         let (at, bounds) = (site.relative(), site.borders(&self.bounds));
         let spans = self.spans.len() + 1;
         let in_span: Vec<usize> = self.bounds.windows(2).map(|ends| self.span_of(ends[0]..ends[1])).collect();
-        for position in self.within(site.offset, l).collect::<Vec<_>>() {
-            let row = position - site.offset;
-            let sums = value_sums((q, k, v), None, &at, row..row + 1, &bounds)?;
-            let gate = match &gate {
-                Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, 1)?.to_dtype(DType::F32)?)?),
+        let positions: Vec<usize> = self.within(site.offset, l).collect();
+        // Positions that follow each other are read together.
+        let runs = positions.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(ROWS));
+        let mut found = Vec::new();
+        for run in runs {
+            let row = run[0] - site.offset;
+            let sums = value_sums((q, k, v), None, &at, row..row + run.len(), &bounds)?;
+            let gate: Option<Vec<f32>> = match &gate {
+                Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
                 None => None,
             };
-            let mut values = vec![0.0; heads * spans * head_dim];
-            for (read, &span) in sums.read.iter().zip(&in_span) {
-                let read: Vec<f32> = transfer::fetch(read)?;
-                for (i, x) in read.into_iter().enumerate() {
-                    let (head, place) = (i / head_dim, i % head_dim);
-                    let gate = gate.as_ref().map_or(1.0, |gate: &Vec<f32>| gate[i]);
-                    values[(head * spans + span) * head_dim + place] += x * gate;
+            let read: Vec<f32> = transfer::fetch(&sums.read)?;
+            for (nth, &position) in run.iter().enumerate() {
+                let mut values = vec![0.0; heads * spans * head_dim];
+                for head in 0..heads {
+                    for (segment, &span) in in_span.iter().enumerate() {
+                        let from = ((head * in_span.len() + segment) * run.len() + nth) * head_dim;
+                        let to = (head * spans + span) * head_dim;
+                        for place in 0..head_dim {
+                            let gate = gate
+                                .as_ref()
+                                .map_or(1.0, |gate| gate[(nth * heads + head) * head_dim + place]);
+                            values[to + place] += read[from + place] * gate;
+                        }
+                    }
                 }
+                found.push(((site.layer, position), Read { heads, head_dim, values }));
             }
-            self.read.insert((site.layer, position), Read { heads, head_dim, values });
         }
+        self.read.extend(found);
         Ok(())
     }
 

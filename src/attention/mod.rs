@@ -156,6 +156,50 @@ pub fn run_branches(
     Ok(out)
 }
 
+/// Attention of the same l tokens read once for each of `holes` after the keys `k` and values `v` of one prefix, both (kv_heads, n,
+/// head_dim), where n is `site.offset`: `q` (readings * l, heads, head_dim), `own` their keys and values, (kv_heads, readings * l,
+/// head_dim). The same as [`run`] for each of them, up to rounding. `None` where no kernel takes them together.
+pub fn run_variants(
+    q: &Tensor,
+    (k, v): (&Tensor, &Tensor),
+    own: (&Tensor, &Tensor),
+    site: &Site,
+    holes: &[Holes],
+) -> Result<Option<Tensor>> {
+    let (rows, base) = (q.dim(0)?, k.dim(1)?);
+    if backends::choose(q.device(), q.dtype()) != backends::Backend::Cpu || base == 0 {
+        return Ok(None);
+    }
+    let _span = stats::attention();
+    let (heads, d, kv_heads) = (q.dim(1)?, q.dim(2)?, k.dim(0)?);
+    let fits = |x: &Tensor, n: usize| x.dims() == [kv_heads, n, d];
+    let l = rows / holes.len().max(1);
+    if l * holes.len() != rows || l == 0 || base != site.offset || site.first_key != 0 {
+        candle_core::bail!(
+            "attention: {rows} queries of {} readings after {base} keys, at offset {} of keys from {}",
+            holes.len(),
+            site.offset,
+            site.first_key
+        );
+    }
+    if !fits(v, base) || !fits(k, base) || !fits(own.0, rows) || !fits(own.1, rows) {
+        candle_core::bail!(
+            "attention: keys {:?}, values {:?} and own ones {:?}, {:?} do not fit queries of shape {:?}",
+            k.dims(),
+            v.dims(),
+            own.0.dims(),
+            own.1.dims(),
+            q.dims()
+        );
+    }
+    check_site(heads, kv_heads, base, site)?;
+    for holes in holes {
+        let site = Site { holes: holes.clone(), ..site.clone() };
+        (base..base + l).try_for_each(|position| site.check_row(position))?;
+    }
+    backends::cpu::variants(q, (k, v), own, site, holes).map(Some)
+}
+
 /// What differs between branches: what the weights of each are summed over, if anything, and what is hidden from it.
 #[derive(Clone, Copy)]
 struct OfBranches<'a> {

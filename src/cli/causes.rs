@@ -53,6 +53,9 @@ pub struct Args {
     /// Of a model with linear-attention layers, block the softmax layers alone
     #[arg(long)]
     softmax_only: bool,
+    /// Which sessions get a control beside them, a reading each
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["total", "contextcite"])]
+    controls: Controls,
     /// Remove each session and read the rest again, in the place of blocking it
     #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"])]
     total: bool,
@@ -87,6 +90,18 @@ pub enum Ablate {
     Block,
 }
 
+/// Which sessions get a control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Controls {
+    /// Every session
+    #[default]
+    All,
+    /// Sessions that play a part: hardly more than half of the time
+    Evidence,
+    /// No session: half of the time
+    None,
+}
+
 /// What is measured.
 enum Way {
     Blocked(CauseOptions),
@@ -101,10 +116,15 @@ impl Args {
             Ablate::Remove => Ablation::Removed,
             Ablate::Block => Ablation::Blocked,
         };
+        let controls = match self.controls {
+            Controls::All => causes::Controls::All,
+            Controls::Evidence => causes::Controls::Evidence,
+            Controls::None => causes::Controls::No,
+        };
         match contextcite {
             Some(subsets) => Way::Surrogate(SurrogateOptions { subsets, seed, ablation, softmax_only }),
             None if total => Way::Total,
-            None => Way::Blocked(CauseOptions { seed, windows, softmax_only }),
+            None => Way::Blocked(CauseOptions { seed, windows, softmax_only, controls }),
         }
     }
 }

@@ -1,17 +1,19 @@
 //! What answers owe to their sessions, beside what attention says of it.
 //!
 //! All numbers are [`Causes`]'. The figures: a point a session; the rank correlation of each measure with the effects, and by layer;
-//! how often the evidence is among the first; the effects of the evidence by verdict; and by window of layers.
+//! how often the evidence is among the first; the effects of the evidence by verdict; and by window of layers, also session by session
+//! ([`super::cause_maps`]).
 
 use plotters::style::RGBColor;
 
+use super::cause_maps;
 use super::curves::{bands, stroke};
 use super::intervals::{Intervals, Line};
 use super::scatter::{Cloud, Scatter};
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Origin, captions};
-use crate::lens::band::Estimate;
+use crate::lens::band::{Estimate, Point};
 use crate::lens::causes::{Causes, OTHERS, Predictor, TOP};
 use crate::lens::{Correctness, Series, Study, table};
 
@@ -40,6 +42,10 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
     }
     if causes.has_windows() {
         figures.push(windows(causes, study, origin)?);
+        if !study.benchmark.anchors().is_empty() {
+            figures.push(cause_maps::mean(causes, study, origin)?);
+        }
+        figures.push(cause_maps::first_case(causes, study, origin)?);
     }
     Ok(figures)
 }
@@ -345,6 +351,29 @@ fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fi
     Ok(Figure { name: name.to_owned(), title, caption, svg, csv })
 }
 
+/// The layers through which most is taken of the evidence, where windows were blocked.
+fn windows_in_words(causes: &Causes, segment: &str) -> Option<String> {
+    let most = |role: &String| {
+        let series = causes.by_window(Some(role));
+        let value = |at: &usize| series.points[*at].value.unwrap_or(f64::NEG_INFINITY);
+        let best = (0..series.points.len()).max_by(|a, b| value(a).total_cmp(&value(b)))?;
+        // The layers of one window have one value.
+        let same = |at: &usize| series.points[*at].value == series.points[best].value;
+        let of_window: Vec<usize> = (0..series.points.len()).filter(same).collect();
+        let layers = of_window.iter().map(|at| series.points[*at].layer.index).collect();
+        let Point { value, band, .. } = &series.points[best];
+        let band = band.map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
+        Some(format!(
+            "of the {role} {segment} {:.3}{band} at layers {}",
+            (*value)?,
+            captions::ranges(&layers)
+        ))
+    };
+    let parts: Vec<String> = causes.roles.iter().filter_map(most).collect();
+    let said = || format!("Blocked a window of layers at a time, an answer loses most {}.", parts.join(", "));
+    (causes.has_windows() && !parts.is_empty()).then(said)
+}
+
 /// What held, in words.
 pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     let (segment, many) = (study.benchmark.segment(), captions::plural(study.benchmark.segment()));
@@ -352,6 +381,7 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     let mut said = Vec::new();
     let (units, answers) = (causes.units(), causes.answers.len());
     if answers == 0 {
+        said.extend(windows_in_words(causes, segment));
         return said;
     }
     said.push(format!(
@@ -449,6 +479,7 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
             totals.join(", of ")
         ));
     }
+    said.extend(windows_in_words(causes, segment));
     said.push(format!(
         "Only direct paths were blocked: what other {many} took over from a hidden one still arrives, so that an effect near 0 does not show that \
          the model did without it."

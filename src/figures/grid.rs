@@ -1,6 +1,6 @@
-//! How heat maps are drawn: layers by columns in shades of one logarithmic scale, with a bar that says what the shades are.
+//! How heat maps are drawn: layers by columns in shades of one scale, with a bar that says what the shades are.
 //!
-//! Called by [`super::heat_map`], which says what the columns are. Beside the rows of a model with linear or windowed layers
+//! Called by [`super::heat_map`] and [`super::cause_maps`], which say what the columns are. Beside the rows of a model with linear or windowed layers
 //! stands what each layer is: a dark mark at softmax layers, an open one at linear layers, a narrow one at windowed layers.
 
 use plotters::prelude::*;
@@ -11,7 +11,7 @@ use super::axis::{value_ticks, write_value};
 use super::canvas::{Area, MARGIN, Refusal, head, svg, text_width, wide_enough, write};
 use super::sheet::LINEAR_LEGEND;
 use super::style::{self, GREY, INK, UNIT};
-use crate::lens::{Layer, LayerKind, Lens, Scale};
+use crate::lens::{Layer, LayerKind, Scale};
 
 /// A map: columns of segments or places, each with a value a layer.
 pub(super) struct Map {
@@ -56,29 +56,28 @@ pub(super) struct Layout {
     pub axis: String,
 }
 
-/// A logarithmic scale of shades in steps, so that equal shades can be drawn as one.
+/// What the shades of maps say, in steps, so that equal shades can be drawn as one.
 pub(super) struct Shades {
-    low: f64,
-    high: f64,
-    /// Cells, those of the lightest shade that are below its value, and those that are 0.
+    of: Values,
+    /// Cells, those that lie beyond the ends (of attention, below the lower), and of those the ones that are 0.
     cells: (usize, usize, usize),
+}
+
+/// What is shown.
+#[derive(Clone, Copy)]
+enum Values {
+    /// Attention, on a logarithmic scale: dark is much.
+    Attention { low: f64, high: f64, scale: Scale },
+    /// Effects, by differences: white is none, and either sign has a colour.
+    Effects { reach: f64 },
 }
 
 impl Shades {
     const STEPS: i32 = 40;
 
-    /// The shades of some maps.
-    pub fn of(maps: &[Map]) -> Self {
-        let columns = maps.iter().flat_map(|map| &map.columns);
-        let values: Vec<f64> = columns
-            .filter_map(|column| match &column.cells {
-                Cells::Values(values) => Some(values),
-                Cells::Empty | Cells::Gap => None,
-            })
-            .flatten()
-            .copied()
-            .filter(|value| !value.is_nan())
-            .collect();
+    /// The shades of maps of attention.
+    pub fn of(maps: &[Map], scale: Scale) -> Self {
+        let values = values(maps);
         let high = values.iter().copied().fold(0.0, f64::max).max(1e-9);
         let low = values.iter().copied().filter(|v| *v > 0.0).fold(high, f64::min);
         // more than three decades would leave no contrast where the attention is
@@ -86,52 +85,121 @@ impl Shades {
         let low = if low < high { low } else { high / 10.0 };
         let below = values.iter().filter(|value| **value < low).count();
         let zero = values.iter().filter(|value| **value == 0.0).count();
-        Shades { low, high, cells: (values.len(), below, zero) }
+        Shades { of: Values::Attention { low, high, scale }, cells: (values.len(), below, zero) }
     }
 
-    /// What the ends of the scale are, and how many cells lie below it.
-    pub fn in_words(&self, scale: Scale) -> String {
-        let value = |value| write_value(value, scale == Scale::Mass);
-        let (all, below, zero) = self.cells;
-        let zero = match zero {
-            0 => String::new(),
-            zero => format!(", {zero} of them 0"),
-        };
-        match below {
-            0 => format!(
-                " Shades from {}, the least cell, to {}, the greatest.",
-                value(self.low),
-                value(self.high)
-            ),
-            _ => format!(
-                " Shades from {} to {}, the greatest cell; {below} of {all} cells lie below and have the lightest shade{zero}.",
-                value(self.low),
-                value(self.high)
-            ),
+    /// The shades of maps of effects: the scale ends where all but one cell in a hundred lie within.
+    pub fn of_effects(maps: &[Map]) -> Self {
+        let mut sizes: Vec<f64> = values(maps).into_iter().map(f64::abs).collect();
+        sizes.sort_by(f64::total_cmp);
+        let reach = sizes.len().checked_sub(1 + sizes.len() / 100).and_then(|at| sizes.get(at));
+        let reach = reach.copied().unwrap_or(0.0).max(1e-9);
+        let beyond = sizes.iter().filter(|size| **size > reach).count();
+        Shades { of: Values::Effects { reach }, cells: (sizes.len(), beyond, 0) }
+    }
+
+    /// What the ends of the scale are, and how many cells lie beyond.
+    pub fn in_words(&self) -> String {
+        let (all, beyond, zero) = self.cells;
+        let [low, high] = self.ends().map(|value| self.written(value));
+        match self.of {
+            Values::Attention { .. } if beyond == 0 => {
+                format!(" Shades from {low}, the least cell, to {high}, the greatest.")
+            }
+            Values::Attention { .. } => {
+                let zero = match zero {
+                    0 => String::new(),
+                    zero => format!(", {zero} of them 0"),
+                };
+                format!(
+                    " Shades from {low} to {high}, the greatest cell; {beyond} of {all} cells lie below and have the lightest shade{zero}."
+                )
+            }
+            Values::Effects { .. } => {
+                let beyond = match beyond {
+                    0 => String::new(),
+                    beyond => format!("; {beyond} of {all} cells lie beyond and have the darkest shade"),
+                };
+                format!(
+                    " White is 0, blue above and orange below, darker the farther; the scale ends at {high}{beyond}."
+                )
+            }
+        }
+    }
+
+    fn ends(&self) -> [f64; 2] {
+        match self.of {
+            Values::Attention { low, high, .. } => [low, high],
+            Values::Effects { reach } => [-reach, reach],
+        }
+    }
+
+    fn written(&self, value: f64) -> String {
+        write_value(value, matches!(self.of, Values::Attention { scale: Scale::Mass, .. }))
+    }
+
+    /// What stands above the scale.
+    fn unit(&self) -> [&'static str; 2] {
+        match self.of {
+            Values::Attention { scale: Scale::Mass, .. } => ["share of", "attention"],
+            Values::Attention { scale: Scale::Density, .. } => ["times", "uniform"],
+            Values::Effects { .. } => ["log p lost", "a token"],
+        }
+    }
+
+    /// Values between the ends that the scale names.
+    fn ticks(&self) -> Vec<f64> {
+        match self.of {
+            Values::Attention { low, high, .. } => value_ticks(low, high),
+            Values::Effects { reach } => vec![-reach / 2.0, 0.0, reach / 2.0],
         }
     }
 
     fn step(&self, value: f64) -> i32 {
-        let share = (value.max(self.low) / self.low).ln() / (self.high / self.low).ln();
+        let share = match self.of {
+            Values::Attention { low, high, .. } => (value.max(low) / low).ln() / (high / low).ln(),
+            Values::Effects { reach } => (value / reach + 1.0) / 2.0,
+        };
         (share.clamp(0.0, 1.0) * f64::from(Self::STEPS)).round() as i32
     }
 
-    /// From near white over blue to near black: lightness falls all the way, so that it reads in grey.
-    fn colour(step: i32) -> RGBColor {
-        const STOPS: [[f64; 3]; 5] = [
-            [250.0, 251.0, 253.0],
-            [198.0, 219.0, 239.0],
-            [92.0, 160.0, 206.0],
-            [16.0, 88.0, 158.0],
-            [6.0, 32.0, 78.0],
-        ];
-        let at = f64::from(step) / f64::from(Self::STEPS) * (STOPS.len() - 1) as f64;
-        let below = (at.floor() as usize).min(STOPS.len() - 2);
-        let mix = |c: usize| {
-            (STOPS[below][c] + (STOPS[below + 1][c] - STOPS[below][c]) * (at - below as f64)).round() as u8
-        };
-        RGBColor(mix(0), mix(1), mix(2))
+    fn colour(&self, step: i32) -> RGBColor {
+        let share = f64::from(step) / f64::from(Self::STEPS);
+        match self.of {
+            Values::Attention { .. } => darkening(share),
+            Values::Effects { .. } => style::diverging(2.0 * share - 1.0),
+        }
     }
+
+    fn is_of_attention(&self) -> bool {
+        matches!(self.of, Values::Attention { .. })
+    }
+}
+
+/// What the cells of maps show.
+fn values(maps: &[Map]) -> Vec<f64> {
+    let columns = maps.iter().flat_map(|map| &map.columns).filter_map(|column| match &column.cells {
+        Cells::Values(values) => Some(values),
+        Cells::Empty | Cells::Gap => None,
+    });
+    columns.flatten().copied().filter(|value| !value.is_nan()).collect()
+}
+
+/// From near white over blue to near black: lightness falls all the way, so that it reads in grey.
+fn darkening(share: f64) -> RGBColor {
+    const STOPS: [[f64; 3]; 5] = [
+        [250.0, 251.0, 253.0],
+        [198.0, 219.0, 239.0],
+        [92.0, 160.0, 206.0],
+        [16.0, 88.0, 158.0],
+        [6.0, 32.0, 78.0],
+    ];
+    let at = share * (STOPS.len() - 1) as f64;
+    let below = (at.floor() as usize).min(STOPS.len() - 2);
+    let mix = |c: usize| {
+        (STOPS[below][c] + (STOPS[below + 1][c] - STOPS[below][c]) * (at - below as f64)).round() as u8
+    };
+    RGBColor(mix(0), mix(1), mix(2))
 }
 
 /// Cells that a layer's window hides.
@@ -156,21 +224,15 @@ const GAP: f64 = 0.55;
 pub(super) struct Grid<'a> {
     pub maps: &'a [Map],
     pub shades: &'a Shades,
-    pub scale: Scale,
     pub layout: &'a Layout,
+    /// What the rows are.
+    pub layers: &'a [Layer],
 }
 
 /// The maps as SVG.
-pub(super) fn draw(
-    name: &str,
-    title: &str,
-    origin: &str,
-    lens: &Lens,
-    grid: &Grid<'_>,
-) -> Result<String, FigureError> {
-    let Grid { maps, shades, scale, layout } = *grid;
-    let layers = &lens.layers;
-    let marked = lens.has_kinds();
+pub(super) fn draw(name: &str, title: &str, origin: &str, grid: &Grid<'_>) -> Result<String, FigureError> {
+    let Grid { maps, shades, layout, layers } = *grid;
+    let marked = has_kinds(layers);
     let count = maps.len() as i32;
     let (across, down) = if layout.stacked { (1, count) } else { (count, 1) };
     let map_height = MAP_HEAD + MAP_HEIGHT + MAP_FOOT;
@@ -183,16 +245,16 @@ pub(super) fn draw(
             let (column, row) = if layout.stacked { (0, at) } else { (at, 0) };
             let left = MARGIN + LEFT + column * (layout.width + BETWEEN);
             let top = HEAD + MAP_HEAD + row * map_height;
-            draw_map(area, map, (left, top), lens, shades, layout)?;
+            draw_map(area, map, (left, top), layers, shades, layout)?;
             if column == 0 {
                 layer_axis(area, (left, top), layers)?;
             }
         }
         if marked {
-            legend(area, (MARGIN + LEFT, HEAD + down * map_height - 4), layers)?;
+            legend(area, (MARGIN + LEFT, HEAD + down * map_height - 4), layers, shades)?;
         }
         let left = MARGIN + LEFT + across * (layout.width + BETWEEN);
-        bar(area, (left, HEAD + MAP_HEAD), shades, scale)
+        bar(area, (left, HEAD + MAP_HEAD), shades)
     })
 }
 
@@ -222,11 +284,10 @@ fn draw_map(
     area: &Area<'_>,
     map: &Map,
     (left, top): (i32, i32),
-    lens: &Lens,
+    layers: &[Layer],
     shades: &Shades,
     layout: &Layout,
 ) -> Result<(), Refusal> {
-    let layers = &lens.layers;
     write(area, &map.title, (left, top - MAP_HEAD), 13, INK, HPos::Left)?;
     write(area, &map.note, (left, top - MAP_HEAD + 18), 11, GREY, HPos::Left)?;
     let bottom = top + MAP_HEIGHT;
@@ -243,7 +304,7 @@ fn draw_map(
             Cells::Values(values) => cells(area, values, (x0, x1), top, shades)?,
         }
     }
-    if lens.has_kinds() {
+    if has_kinds(layers) {
         let mut from = 0;
         for run in layers.chunk_by(|a, b| a.kind == b.kind) {
             let to = from + run.len();
@@ -311,7 +372,7 @@ fn cells(
     for run in steps.chunk_by(|a, b| a == b) {
         let to = from + run.len();
         let (y0, y1) = (edge(to, values.len(), MAP_HEIGHT), edge(from, values.len(), MAP_HEIGHT));
-        let colour = run.first().copied().flatten().map_or(HIDDEN, Shades::colour);
+        let colour = run.first().copied().flatten().map_or(HIDDEN, |step| shades.colour(step));
         let cell = rectangle((x0, top + MAP_HEIGHT - y0), (x1, top + MAP_HEIGHT - y1));
         area.draw(&Rectangle::new(cell, colour.filled()))?;
         from = to;
@@ -337,13 +398,19 @@ fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: Layer
 }
 
 /// What the marks mean: the kinds that the model has.
-fn legend(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
+fn legend(
+    area: &Area<'_>,
+    (left, top): (i32, i32),
+    layers: &[Layer],
+    shades: &Shades,
+) -> Result<(), Refusal> {
     let mut at = left;
-    let kinds = [
-        (LayerKind::Linear, LINEAR_LEGEND),
-        (LayerKind::Softmax, "softmax layer: share of attention"),
-        (LayerKind::Windowed, "windowed layer: the same, within its window"),
-    ];
+    let [softmax, windowed] = match shades.is_of_attention() {
+        true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
+        false => ["layer that sees the whole prompt", "windowed layer"],
+    };
+    let kinds =
+        [(LayerKind::Linear, LINEAR_LEGEND), (LayerKind::Softmax, softmax), (LayerKind::Windowed, windowed)];
     for (kind, text) in kinds {
         if layers.iter().any(|layer| layer.kind == kind) {
             mark(area, (at, top + 1), (at + MARK, top + 13), kind)?;
@@ -357,8 +424,7 @@ fn legend(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<
 /// Rows are labelled by the layers they show, the last one always: a model's measured layers may skip some.
 fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Result<(), Refusal> {
     let every = layers.len().div_ceil(8).max(1);
-    let marked = layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
-    let left = if marked { left - MARK - 3 } else { left };
+    let left = if has_kinds(layers) { left - MARK - 3 } else { left };
     let last = layers.len().saturating_sub(1);
     for (at, layer) in layers.iter().enumerate() {
         // a label just below the last one would touch it
@@ -378,30 +444,35 @@ fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Res
 }
 
 /// The scale of shades, with its ends and what lies between them written.
-fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades, scale: Scale) -> Result<(), Refusal> {
+fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades) -> Result<(), Refusal> {
     let at = |step: i32| top + MAP_HEIGHT - edge(step as usize, Shades::STEPS as usize + 1, MAP_HEIGHT);
     for step in 0..=Shades::STEPS {
         let cell = [(left * UNIT, at(step + 1) * UNIT), ((left + 12) * UNIT, at(step) * UNIT)];
-        area.draw(&Rectangle::new(cell, Shades::colour(step).filled()))?;
+        area.draw(&Rectangle::new(cell, shades.colour(step).filled()))?;
     }
     let outline = rectangle((left, top), (left + 12, top + MAP_HEIGHT));
     area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;
     let label = |text: &str, middle: i32| write(area, text, (left + 17, middle - 7), 10, GREY, HPos::Left);
     let (low, high) = (top + MAP_HEIGHT, top);
-    let written = |value| write_value(value, scale == Scale::Mass);
-    let less = if shades.cells.1 > 0 { "≤ " } else { "" };
-    label(&format!("{less}{}", written(shades.low)), low)?;
-    label(&written(shades.high), high)?;
-    for tick in value_ticks(shades.low, shades.high) {
+    let beyond = shades.cells.1 > 0;
+    let [less, more] = match shades.is_of_attention() {
+        true => [if beyond { "≤ " } else { "" }, ""],
+        false => [if beyond { "≤ " } else { "" }, if beyond { "≥ " } else { "" }],
+    };
+    let [least, greatest] = shades.ends().map(|value| shades.written(value));
+    label(&format!("{less}{least}"), low)?;
+    label(&format!("{more}{greatest}"), high)?;
+    for tick in shades.ticks() {
         let middle = (at(shades.step(tick)) + at(shades.step(tick) + 1)) / 2;
         if middle - high >= 14 && low - middle >= 14 {
-            label(&written(tick), middle)?;
+            label(&shades.written(tick), middle)?;
         }
     }
-    let unit = match scale {
-        Scale::Mass => ["share of", "attention"],
-        Scale::Density => ["times", "uniform"],
-    };
-    write(area, unit[0], (left, top - 36), 10, INK, HPos::Left)?;
-    write(area, unit[1], (left, top - 23), 10, INK, HPos::Left)
+    let [above, below] = shades.unit();
+    write(area, above, (left, top - 36), 10, INK, HPos::Left)?;
+    write(area, below, (left, top - 23), 10, INK, HPos::Left)
+}
+
+fn has_kinds(layers: &[Layer]) -> bool {
+    layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
 }

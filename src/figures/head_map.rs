@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::write_value;
 use super::canvas::{Area, MARGIN, Refusal, head, svg, wide_enough, write};
-use super::style::{self, GREY, GRID, INK, UNIT};
+use super::style::{self, GREY, GRID, INK, UNIT, diverging};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
 use crate::lens::{HeadMap, Study};
@@ -62,7 +62,9 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
                 _ => format!("n = {}", map.n),
             };
             write(area, &note, (left, HEAD + 14), 11, GREY, HPos::Left)?;
-            cells(area, map, (left, top), (map_width, map_height), |value| shade((value - middle) / reach))?;
+            cells(area, map, (left, top), (map_width, map_height), |value| {
+                diverging((value - middle) / reach)
+            })?;
             ticks(area, heads, map_width, |x| (left + x, top + map_height + 6), HPos::Center)?;
             write(area, "head", (left + map_width / 2, top + map_height + 24), 12, INK, HPos::Center)?;
         }
@@ -139,14 +141,6 @@ fn cells(
     area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))
 }
 
-/// From -1 (vermillion) over 0 (white) to 1 (blue).
-fn shade(at: f64) -> RGBColor {
-    let RGBColor(r, g, b) = if at < 0.0 { style::VERMILLION } else { style::BLUE };
-    let part = at.abs().min(1.0);
-    let mix = |c: u8| (255.0 + (f64::from(c) - 255.0) * part).round() as u8;
-    RGBColor(mix(r), mix(g), mix(b))
-}
-
 /// The scale of colours with its ends and its middle.
 fn bar(
     area: &Area<'_>,
@@ -159,7 +153,7 @@ fn bar(
         let y = (top + height - (step + 1) * height / STEPS, top + height - step * height / STEPS);
         let at = (f64::from(step) + 0.5) / f64::from(STEPS) * 2.0 - 1.0;
         let cell = [(left * UNIT, y.0 * UNIT), ((left + 12) * UNIT, y.1 * UNIT)];
-        area.draw(&Rectangle::new(cell, shade(at).filled()))?;
+        area.draw(&Rectangle::new(cell, diverging(at).filled()))?;
     }
     let outline = [(left * UNIT, top * UNIT), ((left + 12) * UNIT, (top + height) * UNIT)];
     area.draw(&Rectangle::new(outline, GREY.stroke_width(UNIT as u32)))?;

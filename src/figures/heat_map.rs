@@ -24,16 +24,8 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
             empty.push(group);
             continue;
         }
-        let columns = strip.cells.iter().map(|(place, n, values)| {
-            let label = place_label(*place, anchors).to_owned();
-            let anchor = matches!(place, Place::Anchor(_));
-            Column {
-                label: if anchor { String::new() } else { label.clone() },
-                n: Some(*n),
-                role: anchor.then_some(label),
-                cells: values.clone().map_or(Cells::Empty, Cells::Values),
-            }
-        });
+        let columns =
+            strip.cells.iter().map(|(place, n, values)| column_of(*place, *n, values.clone(), anchors));
         maps.push(Map {
             title: group.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
             note: format!("n = {}", strip.n),
@@ -50,7 +42,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     };
     let title =
         titled(&format!("The {}'s attention over the history, mean over {many}", lens.viewer()), scale);
-    let shades = Shades::of(&maps);
+    let shades = Shades::of(&maps, scale);
     let caption = format!(
         "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
          of the stretches before, between and after; a place's value is the mean over the {segments} there, then over {many}. A \
@@ -58,14 +50,14 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
          there.{}{}",
         what_is_shown(lens, scale),
         anchors.join(", "),
-        common(lens, scale, &maps, &shades),
+        common(lens, &maps, &shades),
         captions::left_out(lens, &empty)
     );
     let csv = table::strip_csv(&name, &strips, lens)
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
-    let layout = Layout { width: MAP_WIDTH, stacked: false, upright: false, axis: segment.to_owned() };
-    let grid = Grid { maps: &maps, shades: &shades, scale, layout: &layout };
-    let svg = draw(&name, &title, &origin.line, lens, &grid)?;
+    let layout = aligned(segment);
+    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
+    let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
 }
 
@@ -142,7 +134,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         });
     }
     let layout = numbered(&mut maps, segment);
-    let shades = Shades::of(&maps);
+    let shades = Shades::of(&maps, scale);
     let title = titled(
         &format!(
             "The {}'s attention over one history: case {}",
@@ -157,11 +149,11 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         what_is_shown(lens, scale),
         captions::capital(&segments),
         if most >= lens.probes.len() { "every probe" } else { "most probes" },
-        common(lens, scale, &maps, &shades)
+        common(lens, &maps, &shades)
     );
     let csv = csv.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
-    let grid = Grid { maps: &maps, shades: &shades, scale, layout: &layout };
-    let svg = draw(&name, &title, &origin.line, lens, &grid)?;
+    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &lens.layers };
+    let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
 }
 
@@ -199,9 +191,14 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
     columns
 }
 
+/// Of maps of places.
+pub(super) fn aligned(segment: &str) -> Layout {
+    Layout { width: MAP_WIDTH, stacked: false, upright: false, axis: segment.to_owned() }
+}
+
 /// Room for a number under every column; upright where there are many. Only where even that is too wide, as for thousands of
 /// short segments, are numbers left out, but never those of evidence.
-fn numbered(maps: &mut [Map], segment: &str) -> Layout {
+pub(super) fn numbered(maps: &mut [Map], segment: &str) -> Layout {
     const ACROSS: usize = 60;
     const UPRIGHT: i32 = 11;
     let most = maps.iter().map(|map| map.columns.len()).max().unwrap_or(0);
@@ -224,10 +221,10 @@ fn numbered(maps: &mut [Map], segment: &str) -> Layout {
 }
 
 /// What every heat map's caption says of its shades and layers.
-fn common(lens: &Lens, scale: Scale, maps: &[Map], shades: &Shades) -> String {
+fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     format!(
         "{}{}{}{}{}",
-        shades.in_words(scale),
+        shades.in_words(),
         without_mass(lens, maps),
         hidden(lens, maps),
         captions::about_layer_kinds(lens, captions::LINEAR_ROWS),
@@ -281,6 +278,23 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
             "Each cell: the {viewer}'s attention to the {segment} at the layer over what uniform attention would pay to a {segment} \
              of its length, averaged over heads; darker is more, on a logarithmic scale. {framed} framed."
         ),
+    }
+}
+
+/// The mean of so many at a place.
+pub(super) fn column_of(
+    place: Place,
+    n: usize,
+    values: Option<Vec<f64>>,
+    anchors: &[&'static str],
+) -> Column {
+    let label = place_label(place, anchors).to_owned();
+    let anchor = matches!(place, Place::Anchor(_));
+    Column {
+        label: if anchor { String::new() } else { label.clone() },
+        n: Some(n),
+        role: anchor.then_some(label),
+        cells: values.map_or(Cells::Empty, Cells::Values),
     }
 }
 

@@ -16,6 +16,7 @@ mod axis;
 pub mod bars;
 pub mod canvas;
 mod captions;
+mod cause_maps;
 pub mod causes;
 pub mod curves;
 mod figure;

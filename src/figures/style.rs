@@ -138,3 +138,11 @@ pub fn shortened(text: &str, most: usize) -> String {
     let end: String = text.chars().skip(count - tail).collect();
     format!("{head}…{end}")
 }
+
+/// The colour of a value between -1 and 1: vermillion over white to blue.
+pub fn diverging(at: f64) -> RGBColor {
+    let RGBColor(r, g, b) = if at < 0.0 { VERMILLION } else { BLUE };
+    let part = at.abs().min(1.0);
+    let mix = |c: u8| (255.0 + (f64::from(c) - 255.0) * part).round() as u8;
+    RGBColor(mix(r), mix(g), mix(b))
+}

@@ -17,6 +17,8 @@ use ndarray::{Array1, Array2, Array4, ArrayView4, Axis};
 
 use super::band::{Estimate, Point, Resampling};
 use super::group::mean_by_layer;
+use super::strip::Place;
+use super::windowed::{EffectMap, WindowedAnswer, WindowedSession, at_place};
 use super::{ByHeads, Correctness, Group, Layer, LayerKind, LensError, Series, Statistic, Study};
 use crate::benchmarks::{Scale, Unit};
 use crate::data::draw::Draws;
@@ -184,16 +186,6 @@ impl Removals {
     }
 }
 
-/// What a session's paths carry in a window of layers.
-#[derive(Debug, Clone, PartialEq)]
-struct WindowedRow {
-    unit: (String, String),
-    layers: [usize; 2],
-    role: String,
-    effect: f64,
-    control: Option<f64>,
-}
-
 /// The answers of a run whose causes were measured.
 #[derive(Debug, Clone)]
 pub struct Causes {
@@ -207,7 +199,8 @@ pub struct Causes {
     pub roles: Vec<String>,
     /// The penalty of each half's ridge regression; empty where there are too few units for one.
     pub penalties: Vec<f64>,
-    windowed: Vec<WindowedRow>,
+    /// Those whose sessions were blocked at a window of layers at a time.
+    pub windowed: Vec<WindowedAnswer>,
     resamples: usize,
     seed: u64,
 }
@@ -242,15 +235,10 @@ impl Causes {
                     let key = (row.case.clone(), row.probe.clone(), row.condition.clone());
                     by_answer.entry(key).or_default().push(row);
                 }
-                Some(layers) => windowed.push(WindowedRow {
-                    unit: unit_key(unit, &row.case, &row.probe),
-                    layers,
-                    role: row.role.clone().unwrap_or_else(|| OTHERS.to_owned()),
-                    effect: -row.effect.log_p,
-                    control: row.control.map(|control| -control.effect.log_p),
-                }),
+                Some(_) => windowed.push(row),
             }
         }
+        let windowed = super::windowed::answers(windowed);
         let weighted = weighted(study)?;
         let removals = Removals::read(dir)?;
         let mut answers = Vec::new();
@@ -276,15 +264,14 @@ impl Causes {
         if answers.is_empty() && windowed.is_empty() {
             return Ok(None);
         }
-        let spanned = windowed.iter().flat_map(|row: &WindowedRow| row.layers[0]..row.layers[1]);
-        indices.extend(spanned);
+        indices.extend(windowed.iter().flat_map(WindowedAnswer::layers));
         indices.sort_unstable();
         indices.dedup();
         let layer = |index: &usize| layer_of(study.layers(), *index);
         let layers: Vec<Layer> = indices.iter().map(layer).filter(|layer| !layer.is_linear()).collect();
         let mut roles: Vec<String> = Vec::new();
         let blocked = answers.iter().flat_map(|a| &a.sessions).filter_map(|session| session.role.as_ref());
-        let others = windowed.iter().map(|row: &WindowedRow| &row.role).filter(|role| *role != OTHERS);
+        let others = windowed.iter().flat_map(|a| &a.sessions).filter_map(|session| session.role.as_ref());
         for role in blocked.chain(others) {
             if !roles.contains(role) {
                 roles.push(role.clone());
@@ -392,33 +379,56 @@ impl Causes {
     pub fn windowed_roles(&self) -> Vec<&str> {
         let mut roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
         roles.push(OTHERS);
-        roles.retain(|role| self.windowed.iter().any(|row| row.role == *role));
+        let played = |role: &str| self.windowed_sessions().any(|(_, session)| plays(session, role));
+        roles.retain(|role| played(role));
         roles
+    }
+
+    fn windowed_sessions(&self) -> impl Iterator<Item = (&WindowedAnswer, &WindowedSession)> {
+        self.windowed.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (answer, session)))
     }
 
     /// The mean effect of the sessions in a role by the layers at which they were blocked, each layer with that of its window. Without
     /// a role, that of the controls of those that play one.
     pub fn by_window(&self, role: Option<&str>) -> Series {
-        type OfUnit<'a> = BTreeMap<[usize; 2], Vec<f64>>;
-        let mut units: BTreeMap<&(String, String), OfUnit<'_>> = BTreeMap::new();
-        for row in &self.windowed {
-            let value = match role {
-                Some(role) => (row.role == role).then_some(row.effect),
-                None => row.control.filter(|_| row.role != OTHERS),
+        let layers = self.layer_numbers();
+        let mut units: BTreeMap<(String, String), Vec<Vec<f64>>> = BTreeMap::new();
+        for (answer, session) in self.windowed_sessions() {
+            let values = match role {
+                Some(role) => plays(session, role).then(|| session.by_layer(&layers)),
+                None => session.role.is_some().then(|| session.control_by_layer(&layers)),
             };
-            if let Some(value) = value {
-                units.entry(&row.unit).or_default().entry(row.layers).or_default().push(value);
-            }
+            let unit = unit_key(self.unit, &answer.case, &answer.probe);
+            units.entry(unit).or_default().extend(values);
         }
-        let of_layer = |windows: &OfUnit<'_>, layer: &Layer| {
-            let holds = |window: &&[usize; 2]| (window[0]..window[1]).contains(&layer.index);
-            let values = windows.keys().find(holds).and_then(|window| windows.get(window));
-            values.and_then(|values| mean(values.iter().copied())).unwrap_or(f64::NAN)
-        };
-        let rows: Vec<Vec<f64>> = (units.values())
-            .map(|windows| self.layers.iter().map(|layer| of_layer(windows, layer)).collect())
-            .collect();
-        self.series(role.unwrap_or("control"), rows)
+        let rows =
+            units.values().filter_map(|all| mean_by_layer(all.iter().map(Vec::as_slice), layers.len()));
+        self.series(role.unwrap_or("control"), rows.collect())
+    }
+
+    /// The mean over units of the effects by layer at each place of the history, aligned at the evidence: of the answers to a probe, or
+    /// to all of them.
+    pub fn effect_map(&self, probe: Option<&str>, anchors: &[&str]) -> EffectMap {
+        let layers = self.layer_numbers();
+        let mut units: BTreeMap<(String, String), Vec<&WindowedAnswer>> = BTreeMap::new();
+        for answer in self.windowed.iter().filter(|answer| probe.is_none_or(|probe| answer.probe == probe)) {
+            units.entry(unit_key(self.unit, &answer.case, &answer.probe)).or_default().push(answer);
+        }
+        let mean = |all: &[Vec<f64>]| mean_by_layer(all.iter().map(Vec::as_slice), layers.len());
+        let cells = Place::all(anchors.len()).into_iter().map(|place| {
+            let of_unit = |answers: &Vec<&WindowedAnswer>| {
+                let here = answers.iter().filter_map(|answer| at_place(answer, anchors, place, &layers));
+                mean(&here.collect::<Vec<_>>())
+            };
+            let of_units: Vec<Vec<f64>> = units.values().filter_map(of_unit).collect();
+            (place, of_units.len(), mean(&of_units))
+        });
+        EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells: cells.collect() }
+    }
+
+    /// The layers' places in the decoder.
+    pub fn layer_numbers(&self) -> Vec<usize> {
+        self.layers.iter().map(|layer| layer.index).collect()
     }
 
     fn unit_of(&self, answer: &CausedAnswer) -> (String, String) {
@@ -510,6 +520,11 @@ fn unit_key(unit: Unit, case: &str, probe: &str) -> (String, String) {
         Unit::Case => (case.to_owned(), String::new()),
         Unit::Probe => (case.to_owned(), probe.to_owned()),
     }
+}
+
+/// Whether a session plays a part; [`OTHERS`] is none.
+fn plays(session: &WindowedSession, role: &str) -> bool {
+    session.role.as_deref().unwrap_or(OTHERS) == role
 }
 
 fn layer_of(known: &[Layer], index: usize) -> Layer {

@@ -5,7 +5,9 @@
 //! thirds of the stretches before, between and after. A place's value in a case is the mean over its segments there; a case
 //! without a segment in a place is left out of that place. Where one segment is beside two anchors it counts in both places.
 
-use super::{Example, Group, Lens, Scale, SegmentMass};
+use std::ops::Range;
+
+use super::{Example, Group, Lens, Scale};
 
 /// A place in the aligned history; anchors are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,32 @@ impl Place {
             thirds(at).into_iter().chain([Place::Before(at), Place::Anchor(at), Place::After(at)])
         };
         (0..anchors).flat_map(around).chain(thirds(anchors)).collect()
+    }
+
+    /// The segments here of a history whose segments play these parts; `None` where it lacks an anchor. `holds_nothing`: whether
+    /// nothing in a segment plays a part.
+    pub(super) fn segments(
+        self,
+        roles: &[Option<&str>],
+        holds_nothing: impl Fn(usize) -> bool,
+        anchors: &[&str],
+    ) -> Option<Range<usize>> {
+        let of_role = |anchor: &&str| roles.iter().position(|role| *role == Some(*anchor));
+        let at: Vec<usize> = anchors.iter().map(of_role).collect::<Option<_>>()?;
+        let plain = |at: Option<usize>| match at {
+            Some(at) if roles.get(at) == Some(&None) && holds_nothing(at) => at..at + 1,
+            _ => 0..0,
+        };
+        Some(match self {
+            Place::Stretch { before, third: part } => {
+                let from = before.checked_sub(1).and_then(|last| at.get(last)).map_or(0, |last| last + 2);
+                let to = at.get(before).map_or(roles.len(), |next| next.saturating_sub(1));
+                third(from..to, part)
+            }
+            Place::Before(anchor) => plain(at.get(anchor)?.checked_sub(1)),
+            Place::Anchor(anchor) => *at.get(anchor)?..at.get(anchor)? + 1,
+            Place::After(anchor) => plain(Some(at.get(anchor)? + 1)),
+        })
     }
 
     /// As tables write it: `before_1`, `old_minus_1`, `old`, `old_plus_1`, `between_1`, ..., `after_3`.
@@ -89,24 +117,10 @@ impl Lens {
 /// The mean over an example's segments at a place, by layer; `None` where it lacks an anchor.
 fn at_place(example: &Example, anchors: &[&str], place: Place, scale: Scale) -> Option<Vec<f64>> {
     let segments = &example.segments;
-    let of_role = |role: &&str| segments.iter().position(|s| s.role.as_deref() == Some(*role));
-    let at: Vec<usize> = anchors.iter().map(of_role).collect::<Option<_>>()?;
-    let range = |from: usize, to: usize| segments.get(from..to).unwrap_or(&[]);
-    let plain = |at: Option<usize>| match at.and_then(|at| segments.get(at)) {
-        Some(segment) if segment.role.is_none() && segment.holds.is_none() => std::slice::from_ref(segment),
-        _ => &[],
-    };
-    let here: &[SegmentMass] = match place {
-        Place::Stretch { before, third: part } => {
-            let from = before.checked_sub(1).and_then(|last| at.get(last)).map_or(0, |last| last + 2);
-            let to = at.get(before).map_or(segments.len(), |next| next.saturating_sub(1));
-            third(range(from, to), part)
-        }
-        Place::Before(anchor) => plain(at.get(anchor)?.checked_sub(1)),
-        Place::Anchor(anchor) => range(*at.get(anchor)?, at.get(anchor)? + 1),
-        Place::After(anchor) => plain(Some(at.get(anchor)? + 1)),
-    };
-    let curves = here.iter().map(|segment| match scale {
+    let roles: Vec<Option<&str>> = segments.iter().map(|segment| segment.role.as_deref()).collect();
+    let holds_nothing = |at: usize| segments.get(at).is_some_and(|segment| segment.holds.is_none());
+    let here = place.segments(&roles, holds_nothing, anchors)?;
+    let curves = segments.get(here).unwrap_or(&[]).iter().map(|segment| match scale {
         Scale::Mass => segment.mass.as_slice(),
         Scale::Density => segment.density.as_slice(),
     });
@@ -114,7 +128,7 @@ fn at_place(example: &Example, anchors: &[&str], place: Place, scale: Scale) -> 
 }
 
 /// One third of a stretch; where it does not divide evenly each segment still falls in exactly one third.
-fn third(segments: &[SegmentMass], part: u8) -> &[SegmentMass] {
-    let (part, count) = (usize::from(part), segments.len());
-    segments.get(count * part / 3..count * (part + 1) / 3).unwrap_or(&[])
+fn third(stretch: Range<usize>, part: u8) -> Range<usize> {
+    let (part, count) = (usize::from(part), stretch.len());
+    stretch.start + count * part / 3..stretch.start + count * (part + 1) / 3
 }

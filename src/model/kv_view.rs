@@ -11,7 +11,7 @@ use candle_core::{Result, Tensor};
 
 use super::cache::DeltaState;
 use super::{Branch, Cache};
-use crate::attention::{self, DeltaSite, LayerHoles, NoObserver, Observer, Site, Term};
+use crate::attention::{self, DeltaSite, Holes, LayerHoles, NoObserver, Observer, Site, Term};
 
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
@@ -133,6 +133,15 @@ impl KvView<'_> {
             }
             KvView::Variants { cache, holes } => {
                 let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
+                // Where the layer keeps all keys, all readings go over them at once.
+                if let Some((before_k, before_v)) = cache.before(layer, offset)? {
+                    let of_layer: Vec<Holes> = holes.iter().map(|holes| holes.of(layer)).collect();
+                    let site = Site { offset, first_key: 0, ..site.clone() };
+                    let (before, own) = ((&before_k, &before_v), (&k, &v));
+                    if let Some(out) = attention::run_variants(q, before, own, &site, &of_layer)? {
+                        return Ok(out);
+                    }
+                }
                 let rows = holes.iter().enumerate().map(|(nth, holes)| {
                     let (k, v) = (k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?);
                     // Each takes the place of the one before.

@@ -37,6 +37,30 @@ pub struct CauseOptions {
     pub windows: Option<usize>,
     /// Whether only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
+    /// Which sessions get a control.
+    pub controls: Controls,
+}
+
+/// Which sessions have a random stretch of as many tokens blocked beside them, at the cost of a reading more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Controls {
+    /// Every session.
+    #[default]
+    All,
+    /// Those that play a part.
+    Evidence,
+    /// None.
+    No,
+}
+
+impl Controls {
+    fn has(self, session: &Span) -> bool {
+        match self {
+            Controls::All => true,
+            Controls::Evidence => session.role.is_some(),
+            Controls::No => false,
+        }
+    }
 }
 
 /// Why causes cannot be measured.
@@ -358,6 +382,9 @@ pub fn measure(
                 let controls: Vec<Option<Range<usize>>> = paths
                     .iter()
                     .map(|path| {
+                        if !options.controls.has(path.span) {
+                            return None;
+                        }
                         let name = format!("{} {} {}", store.case, store.probe, path.span.label);
                         let mut draws = Draws::new("knock-out control", options.seed, &name);
                         let taken = [&taken[..], &[path.span.range()]].concat();

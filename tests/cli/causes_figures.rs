@@ -260,6 +260,112 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     }
     assert!(drawn.iter().any(|row| row["line"] == "new"));
     assert!(!dir.join("figures/causes-points.svg").exists(), "no session was blocked at all layers");
+
+    // Of each answer, its sessions in the history's order with their effects at a layer.
+    type Sessions<'a> = Vec<(usize, &'a str, Option<&'a str>, f64)>;
+    let sessions = |layer: usize| {
+        let mut answers: BTreeMap<(&str, &str), Sessions<'_>> = BTreeMap::new();
+        let holds = |layers: [usize; 2]| (layers[0]..layers[1]).contains(&layer);
+        for row in causes.iter().filter(|row| row.layers.is_some_and(holds)) {
+            let session = (row.tokens[0], row.span.as_str(), row.role.as_deref(), -row.effect.log_p);
+            answers.entry((&row.case, &row.probe)).or_default().push(session);
+        }
+        answers.values_mut().for_each(|sessions| sessions.sort_by_key(|session| session.0));
+        answers
+    };
+    // One case session by session, and the mean over cases at places of the history.
+    let of_case = rows(&dir, "causes-map-case");
+    let case = of_case[0]["case"].clone();
+    assert!(of_case.iter().all(|row| row["case"] == case));
+    let mut compared = 0;
+    for row in &of_case {
+        let answers = sessions(row["layer"].parse().unwrap());
+        let all = &answers[&(row["case"].as_str(), row["probe"].as_str())];
+        let own = all.iter().find(|session| session.1 == row["session"]).unwrap();
+        assert_eq!(own.2.unwrap_or_default(), row["role"]);
+        assert!((row["value"].parse::<f64>().unwrap() - own.3).abs() < 1e-12, "{row:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, causes.iter().filter(|row| row.case == case).map(|row| width(row.layers)).sum());
+    let mean = rows(&dir, "causes-map-mean");
+    let mut places = std::collections::BTreeSet::new();
+    for row in &mean {
+        let answers = sessions(row["layer"].parse().unwrap());
+        let at = |all: &Sessions<'_>| -> Option<f64> {
+            let of = |role: &str| all.iter().position(|session| session.2 == Some(role));
+            let (old, new) = (of("old")?, of("new")?);
+            let at = match row["place"].as_str() {
+                "old" => Some(old),
+                "new" => Some(new),
+                "old_minus_1" => old.checked_sub(1),
+                "new_plus_1" => Some(new + 1),
+                _ => None,
+            };
+            Some(all.get(at?).filter(|session| at == Some(old) || at == Some(new) || session.2.is_none())?.3)
+        };
+        let values: Vec<f64> = (answers.iter())
+            .filter(|((_, probe), _)| *probe == row["probe"])
+            .filter_map(|(_, all)| at(all))
+            .collect();
+        if !values.is_empty() {
+            let expected = values.iter().sum::<f64>() / values.len() as f64;
+            assert!((row["value"].parse::<f64>().unwrap() - expected).abs() < 1e-9, "{row:?}");
+            assert_eq!(row["n"], values.len().to_string(), "{row:?}");
+            places.insert(row["place"].clone());
+        }
+    }
+    assert!(places.contains("old") && places.contains("new") && places.len() > 2, "{places:?}");
+    let mut page = command(["report"]);
+    page.arg(&dir);
+    assert_eq!(ended(page).code, Some(0));
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("Through which layers answers take from one history"));
+
+    // Windows of another width take their place.
+    let mut wider = command(["causes", "--windows", "3", "--controls", "none"]);
+    wider.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+    let done = ended(wider);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let mut figures = command(["figures"]);
+    figures.arg(&dir);
+    assert_eq!(ended(figures).code, Some(0));
+    let wide = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers == Some([0, 3]));
+    let wide: BTreeMap<_, _> = wide.map(|row| ((row.case, row.probe, row.span), -row.effect.log_p)).collect();
+    for row in rows(&dir, "causes-map-case") {
+        let own = wide[&(row["case"].clone(), row["probe"].clone(), row["session"].clone())];
+        assert!((row["value"].parse::<f64>().unwrap() - own).abs() < 1e-12, "{row:?}");
+    }
+}
+
+/// Layers of a window.
+fn width(layers: Option<[usize; 2]>) -> usize {
+    layers.map_or(0, |[start, end]| end - start)
+}
+
+#[test]
+fn controls_are_given_to_the_sessions_that_are_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    let effects = |controls: &str| {
+        let dir = root.path().join(controls);
+        caused("llama-tiny", 1, &dir, &["--controls", controls]);
+        read_causes(&dir).unwrap()
+    };
+    let [all, evidence, none] = ["all", "evidence", "none"].map(effects);
+    assert!(all.iter().all(|row| row.control.is_some()));
+    assert!(none.iter().all(|row| row.control.is_none()));
+    assert!(evidence.iter().all(|row| row.control.is_some() == row.role.is_some()));
+    assert!(evidence.iter().any(|row| row.role.is_some()) && evidence.iter().any(|row| row.role.is_none()));
+    // The same sessions, the same effects, and of evidence the same controls.
+    for ((all, evidence), none) in all.iter().zip(&evidence).zip(&none) {
+        assert_eq!((&all.span, &all.case, &all.probe), (&none.span, &none.case, &none.probe));
+        assert!((all.effect.log_p - none.effect.log_p).abs() < 1e-6);
+        if let Some(control) = evidence.control {
+            assert_eq!(all.control.map(|control| control.tokens), Some(control.tokens));
+        }
+    }
+    let mut refused = command(["causes", "--total", "--controls", "none"]);
+    refused.arg(root.path().join("all"));
+    assert_eq!(ended(refused).code, Some(2));
 }
 
 #[test]

@@ -375,20 +375,21 @@ pub fn value_sums(
     let ends = settled(&ends, !rows.hidden.is_empty() && site.sinks.is_some())?;
     let (total, _) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
     let total = total.reshape((heads, r, 1))?;
-    let (mut read, mut long) = (Vec::with_capacity(segments), Vec::with_capacity(segments));
-    for sum in sums {
-        let sum = match sum {
-            Some(sum) => sum.reshape((heads, r, wide))?.broadcast_div(&total)?,
-            None => Tensor::zeros((heads, r, wide), DType::F32, q.device())?,
-        };
-        read.push(sum.narrow(2, 0, d)?.contiguous()?);
-        let own = |head: usize| sum.narrow(0, head, 1)?.narrow(2, d + head % group, 1)?.squeeze(2);
-        if lengths.is_some() {
-            // (heads, r): of each head its own column.
-            long.push(Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?);
-        }
-    }
-    Ok(ValueSums { read, long })
+    let sums = sums.into_iter().map(|sum| match sum {
+        Some(sum) => sum.reshape((heads, r, wide))?.broadcast_div(&total),
+        None => Tensor::zeros((heads, r, wide), DType::F32, q.device()),
+    });
+    let sums = match sums.collect::<Result<Vec<_>>>()? {
+        none if none.is_empty() => Tensor::zeros((heads, 0, r, wide), DType::F32, q.device())?,
+        sums => Tensor::stack(&sums, 1)?,
+    };
+    // Of each head its own column.
+    let own = |head: usize| sums.narrow(0, head, 1)?.narrow(3, d + head % group, 1)?.squeeze(3);
+    let long = match lengths {
+        Some(_) => Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?,
+        None => Tensor::zeros((heads, segments, r), DType::F32, q.device())?,
+    };
+    Ok(ValueSums { read: sums.narrow(3, 0, d)?.contiguous()?, long })
 }
 
 /// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.

@@ -22,10 +22,14 @@ mod fold;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod value_sums;
+mod variants;
 mod walk;
 
 use decode::{DecodeRows, SegmentsOfRows, Weighed};
 use fold::{Segments, WeightedValues};
+pub use value_sums::value_sums;
+pub use variants::variants;
 use walk::{Walk, Walked};
 
 /// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache

@@ -144,7 +144,8 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
 }
 
 /// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`.
-/// `lengths` is f32 (heads, keys). All weights of the rows over a block of keys are held at once: ask for few rows at a time.
+/// `lengths` is f32 (heads, keys). Held at once are (heads, segments, rows, head_dim) numbers, and but on the CPU all weights of
+/// the rows over a block of keys: ask for few rows at a time.
 pub(super) fn value_sums(
     qkv: (&Tensor, &Tensor, &Tensor),
     lengths: Option<&Tensor>,
@@ -152,6 +153,9 @@ pub(super) fn value_sums(
     rows: std::ops::Range<usize>,
     bounds: &[usize],
 ) -> Result<ValueSums> {
+    if choose(qkv.0.device(), qkv.0.dtype()) == Backend::Cpu {
+        return cpu::value_sums(qkv, lengths, site, rows, bounds);
+    }
     // 16 Mi scores are 64 MiB.
     let size = chunked::Blocks { scores: 16 << 20, ..chunked::BLOCKS };
     chunked::value_sums(qkv, lengths, site, rows, bounds, size)

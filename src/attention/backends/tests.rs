@@ -213,6 +213,89 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
 }
 
 /// The borders of segments of `keys` keys: not from the first key on, one of a single key, some beyond the last.
+#[test]
+fn readings_together_get_what_each_gets_alone() -> Result<()> {
+    let device = &Device::Cpu;
+    for (heads, kv_heads, d) in [(3, 1, 64), (8, 2, 16), (4, 4, 20)] {
+        for (base, l, readings) in [(1, 1, 2), (130, 70, 3), (700, 5, 9), (64, 129, 1)] {
+            for (window, softcap, with_sinks) in [
+                (None, None, false),
+                (Some(7), Some(2.0), true),
+                (Some(150), None, false),
+                (None, Some(3.0), true),
+            ] {
+                let some = |n: usize| Tensor::randn(0f32, 1.0, (kv_heads, n, d), device);
+                let (k, v, own_k, own_v) =
+                    (some(base)?, some(base)?, some(readings * l)?, some(readings * l)?);
+                let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
+                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
+                let site = Site {
+                    layer: 0,
+                    offset: base,
+                    first_key: 0,
+                    scale: 1.0 / (d as f32).sqrt(),
+                    window,
+                    softcap,
+                    sinks,
+                    holes: Holes::default(),
+                };
+                // From each something else, from the first nothing, from the last part of its own keys too.
+                let holes: Vec<Holes> = (0..readings)
+                    .map(|nth| match nth {
+                        0 => Holes::default(),
+                        _ => Holes::new(vec![Hole {
+                            rows: base + nth % l..usize::MAX,
+                            keys: base * nth / (2 * readings)..base * (nth + 1) / (2 * readings),
+                        }]),
+                    })
+                    .collect();
+                let mut holes = holes;
+                if l > 10 {
+                    let more = Hole { rows: base + 9..base + l, keys: base..base + 4 };
+                    holes[readings - 1] = Holes::new(vec![more]);
+                }
+                let together = super::super::run_variants(&q, (&k, &v), (&own_k, &own_v), &site, &holes)?
+                    .expect("on the CPU");
+                for (nth, holes) in holes.iter().enumerate() {
+                    let part = |x: &Tensor| x.narrow(1, nth * l, l);
+                    let k = Tensor::cat(&[&k, &part(&own_k)?], 1)?;
+                    let v = Tensor::cat(&[&v, &part(&own_v)?], 1)?;
+                    let q = q.narrow(0, nth * l, l)?;
+                    let site = Site { holes: holes.clone(), ..site.clone() };
+                    let expected = chunked::attention(&q, &k, &v, &site, chunked::BLOCKS)?;
+                    let found = together.narrow(0, nth * l, l)?;
+                    let difference = apart(numbers(&found)?, numbers(&expected)?);
+                    assert!(difference < TOLERANCE, "{base} {l} {nth} {site:?}: off by {difference:e}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result<()> {
+    for Call { q, k, v, site } in calls()? {
+        let (l, keys, heads) = (q.dim(0)?, k.dim(1)?, q.dim(1)?);
+        let lengths = Tensor::rand(0f32, 3.0, (heads, keys), &Device::Cpu)?;
+        let bounds = [borders(keys), vec![0, keys], vec![keys / 3, keys / 3 + 1, keys / 2 + 1]];
+        let rows = [(0..l, Some(&lengths)), (l - 1..l, None), (l / 3..l, Some(&lengths))];
+        for ((bounds, (rows, lengths)), size) in bounds.into_iter().zip(rows).zip(SIZES) {
+            let found = cpu::value_sums((&q, &k, &v), lengths, &site, rows.clone(), &bounds)?;
+            let expected = chunked::value_sums((&q, &k, &v), lengths, &site, rows.clone(), &bounds, size)?;
+            for (found, expected) in [(&found.read, &expected.read), (&found.long, &expected.long)] {
+                assert_eq!(found.dims(), expected.dims());
+                let difference = apart(numbers(found)?, numbers(expected)?);
+                assert!(
+                    difference < TOLERANCE,
+                    "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 fn borders(keys: usize) -> Vec<usize> {
     vec![keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys + 2, keys + 9]
 }

@@ -157,3 +157,102 @@ impl Fold for Segments<'_> {
         }
     }
 }
+
+/// Gathers sum over j of w_j v_j, and of w_j times a length of key j, over each segment of the keys: segment s is
+/// `bounds[s]..bounds[s + 1]`.
+pub struct ValuesBySegment<'a> {
+    /// One head's values, (keys, d).
+    values: &'a [f32],
+    d: usize,
+    /// The keys' lengths, by query head of the group; none where nobody asks.
+    lengths: Vec<&'a [f32]>,
+    bounds: &'a [usize],
+    width: usize,
+    /// (panel, segment, d + lengths, row)
+    sums: Vec<f32>,
+}
+
+impl<'a> ValuesBySegment<'a> {
+    pub fn new(values: &'a [f32], d: usize, lengths: Vec<&'a [f32]>, bounds: &'a [usize]) -> Self {
+        ValuesBySegment { values, d, lengths, bounds, width: 1, sums: Vec::new() }
+    }
+
+    fn segments(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+
+    /// Sums of a row and segment.
+    fn each(&self) -> usize {
+        self.d + self.lengths.len()
+    }
+
+    /// The sums of a row and segment, one after the other.
+    fn of(&self, row: usize, segment: usize) -> impl Iterator<Item = f32> {
+        let first = (row / self.width * self.segments() + segment) * self.each() * self.width;
+        self.sums[first + row % self.width..].iter().step_by(self.width).take(self.each()).copied()
+    }
+
+    /// What row `row` reads of segment `segment`, times `scale`: d elements.
+    pub fn read(&self, row: usize, segment: usize, scale: f32, out: &mut [f32]) {
+        for (x, sum) in out.iter_mut().zip(self.of(row, segment)) {
+            *x = scale * sum;
+        }
+    }
+
+    /// The row's weights times the lengths by query head `of_group`; 0 without lengths.
+    pub fn long(&self, row: usize, segment: usize, of_group: usize) -> f32 {
+        self.of(row, segment).nth(self.d + of_group).unwrap_or(0.0)
+    }
+}
+
+impl Fold for ValuesBySegment<'_> {
+    fn begin(&mut self, panels: usize, width: usize) {
+        self.width = width;
+        self.sums = vec![0.0; panels * self.segments() * self.each() * width];
+    }
+
+    #[inline(always)]
+    fn block<S: Simd, const V: usize, const D: usize>(
+        &mut self,
+        simd: S,
+        panel: usize,
+        factor: &[S::f32s; V],
+        weights: &[[S::f32s; V]],
+        start: usize,
+    ) {
+        let (segments, each, d) = (self.segments(), self.each(), self.d);
+        let end = start + weights.len();
+        let begun = self.bounds.partition_point(|&b| b < end).min(segments);
+        let (sums, _) = S::as_mut_simd_f32s(&mut self.sums);
+        let (sums, _) = sums.as_chunks_mut::<V>();
+        let sums = &mut sums[panel * segments * each..][..begun * each];
+        // Once most keys are seen, maxima seldom grow.
+        if lanes::<S>(factor).iter().any(|&f| f != 1.0) {
+            for x in sums.iter_mut() {
+                for v in 0..V {
+                    x[v] = simd.mul_f32s(x[v], factor[v]);
+                }
+            }
+        }
+        let first = self.bounds.partition_point(|&b| b <= start).saturating_sub(1);
+        for s in first..begun {
+            let (from, to) = (self.bounds[s].max(start), self.bounds[s + 1].min(end));
+            if from >= to {
+                continue;
+            }
+            let weights = &weights[from - start..to - start];
+            let values = &self.values[from * d..to * d];
+            let (read, long) = sums[s * each..(s + 1) * each].split_at_mut(d);
+            let whole = d / D * D;
+            for (i, out) in read.chunks_exact_mut(D).enumerate() {
+                tile::weighted_values::<S, V, D>(simd, weights, values, (i * D, d), out);
+            }
+            for i in whole..d {
+                tile::weighted_values::<S, V, 1>(simd, weights, values, (i, d), &mut read[i..]);
+            }
+            for (lengths, out) in self.lengths.iter().zip(long.chunks_exact_mut(1)) {
+                tile::weighted_values::<S, V, 1>(simd, weights, &lengths[from..to], (0, 1), out);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Heat maps of what answers owe to their sessions: windows of layers by sessions, with the evidence marked. `grid` draws them.
+
+use super::grid::{Cells, Column, Grid, Map, Shades, draw};
+use super::heat_map::{aligned, column_of, numbered};
+use super::{Figure, FigureError, Origin, captions};
+use crate::lens::Study;
+use crate::lens::causes::Causes;
+use crate::lens::windowed::{EffectMap, WindowedAnswer};
+
+/// Probes that get maps of their own at most.
+const MOST_PROBES: usize = 6;
+
+/// What a cell is, for captions.
+fn cell(causes: &Causes, study: &Study) -> String {
+    let segment = study.benchmark.segment();
+    let kinds = match causes.layers.iter().any(|layer| layer.kind != crate::lens::LayerKind::Softmax) {
+        true => " Beside the rows: dark, a layer that sees the whole prompt; narrow, a windowed layer.",
+        false => "",
+    };
+    format!(
+        "what the answer's natural-log probability a token loses when everything from the question on is kept from seeing the {segment} at the \
+         layer's window of layers; above 0 (blue), the answer rests on it there. The effects of windows need not add up to that of all \
+         layers.{kinds}"
+    )
+}
+
+/// The probes that get maps: all of them, or their union where there are too many to draw.
+fn probes(causes: &Causes) -> Vec<Option<String>> {
+    let mut probes: Vec<Option<String>> = Vec::new();
+    for answer in &causes.windowed {
+        let probe = Some(answer.probe.clone());
+        if !probes.contains(&probe) {
+            probes.push(probe);
+        }
+    }
+    if probes.len() > MOST_PROBES { vec![None] } else { probes }
+}
+
+/// The mean over units, aligned at the evidence: one map a probe.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    let name = "causes-map-mean".to_owned();
+    let (segment, many) = (study.benchmark.segment(), causes.unit.many());
+    let segments = captions::plural(segment);
+    let anchors = study.benchmark.anchors();
+    let found: Vec<EffectMap> =
+        probes(causes).iter().map(|probe| causes.effect_map(probe.as_deref(), anchors)).collect();
+    let map = |found: &EffectMap| Map {
+        title: found.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
+        note: format!("n = {}", found.n),
+        columns: (found.cells.iter())
+            .map(|(place, n, values)| column_of(*place, *n, values.clone(), anchors))
+            .collect(),
+    };
+    let maps: Vec<Map> = found.iter().map(map).collect();
+    let shades = Shades::of_effects(&maps);
+    let title = format!("Through which layers answers take from the history, mean over {many}");
+    let caption = format!(
+        "Each cell: {} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the \
+         stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}. A \
+         struck-out column has no {segment} anywhere. n is the number of {many}, below each column of those that have a {segment} there.{}",
+        cell(causes, study),
+        anchors.join(", "),
+        shades.in_words()
+    );
+    let failed = |source| FigureError::Table { figure: name.clone(), source };
+    let csv = mean_csv(&name, &found, causes, anchors).map_err(failed)?;
+    let layout = aligned(segment);
+    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
+    let svg = draw(&name, &title, &origin.line, &grid)?;
+    Ok(Figure { name, title, caption, svg, csv })
+}
+
+/// Rows of `figure,probe,place,n,layer,value`.
+fn mean_csv(
+    name: &str,
+    found: &[EffectMap],
+    causes: &Causes,
+    anchors: &[&str],
+) -> Result<Vec<u8>, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(["figure", "probe", "place", "n", "layer", "value"])?;
+    for map in found {
+        for (place, n, values) in &map.cells {
+            for (layer, value) in causes.layers.iter().zip(values.iter().flatten()) {
+                let probe = map.probe.as_deref().unwrap_or_default();
+                let (place, n) = (place.key(anchors), n.to_string());
+                table.write_record([name, probe, &place, &n, &layer.index.to_string(), &written(*value)])?;
+            }
+        }
+    }
+    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
+
+/// The answers to the first case of which most were measured, session by session: one map an answer.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    let name = "causes-map-case".to_owned();
+    let (segment, segments) = (study.benchmark.segment(), captions::plural(study.benchmark.segment()));
+    let measured = |case: &str| causes.windowed.iter().filter(|answer| answer.case == case).count();
+    let most = causes.windowed.iter().map(|answer| measured(&answer.case)).max().unwrap_or(0);
+    let first = causes.windowed.iter().find(|answer| measured(&answer.case) == most);
+    let case = first.map_or("", |answer| answer.case.as_str());
+    let of_case = causes.windowed.iter().filter(|answer| answer.case == case);
+    let shown: Vec<&WindowedAnswer> = of_case.take(MOST_PROBES).collect();
+    let layers = causes.layer_numbers();
+    let map = |answer: &&WindowedAnswer| Map {
+        title: [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned(),
+        note: format!("{} {segments}", answer.sessions.len()),
+        columns: (answer.sessions.iter().enumerate())
+            .map(|(at, session)| Column {
+                label: (at + 1).to_string(),
+                n: None,
+                role: session.role.clone(),
+                cells: Cells::Values(session.by_layer(&layers)),
+            })
+            .collect(),
+    };
+    let mut maps: Vec<Map> = shown.iter().map(map).collect();
+    let layout = numbered(&mut maps, segment);
+    let shades = Shades::of_effects(&maps);
+    let title = format!(
+        "Through which layers answers take from one history: case {}",
+        super::style::shortened(case, 40)
+    );
+    let caption = format!(
+        "Each cell: {} {} in the order in which they were shown, numbered from 1; the evidence is framed. The first case of which {} \
+         measured.{}",
+        cell(causes, study),
+        captions::capital(&segments),
+        if most == 1 { "an answer was" } else { "most answers were" },
+        shades.in_words()
+    );
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let failed = |source| FigureError::Table { figure: name.clone(), source };
+    table
+        .write_record(["figure", "case", "probe", "condition", segment, "role", "layer", "value"])
+        .map_err(failed)?;
+    for answer in &shown {
+        for session in &answer.sessions {
+            for (layer, value) in layers.iter().zip(session.by_layer(&layers)) {
+                let role = session.role.as_deref().unwrap_or_default();
+                let row = [&name, case, &answer.probe, &answer.condition, &session.span, role];
+                let row = row.into_iter().map(str::to_owned).chain([layer.to_string(), written(value)]);
+                table.write_record(row).map_err(failed)?;
+            }
+        }
+    }
+    let csv = table.into_inner().map_err(|e| failed(std::io::Error::from(e.error().kind()).into()))?;
+    let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
+    let svg = draw(&name, &title, &origin.line, &grid)?;
+    Ok(Figure { name, title, caption, svg, csv })
+}
+
+fn written(value: f64) -> String {
+    if value.is_nan() { String::new() } else { value.to_string() }
+}
