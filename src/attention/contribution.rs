@@ -15,20 +15,17 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use ndarray::{Array2, Array4};
-use rayon::prelude::*;
 
-use super::backends::value_sums;
+use super::backends::{Carried, key_lengths, length_sums, value_sums};
 use super::{Observer, Site, Term};
 use crate::prompt::Span;
 use crate::stats;
 use crate::transfer;
 
-/// Rows whose weights are held at once.
+/// Positions that are read at once.
 const ROWS: usize = 64;
-/// Keys whose lengths are made at once.
-const KEYS: usize = 4096;
 
 /// Sums the lengths of what rows of a prompt read and write, by layer and head.
 #[derive(Debug)]
@@ -117,22 +114,6 @@ impl LengthObserver {
     }
 }
 
-/// The length of what each head writes of each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads, keys,
-/// head_dim), `gram`: f32 (heads, head_dim, head_dim).
-fn lengths_of(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-    let (kv_heads, keys, d) = v.dims3()?;
-    let heads = gram.dim(0)?;
-    let gram = gram.reshape((kv_heads, heads / kv_heads, d, d))?;
-    let blocks = (0..keys).step_by(KEYS).map(|start| {
-        let v =
-            v.narrow(1, start, KEYS.min(keys - start))?.to_dtype(DType::F32)?.contiguous()?.unsqueeze(1)?;
-        let squares = v.broadcast_matmul(&gram)?.broadcast_mul(&v)?.sum(D::Minus1)?;
-        // Rounding may leave a length of nothing a little below 0.
-        squares.relu()?.sqrt()?.reshape((heads, ()))
-    });
-    Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)
-}
-
 impl Observer for LengthObserver {
     fn wants(&self, _site: &Site) -> bool {
         false
@@ -163,11 +144,9 @@ impl Observer for LengthObserver {
         let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
             candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
         };
-        let lengths = lengths_of(v, gram)?;
+        let lengths = &key_lengths(v, gram)?;
         let gate = match gate {
-            Some(gate) => {
-                Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?.transpose(0, 1)?.contiguous()?)
-            }
+            Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
             None => None,
         };
         let (at, bounds) = (site.relative(), site.borders(&self.bounds));
@@ -176,30 +155,18 @@ impl Observer for LengthObserver {
         let mut values = vec![0.0; size];
         let mut outputs = vec![0.0; size];
         let segments: Vec<Range<usize>> = self.keys.iter().map(|span| self.segments_of(span)).collect();
+        let carried = Carried { lengths, gram, gate: gate.as_ref() };
         for (nth, row) in self.rows.iter().enumerate() {
             let part = parts(row);
-            for start in part.clone().step_by(ROWS) {
-                let rows = start - site.offset..(start + ROWS).min(part.end) - site.offset;
-                let sums = value_sums((q, k, v), Some(&lengths), &at, rows.clone(), &bounds)?;
-                let read = of_spans(&sums.read, &segments)?;
-                let read = match &gate {
-                    Some(gate) => {
-                        read.broadcast_mul(&gate.narrow(1, rows.start, rows.len())?.unsqueeze(1)?)?
-                    }
-                    None => read,
-                };
-                let read = read.reshape((heads, keys * rows.len(), d))?;
-                let squares = row_products(&read.matmul(gram)?, &read)?;
-                let written = squares.relu()?.sqrt()?.reshape((heads, keys, rows.len()))?.sum(2)?;
-                let long = of_spans(&sums.long, &segments)?.sum(2)?;
-                let both = transfer::fetch(&Tensor::cat(&[long, written], 0)?)?;
-                let (long, written) = both.split_at(heads * keys);
-                for (i, (long, written)) in long.iter().zip(written).enumerate() {
-                    let (head, s) = (i / keys.max(1), i % keys.max(1));
-                    let place = (head * spans + nth) * keys + s;
-                    values[place] += f64::from(*long) / row.len() as f64;
-                    outputs[place] += f64::from(*written) / row.len() as f64;
-                }
+            if part.is_empty() {
+                continue;
+            }
+            let rows = part.start - site.offset..part.end - site.offset;
+            let sums = length_sums((q, k, v), &carried, &at, rows, (&bounds, &segments))?;
+            for (i, (value, output)) in sums.values.iter().zip(&sums.outputs).enumerate() {
+                let place = (i / keys * spans + nth) * keys + i % keys;
+                values[place] += value / row.len() as f64;
+                outputs[place] += output / row.len() as f64;
             }
         }
         let zeros = || Lengths { heads, values: vec![0.0; size], outputs: vec![0.0; size] };
@@ -208,38 +175,6 @@ impl Observer for LengthObserver {
         layer.outputs.iter_mut().zip(outputs).for_each(|(sum, part)| *sum += part);
         Ok(())
     }
-}
-
-/// Sums of segments become sums of spans: (heads, segments, ..) becomes (heads, spans, ..).
-fn of_spans(sums: &Tensor, segments: &[Range<usize>]) -> Result<Tensor> {
-    let all = sums.dim(1)?;
-    if segments.len() == all && segments.iter().enumerate().all(|(at, span)| *span == (at..at + 1)) {
-        return Ok(sums.clone());
-    }
-    let mut shape = sums.dims().to_vec();
-    let of_span = |span: &Range<usize>| match span.len() {
-        0 => {
-            shape[1] = 1;
-            Tensor::zeros(shape.as_slice(), sums.dtype(), sums.device())
-        }
-        1 => sums.narrow(1, span.start, 1),
-        n => sums.narrow(1, span.start, n)?.sum_keepdim(1),
-    };
-    let spans = segments.iter().map(of_span).collect::<Result<Vec<_>>>()?;
-    if spans.is_empty() { sums.narrow(1, 0, 0) } else { Tensor::cat(&spans, 1) }
-}
-
-/// The sums over the last dimension of the products of two f32 tensors (.., n, d): (.., n).
-fn row_products(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if !a.device().is_cpu() {
-        return (a * b)?.sum(D::Minus1);
-    }
-    // Candle's CPU sum over the last dimension takes one core, and longer than the product before it.
-    let d = a.dim(D::Minus1)?;
-    let (x, y): (Vec<f32>, Vec<f32>) = (transfer::fetch(a)?, transfer::fetch(b)?);
-    let rows = x.par_chunks_exact(d.max(1)).zip(y.par_chunks_exact(d.max(1)));
-    let products: Vec<f32> = rows.map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum()).collect();
-    Tensor::from_vec(products, &a.dims()[..a.rank() - 1], a.device())
 }
 
 /// The logit of a token at a position, or how far it is above that of another.
@@ -521,12 +456,12 @@ impl Observer for Attribution {
         let mut found = Vec::new();
         for run in runs {
             let row = run[0] - site.offset;
-            let sums = value_sums((q, k, v), None, &at, row..row + run.len(), &bounds)?;
+            let read = value_sums((q, k, v), &at, row..row + run.len(), &bounds)?;
             let gate: Option<Vec<f32>> = match &gate {
                 Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
                 None => None,
             };
-            let read: Vec<f32> = transfer::fetch(&sums.read)?;
+            let read: Vec<f32> = transfer::fetch(&read)?;
             for (nth, &position) in run.iter().enumerate() {
                 let mut values = vec![0.0; heads * spans * head_dim];
                 for head in 0..heads {

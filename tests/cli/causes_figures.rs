@@ -286,7 +286,8 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         assert!((row["value"].parse::<f64>().unwrap() - own.3).abs() < 1e-12, "{row:?}");
         compared += 1;
     }
-    assert_eq!(compared, causes.iter().filter(|row| row.case == case).map(|row| width(row.layers)).sum());
+    let all: usize = causes.iter().filter(|row| row.case == case).map(|row| width(row.layers)).sum();
+    assert_eq!(compared, all);
     let mean = rows(&dir, "causes-map-mean");
     let mut places = std::collections::BTreeSet::new();
     for row in &mean {

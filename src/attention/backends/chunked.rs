@@ -7,7 +7,6 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{Hidden, OfBranches, Sinks, Site};
-use super::read_sums::ValueSums;
 use crate::fused::products;
 use crate::fused::softmax::{self, Ends, Seen};
 use crate::transfer;
@@ -323,6 +322,14 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
         whole
     };
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
+}
+
+/// What rows read of segments of keys.
+pub struct ValueSums {
+    /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, segments, rows, head_dim).
+    pub read: Tensor,
+    /// The sums of A_ij times a length of key j, f32 (heads, segments, rows); zeros where no lengths are given.
+    pub long: Tensor,
 }
 
 /// See [`super::value_sums`]; f32, on the device of the queries.

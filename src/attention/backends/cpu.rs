@@ -19,6 +19,7 @@ use super::SegmentSums;
 
 mod decode;
 mod fold;
+mod lengths;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -28,6 +29,7 @@ mod walk;
 
 use decode::{DecodeRows, SegmentsOfRows, Weighed};
 use fold::{Segments, WeightedValues};
+pub use lengths::{key_lengths, length_sums};
 pub use value_sums::value_sums;
 pub use variants::variants;
 use walk::{Walk, Walked};

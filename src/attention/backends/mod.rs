@@ -15,13 +15,13 @@ pub(super) mod cpu;
 pub(super) mod cuda;
 #[cfg(feature = "flash-attn")]
 pub(super) mod flash;
-mod read_sums;
+mod lengths;
 mod segment_sums;
 pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
-pub(super) use read_sums::ValueSums;
+pub(super) use lengths::{Carried, LengthSums};
 pub(super) use segment_sums::SegmentSums;
 
 /// A kernel family.
@@ -143,22 +143,43 @@ pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Re
     chunked::row_weights(q, k, site, row)
 }
 
-/// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`.
-/// `lengths` is f32 (heads, keys). Held at once are (heads, segments, rows, head_dim) numbers, and but on the CPU all weights of
-/// the rows over a block of keys: ask for few rows at a time.
+/// What the query rows `rows` of this chunk (relative to `site.offset`) read of each segment, whose ascending borders are `bounds`:
+/// f32 (heads, segments, rows, head_dim), the sums over its keys j of the weight A_ij times the value v_j. But on the CPU all weights
+/// of the rows over a block of keys are held at once: ask for few rows at a time.
 pub(super) fn value_sums(
     qkv: (&Tensor, &Tensor, &Tensor),
-    lengths: Option<&Tensor>,
     site: &Site,
     rows: std::ops::Range<usize>,
     bounds: &[usize],
-) -> Result<ValueSums> {
-    if choose(qkv.0.device(), qkv.0.dtype()) == Backend::Cpu {
-        return cpu::value_sums(qkv, lengths, site, rows, bounds);
+) -> Result<Tensor> {
+    match choose(qkv.0.device(), qkv.0.dtype()) {
+        Backend::Cpu => cpu::value_sums(qkv, site, rows, bounds),
+        _ => Ok(chunked::value_sums(qkv, None, site, rows, bounds, lengths::BLOCKS)?.read),
     }
-    // 16 Mi scores are 64 MiB.
-    let size = chunked::Blocks { scores: 16 << 20, ..chunked::BLOCKS };
-    chunked::value_sums(qkv, lengths, site, rows, bounds, size)
+}
+
+/// The length of what each head writes of each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads, keys,
+/// head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
+pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
+    match choose(v.device(), v.dtype()) {
+        Backend::Cpu => cpu::key_lengths(v, gram),
+        _ => lengths::key_lengths(v, gram),
+    }
+}
+
+/// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the lengths of what they read and write of each of
+/// `spans`, which are runs of the segments whose ascending borders are `bounds`.
+pub(super) fn length_sums(
+    qkv: (&Tensor, &Tensor, &Tensor),
+    carried: &Carried<'_>,
+    site: &Site,
+    rows: std::ops::Range<usize>,
+    spans: (&[usize], &[std::ops::Range<usize>]),
+) -> Result<LengthSums> {
+    match choose(qkv.0.device(), qkv.0.dtype()) {
+        Backend::Cpu => cpu::length_sums(qkv, carried, site, rows, spans),
+        _ => lengths::length_sums(qkv, carried, site, rows, spans),
+    }
 }
 
 /// Sums, over the query rows `rows` of this chunk (relative to `site.offset`), of the softmax weight that each head

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::{AttentionKernel, Hidden, Hole, Holes, OfBranches, Sinks, Site};
 use super::chunked::Blocks;
-use super::{chunked, cpu, flash_serves, fused_serves};
+use super::{chunked, cpu, flash_serves, fused_serves, lengths};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -276,20 +276,46 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
 #[test]
 fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result<()> {
     for Call { q, k, v, site } in calls()? {
-        let (l, keys, heads) = (q.dim(0)?, k.dim(1)?, q.dim(1)?);
-        let lengths = Tensor::rand(0f32, 3.0, (heads, keys), &Device::Cpu)?;
+        let (l, keys) = (q.dim(0)?, k.dim(1)?);
         let bounds = [borders(keys), vec![0, keys], vec![keys / 3, keys / 3 + 1, keys / 2 + 1]];
-        let rows = [(0..l, Some(&lengths)), (l - 1..l, None), (l / 3..l, Some(&lengths))];
-        for ((bounds, (rows, lengths)), size) in bounds.into_iter().zip(rows).zip(SIZES) {
-            let found = cpu::value_sums((&q, &k, &v), lengths, &site, rows.clone(), &bounds)?;
-            let expected = chunked::value_sums((&q, &k, &v), lengths, &site, rows.clone(), &bounds, size)?;
-            for (found, expected) in [(&found.read, &expected.read), (&found.long, &expected.long)] {
-                assert_eq!(found.dims(), expected.dims());
-                let difference = apart(numbers(found)?, numbers(expected)?);
-                assert!(
-                    difference < TOLERANCE,
-                    "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}"
-                );
+        for ((bounds, rows), size) in bounds.into_iter().zip([0..l, l - 1..l, l / 3..l]).zip(SIZES) {
+            let found = cpu::value_sums((&q, &k, &v), &site, rows.clone(), &bounds)?;
+            let expected = chunked::value_sums((&q, &k, &v), None, &site, rows.clone(), &bounds, size)?.read;
+            assert_eq!(found.dims(), expected.dims());
+            let difference = apart(numbers(&found)?, numbers(&expected)?);
+            assert!(difference < TOLERANCE, "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}");
+        }
+    }
+    Ok(())
+}
+
+/// Against the tensors' path, which the parity tests hold against transformers; spans overlap, and some are empty.
+#[test]
+fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> {
+    for (nth, Call { q, k, v, site }) in calls()?.into_iter().enumerate() {
+        let ((l, heads, d), keys) = (q.dims3()?, k.dim(1)?);
+        let outputs = Tensor::randn(0f32, 0.3, (heads, d, 2 * d + 1), &Device::Cpu)?;
+        let gram = &outputs.matmul(&outputs.transpose(1, 2)?)?;
+        let lengths = &cpu::key_lengths(&v, gram)?;
+        let expected = lengths::key_lengths(&v, gram)?;
+        let difference = apart(numbers(lengths)?, numbers(&expected)?);
+        assert!(difference < 1e-4, "{:?}: off by {difference:e}", v.dims());
+        let gate = Tensor::rand(0f32, 1.0, (l, heads, d), &Device::Cpu)?;
+        let gate = nth.is_multiple_of(2).then_some(&gate);
+        let carried = super::Carried { lengths, gram, gate };
+        let bounds = borders(keys);
+        let segments = bounds.len() - 1;
+        let spans = [0..segments, 0..1, segments / 2..segments, 1.min(segments)..1.min(segments)];
+        for rows in [0..l, l - 1..l] {
+            let spans = (bounds.as_slice(), spans.as_slice());
+            let found = cpu::length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
+            let expected = lengths::length_sums((&q, &k, &v), &carried, &site, rows.clone(), spans)?;
+            let pairs = [(found.values, expected.values), (found.outputs, expected.outputs)];
+            for (found, expected) in pairs {
+                assert_eq!(found.len(), heads * spans.1.len());
+                let most = expected.iter().copied().fold(1.0, f64::max);
+                let difference = apart(found, expected) / most;
+                assert!(difference < TOLERANCE, "{rows:?} {site:?}: off by {difference:e}");
             }
         }
     }

@@ -75,14 +75,25 @@ impl Fold for WeightedValues<'_> {
                 x[v] = simd.mul_f32s(x[v], factor[v]);
             }
         }
-        let values = &self.values[start * d..(start + weights.len()) * d];
-        let whole = d / D * D;
-        for (i, out) in out.chunks_exact_mut(D).enumerate() {
-            tile::weighted_values::<S, V, D>(simd, weights, values, (i * D, d), out);
-        }
-        for i in whole..d {
-            tile::weighted_values::<S, V, 1>(simd, weights, values, (i, d), &mut out[i..]);
-        }
+        add_values::<S, V, D>(simd, weights, &self.values[start * d..(start + weights.len()) * d], out);
+    }
+}
+
+/// Adds values, (n, d), weighted: `out`, (d, panel), has d elements.
+#[inline(always)]
+pub fn add_values<S: Simd, const V: usize, const D: usize>(
+    simd: S,
+    weights: &[[S::f32s; V]],
+    values: &[f32],
+    out: &mut [[S::f32s; V]],
+) {
+    let d = out.len();
+    let whole = d / D * D;
+    for (i, out) in out.chunks_exact_mut(D).enumerate() {
+        tile::weighted_values::<S, V, D>(simd, weights, values, (i * D, d), out);
+    }
+    for i in whole..d {
+        tile::weighted_values::<S, V, 1>(simd, weights, values, (i, d), &mut out[i..]);
     }
 }
 
@@ -164,16 +175,16 @@ pub struct ValuesBySegment<'a> {
     /// One head's values, (keys, d).
     values: &'a [f32],
     d: usize,
-    /// The keys' lengths, by query head of the group; none where nobody asks.
-    lengths: Vec<&'a [f32]>,
+    /// The keys' lengths, where somebody asks.
+    lengths: Option<&'a [f32]>,
     bounds: &'a [usize],
     width: usize,
-    /// (panel, segment, d + lengths, row)
+    /// (panel, segment, d or d + 1, row)
     sums: Vec<f32>,
 }
 
 impl<'a> ValuesBySegment<'a> {
-    pub fn new(values: &'a [f32], d: usize, lengths: Vec<&'a [f32]>, bounds: &'a [usize]) -> Self {
+    pub fn new(values: &'a [f32], d: usize, lengths: Option<&'a [f32]>, bounds: &'a [usize]) -> Self {
         ValuesBySegment { values, d, lengths, bounds, width: 1, sums: Vec::new() }
     }
 
@@ -181,27 +192,28 @@ impl<'a> ValuesBySegment<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    /// Sums of a row and segment.
+    /// Sums of a row and segment: of the values, then of the lengths.
     fn each(&self) -> usize {
-        self.d + self.lengths.len()
+        self.d + usize::from(self.lengths.is_some())
     }
 
-    /// The sums of a row and segment, one after the other.
-    fn of(&self, row: usize, segment: usize) -> impl Iterator<Item = f32> {
-        let first = (row / self.width * self.segments() + segment) * self.each() * self.width;
-        self.sums[first + row % self.width..].iter().step_by(self.width).take(self.each()).copied()
+    /// Rows of a panel.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The sums of a panel's rows over a segment, (d or d + 1, row).
+    pub fn of_panel(&self, panel: usize, segment: usize) -> &[f32] {
+        let size = self.each() * self.width;
+        &self.sums[(panel * self.segments() + segment) * size..][..size]
     }
 
     /// What row `row` reads of segment `segment`, times `scale`: d elements.
     pub fn read(&self, row: usize, segment: usize, scale: f32, out: &mut [f32]) {
-        for (x, sum) in out.iter_mut().zip(self.of(row, segment)) {
+        let of_row = self.of_panel(row / self.width, segment)[row % self.width..].iter().step_by(self.width);
+        for (x, sum) in out.iter_mut().zip(of_row) {
             *x = scale * sum;
         }
-    }
-
-    /// The row's weights times the lengths by query head `of_group`; 0 without lengths.
-    pub fn long(&self, row: usize, segment: usize, of_group: usize) -> f32 {
-        self.of(row, segment).nth(self.d + of_group).unwrap_or(0.0)
     }
 }
 
@@ -241,17 +253,10 @@ impl Fold for ValuesBySegment<'_> {
                 continue;
             }
             let weights = &weights[from - start..to - start];
-            let values = &self.values[from * d..to * d];
             let (read, long) = sums[s * each..(s + 1) * each].split_at_mut(d);
-            let whole = d / D * D;
-            for (i, out) in read.chunks_exact_mut(D).enumerate() {
-                tile::weighted_values::<S, V, D>(simd, weights, values, (i * D, d), out);
-            }
-            for i in whole..d {
-                tile::weighted_values::<S, V, 1>(simd, weights, values, (i, d), &mut read[i..]);
-            }
-            for (lengths, out) in self.lengths.iter().zip(long.chunks_exact_mut(1)) {
-                tile::weighted_values::<S, V, 1>(simd, weights, &lengths[from..to], (0, 1), out);
+            add_values::<S, V, D>(simd, weights, &self.values[from * d..to * d], read);
+            if let Some(lengths) = self.lengths {
+                tile::weighted_values::<S, V, 1>(simd, weights, &lengths[from..to], (0, 1), long);
             }
         }
     }

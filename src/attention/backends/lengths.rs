@@ -1,0 +1,102 @@
+//! Lengths of what heads read and write, made of tensors, for any device.
+
+use std::ops::Range;
+
+use candle_core::{D, DType, Result, Tensor};
+
+use super::chunked::{self, Blocks};
+use crate::attention::Site;
+use crate::transfer;
+
+/// Rows whose weights are held at once.
+const ROWS: usize = 64;
+/// Keys whose lengths are made at once.
+const KEYS: usize = 4096;
+/// 16 Mi scores are 64 MiB.
+pub const BLOCKS: Blocks = Blocks { scores: 16 << 20, ..chunked::BLOCKS };
+
+/// What heads make of what they read.
+#[derive(Clone, Copy)]
+pub struct Carried<'a> {
+    /// The length of what each head writes of each key, f32 (heads, keys).
+    pub lengths: &'a Tensor,
+    /// The products of each head's output weights with themselves, f32 (heads, head_dim, head_dim).
+    pub gram: &'a Tensor,
+    /// What the rows of the chunk are multiplied by before that, f32 (l, heads, head_dim), of a gated layer.
+    pub gate: Option<&'a Tensor>,
+}
+
+/// Sums over rows, (heads, spans) each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LengthSums {
+    /// Of the sums over a span's keys j of A_ij times the length of key j.
+    pub values: Vec<f64>,
+    /// Of the lengths of what a row writes of a span.
+    pub outputs: Vec<f64>,
+}
+
+/// See [`super::key_lengths`].
+pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
+    let (kv_heads, keys, d) = v.dims3()?;
+    let heads = gram.dim(0)?;
+    let gram = gram.reshape((kv_heads, heads / kv_heads, d, d))?;
+    let blocks = (0..keys).step_by(KEYS).map(|start| {
+        let v =
+            v.narrow(1, start, KEYS.min(keys - start))?.to_dtype(DType::F32)?.contiguous()?.unsqueeze(1)?;
+        let squares = v.broadcast_matmul(&gram)?.broadcast_mul(&v)?.sum(D::Minus1)?;
+        // Rounding may leave a length of nothing a little below 0.
+        squares.relu()?.sqrt()?.reshape((heads, ()))
+    });
+    Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)
+}
+
+/// See [`super::length_sums`].
+pub fn length_sums(
+    (q, k, v): (&Tensor, &Tensor, &Tensor),
+    &Carried { lengths, gram, gate }: &Carried<'_>,
+    site: &Site,
+    rows: Range<usize>,
+    (bounds, spans): (&[usize], &[Range<usize>]),
+) -> Result<LengthSums> {
+    let (_, heads, d) = q.dims3()?;
+    let size = heads * spans.len();
+    let mut all = LengthSums { values: vec![0.0; size], outputs: vec![0.0; size] };
+    for start in rows.clone().step_by(ROWS) {
+        let rows = start..(start + ROWS).min(rows.end);
+        let sums = chunked::value_sums((q, k, v), Some(lengths), site, rows.clone(), bounds, BLOCKS)?;
+        let read = of_spans(&sums.read, spans)?;
+        let read = match gate {
+            Some(gate) => {
+                let gate = gate.narrow(0, rows.start, rows.len())?.transpose(0, 1)?.contiguous()?;
+                read.broadcast_mul(&gate.unsqueeze(1)?)?
+            }
+            None => read,
+        };
+        let read = read.reshape((heads, spans.len() * rows.len(), d))?;
+        let squares = (read.matmul(gram)? * &read)?.sum(D::Minus1)?;
+        let written = squares.relu()?.sqrt()?.reshape((heads, spans.len(), rows.len()))?.sum(2)?;
+        let long = of_spans(&sums.long, spans)?.sum(2)?;
+        let both = transfer::fetch(&Tensor::cat(&[long, written], 0)?)?;
+        let (long, written) = both.split_at(size);
+        all.values.iter_mut().zip(long).for_each(|(sum, x)| *sum += f64::from(*x));
+        all.outputs.iter_mut().zip(written).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+    Ok(all)
+}
+
+/// Sums of segments become sums of spans: (heads, segments, ..) becomes (heads, spans, ..).
+fn of_spans(sums: &Tensor, spans: &[Range<usize>]) -> Result<Tensor> {
+    let each_its_own = |(at, span): (usize, &Range<usize>)| *span == (at..at + 1);
+    if spans.len() == sums.dim(1)? && spans.iter().enumerate().all(each_its_own) {
+        return Ok(sums.clone());
+    }
+    let mut nothing = sums.dims().to_vec();
+    nothing[1] = 1;
+    let of_span = |span: &Range<usize>| match span.len() {
+        0 => Tensor::zeros(nothing.as_slice(), sums.dtype(), sums.device()),
+        1 => sums.narrow(1, span.start, 1),
+        n => sums.narrow(1, span.start, n)?.sum_keepdim(1),
+    };
+    let spans = spans.iter().map(of_span).collect::<Result<Vec<_>>>()?;
+    if spans.is_empty() { sums.narrow(1, 0, 0) } else { Tensor::cat(&spans, 1) }
+}
