@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-WAYS = {"nothing": None, "mass": ["mass", "share"], "mass and norms": ["mass", "share", "value_norm", "output_norm"]}
+WAYS = {"nothing": None, "mass": ["mass", "share"], "norms": ["value_norm", "output_norm"], "all": ["mass", "share", "value_norm", "output_norm"]}
 
 
 def main() -> None:
