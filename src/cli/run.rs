@@ -462,6 +462,7 @@ impl Job {
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
             kept: s.weights.into(),
+            hides_keys: !s.knockouts.is_empty(),
             thinking: s.thinking.local(),
             ..LocalOptions::default()
         };

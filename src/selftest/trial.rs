@@ -44,6 +44,7 @@ impl Setting {
             chunk: self.chunk,
             logits: 1,
             dtype: self.dtype,
+            kernel: AttentionKernel::chosen(),
             devices: self.devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
             observed: ObservedSpans::default(),
