@@ -56,9 +56,12 @@ pub struct Timed {
     pub recorded_token_seconds: f64,
 }
 
+/// Seconds of one of the things that are timed.
+pub type Measure = fn(&Timed) -> f64;
+
 impl Timed {
     /// What is compared, each with its name.
-    pub const MEASURES: [(&'static str, fn(&Timed) -> f64); 4] = [
+    pub const MEASURES: [(&'static str, Measure); 4] = [
         ("prefill", |timed| timed.prefill_seconds),
         ("recording", |timed| timed.recording_seconds),
         ("a token", |timed| timed.token_seconds),
@@ -68,7 +71,7 @@ impl Timed {
 
 impl KernelTrial {
     /// The kernel of the least seconds by a measure.
-    pub fn fastest(&self, of: fn(&Timed) -> f64) -> Option<AttentionKernel> {
+    pub fn fastest(&self, of: Measure) -> Option<AttentionKernel> {
         self.kernels.iter().min_by(|a, b| of(a).total_cmp(&of(b))).map(|timed| timed.kernel)
     }
 }

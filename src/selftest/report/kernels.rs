@@ -1,6 +1,6 @@
 //! Attention's kernels side by side, as a table and in words.
 
-use super::super::kernels::{KernelTrial, Timed};
+use super::super::kernels::{KernelTrial, Measure, Timed};
 use super::{Report, listed, seconds};
 use crate::attention::AttentionKernel;
 use crate::ground::table::columns;
@@ -55,7 +55,7 @@ impl Report {
         }
         if trial.kernels.len() > 1 && !self.says_nothing_of_speed() {
             text += &format!(". Over {} tokens ", grouped(trial.tokens as u64));
-            let fastest = |(name, of): (&'static str, fn(&Timed) -> f64)| Some((name, trial.fastest(of)?));
+            let fastest = |(name, of): (&'static str, Measure)| Some((name, trial.fastest(of)?));
             let fastest: Vec<(&str, AttentionKernel)> =
                 Timed::MEASURES.into_iter().filter_map(fastest).collect();
             let mut kernels: Vec<AttentionKernel> = fastest.iter().map(|(_, kernel)| *kernel).collect();
