@@ -154,7 +154,8 @@ pub fn write(dir: &Path, plan: &Plan) {
         "context": { "tokens": 4096, "policy": "evidence-preserving truncation" },
         "seed": 0, "only": null, "limit": plan.cases, "attention": true, "version": "0.1.0",
     });
-    let machine = Machine { device: "cpu".to_owned(), os: "linux x86_64".to_owned(), threads: 2, cpu: None };
+    let machine =
+        Machine { device: "cpu".to_owned(), os: "linux x86_64".to_owned(), threads: 2, ..Machine::default() };
     let header = RunHeader::new(serde_json::from_value(identity).unwrap(), None, machine);
     let header = serde_json::to_value(&header).unwrap();
     std::fs::write(dir.join("run.json"), format!("{header:#}\n")).unwrap();

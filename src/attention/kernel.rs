@@ -4,8 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use candle_core::DType;
+use serde::Serialize;
+
 /// A choice of kernels for attention on CUDA. Elsewhere there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AttentionKernel {
     /// The fastest that is known to be right: FlashAttention where it is built in, else our own kernels after a check on the
     /// card, else products.
@@ -78,6 +82,81 @@ impl AttentionKernel {
     pub fn chosen() -> Self {
         ALL.into_iter().find(|kernel| *kernel as u8 == CHOSEN.load(Ordering::Relaxed)).unwrap_or_default()
     }
+
+    /// What this choice computes a layer's attention by on a CUDA card, where nothing is hidden and the kernels hold there: never
+    /// [`Auto`].
+    pub fn of_layer(self, shape: &AttentionShape) -> Self {
+        let flash = self == Flash || (self == Auto && cfg!(feature = "flash-attn"));
+        if flash && shape.flash_serves() { Flash } else { self.of_branches(shape) }
+    }
+
+    /// The same for one query each of several branches, which FlashAttention has no kernel for.
+    pub fn of_branches(self, shape: &AttentionShape) -> Self {
+        if matches!(self, Auto | Fused) && shape.fused_serves() { Fused } else { Products }
+    }
+
+    /// The same for the sums of rows' weights over segments.
+    pub fn of_sums(self, shape: &AttentionShape) -> Self {
+        if matches!(self, Auto | Fused) && shape.sums_served() { Fused } else { Products }
+    }
+}
+
+/// What of a layer decides which kernels compute its attention on CUDA.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Of queries, keys and values.
+    pub dtype: DType,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Keys that a query sees, itself among them, if not all before it.
+    pub window: Option<usize>,
+    /// What scores are capped to.
+    pub softcap: Option<f32>,
+    /// Whether there are sinks.
+    pub sinks: bool,
+}
+
+impl AttentionShape {
+    /// Whether our own kernels compute it on CUDA: half precision, heads whose rows begin at multiples of 8 bytes and are no wider
+    /// than the widest kernel.
+    pub fn fused_serves(&self) -> bool {
+        self.sums_served()
+            && matches!(self.dtype, DType::F16 | DType::BF16)
+            && self.head_dim <= 256
+            && self.head_dim.is_multiple_of(4)
+            // The greatest product is the greatest score.
+            && self.scale > 0.0
+    }
+
+    /// Whether our own kernels sum its weights into segments on CUDA.
+    pub fn sums_served(&self) -> bool {
+        matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16)
+    }
+
+    /// Whether FlashAttention 2 computes it on CUDA: half precision, heads that its kernels are built for, causal with or without
+    /// a window, and neither sinks nor a soft cap.
+    pub fn flash_serves(&self) -> bool {
+        matches!(self.dtype, DType::F16 | DType::BF16)
+            && self.head_dim <= 256
+            && self.head_dim.is_multiple_of(8)
+            && !self.sinks
+            && self.softcap.is_none()
+    }
+}
+
+/// What computes a layer's attention on a card, once a check there has held or failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Settled {
+    /// Its forward.
+    pub forward: AttentionKernel,
+    /// The sums of rows' weights over segments.
+    pub sums: AttentionKernel,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::sync::Once;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 
 use crate::stats;
 
@@ -24,7 +24,7 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
-pub use kernel::{AttentionKernel, KernelError};
+pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
 pub use knockout::{Knockout, KnockoutError, LayerHoles, LayerKind};
 pub use mass::{DeltaMasses, EachMasses, MassObserver, Masses, SpanError};
 pub use observer::{DeltaSite, NoObserver, Observer, Term, Together};
@@ -38,6 +38,17 @@ pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 /// first key, each block is summed by itself, and the blocks are joined. What is copied out of a sequence at such a border is
 /// summed as in the sequence.
 pub const SPLIT_K: usize = 256;
+
+/// What computes attention of layers of this shape on a device: `None` where there is no choice, which is everywhere but on CUDA.
+/// Where [`AttentionKernel::Auto`] would take our own kernels they are first tried on the card, with a small problem of that
+/// shape, once a process; where they do not agree with products there, products it is. Called when a model is loaded, so that
+/// no later call waits for it.
+///
+/// # Errors
+/// Where the device is lost. Kernels that cannot be run are none: products take their place.
+pub fn settle(device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
+    backends::settle(device, shape)
+}
 
 /// Causal attention of the queries of one chunk over all keys so far.
 ///

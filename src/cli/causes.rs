@@ -162,6 +162,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         branches: Branches::default(),
         observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
         kept: args.weights.into(),
+        hides_keys: true,
         ..LocalOptions::default()
     };
     let mut model = LocalModel::open(name, &options)

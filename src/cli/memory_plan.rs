@@ -6,6 +6,7 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::Weights;
+use crate::attention::AttentionKernel;
 use crate::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
 };
@@ -41,6 +42,9 @@ pub struct Args {
     /// cpu, cuda, cuda:N, metal, or several with commas to split the layers; they need not be here
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// What computes attention on CUDA, as of `run`: products hold blocks of scores, fused and flash none
+    #[arg(long, default_value_t, value_name = "KERNEL")]
+    attention_kernel: AttentionKernel,
     /// f32, bf16 or f16 [default: f32 on the CPU, bf16 elsewhere]
     #[arg(long)]
     dtype: Option<String>,
@@ -92,6 +96,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         chunk: args.chunk,
         logits: 1,
         dtype,
+        kernel: args.attention_kernel,
         devices: names,
         branches,
         observed: ObservedSpans::default(),

@@ -31,7 +31,7 @@ use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, c
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
-use crate::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
+use crate::run::header::{AttentionBy, ContextPolicy, Identity, Machine, Named, RunHeader};
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
@@ -462,6 +462,7 @@ impl Job {
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: s.allow_longer,
             kept: s.weights.into(),
+            hides_keys: !s.knockouts.is_empty(),
             thinking: s.thinking.local(),
             ..LocalOptions::default()
         };
@@ -520,6 +521,9 @@ impl Job {
             thinking: s.thinking.local_policy(&model),
             special_tokens: s.special_tokens,
         };
+        let decoder = model.engine().decoder();
+        let settled = (0..decoder.spec().layers.len()).filter_map(|layer| decoder.attention_kernel(layer));
+        let machine = self.machine(&s.device).attending_by(AttentionBy::of(s.attention_kernel, settled));
         let stop = super::interrupt::flag("answer")?;
         let options = SubjectOptions {
             sampling: self.sampling(),
@@ -541,7 +545,7 @@ impl Job {
                 let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             });
         }
-        self.answer(identity, &s.device, (&dataset, all), &mut subject)
+        self.answer(identity, machine, (&dataset, all), &mut subject)
     }
 
     fn run_endpoint(&self) -> anyhow::Result<Summary> {
@@ -604,7 +608,7 @@ impl Job {
             };
             let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling());
             let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts));
-            return self.answer(identity, &self.model, (&dataset, all), &mut subject);
+            return self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject);
         }
         // Probes that are shown the same history share the cutting of it.
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
@@ -629,7 +633,7 @@ impl Job {
             held = Some((case.clone(), cut));
             shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
-        self.answer(identity, &self.model, (&dataset, all), &mut subject)
+        self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject)
     }
 
     /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
@@ -714,15 +718,19 @@ impl Job {
         Ok(selection.of(all)?)
     }
 
+    /// Where it runs: on a device, or at an endpoint's address.
+    fn machine(&self, device: &str) -> Machine {
+        Machine::here(device, rayon::current_num_threads())
+    }
+
     fn answer(
         &self,
         identity: Identity,
-        device: &str,
+        machine: Machine,
         (dataset, all): (&Dataset, Vec<PlannedCase>),
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
         let plan = self.plan(dataset, all)?;
-        let machine = Machine::here(device, rayon::current_num_threads());
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
         if self.retry_cut {

@@ -212,6 +212,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         chunk: args.chunk,
         logits: file.logits,
         dtype,
+        kernel: if knockouts.is_empty() { args.attention_kernel } else { AttentionKernel::Products },
         devices: names,
         branches: Branches::default(),
         observed,

@@ -12,6 +12,7 @@ use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, Serving};
 use super::text_side::TextSide;
 use super::thread::Limits;
 use super::{DeviceName, Engine, Generated, Hardware, Measurement, StopReason, Thinker};
+use crate::attention::AttentionKernel;
 use crate::model::fetch::{ModelFiles, ModelStore};
 use crate::model::{Cache, Kept, OpenModel, arch};
 use crate::prompt::{
@@ -52,6 +53,8 @@ pub struct LocalOptions {
     pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` is what fits, the faster way first.
     pub kept: Option<Kept>,
+    /// Whether keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
+    pub hides_keys: bool,
     /// Whether it thinks before it answers, and how much.
     pub thinking: ThinkingOptions,
 }
@@ -89,8 +92,16 @@ impl Default for LocalOptions {
             serving: None,
             observed: ObservedSpans::default(),
             kept: None,
+            hides_keys: false,
             thinking: ThinkingOptions::default(),
         }
+    }
+}
+
+impl LocalOptions {
+    /// What memory for attention is planned for.
+    pub fn kernel(&self) -> AttentionKernel {
+        if self.hides_keys { AttentionKernel::Products } else { AttentionKernel::chosen() }
     }
 }
 
@@ -210,7 +221,9 @@ impl LocalModel {
             0 => branches,
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
-        let mut request = MemoryRequest { context, chunk, logits, dtype, devices, branches, observed, kept };
+        let kernel = options.kernel();
+        let mut request =
+            MemoryRequest { context, chunk, logits, dtype, kernel, devices, branches, observed, kept };
         let mut limits = Limits::of_context(context);
         if let Some(serving) = options.serving {
             let free: Vec<_> = options.devices.iter().map(memory_plan::available_bytes).collect();

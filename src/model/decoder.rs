@@ -8,8 +8,8 @@ mod ropes;
 use super::build::{self, FeedForward, Layer, Mixer};
 use super::kv_view::{Group, KvView};
 use super::layers::{Phase, Projection, RmsNorm};
-use super::{Branch, Cache, DecoderSpec, Loader, ModelError};
-use crate::attention::{LayerHoles, Observer, Term};
+use super::{Branch, Cache, DecoderSpec, LayerSpec, Loader, ModelError};
+use crate::attention::{LayerHoles, Observer, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -23,6 +23,8 @@ pub struct Decoder {
     layers: Vec<Layer>,
     /// Where each layer is.
     devices: Vec<Device>,
+    /// What computes each layer's attention; nothing of layers without a choice.
+    kernels: Vec<Option<Settled>>,
     ropes: Ropes,
     /// On the last layer's device, as is the head.
     norm: RmsNorm,
@@ -38,6 +40,13 @@ impl Decoder {
         let (Some(first), Some(last)) = (devices.first(), devices.last()) else {
             return Err(ModelError::NoDevice);
         };
+        // Before the weights: a card whose kernels are wrong is known before minutes of loading.
+        let dtype = loader.dtype();
+        let kernel = |(layer, device): (&LayerSpec, &Device)| match layer.attention() {
+            Some(attention) => settle(device, &attention.shape(dtype)),
+            None => Ok(None),
+        };
+        let kernels = spec.layers.iter().zip(&devices).map(kernel).collect::<Result<_>>()?;
         loader.put_on(first);
         let embedding = loader.tensor("embed_tokens.weight", &[spec.vocab, spec.hidden])?;
         loader.put_on(last);
@@ -57,9 +66,9 @@ impl Decoder {
             loader.put_on(device);
             layers.push(build::layer(&mut loader, i, layer)?);
         }
-        let dtype = loader.dtype();
         loader.finish()?;
-        Ok(Decoder { spec, embedding, layers, devices, ropes: Ropes::default(), norm, head, dtype })
+        let ropes = Ropes::default();
+        Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, dtype })
     }
 
     /// What the decoder is made of.
@@ -75,6 +84,12 @@ impl Decoder {
     /// The dtype of activations and cache.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// What computes the attention of layer `layer`, as settled when it was loaded; `None` where there is no choice: on devices other
+    /// than CUDA, and of linear attention.
+    pub fn attention_kernel(&self, layer: usize) -> Option<Settled> {
+        self.kernels.get(layer).copied().flatten()
     }
 
     /// An empty cache for `capacity` tokens.

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::attention::LayerKind;
+use candle_core::DType;
+
 use crate::attention::delta::BLOCK;
+use crate::attention::{AttentionShape, LayerKind};
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,6 +115,15 @@ pub struct AttentionSpec {
     pub bias: AttentionBias,
     /// Rotary position embedding.
     pub rope: RopeSpec,
+}
+
+impl AttentionSpec {
+    /// What decides which kernels compute it, in a dtype.
+    pub fn shape(&self, dtype: DType) -> AttentionShape {
+        let AttentionSpec { heads, kv_heads, head_dim, scale, window, sinks, .. } = *self;
+        // No architecture of the table caps its scores.
+        AttentionShape { dtype, heads, kv_heads, head_dim, scale, window, softcap: None, sinks }
+    }
 }
 
 /// Norms of queries and keys.

@@ -4,11 +4,14 @@
 //! are equal. Machine facts and the shard stand beside it, outside the hash. Written once by the run store; read by
 //! everything that comes after the run.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::condition::Condition;
 use super::plan::{CaseSample, Shard};
+use crate::attention::{AttentionKernel, Settled};
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
@@ -196,6 +199,35 @@ pub struct Machine {
     /// The processor's name, where the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
+    /// What computed attention; absent where there is no choice, which is everywhere but on CUDA, and in runs of before there was
+    /// one. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention_kernel: Option<AttentionBy>,
+}
+
+/// What computed attention on CUDA. It changes the last bits of results, as the device does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionBy {
+    /// `--attention-kernel`.
+    pub chosen: String,
+    /// What that was: `products`, `fused` or `flash`; several where layers differ.
+    pub forward: Vec<String>,
+    /// What summed the weights of rows over spans: `products` or `fused`.
+    pub sums: Vec<String>,
+}
+
+impl AttentionBy {
+    /// Of the layers for which there was a choice; `None` where there are none.
+    pub fn of(chosen: AttentionKernel, layers: impl Iterator<Item = Settled>) -> Option<Self> {
+        let layers: Vec<Settled> = layers.collect();
+        let names = |of: fn(&Settled) -> AttentionKernel| {
+            let kernels: BTreeSet<AttentionKernel> = layers.iter().map(of).collect();
+            kernels.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (forward, sums) = (names(|layer| layer.forward), names(|layer| layer.sums));
+        (!layers.is_empty()).then(|| AttentionBy { chosen: chosen.to_string(), forward, sums })
+    }
 }
 
 impl Machine {
@@ -206,7 +238,12 @@ impl Machine {
             Some(line.split_once(':')?.1.trim().to_owned())
         });
         let os = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-        Machine { device: device.into(), os, threads, cpu }
+        Machine { device: device.into(), os, threads, cpu, attention_kernel: None }
+    }
+
+    /// The same, with what computes attention there.
+    pub fn attending_by(self, attention_kernel: Option<AttentionBy>) -> Self {
+        Machine { attention_kernel, ..self }
     }
 }
 
@@ -304,5 +341,24 @@ mod tests {
         let mut text = String::new();
         canonical(&value, &mut text);
         assert_eq!(text, r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
+    }
+
+    #[test]
+    fn a_header_says_what_computed_attention_and_one_without_it_still_reads() {
+        use AttentionKernel::{Auto, Fused, Products};
+        let layer = |forward, sums| Settled { forward, sums };
+        let layers = [layer(Fused, Fused), layer(Products, Fused), layer(Fused, Fused)];
+        let by = AttentionBy::of(Auto, layers.into_iter());
+        let machine = Machine::here("cuda:0", 2).attending_by(by);
+        let value = serde_json::to_value(&machine).unwrap();
+        let expected =
+            serde_json::json!({"chosen": "auto", "forward": ["products", "fused"], "sums": ["fused"]});
+        assert_eq!(value["attention_kernel"], expected);
+        assert_eq!(serde_json::from_value::<Machine>(value).unwrap(), machine);
+        // Where there is nothing to choose nothing is written, as in runs of before.
+        let cpu = Machine::here("cpu", 2).attending_by(AttentionBy::of(Auto, std::iter::empty()));
+        let old = serde_json::to_value(&cpu).unwrap();
+        assert!(old.get("attention_kernel").is_none());
+        assert_eq!(serde_json::from_value::<Machine>(old).unwrap(), cpu);
     }
 }

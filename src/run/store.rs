@@ -195,7 +195,7 @@ impl RunStore {
             }
             if stored.machine != header.machine {
                 tracing::warn!(
-                    "{} was begun on another machine or device; answers may differ in the last bits: {:?} then, {:?} now",
+                    "{} was begun on another machine or device, or with another attention kernel; answers may differ in the last bits: {:?} then, {:?} now",
                     dir.display(),
                     stored.machine,
                     header.machine

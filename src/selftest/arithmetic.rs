@@ -28,7 +28,7 @@ const STATE_BYTES: f64 = 24.0;
 pub enum Kernel {
     /// As matrix products over blocks of 512 rows, whose scores go through memory.
     Blocks,
-    /// In one kernel that keeps scores on the chip: the CPU's, or FlashAttention.
+    /// In one kernel that keeps scores on the chip: the CPU's, our own on CUDA, or FlashAttention.
     Fused,
 }
 
@@ -151,13 +151,22 @@ impl<'a> LayerWork<'a> {
             + self.rule(tokens)
     }
 
-    /// An observer of a layer with softmax, after `tokens`.
-    pub fn observed_scores(&self, tokens: usize, Recording { rows, spans }: Recording) -> Work {
+    /// An observer of a layer with softmax, after `tokens`. Products sum weights into spans by a product with a table of which key
+    /// is in which span; a fused kernel adds them up where they are.
+    pub fn observed_scores(
+        &self,
+        tokens: usize,
+        Recording { rows, spans }: Recording,
+        kernel: Kernel,
+    ) -> Work {
         let Some(a) = self.layer.attention() else { return Work::default() };
         let seen = a.window.map_or(tokens, |window| window.min(tokens));
         let scores = (rows * seen) as f64 * a.heads as f64;
-        let products_f32 = 2.0 * (a.head_dim + spans) as f64 * scores;
-        Work { products_f32, bytes: SCORE_BYTES_F32 * scores, ..Work::default() }
+        let (columns, bytes) = match kernel {
+            Kernel::Blocks => (a.head_dim + spans, SCORE_BYTES_F32),
+            Kernel::Fused => (a.head_dim, 0.0),
+        };
+        Work { products_f32: 2.0 * columns as f64 * scores, bytes: bytes * scores, ..Work::default() }
     }
 
     /// An observer of a layer with a delta rule, which takes the rows back through all `tokens`.
@@ -168,8 +177,8 @@ impl<'a> LayerWork<'a> {
     }
 
     /// An observer of a prefill of `tokens`.
-    pub fn recorded(&self, tokens: usize, recording: Recording) -> Work {
-        self.observed_scores(tokens, recording) + self.observed_rule(tokens, recording)
+    pub fn recorded(&self, tokens: usize, recording: Recording, kernel: Kernel) -> Work {
+        self.observed_scores(tokens, recording, kernel) + self.observed_rule(tokens, recording)
     }
 
     /// Reading the weights for one more token.
@@ -285,6 +294,18 @@ mod tests {
         let llama = spec("llama-3.1-8b-instruct");
         let layer = LayerWork::new(&llama.layers[0], llama.hidden, 4);
         assert_eq!(layer.token_cache(1, Kernel::Blocks).bytes, 4.0 * 2.0 * 8.0 * 128.0 + 20.0 * 32.0);
+    }
+
+    #[test]
+    fn rows_cost_their_products_with_keys_and_by_products_a_table_of_spans_and_scores_in_memory() {
+        let llama = spec("llama-3.1-8b-instruct");
+        let layer = LayerWork::new(&llama.layers[0], llama.hidden, 2);
+        let recording = Recording { rows: 3, spans: 7 };
+        let scores = 3.0 * 1000.0 * 32.0;
+        let fused = layer.recorded(1000, recording, Kernel::Fused);
+        assert_eq!((fused.products_f32, fused.products, fused.bytes), (2.0 * 128.0 * scores, 0.0, 0.0));
+        let blocks = layer.recorded(1000, recording, Kernel::Blocks);
+        assert_eq!((blocks.products_f32, blocks.bytes), (2.0 * 135.0 * scores, 20.0 * scores));
     }
 
     #[test]

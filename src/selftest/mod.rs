@@ -3,7 +3,8 @@
 //! Needs no network and no files: [`embedded`] carries tiny checkpoints of every architecture with transformers' numbers, and
 //! [`parity`] holds the devices to the [`rule`] of the parity tests. [`layers`] tries single layers at the widths of released
 //! models with made-up weights ([`trial`]), and holds their times against what [`arithmetic`] counts, what [`cards`] says of
-//! the card and what [`yardsticks`] measure; [`memory`] watches what they take. [`report`] is all of it, as text, as JSON, and
+//! the card and what [`yardsticks`] measure; [`memory`] watches what they take. [`kernels`] times what attention can be computed
+//! by on a card. [`report`] is all of it, as text, as JSON, and
 //! in a verdict. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ mod cuda;
 pub mod embedded;
 mod error;
 pub mod facts;
+pub mod kernels;
 pub mod layers;
 pub mod memory;
 pub mod parity;
@@ -46,8 +48,10 @@ pub struct Options {
     pub time: Duration,
 }
 
-/// Time for everything unless told otherwise: less than five minutes.
+/// Time for everything unless told otherwise: with [`TIME_FOR_KERNELS`] five minutes.
 pub const TIME: Duration = Duration::from_secs(270);
+/// Attention's kernels, which are timed last, get as much where nothing is left of it.
+const TIME_FOR_KERNELS: Duration = Duration::from_secs(30);
 
 /// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
@@ -69,7 +73,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
     let schedule = Schedule::of(first, options.quick);
     let kinds = layers::kinds(options.quick)?;
     let dtypes = [DType::F32, DType::BF16, DType::F16];
-    let total = CHECKPOINTS.len() + 1 + kinds.len();
+    let total = CHECKPOINTS.len() + 1 + kinds.len() + usize::from(first.is_cuda());
     let mut steps = Steps::new("selftest", total, true);
     let status = steps.status();
 
@@ -112,6 +116,18 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         steps.step(&name, found.error.as_deref());
         layers.push(found);
     }
+
+    // 4. Where attention has several kernels, those beside each other, in what time is left.
+    let mut attention_kernels = None;
+    if first.is_cuda() {
+        let name = "attention kernels";
+        status.begin(name, "timing each");
+        // Of a quick test nothing is left out, on a device however slow.
+        let left = options.time.saturating_sub(start.elapsed()).max(TIME_FOR_KERNELS);
+        let left = if options.quick { Duration::MAX } else { left };
+        attention_kernels = kernels::run(&kinds, (first, dtype), &schedule, left, going)?;
+        steps.step(name, None);
+    }
     drop(steps);
     Ok(Report {
         selftest: 1,
@@ -122,6 +138,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         parity,
         yardsticks: yardsticks.ok(),
         layers,
+        attention_kernels,
         peak_resident: crate::engine::peak_resident_bytes(),
     })
 }

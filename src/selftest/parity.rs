@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::SelfTestError;
 use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
-use crate::attention::MassObserver;
+use crate::attention::{AttentionKernel, MassObserver};
 use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use crate::engine::{DeviceName, Engine, EngineError, Sampling};
 use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
@@ -147,6 +147,7 @@ impl Ran {
             chunk,
             logits: prompt.logits,
             dtype,
+            kernel: AttentionKernel::chosen(),
             devices: devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
             observed: ObservedSpans::default(),

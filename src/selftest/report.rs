@@ -9,6 +9,7 @@ use super::arithmetic::Work;
 use super::cards::{Peaks, peaks};
 use super::embedded::CHECKPOINTS;
 use super::facts::{DeviceFacts, Host};
+use super::kernels::KernelTimes;
 use super::layers::{LayerResult, MASSES_OFF};
 use super::memory::How;
 use super::parity::Parity;
@@ -38,6 +39,9 @@ pub struct Report {
     pub yardsticks: Option<Yardsticks>,
     /// Single layers on the first device.
     pub layers: Vec<LayerResult>,
+    /// Attention's kernels beside each other; absent where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_kernels: Option<KernelTimes>,
     /// The most memory that the process held, where the system tells.
     pub peak_resident: Option<u64>,
 }
@@ -86,6 +90,7 @@ impl Report {
         text += &self.parity_text();
         text += "\n";
         text += &self.layers_text();
+        text += &self.kernels_text();
         let Verdict { sound, text: verdict } = self.verdict();
         let title = if sound { "Sound." } else { "NOT SOUND." };
         text + &format!("\nVerdict on {} after {:.0} s: {title} {verdict}\n", self.names(), self.seconds)
@@ -458,5 +463,6 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
+mod kernels;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use super::parity::interrupted;
 use crate::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
 use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes};
 use crate::engine::{DeviceName, Engine, Sampling};
-use crate::model::{DecoderSpec, Fill, LayerSpec, ModelDescription, OpenModel};
+use crate::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use crate::prompt::Span;
 
 /// How a decoder is tried.
@@ -44,25 +44,12 @@ impl Setting {
             chunk: self.chunk,
             logits: 1,
             dtype: self.dtype,
+            kernel: AttentionKernel::chosen(),
             devices: self.devices.iter().map(DeviceName::of).collect(),
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
         }
-    }
-
-    /// The kernel that computes a layer's attention.
-    fn kernel(&self, layer: &LayerSpec) -> Kernel {
-        let sinks = layer.attention().is_some_and(|attention| attention.sinks);
-        let on_cpu = self.devices.iter().all(Device::is_cpu);
-        let halves = self.devices.iter().all(Device::is_cuda) && self.dtype != DType::F32;
-        let chosen = AttentionKernel::chosen();
-        let flash = cfg!(feature = "flash-attn")
-            && !sinks
-            && matches!(chosen, AttentionKernel::Auto | AttentionKernel::Flash);
-        let own = cfg!(feature = "cuda") && matches!(chosen, AttentionKernel::Auto | AttentionKernel::Fused);
-        let fused = (on_cpu && self.dtype == DType::F32) || (halves && (flash || own));
-        if fused { Kernel::Fused } else { Kernel::Blocks }
     }
 }
 
@@ -167,12 +154,26 @@ impl Subject {
         Ok(seconds)
     }
 
+    /// Every layer's work, and how its attention is computed: its forward, and the sums of its rows.
+    fn layers(&self) -> impl Iterator<Item = (LayerWork<'_>, Kernel, Kernel)> {
+        let Setting { dtype, devices, .. } = &self.setting;
+        let streams = devices.iter().all(Device::is_cpu) && *dtype == DType::F32;
+        let decoder = self.engine.decoder();
+        LayerWork::all(decoder.spec(), dtype.size_in_bytes()).enumerate().map(move |(i, work)| {
+            let of =
+                |kernel| if kernel == AttentionKernel::Products { Kernel::Blocks } else { Kernel::Fused };
+            match decoder.attention_kernel(i) {
+                Some(settled) => (work, of(settled.forward), of(settled.sums)),
+                None if streams => (work, Kernel::Fused, Kernel::Fused),
+                None => (work, Kernel::Blocks, Kernel::Blocks),
+            }
+        })
+    }
+
     /// What a prefill of `tokens` is counted to be.
     pub fn prefill_work(&self, tokens: usize) -> Work {
-        let spec = self.spec();
-        let layers = LayerWork::all(spec, self.setting.dtype.size_in_bytes()).zip(&spec.layers);
-        let layers = layers.map(|(work, layer)| work.prefill(tokens, self.setting.kernel(layer)));
-        layers.sum::<Work>() + arithmetic::head(spec, 1)
+        let layers = self.layers().map(|(work, kernel, _)| work.prefill(tokens, kernel));
+        layers.sum::<Work>() + arithmetic::head(self.spec(), 1)
     }
 
     /// Reads `tokens` tokens, of which the last rows are recorded, and generates; `progress` is told how many are read.
@@ -219,9 +220,7 @@ impl Subject {
 
         // 3. What was counted, and what was taken.
         let (spec, size) = (self.spec(), dtype.size_in_bytes());
-        let layers = || LayerWork::all(spec, size).zip(&spec.layers);
-        let kernel = |layer| self.setting.kernel(layer);
-        let token: Work = layers().map(|(work, layer)| work.token(tokens, kernel(layer))).sum();
+        let token: Work = self.layers().map(|(work, kernel, _)| work.token(tokens, kernel)).sum();
         let steps = generated.tokens.len().saturating_sub(1);
         Ok(Trial {
             tokens,
@@ -234,7 +233,7 @@ impl Subject {
             recording_seconds: observer.spent.get().as_secs_f64(),
             token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
             prefill: self.prefill_work(tokens),
-            recording: layers().map(|(work, _)| work.recorded(tokens, recording)).sum(),
+            recording: self.layers().map(|(work, _, sums)| work.recorded(tokens, recording, sums)).sum(),
             token: token + arithmetic::token_head(spec, size),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),

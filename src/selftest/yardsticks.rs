@@ -62,7 +62,7 @@ fn varied(side: usize, dtype: DType, device: &Device) -> Result<Tensor> {
 }
 
 /// Seconds of the fastest of a few runs, after one that is not counted.
-fn best(device: &Device, run: impl Fn() -> Result<Tensor>) -> Result<f64> {
+pub fn best<T>(device: &Device, mut run: impl FnMut() -> Result<T>) -> Result<f64> {
     const RUNS: usize = 4;
     let mut best = f64::INFINITY;
     for i in 0..=RUNS {

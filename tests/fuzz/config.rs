@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::DType;
+use palimpsest::attention::AttentionKernel;
 use palimpsest::engine::DeviceName;
 use palimpsest::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
 use palimpsest::model::{ModelDescription, arch};
@@ -42,6 +43,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
                 chunk: 1024,
                 logits: 1,
                 dtype: DType::F32,
+                kernel: AttentionKernel::Auto,
                 devices,
                 branches,
                 observed: ObservedSpans::default(),

@@ -37,17 +37,23 @@ fn expectations(readme: &str) -> String {
             "16 B x heads x pairs x layers, and the cache once for every 512 rows",
         ),
         ("prefill, delta rule", "operations of blocks of 64 tokens, f32"),
-        ("**prefill, as built by default**", "the four above"),
-        ("**prefill, with `flash-attn`**", "without the score blocks, half the square of pairs"),
+        ("**prefill, by products**", "the four above"),
         (
-            "observer, full layers",
+            "**prefill, fused** (by default; `flash-attn` is counted the same)",
+            "without the score blocks, half the square of pairs",
+        ),
+        (
+            "observer, full layers, by products",
             "2 x (head_dim + spans) x rows x keys x heads x layers, f32, and 20 B a score",
         ),
+        ("observer, full layers, fused", "2 x head_dim x rows x keys x heads x layers, f32"),
         ("observer, linear layers", "2 x (2 x key_dim + 64) x rows x keys x heads x layers, f32"),
         ("a token, weights", "2 B each, without the embedding"),
-        ("a token, cache and scores", "keys and values of 150,000 tokens, 16 B a score"),
+        ("a token, cache and scores, by products", "keys and values of 150,000 tokens, 16 B a score"),
+        ("a token, cache, fused", "keys and values of 150,000 tokens"),
         ("a token, states", "24 B x key_dim x value_dim x heads x layers, f32"),
-        ("**a token**", "the three above"),
+        ("**a token, by products**", "weights, cache and scores, states"),
+        ("**a token, fused**", "weights, cache, states"),
         ("a token, launches", "the table above x layers x 5 us, unless hidden behind the reading"),
         ("memory, with the observer", "`palimpsest model plan`"),
         ("memory, without", "the same less its observer"),
@@ -63,15 +69,14 @@ fn expectations(readme: &str) -> String {
         let traffic = work(spec, |layer| layer.score_blocks(TOKENS, Kernel::Blocks));
         let rule = work(spec, |layer| layer.rule(TOKENS));
         let chunked = work(spec, |layer| layer.prefill(TOKENS, Kernel::Blocks));
-        let with_flash = work(spec, |layer| layer.prefill(TOKENS, Kernel::Fused));
+        let fused = work(spec, |layer| layer.prefill(TOKENS, Kernel::Fused));
 
-        let observer = work(spec, |layer| layer.observed_scores(TOKENS, RECORDING));
+        let observer = |kernel| work(spec, |layer| layer.observed_scores(TOKENS, RECORDING, kernel));
         let walk = work(spec, |layer| layer.observed_rule(TOKENS, RECORDING));
 
         let read = work(spec, |layer| layer.token_weights()) + arithmetic::token_head(spec, SIZE);
-        let seen = work(spec, |layer| layer.token_cache(TOKENS, Kernel::Blocks));
+        let seen = |kernel| work(spec, |layer| layer.token_cache(TOKENS, kernel));
         let state = work(spec, |layer| layer.token_state());
-        let token = read + seen + state;
         let linear_layers = spec.layers.iter().filter(|layer| layer.delta_net().is_some()).count() as f64;
         let full_layers = spec.layers.len() as f64 - linear_layers;
         let launches = launches(readme, "gated attention") * full_layers
@@ -84,23 +89,30 @@ fn expectations(readme: &str) -> String {
         let cards = if cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };
         let gb = |bytes: u64| format!("{:.0} GB", bytes as f64 / 1e9);
         let seconds = |work: Work| A100_80GB.seconds(&work, true);
-        let peta = |work: Work| format!("{:.2} PFLOP", work.operations() / 1e15);
+        let peta = |work: Work| match work.operations() {
+            few if few < 5e12 => format!("{:.1} TFLOP", few / 1e12),
+            many => format!("{:.2} PFLOP", many / 1e15),
+        };
         let s = |work: Work| format!("{:.1} s", seconds(work));
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
         let giga = |work: Work| format!("{:.1} GB, {}", work.bytes / 1e9, ms(seconds(work)));
+        let token = |work: Work| format!("**{}, {:.0} tokens/s**", ms(seconds(work)), 1.0 / seconds(work));
         let cells = [
             format!("{}, {}", peta(linear), s(linear)),
             format!("{}, {}", peta(products), s(products)),
             format!("{:.0} TB, {}", traffic.bytes / 1e12, s(traffic)),
             format!("{}, {}", peta(rule), s(rule)),
             format!("**{}**", s(chunked)),
-            format!("**{}**", s(with_flash)),
-            format!("{}, {}", peta(observer), s(observer)),
+            format!("**{}**", s(fused)),
+            format!("{}, {}", peta(observer(Kernel::Blocks)), s(observer(Kernel::Blocks))),
+            format!("{}, {}", peta(observer(Kernel::Fused)), s(observer(Kernel::Fused))),
             format!("{}, {}", peta(walk), s(walk)),
             giga(read),
-            giga(seen),
+            giga(seen(Kernel::Blocks)),
+            giga(seen(Kernel::Fused)),
             giga(state),
-            format!("**{}, {:.0} tokens/s**", ms(seconds(token)), 1.0 / seconds(token)),
+            token(read + seen(Kernel::Blocks) + state),
+            token(read + seen(Kernel::Fused) + state),
             format!("{launches:.0}, {}", ms(launches * LAUNCH)),
             format!("{}, {cards}", gb(plan.total())),
             gb(without.total() - without.observer()),

@@ -4,9 +4,7 @@ use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-#[cfg(any(feature = "cuda", test))]
-use super::AttentionKernel;
-use super::Site;
+use super::{AttentionKernel, AttentionShape, Settled, Site};
 use crate::transfer;
 
 pub(super) mod chunked;
@@ -59,83 +57,70 @@ pub(super) fn choose(device: &Device, dtype: DType) -> Backend {
 
 /// The kernel family for attention of queries `q` (l, heads, head_dim).
 pub(super) fn choose_forward(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
-    #[cfg(feature = "flash-attn")]
-    if matches!(AttentionKernel::chosen(), AttentionKernel::Auto | AttentionKernel::Flash)
-        && flash_serves(q.device().is_cuda(), q.dtype(), q.dim(2)?, site)
-    {
-        return Ok(Backend::Flash);
-    }
-    choose_branches(q, kv_heads, site)
+    choose_of(q, kv_heads, site, AttentionKernel::of_layer)
 }
 
 /// The kernel family for one query each of several branches, (branches, heads, head_dim), from which `site` hides nothing
 /// that the others see.
 pub(super) fn choose_branches(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
-    #[cfg(feature = "cuda")]
-    if fused_serves(AttentionKernel::chosen(), q.device().is_cuda(), q.dtype(), q.dim(2)?, site)
-        && is_trusted(q, kv_heads, site)?
-    {
-        return Ok(Backend::Fused);
-    }
-    let _ = (kv_heads, site);
-    Ok(choose(q.device(), q.dtype()))
+    choose_of(q, kv_heads, site, AttentionKernel::of_branches)
 }
 
 /// The kernel family that sums attention of queries `q` (l, heads, head_dim) into segments.
 fn choose_sums(q: &Tensor, kv_heads: usize, site: &Site) -> Result<Backend> {
+    choose_of(q, kv_heads, site, AttentionKernel::of_sums)
+}
+
+/// What `of` makes of the choice of the process, on CUDA where nothing is hidden; and products where the card's check failed.
+fn choose_of(
+    q: &Tensor,
+    kv_heads: usize,
+    site: &Site,
+    of: fn(AttentionKernel, &AttentionShape) -> AttentionKernel,
+) -> Result<Backend> {
     #[cfg(feature = "cuda")]
-    if sums_served(AttentionKernel::chosen(), q.device().is_cuda(), q.dtype(), site)
-        && is_trusted(q, kv_heads, site)?
-    {
-        return Ok(Backend::Fused);
+    if q.device().is_cuda() && site.holes.is_empty() {
+        let shape = shape_of(q, kv_heads, site)?;
+        match of(AttentionKernel::chosen(), &shape) {
+            AttentionKernel::Fused if is_trusted(q.device(), &shape)? => return Ok(Backend::Fused),
+            #[cfg(feature = "flash-attn")]
+            AttentionKernel::Flash => return Ok(Backend::Flash),
+            _ => {}
+        }
     }
-    let _ = (kv_heads, site);
+    let _ = (kv_heads, site, of);
     Ok(choose(q.device(), q.dtype()))
+}
+
+#[cfg(feature = "cuda")]
+fn shape_of(q: &Tensor, kv_heads: usize, site: &Site) -> Result<AttentionShape> {
+    let (_, heads, head_dim) = q.dims3()?;
+    let Site { scale, window, softcap, .. } = *site;
+    let sinks = site.sinks.is_some();
+    Ok(AttentionShape { dtype: q.dtype(), heads, kv_heads, head_dim, scale, window, softcap, sinks })
 }
 
 /// Whether our own kernels may be used: where they are the choice, or have been tried on the card.
 #[cfg(feature = "cuda")]
-fn is_trusted(q: &Tensor, kv_heads: usize, site: &Site) -> Result<bool> {
-    let sums_alone = !fused_serves(AttentionKernel::Fused, true, q.dtype(), q.dim(2)?, site);
-    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(q, kv_heads, site, sums_alone)?)
+fn is_trusted(device: &Device, shape: &AttentionShape) -> Result<bool> {
+    Ok(AttentionKernel::chosen() == AttentionKernel::Fused || cuda::holds(device.as_cuda_device()?, shape)?)
 }
 
-/// Whether our own kernels compute what a site asks for: half precision on CUDA, heads whose rows begin at multiples of
-/// 8 bytes and are no wider than the widest kernel, and no keys that are hidden.
-#[cfg(any(feature = "cuda", test))]
-pub(super) fn fused_serves(
-    choice: AttentionKernel,
-    cuda: bool,
-    dtype: DType,
-    head_dim: usize,
-    site: &Site,
-) -> bool {
-    sums_served(choice, cuda, dtype, site)
-        && matches!(dtype, DType::F16 | DType::BF16)
-        && head_dim <= 256
-        && head_dim.is_multiple_of(4)
-        // The greatest product is the greatest score.
-        && site.scale > 0.0
-}
-
-/// Whether our own kernels sum a site's weights into segments.
-#[cfg(any(feature = "cuda", test))]
-fn sums_served(choice: AttentionKernel, cuda: bool, dtype: DType, site: &Site) -> bool {
-    cuda && matches!(choice, AttentionKernel::Auto | AttentionKernel::Fused)
-        && matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
-        && site.holes.is_empty()
-}
-
-/// Whether FlashAttention 2 computes what a site asks for: half precision on CUDA, heads that its kernels are built for,
-/// causal with or without a window, and neither sinks nor a soft cap nor keys that are hidden.
-#[cfg(any(feature = "flash-attn", test))]
-pub(super) fn flash_serves(cuda: bool, dtype: DType, head_dim: usize, site: &Site) -> bool {
-    cuda && matches!(dtype, DType::F16 | DType::BF16)
-        && head_dim <= 256
-        && head_dim.is_multiple_of(8)
-        && site.sinks.is_none()
-        && site.softcap.is_none()
-        && site.holes.is_empty()
+/// See [`super::settle`].
+pub(super) fn settle(device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
+    if !device.is_cuda() {
+        return Ok(None);
+    }
+    let settled = |kernel| -> Result<AttentionKernel> {
+        #[cfg(feature = "cuda")]
+        if kernel == AttentionKernel::Fused && !is_trusted(device, shape)? {
+            return Ok(AttentionKernel::Products);
+        }
+        Ok(kernel)
+    };
+    let chosen = AttentionKernel::chosen();
+    let (forward, sums) = (settled(chosen.of_layer(shape))?, settled(chosen.of_sums(shape))?);
+    Ok(Some(Settled { forward, sums }))
 }
 
 /// The softmax weights of one row of this chunk (relative to `site.offset`) over the keys held, one vector a head.

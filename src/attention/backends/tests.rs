@@ -2,9 +2,9 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::{AttentionKernel, Hidden, Hole, Holes, OfBranches, Sinks, Site};
+use super::super::{AttentionKernel, AttentionShape, Hidden, Hole, Holes, OfBranches, Sinks, Site};
 use super::chunked::Blocks;
-use super::{chunked, cpu, flash_serves, fused_serves, lengths};
+use super::{chunked, cpu, lengths};
 
 /// Values are of order 1: some f32 roundings of them.
 const TOLERANCE: f64 = 1e-5;
@@ -381,36 +381,29 @@ fn nan_in_keys_reaches_the_output_of_the_chunked_kernel() -> Result<()> {
     Ok(())
 }
 
+fn shape(dtype: DType, head_dim: usize) -> AttentionShape {
+    let (window, softcap) = (None, None);
+    AttentionShape { dtype, heads: 8, kv_heads: 2, head_dim, scale: 1.0, window, softcap, sinks: false }
+}
+
 #[test]
-fn flash_attention_serves_half_precision_on_cuda_without_sinks_or_caps_and_no_wider_heads_than_it_has() {
-    let plain = Site {
-        layer: 0,
-        offset: 0,
-        first_key: 0,
-        scale: 1.0,
-        window: None,
-        softcap: None,
-        sinks: None,
-        holes: Default::default(),
-    };
-    let windowed = Site { window: Some(128), ..plain.clone() };
-    let capped = Site { softcap: Some(50.0), ..plain.clone() };
-    let sinks = Site { sinks: Some(sinks_of(vec![0.0])), ..plain.clone() };
-    let holes = Site { holes: some_holes(0, 9), ..plain.clone() };
-    for (cuda, dtype, head_dim, site, served) in [
-        (true, DType::BF16, 128, &plain, true),
-        (true, DType::F16, 64, &plain, true),
-        (true, DType::BF16, 256, &windowed, true),
-        (true, DType::BF16, 8, &plain, true),
-        (false, DType::BF16, 128, &plain, false),
-        (true, DType::F32, 128, &plain, false),
-        (true, DType::BF16, 264, &plain, false),
-        (true, DType::BF16, 100, &plain, false),
-        (true, DType::BF16, 128, &capped, false),
-        (true, DType::BF16, 64, &sinks, false),
-        (true, DType::BF16, 64, &holes, false),
+fn flash_attention_serves_half_precision_without_sinks_or_caps_and_no_wider_heads_than_it_has() {
+    let plain = shape(DType::BF16, 64);
+    for (shape, served) in [
+        (shape(DType::BF16, 128), true),
+        (shape(DType::F16, 64), true),
+        (AttentionShape { window: Some(128), ..shape(DType::BF16, 256) }, true),
+        (shape(DType::BF16, 8), true),
+        (shape(DType::F32, 128), false),
+        (shape(DType::BF16, 264), false),
+        (shape(DType::BF16, 100), false),
+        (AttentionShape { softcap: Some(50.0), ..plain }, false),
+        (AttentionShape { sinks: true, ..plain }, false),
     ] {
-        assert_eq!(flash_serves(cuda, dtype, head_dim, site), served, "{cuda} {dtype:?} {head_dim} {site:?}");
+        let taken = if served { AttentionKernel::Flash } else { AttentionKernel::Products };
+        assert_eq!(AttentionKernel::Flash.of_layer(&shape), taken, "{shape:?}");
+        assert_eq!(AttentionKernel::Flash.of_branches(&shape), AttentionKernel::Products);
+        assert_eq!(AttentionKernel::Flash.of_sums(&shape), AttentionKernel::Products);
     }
 }
 
@@ -428,31 +421,32 @@ fn the_kernels_that_are_handed_to_the_driver_were_made_of_the_sources_beside_the
 }
 
 #[test]
-fn our_kernels_are_given_what_they_serve() {
-    let site = |holes: bool, scale| Site {
-        layer: 0,
-        offset: 9,
-        first_key: 0,
-        scale,
-        window: Some(3),
-        softcap: Some(1.0),
-        sinks: Some(sinks_of(vec![0.0])),
-        holes: if holes { some_holes(9, 1) } else { Default::default() },
-    };
-    let plain = site(false, 1.0);
-    let serves = |choice, cuda, dtype, d, site: &Site| fused_serves(choice, cuda, dtype, d, site);
-    for choice in [AttentionKernel::Auto, AttentionKernel::Fused] {
-        assert!([4, 20, 64, 80, 128, 256].iter().all(|&d| serves(choice, true, DType::BF16, d, &plain)));
-        assert!(serves(choice, true, DType::F16, 96, &plain));
-        for d in [6, 257, 260] {
-            assert!(!serves(choice, true, DType::F16, d, &plain), "{d}");
+fn our_kernels_are_given_what_they_serve_and_products_the_rest() {
+    use AttentionKernel::{Auto, Fused, Products};
+    let all =
+        |dtype, d| AttentionShape { window: Some(3), softcap: Some(1.0), sinks: true, ..shape(dtype, d) };
+    for choice in [Auto, Fused] {
+        for d in [4, 20, 64, 80, 128, 256] {
+            assert_eq!(choice.of_layer(&all(DType::BF16, d)), Fused, "{d}");
+            assert_eq!(choice.of_branches(&all(DType::F16, d)), Fused, "{d}");
         }
-        assert!(!serves(choice, true, DType::F32, 64, &plain));
-        assert!(!serves(choice, false, DType::F16, 64, &plain));
-        assert!(!serves(choice, true, DType::F16, 64, &site(true, 1.0)));
-        assert!(!serves(choice, true, DType::F16, 64, &site(false, -1.0)));
+        for d in [6, 257, 260] {
+            assert_eq!(choice.of_layer(&all(DType::F16, d)), Products, "{d}");
+        }
+        assert_eq!(choice.of_layer(&all(DType::F32, 64)), Products);
+        assert_eq!(choice.of_layer(&AttentionShape { scale: -1.0, ..all(DType::F16, 64) }), Products);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            assert_eq!(choice.of_sums(&all(dtype, 6)), Fused, "{dtype:?}");
+        }
+        assert_eq!(choice.of_sums(&all(DType::F64, 64)), Products);
     }
-    for choice in [AttentionKernel::Products, AttentionKernel::Flash] {
-        assert!(!serves(choice, true, DType::F16, 64, &plain));
+    for of in [AttentionKernel::of_layer, AttentionKernel::of_branches, AttentionKernel::of_sums] {
+        assert_eq!(of(Products, &all(DType::F16, 64)), Products);
     }
+}
+
+#[test]
+fn a_device_without_a_choice_of_kernels_settles_nothing() -> Result<()> {
+    assert_eq!(super::settle(&Device::Cpu, &shape(DType::BF16, 64))?, None);
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use candle_core::DType;
 
 use super::{DeviceName, MemoryRequest};
+use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::model::{
     Activation, AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec, MixerSpec, MlpSpec,
     Routing,
@@ -21,6 +22,9 @@ const SCORES: u64 = 64 << 20;
 const BLOCK_ROWS: u64 = 512;
 /// Keys of a block of its sums over segments.
 const BLOCK_KEYS: u64 = 1 << 14;
+/// Keys of a piece of our own kernels: the fewest that a generated row's weights are summed by, and those of chosen rows.
+const PIECE_DECODED: u64 = 32;
+const PIECE: u64 = 1024;
 /// Tokens of a block of the gated delta rule.
 const RULE_BLOCK: u64 = 64;
 
@@ -70,11 +74,7 @@ pub fn layer_activations(
     let size = request.dtype.size_in_bytes() as u64;
     let hidden = n(spec.hidden);
     let mixer = match &layer.mixer {
-        MixerSpec::Attention(a) => {
-            let rows = BLOCK_ROWS.min(l);
-            let scores = if streams(request, device) { 0 } else { score_block(a, request, rows, device) };
-            l * attention_width(a, size) + scores
-        }
+        MixerSpec::Attention(a) => l * attention_width(a, request, device) + attending(a, request, l, device),
         MixerSpec::DeltaNet(d) => delta_net(d, l, size, device),
     };
     let feed_forward = match &layer.feed_forward {
@@ -93,12 +93,47 @@ pub fn layer_activations(
     mixer.max(feed_forward) + l * stream
 }
 
-/// Bytes a token: queries, keys and values before and after their rotation, the output as it is gathered in f32 and as it
-/// is handed on.
-fn attention_width(a: &AttentionSpec, size: u64) -> u64 {
+/// What computes a layer's attention on a card; products on other devices.
+fn kernel(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> AttentionKernel {
+    if fuses(device) { request.kernel.of_layer(&a.shape(request.dtype)) } else { AttentionKernel::Products }
+}
+
+/// Bytes a token: queries, keys and values before and after their rotation, the output as it is gathered, by products in f32, and as
+/// it is handed on.
+fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
+    let size = request.dtype.size_in_bytes() as u64;
     let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
     let gate = if a.gated { 3 * q } else { 0 };
-    (2 * q + gate + 4 * kv) * size + 2 * q * 4
+    let out = if kernel(a, request, device) == AttentionKernel::Products { 4 } else { size };
+    (2 * q + gate + 4 * kv) * size + 2 * q * out
+}
+
+/// Bytes that attention takes beside its inputs and its output, for a chunk of `l` tokens and for the tokens generated after it.
+fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceName) -> u64 {
+    if streams(request, device) {
+        return 0;
+    }
+    let branches = n(request.branches.count);
+    match kernel(a, request, device) {
+        AttentionKernel::Fused => split_keys(a, request, branches.max(1)),
+        // Branches are by another kernel; one sequence takes no more than its output.
+        AttentionKernel::Flash if branches == 0 => 0,
+        AttentionKernel::Flash => match request.kernel.of_branches(&a.shape(request.dtype)) {
+            AttentionKernel::Fused => split_keys(a, request, branches),
+            _ => score_block(a, request, branches, device),
+        },
+        _ => score_block(a, request, BLOCK_ROWS.min(l), device),
+    }
+}
+
+/// Bytes of the parts of one query each of `rows` sequences: of every part of [`SPLIT_K`] keys a head's sum, its maximum and its
+/// weight, in f32; and, where weights are recorded, maximum and weight of every piece.
+fn split_keys(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
+    let keys = seen(a, request, 1);
+    // A window may begin and end within a part, and each branch has parts of its own.
+    let parts = keys / n(SPLIT_K) + 2;
+    let pieces = keys / PIECE_DECODED + 2 + n(request.observed.keys);
+    rows * n(a.heads) * (parts * (n(a.head_dim) + 2) + pieces * 2) * 4
 }
 
 /// Bytes a token: gate, up, the activation and the product.
@@ -170,13 +205,20 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
         // Each thread's share is within its cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
         MixerSpec::Attention(a) => {
-            // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
-            let rows = BLOCK_ROWS.min(n(request.context));
-            let keys = BLOCK_KEYS.min(seen(a, request, rows));
-            let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
-            let of_keys = keys * (n(a.kv_heads) * n(a.head_dim) * 4 + spans * 8);
-            let sums = scores + of_keys;
-            sums.saturating_sub(score_block(a, request, rows, device))
+            let rows = BLOCK_ROWS.min(n(request.context)).min(n(request.chunk));
+            let fused =
+                fuses(device) && request.kernel.of_sums(&a.shape(request.dtype)) == AttentionKernel::Fused;
+            let sums = if fused {
+                // Of every piece of keys each row's maximum and weight.
+                let pieces = seen(a, request, rows) / PIECE + 2 + spans;
+                n(a.heads) * (rows * (pieces + 1) * 2 + spans + 1) * 4
+            } else {
+                // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
+                let keys = BLOCK_KEYS.min(seen(a, request, rows));
+                let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
+                scores + keys * (n(a.kv_heads) * n(a.head_dim) * 4 + spans * 8)
+            };
+            sums.saturating_sub(attending(a, request, rows, device))
         }
         MixerSpec::DeltaNet(d) => {
             let (heads, keys) = (n(d.value_heads), n(d.keys()));

@@ -2,7 +2,7 @@
 
 use candle_core::DType;
 
-use crate::attention::SPLIT_K;
+use crate::attention::{AttentionKernel, SPLIT_K};
 use crate::engine::device::DeviceName;
 use crate::model::Kept;
 
@@ -17,6 +17,8 @@ pub struct MemoryRequest {
     pub logits: usize,
     /// Dtype of activations, cache and dense weights.
     pub dtype: DType,
+    /// What computes attention on CUDA. Products where keys may be hidden from rows, which no other kernel serves.
+    pub kernel: AttentionKernel,
     /// Where: one device, or several that share the layers out between them.
     pub devices: Vec<DeviceName>,
     /// Branches of what is in the cache, beside it.

@@ -61,6 +61,7 @@ mod tests {
     use candle_core::DType;
 
     use super::*;
+    use crate::attention::AttentionKernel;
     use crate::engine::device::DeviceName;
     use crate::engine::memory_plan::ObservedSpans;
 
@@ -76,6 +77,7 @@ mod tests {
             chunk: 256,
             logits: 256,
             dtype: DType::F32,
+            kernel: AttentionKernel::Auto,
             devices: vec![DeviceName::Cpu],
             branches: Branches::default(),
             observed: ObservedSpans::default(),

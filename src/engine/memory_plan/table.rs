@@ -3,6 +3,7 @@
 use candle_core::DType;
 
 use super::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
+use crate::attention::AttentionKernel;
 use crate::engine::{DEFAULT_CHUNK, DeviceName};
 use crate::model::{ModelDescription, ModelError};
 
@@ -24,6 +25,7 @@ pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) ->
         chunk: DEFAULT_CHUNK,
         logits: 1,
         dtype,
+        kernel: AttentionKernel::Auto,
         devices,
         branches,
         observed: ObservedSpans::default(),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::attention::AttentionKernel;
 use crate::model::weights::BlockType;
 use crate::model::{Kept, ModelDescription, Packed, PackedBytes, PackedWeight};
 
@@ -17,6 +18,7 @@ fn request(context: usize) -> MemoryRequest {
         chunk: 1024,
         logits: 1,
         dtype: DType::F32,
+        kernel: AttentionKernel::Auto,
         devices,
         branches,
         observed: ObservedSpans::default(),
@@ -78,6 +80,43 @@ fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
     // softmax layers take for the moment is for a block of keys, of the same size at any length.
     let history = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 131_072u64;
     assert_eq!(observer(262_144) - observer(131_072), history);
+}
+
+#[test]
+fn our_own_kernels_hold_no_scores_and_their_parts_grow_with_keys_and_branches() {
+    let activations = |request: MemoryRequest| {
+        MemoryPlan::new(&description("llama-3.1-8b-instruct"), &request, &[None]).activations()
+    };
+    let by = |kernel, context| MemoryRequest { kernel, ..bf16(context, 1) };
+    let (products, fused) = (by(AttentionKernel::Products, 131_072), by(AttentionKernel::Auto, 131_072));
+    // A block of 64 Mi scores in f32 and their weights in bf16, and the output gathered in f32. The feed-forward of 14,336 is
+    // narrower than both, and wider than attention without them.
+    let width = 4 * 4096 * 2 + 4 * 1024 * 2;
+    let feed_forward = 3 * 14_336 * 2;
+    assert!(1024 * width < 1024 * feed_forward);
+    let scores = 64 * (1 << 20) * 6 + 1024 * (width + 4096 * 4);
+    assert_eq!(activations(products.clone()) - activations(fused.clone()), scores - 1024 * feed_forward);
+    // Hundreds of branches: each its parts of 256 keys, 128 sums and two numbers a head, and pieces of 32.
+    let branched = |count| MemoryRequest { branches: Branches { count, tokens: 1 }, ..fused.clone() };
+    let parts = 32 * (514 * 130 + (4096 + 2 + 512) * 2) * 4;
+    assert_eq!(activations(branched(200)) - activations(branched(100)), 100 * parts);
+    // f32 is by products under every choice, but the sums of rows are not.
+    let in_f32 = |kernel| {
+        let request = MemoryRequest { dtype: DType::F32, ..by(kernel, 131_072) };
+        MemoryPlan::new(&description("llama-3.1-8b-instruct"), &request, &[None])
+    };
+    let [products, auto] = [AttentionKernel::Products, AttentionKernel::Auto].map(in_f32);
+    assert_eq!(products.activations(), auto.activations());
+    assert!(products.observer() > auto.observer());
+    // Elsewhere than on CUDA there is nothing to choose.
+    let cpu = |kernel| {
+        MemoryPlan::new(
+            &description("smollm2-135m"),
+            &MemoryRequest { kernel, dtype: DType::BF16, ..request(8192) },
+            &[None],
+        )
+    };
+    assert_eq!(cpu(AttentionKernel::Products), cpu(AttentionKernel::Fused));
 }
 
 #[test]

@@ -338,6 +338,7 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         ("Prompts", short("/identity/prompts").map(|digest| format!("SHA-256 {digest}"))),
         ("Judge", Some(judge.unwrap_or_else(|| "none yet".to_owned()))),
         ("Machine", (!machine.is_empty()).then(|| machine.join(", "))),
+        ("Attention by", attention_by(run)),
         ("palimpsest", text("/identity/version")),
     ];
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
@@ -350,6 +351,16 @@ fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     let lines = agreements.iter().map(|agreement| format!("{}: {}", agreement.judge, agreement.line()));
     let lines: Vec<String> = lines.collect();
     Ok((!lines.is_empty()).then(|| Fact { name: "Labels checked", value: lines.join("; ") }))
+}
+
+/// What computed attention; nothing of runs without a choice.
+fn attention_by(run: &AnalysedRun) -> Option<String> {
+    let names = |field: &str| {
+        let list = run.header().pointer(&format!("/machine/attention_kernel/{field}"))?.as_array()?;
+        Some(list.iter().filter_map(|name| name.as_str()).collect::<Vec<_>>().join(" and "))
+    };
+    let chosen = run.header_text("/machine/attention_kernel/chosen")?;
+    Some(format!("{} ({chosen}), sums of rows by {}", names("forward")?, names("sums")?))
 }
 
 /// How the model was told to think; nothing of one that cannot, or was told nothing.

@@ -1,6 +1,8 @@
 //! Planted faults: the verdict must name each, and say what to do.
 
 use super::*;
+use crate::attention::{AttentionKernel, Settled};
+use crate::selftest::kernels::{KernelTrial, Timed};
 use crate::selftest::memory::Peak;
 use crate::selftest::trial::Memory;
 
@@ -81,6 +83,7 @@ fn fine() -> Report {
             .collect(),
         yardsticks: None,
         layers: vec![layer("delta net"), layer("attention")],
+        attention_kernels: None,
         peak_resident: None,
     }
 }
@@ -172,4 +175,74 @@ fn slowness_and_plans_that_are_exceeded_are_remarked_on_and_no_fault() {
         }
     });
     assert!(sound && text.contains("took 1.20 GB where 1.00 GB were planned"), "{text}");
+}
+
+/// Products and our own kernels at one layer; the seconds of the latter.
+fn kernel_trial(tokens: usize, [prefill, recording, token, recorded]: [f64; 4]) -> KernelTrial {
+    let timed = |kernel, [prefill, recording, token, recorded]: [f64; 4]| Timed {
+        kernel,
+        prefill_seconds: prefill,
+        recording_seconds: recording,
+        token_seconds: token,
+        recorded_token_seconds: recorded,
+    };
+    let (products, fused) = (AttentionKernel::Products, AttentionKernel::Fused);
+    KernelTrial {
+        layer: "attention",
+        of: "Llama-3.1-8B",
+        dtype: "bf16",
+        tokens,
+        auto: Settled { forward: fused, sums: fused },
+        kernels: vec![
+            timed(products, [0.5, 0.5, 0.5, 0.5]),
+            timed(fused, [prefill, recording, token, recorded]),
+        ],
+    }
+}
+
+fn with_kernels(trials: Vec<KernelTrial>) -> Report {
+    let notes = vec!["flash at attention of Llama-3.1-8B over 8,192 tokens: out of memory".to_owned()];
+    Report { attention_kernels: Some(KernelTimes { trials, notes }), ..fine() }
+}
+
+#[test]
+fn kernels_are_shown_side_by_side_and_the_fastest_of_the_longest_prompt_is_named_with_what_auto_takes() {
+    let trials = |longest| vec![kernel_trial(8192, [0.9; 4]), kernel_trial(32_768, longest)];
+    let report = with_kernels(trials([0.2, 0.01, 0.004, 0.3]));
+    let text = report.text();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row =
+        ["attention,", "Llama-3.1-8B", "32,768", "fused", "200", "ms", "10", "ms", "4.00", "ms", "300", "ms"];
+    assert!(lines.iter().any(|line| *line == row), "{text}");
+    assert_eq!(lines.iter().filter(|line| line.contains(&"products")).count(), 2, "{text}");
+    let said =
+        "attention, Llama-3.1-8B: auto takes fused. Over 32,768 tokens fused is the fastest in everything.\n";
+    assert!(text.contains(said) && text.contains("out of memory\n"), "{text}");
+    assert!(!text.contains("say nothing of"), "{text}");
+    let json = report.json();
+    let first = &json["attention_kernels"]["trials"][0];
+    assert_eq!((&first["auto"]["forward"], &first["tokens"]), (&json!("fused"), &json!(8192)));
+    assert_eq!(first["kernels"][0]["kernel"], "products");
+    assert_eq!(first["kernels"][1]["recorded_token_seconds"], 0.9);
+
+    let mixed = with_kernels(trials([0.9, 0.1, 0.1, 0.9])).text();
+    let said = "products is the fastest for prefill and a recorded token; fused is the fastest for recording and a token. \
+                --attention-kernel products is the faster choice for its prefill.\n";
+    assert!(mixed.contains(said), "{mixed}");
+}
+
+#[test]
+fn no_kernel_is_called_the_fastest_where_times_mean_nothing_and_nothing_is_said_of_a_single_kernel() {
+    let trials = || vec![kernel_trial(256, [0.1; 4])];
+    let quick = Report { quick: true, ..with_kernels(trials()) };
+    let mut pretended = with_kernels(trials());
+    pretended.devices[0].card = Some("Rehearsal (no GPU)".to_owned());
+    for report in [quick, pretended] {
+        let text = report.text();
+        assert!(text.contains("They say nothing of which is faster."), "{text}");
+        assert!(text.contains("auto takes fused.\n") && !text.contains("is the fastest"), "{text}");
+    }
+    let alone = fine();
+    assert!(!alone.text().contains("by each kernel"), "{}", alone.text());
+    assert!(alone.json().get("attention_kernels").is_none());
 }

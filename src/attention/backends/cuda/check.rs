@@ -7,53 +7,50 @@ use std::time::Instant;
 use candle_core::cuda_backend::DeviceId;
 use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
-use super::super::super::{Sinks, Site};
+use super::super::super::{AttentionShape, Holes, Sinks, Site};
 use super::super::chunked;
 use super::{decode, prefill, rows};
 use crate::transfer;
 
 /// What kernels may go wrong by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Shape {
+struct Key {
     card: DeviceId,
     dtype: DType,
     heads: usize,
     kv_heads: usize,
-    d: usize,
+    head_dim: usize,
     window: bool,
     softcap: bool,
     sinks: bool,
 }
 
-static TRIED: Mutex<Option<HashMap<Shape, bool>>> = Mutex::new(None);
+impl Key {
+    fn of(card: &CudaDevice, shape: &AttentionShape) -> Self {
+        let AttentionShape { dtype, heads, kv_heads, head_dim, sinks, .. } = *shape;
+        let (window, softcap) = (shape.window.is_some(), shape.softcap.is_some());
+        Key { card: card.id(), dtype, heads, kv_heads, head_dim, window, softcap, sinks }
+    }
+}
+
+static TRIED: Mutex<Option<HashMap<Key, bool>>> = Mutex::new(None);
 
 /// Queries of the problem, and where they begin: more than a block of keys, and not where one begins.
 const ROWS: usize = 21;
 const OFFSET: usize = 303;
 const WINDOW: usize = 100;
 
-/// Whether attention of queries like `q`, (l, heads, d), at sites like this comes out as by products. A small problem of made-up
-/// numbers, the first time that it is asked for. `sums_alone`: where only the sums into segments serve such a layer.
-pub fn holds(q: &Tensor, kv_heads: usize, site: &Site, sums_alone: bool) -> Result<bool> {
-    let card = q.device().as_cuda_device()?;
-    let (_, heads, d) = q.dims3()?;
-    let shape = Shape {
-        card: card.id(),
-        dtype: q.dtype(),
-        heads,
-        kv_heads,
-        d,
-        window: site.window.is_some(),
-        softcap: site.softcap.is_some(),
-        sinks: site.sinks.is_some(),
-    };
+/// Whether attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
+/// it is asked for.
+pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
+    let key = Key::of(card, shape);
     let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
     let tried = tried.get_or_insert_default();
-    if let Some(held) = tried.get(&shape) {
+    if let Some(held) = tried.get(&key) {
         return Ok(*held);
     }
     let started = Instant::now();
-    let apart = try_on(card, &shape, site, sums_alone);
+    let apart = try_on(card, shape);
     let milliseconds = started.elapsed().as_secs_f64() * 1e3;
     let held = matches!(apart, Ok(apart) if apart <= allowed(shape.dtype));
     match &apart {
@@ -70,7 +67,7 @@ pub fn holds(q: &Tensor, kv_heads: usize, site: &Site, sums_alone: bool) -> Resu
         }
         Err(error) => tracing::warn!(?shape, %error, "attention kernels cannot be used, and products are"),
     }
-    tried.insert(shape, held);
+    tried.insert(key, held);
     Ok(held)
 }
 
@@ -84,20 +81,23 @@ fn allowed(dtype: DType) -> f32 {
 }
 
 /// How far kernels and products are apart at most; infinitely where either is no number.
-fn try_on(card: &CudaDevice, shape: &Shape, like: &Site, sums_alone: bool) -> Result<f32> {
+fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
-    let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.d);
+    let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
     let end = OFFSET + ROWS;
     let q = made_up(1, (ROWS, heads, d), shape.dtype, device)?;
     let k = made_up(2, (kv_heads, end, d), shape.dtype, device)?;
     let v = made_up(3, (kv_heads, end, d), shape.dtype, device)?;
     let sinks = || Sinks::new((0..heads).map(|head| (head % 3) as f32).collect(), device);
     let site = Site {
+        layer: 0,
         offset: OFFSET,
         first_key: 0,
-        window: like.window.map(|_| WINDOW),
-        sinks: like.sinks.as_ref().map(|_| sinks()).transpose()?,
-        ..like.clone()
+        scale: shape.scale,
+        window: shape.window.map(|_| WINDOW),
+        softcap: shape.softcap,
+        sinks: shape.sinks.then(sinks).transpose()?,
+        holes: Holes::default(),
     };
     let bounds = [0, 1, OFFSET / 2, OFFSET, end];
     let found = rows::segment_sums(&q, &k, &site, 0..ROWS, &bounds)?;
@@ -105,7 +105,7 @@ fn try_on(card: &CudaDevice, shape: &Shape, like: &Site, sums_alone: bool) -> Re
     // Means over the rows.
     let mut most = apart(&found, &expected)? / ROWS as f32;
     // Of layers that the other kernels do not serve, the sums are all that is asked for.
-    if sums_alone {
+    if !shape.fused_serves() {
         return Ok(most);
     }
     let found = prefill::attention(&q, &k, &v, &site)?;
