@@ -137,9 +137,7 @@ fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
         },
         alter: match var("REHEARSAL_ALTER") {
             None => None,
-            Some(text) => {
-                Some(Alteration::parse(&text).ok_or_else(|| wrong("REHEARSAL_ALTER", &text))?)
-            }
+            Some(text) => Some(Alteration::parse(&text).ok_or_else(|| wrong("REHEARSAL_ALTER", &text))?),
         },
     })
 }

@@ -53,7 +53,8 @@ const BARRIER: &str = "bar.sync 0;";
 const FENCE: &str = "fence.acq_rel.gpu;";
 const TICKET: &str = "atom.global.inc.u32 %r3, [%p1], 3;";
 /// What the reader of a place that another block writes is told.
-const FOUND: [&str; 3] = ["a race: warp ", "reads the byte of device memory", "neither a barrier nor a release"];
+const FOUND: [&str; 3] =
+    ["a race: warp ", "reads the byte of device memory", "neither a barrier nor a release"];
 
 #[test]
 fn the_last_block_may_read_what_all_wrote() {
@@ -87,7 +88,12 @@ fn a_missing_or_too_narrow_fence_is_found() {
         let body = last_block(BARRIER, fence, ticket, acquire, BARRIER);
         for settings in [RACES, ASYNC] {
             let end = race("a_missing_or_too_narrow_fence_is_found", &settings, &body);
-            assert_eq!(end.status, Some(rehearsal::stop::FAULT), "{fence} {ticket} {acquire}: {}", end.stderr);
+            assert_eq!(
+                end.status,
+                Some(rehearsal::stop::FAULT),
+                "{fence} {ticket} {acquire}: {}",
+                end.stderr
+            );
             assert!(end.stderr.contains("a race: warp "), "{}", end.stderr);
         }
     }
@@ -108,10 +114,8 @@ fn a_missing_barrier_around_the_fence_is_found() {
         setp.ne.u32 %q1, %r0, 3;
         @%q1 exit;
         ld.global.u32 %r4, [%d1];";
-    race("a_missing_barrier_around_the_fence_is_found", &RACES, body).is_fault(&[
-        "a race: warp 1 of block 3 reads",
-        "which warp 1 of block 0 writes",
-    ]);
+    race("a_missing_barrier_around_the_fence_is_found", &RACES, body)
+        .is_fault(&["a race: warp 1 of block 3 reads", "which warp 1 of block 0 writes"]);
 }
 
 #[test]
