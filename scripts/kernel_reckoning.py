@@ -5,12 +5,17 @@
     python3 scripts/kernel_reckoning.py --write     # and into docs/gpu.md
     python3 scripts/kernel_reckoning.py --flash flash.cubin     # with FlashAttention-2's kernel beside ours
 
-flash.cubin is a kernel of candle-flash-attn, for width 128, bf16 and causal attention. FOLDER is its folder `kernels`, CUTLASS a checkout at
-the commit that its build.rs names:
+flash.cubin is the kernel that candle-flash-attn launches on an A100 for width 128, bf16 and causal attention, by itself: the whole file
+that has it is much more. FOLDER is that crate's folder `kernels`, CUTLASS a checkout at the commit that its build.rs names:
 
+    cat >one.cu <<'END'
+    #include "flash_fwd_launch_template.h"
+    template __global__ void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t>,
+        false, true, false, false, false, true, false, false>(__grid_constant__ const Flash_fwd_params);
+    END
     nvcc -cubin -arch=sm_80 -std=c++17 -O3 -U__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__ -U__CUDA_NO_HALF2_OPERATORS__ \\
         -U__CUDA_NO_BFLOAT16_CONVERSIONS__ --expt-relaxed-constexpr --expt-extended-lambda --use_fast_math -I FOLDER -I CUTLASS/include \\
-        -o flash.cubin FOLDER/flash_fwd_hdim128_bf16_causal_sm80.cu
+        -o flash.cubin one.cu
 
 Registers, spills and occupancy for cards from Ampere to Hopper; of the loop over the keys, the instructions that a warp issues for
 a block of keys, and which part of an A100 they would keep busy for how long. No figure is a measurement: a share is what the
@@ -359,13 +364,13 @@ def flash_kernel(nvdisasm, cubin):
 def beside_flash(flash, known):
     """What Candle's flash build's kernel is, in words, and its cycles beside ours."""
     if not flash:
-        return "Candle's flash-attn build has FlashAttention-2's kernels; `--flash` puts one beside ours.\n"
+        return "Candle's flash-attn\nbuild has FlashAttention-2's kernels; one of them stands beside ours where `--flash` names it.\n"
     code, registers, spilled = flash
     shared = 2 * FLASH.width * (128 + 2 * FLASH.keys)
     count = blocks(80, FLASH.threads, registers, shared)
     return textwrap.fill(
         f"FlashAttention-2 in the table is the kernel that Candle's flash build launches on an A100 for width 128, bf16 and causal attention, by the "
-        f"same compiler: {registers} registers, {'no local memory' if not spilled else f'{spilled} uses of local memory'}, {shared / 1024:.0f} KiB of "
+        f"same compiler: {registers} registers, {'nothing spilled' if not spilled else f'{spilled} instructions that spill or fetch what was spilled'}, {shared / 1024:.0f} KiB of "
         f"shared memory, {count} thread blocks of {FLASH.threads} threads a multiprocessor ({count * FLASH.threads // 32 / CARDS[80].warps:.0%} of its "
         f"warps). A warp has 32 queries where ours has 16, so that a key or value that is read from shared memory serves twice as many products. "
         f"It asks for the same bytes of keys and values for a chunk: its thread blocks are 128 queries, as ours are.", 150) + "\n"
@@ -402,7 +407,7 @@ def bytes_moved(known):
         f"40 GB). Scores in memory would be {2 * scores / 1e9:.1f} GB in half precision, each time they are written or read.", 190) + "\n"
 
 
-NOTES = """`python3 scripts/kernel_reckoning.py --write` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
+NOTES = """`python3 scripts/kernel_reckoning.py --write --flash flash.cubin` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
 {made}.
 
 Registers of a thread, then thread blocks that a multiprocessor holds at once and the share of its warps that they are:
