@@ -87,7 +87,7 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
         let q = on_device(&queries, (tails.len(), heads, d))?;
         let keys = |values: &[f32], tail: usize| on_device(values, (kv_heads, base + tail, d));
         let first = [keys(&all[0].k, tails[0])?, keys(&all[0].v, tails[0])?];
-        let [k, v] = first.map(|x| x.narrow(1, 0, base));
+        let (k, v) = (first[0].narrow(1, 0, base)?, first[1].narrow(1, 0, base)?);
         let own = all.iter().zip(&tails).map(|(inputs, tail)| {
             let tail_of = |values: &[f32]| keys(values, *tail)?.narrow(1, base, *tail);
             Ok((tail_of(&inputs.k)?, tail_of(&inputs.v)?))
@@ -121,7 +121,7 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
             let mut observers: Vec<Asks> = (0..tails.len()).map(asks).collect();
             let mut asked: Vec<&mut dyn Observer> =
                 observers.iter_mut().map(|one| one as &mut dyn Observer).collect();
-            let out = run_branches(&q, &k.clone()?, &v.clone()?, &own, &place, &[], &mut asked)?;
+            let out = run_branches(&q, &k, &v, &own, &place, &[], &mut asked)?;
             let out = numbers(&out.to_device(&Device::Cpu)?.to_dtype(DType::F32)?);
             for (row, (inputs, observer)) in all.iter().zip(&observers).enumerate() {
                 let at = at(base + tails[row] - 1);

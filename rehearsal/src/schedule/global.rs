@@ -193,7 +193,7 @@ impl Uses {
                 Some(page) => std::mem::take(&mut page[place]),
                 None => Byte::default(),
             };
-            let races = |other: &Use| !(strong && other.strong) && !self.follows(warp, other);
+            let races = |other: &Use| !(strong && other.strong || self.follows(warp, other));
             if let Some(other) = byte.write.filter(races) {
                 return Err(race(at, &mine, kind, &other, "writes"));
             }
