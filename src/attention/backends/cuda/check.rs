@@ -58,7 +58,7 @@ pub fn holds(q: &Tensor, kv_heads: usize, site: &Site, sums_alone: bool) -> Resu
     let held = matches!(apart, Ok(apart) if apart <= allowed(shape.dtype));
     match &apart {
         Ok(apart) if held => {
-            tracing::info!(?shape, apart, milliseconds, "attention kernels agree with products")
+            tracing::info!(?shape, apart, milliseconds, "attention kernels agree with products");
         }
         Ok(apart) => {
             tracing::warn!(
