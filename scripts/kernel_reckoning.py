@@ -3,6 +3,19 @@
 
     python3 scripts/kernel_reckoning.py             # prints the tables
     python3 scripts/kernel_reckoning.py --write     # and into docs/gpu.md
+    python3 scripts/kernel_reckoning.py --flash flash.cubin     # with FlashAttention-2's kernel beside ours
+
+flash.cubin is the kernel that candle-flash-attn launches on an A100 for width 128, bf16 and causal attention, by itself: the whole file
+that has it is much more. FOLDER is that crate's folder `kernels`, CUTLASS a checkout at the commit that its build.rs names:
+
+    cat >one.cu <<'END'
+    #include "flash_fwd_launch_template.h"
+    template __global__ void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t>,
+        false, true, false, false, false, true, false, false>(__grid_constant__ const Flash_fwd_params);
+    END
+    nvcc -cubin -arch=sm_80 -std=c++17 -O3 -U__CUDA_NO_HALF_OPERATORS__ -U__CUDA_NO_HALF_CONVERSIONS__ -U__CUDA_NO_HALF2_OPERATORS__ \\
+        -U__CUDA_NO_BFLOAT16_CONVERSIONS__ --expt-relaxed-constexpr --expt-extended-lambda --use_fast_math -I FOLDER -I CUTLASS/include \\
+        -o flash.cubin one.cu
 
 Registers, spills and occupancy for cards from Ampere to Hopper; of the loop over the keys, the instructions that a warp issues for
 a block of keys, and which part of an A100 they would keep busy for how long. No figure is a measurement: a share is what the
@@ -61,7 +74,8 @@ def program(name, given, remedy):
 
 # --- what the source says -----------------------------------------------------------------------------------------------------
 
-Shape = collections.namedtuple("Shape", "kind width keys threads")
+# `queries` of a warp.
+Shape = collections.namedtuple("Shape", "kind width keys threads queries", defaults=(16,))
 
 
 def shapes():
@@ -69,9 +83,9 @@ def shapes():
     path = FOLDER / "attention.cu"
     text = path.read_text()
     found = {}
-    for width, keys, threads in re.findall(r"^ +PREFILL\(T, NAME, (\d+), (\d+), (\d+)\)", text, re.M):
+    for width, keys, threads in re.findall(r"^ +PREFILL\(T, NAME, (\d+), (\d+), (\d+), \d+\)", text, re.M):
         found[f"prefill_{width}"] = Shape("prefill", int(width), int(keys), int(threads))
-    for width, keys in re.findall(r"^ +SPLIT\(T, NAME, (\d+), (\d+)\)", text, re.M):
+    for width, keys in re.findall(r"^ +SPLIT\(T, NAME, (\d+), (\d+), \d+\)", text, re.M):
         found[f"split_{width}"] = Shape("split", int(width), int(keys), 128)
     if not found:
         raise Problem(f"{path} has no PREFILL and SPLIT lines; adapt shapes() to how it makes its kernels")
@@ -221,18 +235,20 @@ def loop_of(code, shape):
     all of them and begins the next block's copies; and the loops of these copies, as often as the threads need them."""
     loops = code.loops()
     products = lambda blocks: sum(code.blocks[b][i].startswith("HMMA") for b in blocks for i in range(len(code.blocks[b])))
-    needed = shape.keys * shape.width // 64     # of 16 x 8 x 16 each, for scores and for values
+    needed = shape.keys * shape.width // 64 * shape.queries // 16   # of 16 x 8 x 16 each, for scores and for values
     holding = [header for header, body in loops.items() if products(body) >= needed]
     if not holding:
         raise Problem(f"no loop of {shape.kind} {shape.width} has {needed} products")
     header = min(holding, key=lambda h: len(loops[h]))
     body = loops[header]
+    # Of the two widths of a copy a launch has one; the other is passed by.
+    is_wide = lambda opcode: opcode.startswith("LDGSTS") and opcode.endswith("128")
     inner = {h: b for h, b in loops.items() if h != header and b < body and not products(b)}
     copying = set().union(*inner.values()) if inner else set()
 
     def worth(block):
         opcodes = code.blocks[block]
-        begun = sum(opcode.startswith(("LDGDEPBAR", "LDGSTS")) for opcode in opcodes)
+        begun = sum(opcode.startswith("LDGDEPBAR") or is_wide(opcode) for opcode in opcodes)
         cost = 0 if block in copying else len(opcodes)
         return products([block]) * 10**6 + begun * 10**4 - cost
 
@@ -242,9 +258,9 @@ def loop_of(code, shape):
         raise Problem(f"the loop of {shape.kind} {shape.width} has {counted['HMMA']} products on its way, not {needed}")
     # Rows of keys exist, so the copies' longest way is the usual one.
     bodies = [code.count(code.path(h, b, lambda block: len(code.blocks[block]))) for h, b in inner.items()]
-    wide = [sum(op.startswith("LDGSTS") and op.endswith("128") for b in blocks for op in code.blocks[b]) for blocks in inner.values()]
+    wide = [sum(is_wide(op) for b in blocks for op in code.blocks[b]) for blocks in inner.values()]
     each = [(body, n) for body, n in zip(bodies, wide) if n]
-    unrolled = sum(op.startswith("LDGSTS") and op.endswith("128") for b in way for op in code.blocks[b])
+    unrolled = sum(is_wide(op) for b in way for op in code.blocks[b])
     copies = shape.keys * shape.width // 8 * 2 / shape.threads - unrolled
     if copies > 0 and not each:
         raise Problem(f"the copies of {shape.kind} {shape.width} were not found")
@@ -308,14 +324,16 @@ def busy(counted):
     }
 
 
-def mix(codes, known):
+def mix(codes, known, flash):
     rows = []
-    for plain, shape in known.items():
-        counted = loop_of(codes[f"attention_{shape.kind}_f16_{shape.width}"], shape)
+    ours = {plain: (codes[f"attention_{shape.kind}_f16_{shape.width}"], shape) for plain, shape in known.items()}
+    theirs = {"FlashAttention-2": (flash, FLASH)} if flash else {}
+    for plain, (code, shape) in (ours | theirs).items():
+        counted = loop_of(code, shape)
         cycles = busy(counted)
         tensor, most = cycles["tensor cores"], max(cycles, key=cycles.get)
         rows.append([
-            plain, f"16 x {shape.keys}", *(f"{counted[kind]:.0f}" for kind in KINDS), f"{sum(counted.values()):.0f}",
+            plain, f"{shape.queries} x {shape.keys}", *(f"{counted[kind]:.0f}" for kind in KINDS), f"{sum(counted.values()):.0f}",
             *(f"{cycles[part]:.0f}" for part in cycles), f"{min(1, tensor / cycles['issue']):.0%}",
             f"{tensor / cycles[most]:.0%} ({most})",
         ])
@@ -324,14 +342,50 @@ def mix(codes, known):
     return table(header, rows)
 
 
-def flash_attention_2():
-    """How long a warp of FlashAttention-2 keeps shared memory and tensor cores busy for 64 keys of width 128 on an A100: its thread
-    blocks are 128 queries on 4 warps, and queries are read from shared memory for each block of keys."""
-    queries, keys, width, warps = 32, 64, 128, 4
-    pieces = lambda rows: rows * width * 2 // 512
-    shared = 2 * pieces(keys) + pieces(queries) + 2 * pieces(keys) // warps
-    products = 2 * (queries // 16) * (keys // 8) * (width // 16)
-    return products * TENSOR, shared * SHARED
+# Candle's flash build launches this one on an A100 (`run_mha_fwd_hdim128` of its flash_fwd_launch_template.h): 128 queries on 4 warps.
+FLASH = Shape("flash", 128, 64, 128, 32)
+# Of the kernel's template: no dropout, causal, no window, no alibi, keys and queries of any number, all of the width, no soft cap, no
+# weights returned.
+FLASH_NAME = re.compile(r"flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0E.*ELb0ELb1ELb0ELb0ELb0ELb1ELb0ELb0EEv")
+
+
+def flash_kernel(nvdisasm, cubin):
+    """The instructions of that kernel, and its registers and spills."""
+    found = [lines for name, lines in disassembled(nvdisasm, cubin).items() if FLASH_NAME.search(name)]
+    if len(found) != 1:
+        raise Problem(f"{cubin} has {len(found)} kernels that match {FLASH_NAME.pattern}; make it as this program's --help says")
+    text = subprocess.run([nvdisasm, "-c", cubin], check=True, text=True, capture_output=True).stdout
+    section = next(part for part in text.split(".section\t.text.")[1:] if FLASH_NAME.search(part.split(",")[0]))
+    registers = int(re.search(r"SHI_REGISTERS=(\d+)", section)[1])
+    spilled = sum(bool(re.search(r"\b(STL|LDL)\b", line)) for line in found[0])
+    return Code(found[0]), registers, spilled
+
+
+def beside_flash(flash, known):
+    """What Candle's flash build's kernel is, in words, and its cycles beside ours."""
+    if not flash:
+        return "Candle's flash-attn\nbuild has FlashAttention-2's kernels; one of them stands beside ours where `--flash` names it.\n"
+    code, registers, spilled = flash
+    shared = 2 * FLASH.width * (128 + 2 * FLASH.keys)
+    count = blocks(80, FLASH.threads, registers, shared)
+    return textwrap.fill(
+        f"FlashAttention-2 in the table is the kernel that Candle's flash build launches on an A100 for width 128, bf16 and causal attention, by the "
+        f"same compiler: {registers} registers, {'nothing spilled' if not spilled else f'{spilled} instructions that spill or fetch what was spilled'}, {shared / 1024:.0f} KiB of "
+        f"shared memory, {count} thread blocks of {FLASH.threads} threads a multiprocessor ({count * FLASH.threads // 32 / CARDS[80].warps:.0%} of its "
+        f"warps). A warp has 32 queries where ours has 16, so that a key or value that is read from shared memory serves twice as many products. "
+        f"It asks for the same bytes of keys and values for a chunk: its thread blocks are 128 queries, as ours are.", 150) + "\n"
+
+
+def short_chunk(known, cycles):
+    """What few queries over many keys cost, which are as many thread blocks as there are heads."""
+    heads, chunk, context, keys = 32, 64, 131072, known["prefill_128"].keys
+    busiest = max(cycles.values())
+    least = context // keys * busiest / 1.41e9
+    return textwrap.fill(
+        f"Short chunks over long contexts do not fill a card: {chunk} queries of {heads} heads are {heads} thread blocks on 108 multiprocessors, each of "
+        f"which walks over all keys. Of 131,072 keys that is {context // keys:,} blocks of at least {busiest:,.0f} cycles each, {least * 1e3:.1f} ms a "
+        f"layer or more, where the products alone would be {4 * chunk * context * heads * 128 / 312e12 * 1e3:.2f} ms on all of an A100. Splitting the keys, as "
+        f"single rows do, would need a pass that joins the parts, and is not done.", 150) + "\n"
 
 
 def bytes_moved(known):
@@ -353,7 +407,7 @@ def bytes_moved(known):
         f"40 GB). Scores in memory would be {2 * scores / 1e9:.1f} GB in half precision, each time they are written or read.", 190) + "\n"
 
 
-NOTES = """`python3 scripts/kernel_reckoning.py --write` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
+NOTES = """`python3 scripts/kernel_reckoning.py --write --flash flash.cubin` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
 {made}.
 
 Registers of a thread, then thread blocks that a multiprocessor holds at once and the share of its warps that they are:
@@ -366,15 +420,11 @@ share is the tensor cores' part of the cycles of what is busiest, if everything 
 
 {mix}
 {bytes}
-FlashAttention-2's authors measured 50 to 73% of an A100's rate ([Dao 2023](https://arxiv.org/abs/2307.08691), abstract). Its kernel
-for width 128 has 32 queries a warp ([its launch template](https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/src/flash_fwd_launch_template.h)) where ours
-has {queries}, so that a key or value that is read from shared memory serves twice as many products: by the same arithmetic shared memory is busy there for
-{their_shared:,} of the {their_tensor:,} cycles of its tensor cores, and {ours} here. Candle's flash-attn build has FlashAttention-2's kernels; it was not
-disassembled, since it needs CUTLASS.
-"""
+{short}
+FlashAttention-2's authors measured 50 to 73% of an A100's rate ([Dao 2023](https://arxiv.org/abs/2307.08691), abstract). {flash}"""
 
 
-def reckon(ptxas, nvdisasm):
+def reckon(ptxas, nvdisasm, flash):
     known, used, threads, made = shapes(), {card: {} for card in CARDS}, {}, []
     version = re.search(r"V([\d.]+)", subprocess.run([ptxas, "--version"], check=True, text=True, capture_output=True).stdout)[1]
     codes = {}
@@ -389,12 +439,11 @@ def reckon(ptxas, nvdisasm):
                     codes |= {name: Code(lines) for name, lines in disassembled(nvdisasm, cubin).items()}
     if not codes:
         raise Problem(f"{FOLDER} has no attention.ptx")
-    their_tensor, their_shared = flash_attention_2()
+    flash = flash and flash_kernel(nvdisasm, flash)
     cycles = busy(loop_of(codes["attention_prefill_f16_128"], known["prefill_128"]))
     return NOTES.format(
-        version=version, made=" and ".join(made), resources=resources(used, threads, known), mix=mix(codes, known), bytes=bytes_moved(known),
-        queries=16, their_tensor=their_tensor, their_shared=their_shared,
-        ours=f"{cycles['shared memory']:,.0f} of {cycles['tensor cores']:,}")
+        version=version, made=" and ".join(made), resources=resources(used, threads, known), mix=mix(codes, known, flash and flash[0]),
+        bytes=bytes_moved(known), short=short_chunk(known, cycles), flash=beside_flash(flash, known))
 
 
 def write(text):
@@ -410,12 +459,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", help="NVIDIA's assembler (from the PATH)")
     parser.add_argument("--nvdisasm", help="NVIDIA's disassembler (from the PATH)")
+    parser.add_argument("--flash", metavar="CUBIN", help="a kernel of FlashAttention-2 as candle-flash-attn has it, see above (none)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu.md too")
     given = parser.parse_args()
     try:
         ptxas = program("ptxas", given.ptxas, 'eval "$(scripts/cuda_env.sh DIR)" brings it')
         nvdisasm = program("nvdisasm", given.nvdisasm, "pip install nvidia-cuda-nvdisasm brings it, in nvidia/cu13/bin")
-        text = reckon(ptxas, nvdisasm)
+        text = reckon(ptxas, nvdisasm, given.flash)
         print(text, end="")
         if given.write:
             write(text)

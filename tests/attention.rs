@@ -4,6 +4,8 @@ mod branches;
 mod delta;
 #[cfg(feature = "flash-attn")]
 mod flash;
+#[cfg(feature = "cuda")]
+mod fused;
 mod holes;
 mod kernel;
 mod masses;

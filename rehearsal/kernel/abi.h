@@ -26,7 +26,16 @@ typedef struct Block {            // one block of a launch
   Seen *seen;
   Trace *traces;                  // one a byte of shared memory, or null: races are not looked for
   uint32_t barriers;              // how many the block has passed, from 1 on
+  void *uses;                     // where uses of global memory are noted, or null: they are not
 } Block;
+
+// What is done to memory. A copy (`cp.async`) writes at any time from its beginning to its wait.
+enum Uses { READS, WRITES, UPDATES, BEGINS_COPY, ENDS_COPY, FENCES };
+
+// Beside the use, of global memory and of fences: whether other blocks may use the place at the same time (a strong
+// operation of the scope of the card or the system), whether what it reads is acted on (`red` does not tell), and what
+// it orders.
+enum Orders { STRONG = 8, OBSERVES = 16, ACQUIRES = 32, RELEASES = 64 };
 
 enum { FRAGMENT = 10 };           // mma: four registers of A, two of B, four of C
 
@@ -64,7 +73,7 @@ enum { PARAM_BYTES = 4096 };
 typedef struct Kernel {           // every translated kernel's library exports one, named `kernel`
   const char *name;
   int32_t waits;                  // whether it has barriers or warp operations
-  int32_t atomics;                // whether it has atomic operations: its blocks must not run side by side
+  int32_t atomics;                // whether its blocks tell each other something: they must not run side by side
   uint32_t thread_bytes;          // of Thread and the registers behind it
   uint32_t local_bytes, shared_static;
   uint32_t max_threads;           // of a block, or 0
@@ -80,6 +89,8 @@ typedef struct Runtime {
   // Checks an access to global (or generic) memory and notes the bounds; does not return if the access is
   // wrong.
   void (*access)(Thread *, uint64_t address, uint32_t bytes, int32_t write, const char *at, Seen *);
+  // Notes a use of device memory, or a fence, for the search for races; only where `Block.uses` is set.
+  void (*note)(Thread *, uint64_t address, uint32_t bytes, int32_t use, const char *at);
   // Stops the program: what is wrong, and the instruction. Does not return.
   void (*stop)(const char *what, const char *at);
 } Runtime;

@@ -32,10 +32,10 @@ APART void copy(Thread *t, uint64_t to, uint64_t from, uint32_t bytes, uint32_t 
   }
   // Of a part of the bytes, the first and the last lie in one allocation if both lie in any.
   if (given == bytes) {
-    global(t, from, bytes, 0, at, seen);
+    global(t, from, bytes, READS, at, seen);
   } else if (given) {
-    global(t, from, 1, 0, at, seen);
-    global(t, from + given - 1, 1, 0, at, seen);
+    global(t, from, 1, READS, at, seen);
+    global(t, from + given - 1, 1, READS, at, seen);
   }
   if (own->count == MOST_COPIES) stop("more asynchronous copies at once than the rehearsal keeps; raise MOST_COPIES in kernel/copy.h", at);
   __builtin_memset(shared(t, to, bytes, BEGINS_COPY, at), 0xFF, bytes);
@@ -51,6 +51,7 @@ APART void copies_wait(Thread *t, uint32_t left, const char *at) {
   for (; done < own->count && own->copies[done].group + (uint64_t)left < own->group; done++) {
     Copy one = own->copies[done];
     uint8_t *to = shared(t, one.to, one.bytes, ENDS_COPY, at);
+    if (one.given) note(t, one.from, one.given, READS, at);
     __builtin_memcpy(to, (const void *)one.from, one.given);
     __builtin_memset(to + one.given, 0, one.bytes - one.given);
   }

@@ -13,6 +13,14 @@ APART __attribute__((cold, noreturn)) void stop(const char *what, const char *at
   __builtin_trap();
 }
 
+// Notes a use of global memory where that is asked for. Only blocks with atomic operations or fences can order their
+// uses, and only the translations of such kernels define ORDERS.
+INLINE void note(Thread *t, uint64_t address, uint32_t bytes, int use, const char *at) {
+#ifdef ORDERS
+  if (RARELY(t->block->uses)) runtime.note(t, address, bytes, use, at);
+#endif
+}
+
 // The module's own variables, which lie in this library: whether an access falls into one, whose bounds are
 // then noted. Each kernel is a library of its own, so a variable that a kernel wrote would not change for the
 // others: writing is refused.
@@ -42,9 +50,10 @@ APART __attribute__((cold)) void ask(Thread *t, uint64_t address, uint32_t bytes
 }
 
 // Alignment comes first: an aligned address cannot wrap around by adding bytes - 1.
-INLINE void *global(Thread *t, uint64_t address, uint32_t bytes, int write, const char *at, Seen *seen) {
+INLINE void *global(Thread *t, uint64_t address, uint32_t bytes, int use, const char *at, Seen *seen) {
   if (RARELY((address & (bytes - 1)) || address < seen->from || address + (bytes - 1) >= seen->to))
-    ask(t, address, bytes, write, at, seen);
+    ask(t, address, bytes, (use & 7) != READS, at, seen);
+  note(t, address, bytes, use, at);
   return (void *)address;
 }
 

@@ -4,9 +4,6 @@
 #include "bits.h"
 #include "abi.h"
 
-// What is done to shared memory. A copy (`cp.async`) writes at any time from its beginning to its wait.
-enum Uses { READS, WRITES, UPDATES, BEGINS_COPY, ENDS_COPY };
-
 // Beside the warp, in the low eight bits of a trace.
 enum { WARP_OF = 31, ATOMIC = 64, COPYING = 128, SEVERAL_WARPS = 128 };
 

@@ -30,6 +30,8 @@ pub struct Block {
     pub traces: *mut Trace,
     /// How many barriers the block has passed, from 1 on.
     pub barriers: u32,
+    /// Where uses of global memory are noted, or null: they are not.
+    pub uses: *mut c_void,
 }
 
 /// The last uses of a byte of shared memory: see `kernel/race.h`. Zero: none.
@@ -77,6 +79,32 @@ pub struct Thread {
     pub at: *const c_char,
     /// This lane's registers of an operation on matrices: what it is given, then what it gives back.
     pub fragment: [u32; FRAGMENT],
+}
+
+/// What is done to memory, `enum Uses`, of those that are told apart in global memory.
+pub mod uses {
+    /// It is read.
+    pub const READS: i32 = 0;
+    /// It is written.
+    pub const WRITES: i32 = 1;
+    /// Both at once, as atomic operations do.
+    pub const UPDATES: i32 = 2;
+    /// Nothing: earlier and later uses are ordered.
+    pub const FENCES: i32 = 5;
+    /// The bits of the above.
+    pub const KINDS: i32 = 7;
+}
+
+/// Beside a use, what other blocks may rely on: `enum Orders`.
+pub mod orders {
+    /// Other blocks may use the place at the same time.
+    pub const STRONG: i32 = 8;
+    /// What it reads is acted on.
+    pub const OBSERVES: i32 = 16;
+    /// Later uses come after it.
+    pub const ACQUIRES: i32 = 32;
+    /// Earlier uses come before it.
+    pub const RELEASES: i32 = 64;
 }
 
 /// What a thread waits for: `enum Waits`.
@@ -132,7 +160,7 @@ pub struct Kernel {
     pub name: *const c_char,
     /// Whether it has barriers or warp operations.
     pub waits: i32,
-    /// Whether it has atomic operations: its blocks must not run side by side.
+    /// Whether its blocks tell each other something: they must not run side by side.
     pub atomics: i32,
     /// Bytes of [`Thread`] and the registers behind it.
     pub thread_bytes: u32,
@@ -175,6 +203,8 @@ pub struct Runtime {
     /// Checks an access to global (or generic) memory and notes the bounds; does not return if the access is
     /// wrong.
     pub access: unsafe extern "C" fn(*mut Thread, u64, u32, i32, *const c_char, *mut Seen),
+    /// Notes a use of device memory, or a fence, for the search for races.
+    pub note: unsafe extern "C" fn(*mut Thread, u64, u32, i32, *const c_char),
     /// Stops the program: what is wrong, and the instruction. Does not return.
     pub stop: unsafe extern "C" fn(*const c_char, *const c_char) -> !,
 }

@@ -116,7 +116,11 @@ impl std::error::Error for CompileError {}
 
 /// A kernel of a module, compiled and loaded; `cache` is the folder of compiled libraries.
 pub fn kernel(ptx: &str, entry: &str, cache: &Path) -> Result<&'static Kernel, CompileError> {
-    static RUNTIME: Runtime = Runtime { access: runtime::rehearsal_access, stop: runtime::rehearsal_stop };
+    static RUNTIME: Runtime = Runtime {
+        access: runtime::rehearsal_access,
+        note: runtime::rehearsal_note,
+        stop: runtime::rehearsal_stop,
+    };
     kernel_with(&RUNTIME, ptx, entry, cache)
 }
 

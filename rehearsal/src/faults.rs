@@ -7,6 +7,36 @@ use std::collections::BTreeMap;
 
 use crate::codes::{self, Library};
 
+/// A kernel that is compiled with another text than its module has, as a wrong compiler would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alteration {
+    /// The kernel's name.
+    pub kernel: String,
+    old: String,
+    new: String,
+}
+
+impl Alteration {
+    /// Reads `KERNEL: OLD => NEW`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kernel, change) = text.split_once(':')?;
+        let (old, new) = change.split_once("=>")?;
+        let [kernel, old, new] = [kernel, old, new].map(|part| part.trim().to_owned());
+        (!kernel.is_empty() && !old.is_empty()).then_some(Self { kernel, old, new })
+    }
+
+    /// A module's text with the change wherever the kernel has the old text. The error says that it does not.
+    pub fn of(&self, module: &str) -> Result<String, String> {
+        let from = module.find(&format!(".entry {}(", self.kernel)).unwrap_or(module.len());
+        let to = module[from..].find(".visible .entry").map_or(module.len(), |length| from + length);
+        let body = &module[from..to];
+        if !body.contains(&self.old) {
+            return Err(format!("REHEARSAL_ALTER: {} has no `{}`", self.kernel, self.old));
+        }
+        Ok([&module[..from], &body.replace(&self.old, &self.new), &module[to..]].concat())
+    }
+}
+
 /// One call that is to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::AtomicU64;
 
-use crate::abi::{PARAM_BYTES, Seen, Thread, Use};
+use crate::abi::{PARAM_BYTES, Seen, Thread, Use, uses};
 use crate::codes::{Refusal, cuda};
 use crate::driver::{self, Needs};
 use crate::memory::{Place, memory};
@@ -76,6 +76,26 @@ pub unsafe extern "C" fn rehearsal_access(
         Err(why) => stop::fault(&format!("{why}{}", schedule::place(&unsafe { text(at) }))),
         // SAFETY: `seen` is the instruction's own, and this thread of the host's.
         Ok((from, to)) => unsafe { seen.write(Seen { from, to }) },
+    }
+}
+
+/// Notes a use of global memory, or a fence; does not return if it races with another.
+///
+/// # Safety
+/// `thread` and its block are those that run, alone of their launch.
+pub unsafe extern "C" fn rehearsal_note(
+    thread: *mut Thread,
+    address: u64,
+    bytes: u32,
+    what: i32,
+    at: *const c_char,
+) {
+    if what & uses::KINDS != uses::FENCES && Place::of(address).is_none() {
+        return;
+    }
+    // SAFETY: the caller vouches for them, and `at` is the kernel's text.
+    if let Err(why) = unsafe { schedule::note(thread, address, bytes, what) } {
+        stop_kernel(&why, &unsafe { text(at) });
     }
 }
 

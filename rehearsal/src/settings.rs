@@ -4,16 +4,16 @@
 
 use std::sync::OnceLock;
 
-use crate::faults::Plan;
+use crate::faults::{Alteration, Plan};
 use crate::stop;
 
 /// Every variable with its values and meaning; the README's table says the same.
-pub const VARIABLES: [(&str, &str); 15] = [
+pub const VARIABLES: [(&str, &str); 16] = [
     ("REHEARSAL_DEVICES", "1 to 8: how many cards there are (1)"),
     ("REHEARSAL_MEMORY", "bytes of each card: 80GiB, 8GB, 500000000 (80GiB)"),
     ("REHEARSAL_COMPUTE_CAP", "compute capability of the cards: 8.0 (8.0)"),
     ("REHEARSAL_ASYNC", "1: work waits in its stream until something needs it (0)"),
-    ("REHEARSAL_RACES", "1: look for races in shared memory (as REHEARSAL_ASYNC)"),
+    ("REHEARSAL_RACES", "1: look for races in shared and global memory (as REHEARSAL_ASYNC)"),
     ("REHEARSAL_ARITHMETIC", "off: compute nothing and touch no memory, only count (on)"),
     ("REHEARSAL_THREADS", "1 to 256: threads that share a kernel's blocks and a product's tiles (all cores)"),
     ("REHEARSAL_CACHE", "folder of compiled kernels (rehearsal-kernels in the temporary folder)"),
@@ -23,6 +23,10 @@ pub const VARIABLES: [(&str, &str); 15] = [
     ("REHEARSAL_BACKTRACE", "1: print the caller's backtrace with every complaint (0)"),
     ("REHEARSAL_UNORDERED", "stop: end the program at the first use that no order protects (report)"),
     ("REHEARSAL_FAIL", "CALL:N or CALL:N=ERROR, several by commas: the N-th such call fails (none)"),
+    (
+        "REHEARSAL_ALTER",
+        "KERNEL: OLD => NEW: that kernel is compiled with another text, as by a wrong compiler (none)",
+    ),
     (
         "REHEARSAL_PTX",
         "folder of Candle's .ptx modules, for tests/kernels.rs (none: those tests are skipped)",
@@ -39,7 +43,7 @@ pub struct Settings {
     pub compute_cap: (i32, i32),
     /// Whether work waits in its stream until something needs it.
     pub asynchronous: bool,
-    /// Whether races in shared memory are looked for.
+    /// Whether races are looked for.
     pub races: bool,
     /// Whether anything is computed.
     pub arithmetic: bool,
@@ -59,6 +63,8 @@ pub struct Settings {
     pub stop_at_unordered: bool,
     /// The calls that are to fail.
     pub fail: Vec<Plan>,
+    /// The kernel that is to be compiled wrongly.
+    pub alter: Option<Alteration>,
 }
 
 /// The settings of this process.
@@ -129,6 +135,10 @@ fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
             None => Vec::new(),
             Some(text) => Plan::parse_all(&text).map_err(|why| format!("REHEARSAL_FAIL={text}: {why}"))?,
         },
+        alter: match var("REHEARSAL_ALTER") {
+            None => None,
+            Some(text) => Some(Alteration::parse(&text).ok_or_else(|| wrong("REHEARSAL_ALTER", &text))?),
+        },
     })
 }
 
@@ -188,6 +198,8 @@ mod tests {
             ("REHEARSAL_ARITHMETIC", "0"),
             ("REHEARSAL_COMPUTE_CAP", "80"),
             ("REHEARSAL_UNORDERED", "ignore"),
+            ("REHEARSAL_ALTER", "kernel: add"),
+            ("REHEARSAL_ALTER", "add => sub"),
         ] {
             let pairs: &'static [_] = Box::leak(Box::new([(name, value)]));
             let why = with(pairs).err().unwrap_or_default();

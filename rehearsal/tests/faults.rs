@@ -379,6 +379,24 @@ fn a_barrier_that_not_all_reach_is_found() {
 }
 
 #[test]
+fn a_kernel_is_compiled_with_another_text_where_that_is_asked() {
+    let name = "a_kernel_is_compiled_with_another_text_where_that_is_asked";
+    let altered = |change: &str| {
+        rehearse(name, &[("REHEARSAL_ALTER", change)], || {
+            let card = card(0);
+            let (from, to) = (card.upload(&[1.0_f32, 2.0, 3.0], 0), card.alloc(12, 0));
+            card.launch("copy", 1, 32, 0, params_of![to, from, 3_u32]);
+            assert_eq!(card.download::<f32>(to, 3, 0), [4.0; 3]);
+        })
+    };
+    altered("copy: ld.global.f32 %f1, [%rd6]; => mov.f32 %f1, 0f40800000;").is_clean();
+    // What another kernel has is not its own.
+    let end = altered("copy: shfl.sync.idx.b32 => shfl.sync.up.b32");
+    assert_eq!(end.status, Some(2), "{}", end.stderr);
+    assert!(end.stderr.contains("REHEARSAL_ALTER: copy has no `shfl.sync.idx.b32`"), "{}", end.stderr);
+}
+
+#[test]
 fn products_are_checked_like_kernels() {
     let name = "products_are_checked_like_kernels";
     let end = rehearse(name, &[TWO], || {

@@ -15,9 +15,11 @@ use crate::abi::{Block, FRAGMENT, Kernel, PARAM_BYTES, Seen, Thread, Trace, wait
 use crate::settings::settings;
 use crate::stop;
 
+mod global;
 mod matrix;
 mod warp;
 
+use global::Uses;
 use warp::WARP;
 
 /// Below so many threads in all, sharing them costs more than it saves.
@@ -62,6 +64,16 @@ impl Launch {
     }
 }
 
+/// Notes a use of global memory, or a fence. The error says with what it races.
+///
+/// # Safety
+/// The thread and its block are live, and no other thread of the launch runs.
+pub unsafe fn note(thread: *const Thread, at: u64, bytes: u32, what: i32) -> Result<(), String> {
+    // SAFETY: the caller vouches for them; `uses` is null or the launch's.
+    let (thread, uses) = unsafe { (&*thread, (*(*thread).block).uses.cast::<Uses>().as_mut()) };
+    uses.map_or(Ok(()), |uses| uses.note(thread.linear, at, bytes, what))
+}
+
 /// Runs a launch to its end.
 pub fn run(launch: &Launch) {
     let count = |n: &[u32; 3]| n.iter().map(|n| u64::from(*n)).product::<u64>();
@@ -74,7 +86,8 @@ pub fn run(launch: &Launch) {
             if block >= blocks {
                 break;
             }
-            worker.run_block(block);
+            // A card runs them in any order.
+            worker.run_block(if settings().asynchronous { blocks - 1 - block } else { block });
         }
         RUNNING.set(std::ptr::null());
     };
@@ -104,6 +117,9 @@ struct Worker<'a> {
     _seen: Vec<Seen>,
     /// By byte of shared memory, its last uses; empty where races are not looked for.
     traces: Vec<Trace>,
+    /// What `block.uses` points to: the uses of global memory, where races are looked for and blocks tell each other
+    /// something.
+    _uses: Option<Box<Uses>>,
 }
 
 /// Shared memory is aligned as a card's, whose widest instructions take 128 bytes.
@@ -131,6 +147,7 @@ impl<'a> Worker<'a> {
         let mut seen = vec![Seen { from: 0, to: 0 }; kernel.accesses as usize];
         let traced = if settings().races { kernel.shared_static + shared } else { 0 };
         let mut traces = vec![Trace::default(); traced as usize];
+        let mut uses = (settings().races && kernel.atomics != 0).then(Box::<Uses>::default);
         let mut block = Box::new(Block {
             params: params.as_ptr().cast_mut(),
             shared: shared_memory.as_mut_ptr().cast(),
@@ -142,6 +159,7 @@ impl<'a> Worker<'a> {
             seen: seen.as_mut_ptr(),
             traces: if traces.is_empty() { std::ptr::null_mut() } else { traces.as_mut_ptr() },
             barriers: 1,
+            uses: uses.as_deref_mut().map_or(std::ptr::null_mut(), |uses| (&raw mut *uses).cast()),
         });
         let mut places = Places::new(block.ntid);
         let mut thread_of = |slot: usize| {
@@ -183,6 +201,7 @@ impl<'a> Worker<'a> {
             shared: shared_memory,
             _seen: seen,
             traces,
+            _uses: uses,
         }
     }
 
@@ -193,7 +212,17 @@ impl<'a> Worker<'a> {
         self.shared.fill(Line([0xFF; 128]));
         self.traces.fill(Trace::default());
         self.block.barriers = 1;
+        let warps = self.launch.block.iter().product::<u32>().div_ceil(WARP as u32);
+        if let Some(uses) = self.uses() {
+            uses.begin(number as u32, warps as usize);
+        }
         if self.launch.kernel.waits != 0 { self.run_together() } else { self.run_each() }
+    }
+
+    /// Through the pointer that the kernel's code has too.
+    fn uses(&mut self) -> Option<&mut Uses> {
+        // SAFETY: null, or `self.uses`, which nobody else holds while no thread of the kernel runs.
+        unsafe { self.block.uses.cast::<Uses>().as_mut() }
     }
 
     /// Runs one thread until it waits or ends; gives which.
@@ -235,6 +264,9 @@ impl<'a> Worker<'a> {
             }
             if at_barrier > 0 && at_barrier + ended == self.threads.len() {
                 self.block.barriers += 1;
+                if let Some(uses) = self.uses() {
+                    uses.barrier();
+                }
                 self.waiting.iter_mut().filter(|waiting| **waiting == waits::AT_BARRIER).for_each(
                     |waiting| {
                         *waiting = waits::RUNS;

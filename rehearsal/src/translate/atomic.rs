@@ -3,7 +3,7 @@
 
 use super::emitter::Emitter;
 use super::half::names;
-use super::memory::{Access, take_space};
+use super::memory::{Access, take_orders, take_space};
 use super::operation::{Emit, Operation, c_integer};
 use crate::ptx::{Kind, Operand, Space, Type};
 
@@ -11,9 +11,10 @@ impl Emitter<'_> {
     /// `atom`, `red`.
     pub(super) fn atomic(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
-        op.drop_hints(|modifier| {
-            matches!(modifier, "relaxed" | "acquire" | "release" | "acq_rel" | "cta" | "gpu" | "sys")
-        });
+        let mut orders = take_orders(op, "relaxed")?;
+        if op.name == "atom" && orders != "0" {
+            orders.push_str(" | OBSERVES");
+        }
         let space = take_space(op)?;
         if !matches!(space, Space::Global | Space::Shared) {
             return op.not_for(of);
@@ -32,7 +33,7 @@ impl Emitter<'_> {
         if c.len() != usize::from(what == "cas") || of.bits < 16 || of.is_pair() {
             return op.not_for(of);
         }
-        let pointer = self.pointer(space, address, of.bytes(), Access::Update)?;
+        let pointer = self.ordered_pointer(space, address, of.bytes(), Access::Update, &orders)?;
         let c_type = c_integer(of.bits, false);
         let new = match what {
             "cas" => {

@@ -1,7 +1,8 @@
-//! "Control Flow Instructions", and fences, which have nothing to order here: a thread runs alone until it
-//! waits.
+//! "Control Flow Instructions", and fences, which have nothing to order here, since a thread runs alone until it
+//! waits, but are noted for the search for races.
 
 use super::emitter::{Code, Emitter, Flow, function_name};
+use super::memory::take_orders;
 use super::operation::{Emit, Operation};
 use crate::ptx::Operand;
 
@@ -88,10 +89,12 @@ impl Emitter<'_> {
 
     /// `membar`, `fence` ("Parallel Synchronization and Communication Instructions").
     pub(super) fn fence(&mut self, op: &mut Operation<'_>) -> Emit {
-        op.drop_hints(|modifier| {
-            matches!(modifier, "cta" | "gl" | "gpu" | "sys" | "sc" | "acq_rel" | "acquire" | "release")
-        });
+        let orders = take_orders(op, "acq_rel")?;
         let [] = op.operands()?;
-        Ok(";".to_owned())
+        if orders == "0" {
+            return Ok(";".to_owned());
+        }
+        self.unit.atomics = true;
+        Ok(format!("note(t, 0, 0, FENCES | {orders}, {});", self.at))
     }
 }

@@ -8,12 +8,29 @@ use crate::ptx::{Operand, Space, Type};
 
 /// Modifiers of loads and stores that change nothing here: one thread after the other sees all of memory.
 fn is_hint(modifier: &str) -> bool {
-    let ordering = ["weak", "volatile", "relaxed", "acquire", "release", "cta", "gpu", "sys", "nc"];
-    let caching = ["ca", "cg", "cs", "lu", "cv", "wb", "wt"];
+    let caching = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
     let levels = ["L1::", "L2::"];
-    ordering.contains(&modifier)
-        || caching.contains(&modifier)
+    caching.contains(&modifier)
         || levels.iter().any(|level| modifier.starts_with(level)) && !modifier.ends_with("cache_hint")
+}
+
+/// What an operation promises to other blocks ("Memory Consistency Model"), in C: some of `Orders`, or 0. `usual`: what it is
+/// without modifiers. Volatile operations are relaxed ones of the scope of the system; a scope of the block promises nothing
+/// to others.
+pub(super) fn take_orders(op: &mut Operation<'_>, usual: &'static str) -> Emit<String> {
+    let order = op.take_any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc"]);
+    let scope = op.take_any(&["cta", "gpu", "gl", "sys"]);
+    if op.take_any(&["cluster"]).is_some() {
+        return Err("a scope of clusters".to_owned());
+    }
+    Ok(match (order.unwrap_or(usual), scope) {
+        ("weak", _) | (_, Some("cta")) => "0",
+        ("acquire", _) => "STRONG | ACQUIRES",
+        ("release", _) => "STRONG | RELEASES",
+        ("acq_rel" | "sc", _) => "STRONG | ACQUIRES | RELEASES",
+        _ => "STRONG",
+    }
+    .to_owned())
 }
 
 /// The state space of an access; none is generic, which is checked like global.
@@ -39,24 +56,40 @@ pub(super) enum Access {
 impl Emitter<'_> {
     /// A pointer to so many bytes at an address, checked.
     pub(super) fn pointer(&mut self, space: Space, address: &Operand, bytes: u32, access: Access) -> Emit {
+        self.ordered_pointer(space, address, bytes, access, "0")
+    }
+
+    /// The same, with what [`take_orders`] gave; of shared memory that is nothing.
+    pub(super) fn ordered_pointer(
+        &mut self,
+        space: Space,
+        address: &Operand,
+        bytes: u32,
+        access: Access,
+        orders: &str,
+    ) -> Emit {
         let Operand::Address(base, offset) = address else { return Err(format!("the address {address:?}")) };
         let at = self.at.clone();
         let write = access != Access::Read;
+        let kind = match access {
+            Access::Read => "READS",
+            Access::Write => "WRITES",
+            Access::Update => "UPDATES",
+        };
         match space {
             Space::Global | Space::Const => {
                 let address = self.sum(base, *offset, 64)?;
                 let seen = self.unit.accesses;
                 self.unit.accesses += 1;
-                Ok(format!("global(t, {address}, {bytes}, {}, {at}, seen + {seen})", i32::from(write)))
+                let kind = if orders == "0" { kind.to_owned() } else { format!("{kind} | {orders}") };
+                Ok(format!("global(t, {address}, {bytes}, {kind}, {at}, seen + {seen})"))
             }
             Space::Shared | Space::Local => {
                 let width = self.address_width(base);
                 let address = self.sum(base, *offset, width)?;
-                Ok(match (space, access) {
-                    (Space::Local, _) => format!("local(t, {address}, {bytes}, {at})"),
-                    (_, Access::Read) => format!("shared(t, {address}, {bytes}, READS, {at})"),
-                    (_, Access::Write) => format!("shared(t, {address}, {bytes}, WRITES, {at})"),
-                    (_, Access::Update) => format!("shared(t, {address}, {bytes}, UPDATES, {at})"),
+                Ok(match space {
+                    Space::Local => format!("local(t, {address}, {bytes}, {at})"),
+                    _ => format!("shared(t, {address}, {bytes}, {kind}, {at})"),
                 })
             }
             Space::Param => self.parameter(base, *offset, bytes, write),
@@ -131,10 +164,20 @@ impl Emitter<'_> {
         }
     }
 
+    /// What a load or a store promises to other blocks. One that is read with a promise is acted on.
+    fn ordered(&mut self, op: &mut Operation<'_>) -> Emit {
+        let is_volatile = op.has("volatile");
+        let orders = take_orders(op, "weak")?;
+        // Volatile accesses alone order nothing, so that kernels with no more than these have nothing to tell.
+        self.unit.atomics |= orders != "0" && !is_volatile;
+        Ok(if orders != "0" && op.name != "st" { format!("{orders} | OBSERVES") } else { orders })
+    }
+
     /// `ld`, `ldu`. A wider register gets the value extended as the type says.
     pub(super) fn load(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         op.drop_hints(is_hint);
+        let orders = self.ordered(op)?;
         let space = take_space(op)?;
         if op.operand_count() != 2 || of.bits < 8 || of.is_half() || of.is_pair() {
             return op.not_for(of);
@@ -143,7 +186,7 @@ impl Emitter<'_> {
         let elements = Emitter::elements(op, vector)?;
         let [_, address] = op.operands()?;
         let bytes = of.bytes() * elements.len() as u32;
-        let pointer = self.pointer(space, address, bytes, Access::Read)?;
+        let pointer = self.ordered_pointer(space, address, bytes, Access::Read, &orders)?;
         let c = c_type(of);
         self.wider = true;
         if let [d] = elements {
@@ -161,6 +204,7 @@ impl Emitter<'_> {
     pub(super) fn store(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         op.drop_hints(is_hint);
+        let orders = self.ordered(op)?;
         let space = take_space(op)?;
         if op.operand_count() != 2 || of.bits < 8 || of.is_half() || of.is_pair() {
             return op.not_for(of);
@@ -169,7 +213,7 @@ impl Emitter<'_> {
         let elements = Emitter::elements(op, vector)?;
         let [address, _] = op.operands()?;
         let bytes = of.bytes() * elements.len() as u32;
-        let pointer = self.pointer(space, address, bytes, Access::Write)?;
+        let pointer = self.ordered_pointer(space, address, bytes, Access::Write, &orders)?;
         let c = c_type(of);
         self.wider = true;
         let mut text = String::new();

@@ -74,7 +74,7 @@ struct Unit {
     accesses: u32,
     /// Places to go on at so far.
     waits: u32,
-    /// Whether there are atomic operations.
+    /// Whether there are operations by which blocks tell each other something.
     atomics: bool,
     /// Whether there are asynchronous copies.
     copies: bool,
@@ -106,7 +106,8 @@ fn quoted(text: &str) -> String {
 
 /// The file: variables, device functions, the kernel, and its description.
 fn file(module: &Module, function: &Function, unit: &Unit, code: &str) -> String {
-    let mut out = String::from("#include \"kernel.h\"\n");
+    let orders = if unit.atomics { "#define ORDERS\n" } else { "" };
+    let mut out = format!("{orders}#include \"kernel.h\"\n");
     let mut own = String::new();
     for &index in unit.globals.keys() {
         let variable = &module.variables[index];

@@ -26,6 +26,11 @@ impl<'i> Operation<'i> {
         self.take_any(&[modifier]).is_some()
     }
 
+    /// Whether a modifier is there.
+    pub(super) fn has(&self, modifier: &str) -> bool {
+        self.modifiers.contains(&modifier)
+    }
+
     /// Removes the first modifier that is one of `known`.
     pub(super) fn take_any(&mut self, known: &[&str]) -> Option<&'i str> {
         let at = self.modifiers.iter().position(|modifier| known.contains(modifier))?;

@@ -10,7 +10,7 @@ const ATTENTION: &str = include_str!("../../../src/attention/backends/cuda/atten
 const ROWS: &str = include_str!("../../../src/attention/backends/cuda/rows.ptx");
 
 pub fn check(candle: &mut Candle) {
-    candle.card.load(ROWS, &["rows_whole", "rows_shares"]);
+    candle.card.load(ROWS, &["rows_shares"]);
     rows::<f32>(candle);
     rows::<f16>(candle);
     rows::<bf16>(candle);
@@ -369,35 +369,25 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     let edges: Vec<usize> = [start].into_iter().chain(borders.iter().copied()).chain([offset + 1]).collect();
     let firsts: Vec<u32> =
         edges.iter().map(|x| if *x <= offset { number(*x) } else { pieces } as u32).collect();
-    let lie = [1, heads, heads].map(|n| n as i64);
-    let found =
-        shares(candle, of_pieces, lie, (1, heads, pieces), std::f32::consts::LN_2, &firsts, sinks_param);
+    let found = shares(candle, of_pieces, (heads, pieces), &firsts, sinks_param);
     let expected = of_segments(case, &q.values, &k.values, &sinks, &edges);
     agrees::<f32>(&format!("weights of {case:?}"), &found, &expected, 1e-5);
 }
 
-/// What `rows_whole` and `rows_shares` make of the ends of pieces.
+/// What `rows_shares` makes of the ends of pieces, whose scores are powers of two.
 fn shares(
     candle: &Candle,
     ends: u64,
-    lie: [i64; 3],
-    (rows, heads, pieces): (usize, usize, usize),
-    unit: f32,
+    (heads, pieces): (usize, usize),
     firsts: &[u32],
     sinks: u64,
 ) -> Vec<f64> {
-    let whole = candle.empty::<f32>(2 * rows * heads);
-    let lies = || lie.map(Param::from);
-    let mut params = vec![Param::from(ends)];
-    params.extend(lies());
-    params.extend([Param::from(pieces as i32), Param::from(unit), Param::from(sinks), Param::from(whole)]);
-    launch(candle, "rows_whole", [rows, heads, 1], 256, 0, params);
     let out = candle.empty::<f32>(heads * firsts.len());
-    let mut params = vec![Param::from(ends)];
-    params.extend(lies());
-    params.extend([Param::from(rows as i32), Param::from(unit), Param::from(candle.upload(firsts, 0))]);
-    params.extend([whole, sinks, out].map(Param::from));
-    launch(candle, "rows_shares", [firsts.len(), heads, 1], 256, 0, params);
+    let mut params = vec![Param::from(ends), Param::from(1_i64), Param::from(heads as i64)];
+    params.extend([Param::from(pieces as i32), Param::from(std::f32::consts::LN_2), Param::from(sinks)]);
+    params.extend([Param::from(candle.upload(firsts, 0)), Param::from(firsts.len() as i32 - 1)]);
+    params.push(Param::from(out));
+    launch(candle, "rows_shares", [heads, 1, 1], 256, 0, params);
     candle.download::<f32>(out, heads * firsts.len()).iter().map(|x| f64::from(*x)).collect()
 }
 
@@ -436,6 +426,12 @@ fn rows<T: Element>(candle: &mut Candle) {
     }
 }
 
+/// Several thread blocks of queries, of which the last adds up what all have found of several pieces.
+pub fn rows_in_one_launch(candle: &mut Candle) {
+    candle.card.load(ROWS, &["rows_few_f32"]);
+    rows_by::<f32>(candle, &Case::new(6, 2, 20, 7, 300).with_sinks(), "rows_few_f32");
+}
+
 fn rows_by<T: Element>(candle: &Candle, case: &Case, name: &str) {
     let Case { heads, kv_heads, d, l, offset, .. } = *case;
     let group = heads / kv_heads;
@@ -456,10 +452,22 @@ fn rows_by<T: Element>(candle: &Candle, case: &Case, name: &str) {
     params.extend([Param::from(case.scale() as f32), Param::from(case.cap as f32)]);
     params.extend([cuts_at, ends].map(Param::from));
     let of_block = if name.contains("many") { 64 } else { 8 };
-    launch(candle, name, [pieces, (l * group).div_ceil(of_block), kv_heads], 256, 0, params);
+    let row_blocks = (l * group).div_ceil(of_block);
     let firsts: Vec<u32> = (0..cuts.len() as u32).collect();
-    let lie = [l * pieces, pieces, 1].map(|n| n as i64);
-    let found = shares(candle, ends, lie, (l, heads, pieces), 1.0, &firsts, sinks_at);
+    let parts = candle.empty::<f32>(heads * cuts.len() * row_blocks);
+    let counters = candle.upload(&vec![0_u32; kv_heads * (row_blocks + 1)], 0);
+    params.extend([sinks_at, candle.upload(&firsts, 0)].map(Param::from));
+    params.push(Param::from(pieces as i32));
+    let out = candle.empty::<f32>(heads * cuts.len());
+    params.extend([parts, counters, out].map(Param::from));
+    launch(candle, name, [pieces, row_blocks, kv_heads], 256, 0, params);
+    // As they were, for the next launch.
+    assert_eq!(
+        candle.download::<u32>(counters, kv_heads * (row_blocks + 1)),
+        vec![0; kv_heads * (row_blocks + 1)]
+    );
+    let found: Vec<f64> =
+        candle.download::<f32>(out, heads * cuts.len()).iter().map(|x| f64::from(*x)).collect();
     let sinks: Vec<f64> = sinks.iter().map(|x| f64::from(*x)).collect();
     let expected = of_segments(case, &q.values, &k.values, &sinks, &cuts);
     agrees::<T>(&format!("{name}, {case:?}"), &found, &expected, 1e-5 * l as f64);

@@ -124,3 +124,18 @@ fn our_own_kernels_do_what_they_are_named_for() {
 fn our_attention_kernels_compute_attention() {
     attention::check(&mut Candle::of("no modules are loaded".into()));
 }
+
+#[test]
+fn a_missing_fence_in_our_kernels_is_found() {
+    let name = "a_missing_fence_in_our_kernels_is_found";
+    let body = || attention::rows_in_one_launch(&mut Candle::of("no modules are loaded".into()));
+    for settings in [("REHEARSAL_RACES", "1"), ("REHEARSAL_ASYNC", "1")] {
+        card::rehearse(name, &[settings], body).is_clean();
+        let alter = ("REHEARSAL_ALTER", "rows_few_f32: membar.gl; =>");
+        card::rehearse(name, &[settings, alter], body).is_fault(&[
+            "a race: warp",
+            "rows_few_f32",
+            "device memory",
+        ]);
+    }
+}

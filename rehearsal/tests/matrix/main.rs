@@ -5,6 +5,7 @@
 mod card;
 mod copies;
 mod fragments;
+mod global;
 mod races;
 
 use card::Card;

@@ -58,7 +58,10 @@ unsafe extern "C" fn stop(what: *const c_char, at: *const c_char) -> ! {
     }
 }
 
-static RUNTIME: Runtime = Runtime { access, stop };
+/// Races are not looked for here.
+unsafe extern "C" fn note(_: *mut Thread, _: u64, _: u32, _: i32, _: *const c_char) {}
+
+static RUNTIME: Runtime = Runtime { access, note, stop };
 
 /// The first kernel of a module.
 pub fn kernel(ptx: &str) -> &'static Kernel {
@@ -131,6 +134,7 @@ fn run_block(kernel: &Kernel, shape: Shape, number: u32, params: *mut u8) {
         seen: seen.as_mut_ptr(),
         traces: std::ptr::null_mut(),
         barriers: 1,
+        uses: std::ptr::null_mut(),
     };
     let stride = kernel.thread_bytes.div_ceil(16) as usize;
     let mut states = vec![0_u128; stride * shape.threads as usize];

@@ -113,8 +113,8 @@ __device__ float max_of_four(float x) {
 }
 
 // Heads of up to D numbers, keys in blocks of BN; a warp has 16 queries. Rows in shared memory are 16 bytes longer than they need
-// be, so that the eight rows of a matrix lie in different banks.
-template <typename T, int D, int BN> struct Attention {
+// be, so that the eight rows of a matrix lie in different banks. THREADS of a block, or 0 where launches differ in that.
+template <typename T, int D, int BN, int THREADS> struct Attention {
     static constexpr int PITCH = D + 8;
     static constexpr int BLOCK = BN * PITCH;
     // Heads too wide for the registers keep their queries in shared memory, in front of the keys.
@@ -127,18 +127,43 @@ template <typename T, int D, int BN> struct Attention {
     uint32_t query[QUERIES_STAY ? 1 : D / 16][4];
     uint32_t queries;   // this lane's row of the warp's queries in shared memory
 
-    // Rows `from(row)`, of which a null one is zeros, to shared memory; `d` numbers each, and zeros up to D.
-    template <typename From> static __device__ void fetch(uint32_t to, int rows, int d, bool wide, const T *any, From from) {
-        int width = wide ? 8 : 4, chunks = D / width;
-        for (int i = threadIdx.x; i < rows * chunks; i += blockDim.x) {
-            int row = wide ? i / (D / 8) : i / (D / 4), column = (i - row * chunks) * width;
+    static __device__ int threads() { return THREADS ? THREADS : blockDim.x; }
+
+    // Rows `from(row)`, of which a null one is zeros, to shared memory; `d` numbers each, and zeros up to D. WIDTH at a time.
+    template <int WIDTH, typename From>
+    static __device__ void fetch_by(uint32_t to, int rows, int d, const T *any, From from) {
+        // Heads whose rows are no multiples of 16 bytes are rare, and registers short.
+        constexpr int CHUNKS = D / WIDTH, UNROLL = WIDTH == 8 ? 4 : 1;
+        auto copy = [&](int row, int column) {
             const T *at = column < d ? from(row) : nullptr;
             uint32_t place = to + (row * PITCH + column) * 2;
-            if (wide)
+            if (WIDTH == 8)
                 copy16(place, at ? at + column : any, at ? 16 : 0);
             else
                 copy8(place, at ? at + column : any, at ? 8 : 0);
+        };
+        if (32 % CHUNKS == 0) {
+            // A thread copies a column of its own.
+            int column = threadIdx.x % CHUNKS * WIDTH, begin = threadIdx.x / CHUNKS, step = threads() / CHUNKS;
+            if (THREADS && rows % step == 0) {
+                // As many rows for every thread, so that none need be counted.
+#pragma unroll 4
+                for (int first = 0; first < rows; first += step) copy(first + begin, column);
+            } else {
+#pragma unroll UNROLL
+                for (int row = begin; row < rows; row += step) copy(row, column);
+            }
+        } else {
+#pragma unroll UNROLL
+            for (int i = threadIdx.x; i < rows * CHUNKS; i += threads()) copy(i / CHUNKS, i % CHUNKS * WIDTH);
         }
+    }
+
+    template <typename From> static __device__ void fetch(uint32_t to, int rows, int d, bool wide, const T *any, From from) {
+        if (wide)
+            fetch_by<8>(to, rows, d, any, from);
+        else
+            fetch_by<4>(to, rows, d, any, from);
     }
 
     // A block of keys and, behind it, of values.
@@ -158,7 +183,7 @@ template <typename T, int D, int BN> struct Attention {
     // Takes the block's queries, `from(row)` each, and stands at the beginning. `shared` is free afterwards, but for queries
     // that stay. Returns where keys may go.
     template <typename From> __device__ uint32_t begin(uint32_t shared, int d, bool wide, const T *any, From from) {
-        int rows = blockDim.x / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int rows = threads() / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         fetch(shared, rows, d, wide, any, from);
         copies_commit();
         copies_wait();
@@ -286,13 +311,13 @@ template <typename T, int D, int BN> struct Attention {
 extern __shared__ uint4 SHARED[];
 
 // A thread block a head and 16 queries a warp; those that see most come first.
-template <typename T, int D, int BN>
+template <typename T, int D, int BN, int THREADS>
 __device__ void prefill(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
                         int group, int rows, int offset, int first_key, int count, Rule rule, int wide, const float *sinks,
                         T *out) {
-    Attention<T, D, BN> attention;
+    Attention<T, D, BN, THREADS> attention;
     int head = blockIdx.y, heads = gridDim.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int tile = blockDim.x / 2, first = (gridDim.x - 1 - blockIdx.x) * tile;
+    int tile = THREADS / 2, first = (gridDim.x - 1 - blockIdx.x) * tile;
     q += head * q_head;
     Keys<T> keys = {k + head / group * k_head, v + head / group * v_head, first_key, count, d, wide != 0};
     uint32_t shared = attention.begin(shared_address(SHARED), d, wide, q, [&](int row) {
@@ -355,7 +380,7 @@ template <typename T, int D, int BN>
 __device__ void split(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d,
                       int group, int rows, const unsigned *positions, int position, int first_key, int count, int first_part,
                       Rule rule, int wide, int slot, int row_slot, int all_rows, float *sums, Ends *ends, Pieces pieces) {
-    Attention<T, D, BN> attention;
+    Attention<T, D, BN, 0> attention;
     int kv_head = blockIdx.z, heads = gridDim.z * group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int tile = blockDim.x / 2, first = blockIdx.y * tile;
     q += kv_head * group * q_head;
@@ -464,17 +489,18 @@ __device__ void join(const float *sums, const Ends *ends, int parts, int first_p
 
 }  // namespace
 
-#define PREFILL(T, NAME, D, BN, THREADS)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill_##NAME##_##D(                                        \
+// BLOCKS: how many thread blocks a multiprocessor is to hold at least, for which the compiler spares registers.
+#define PREFILL(T, NAME, D, BN, THREADS, BLOCKS)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_prefill_##NAME##_##D(                                \
         const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d, int group,     \
         int rows, int offset, int first_key, int count, float unit, float inner, float cap, int window, int wide,                \
         const float *sinks, T *out) {                                                                                            \
-        prefill<T, D, BN>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, offset, first_key, count,                      \
-                          Rule{unit, inner, cap, window}, wide, sinks, out);                                                     \
+        prefill<T, D, BN, THREADS>(q, q_row, q_head, k, k_head, v, v_head, d, group, rows, offset, first_key, count,             \
+                                   Rule{unit, inner, cap, window}, wide, sinks, out);                                            \
     }
 
-#define SPLIT(T, NAME, D, BN)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(128) attention_split_##NAME##_##D(                                              \
+#define SPLIT(T, NAME, D, BN, BLOCKS)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_split_##NAME##_##D(                                      \
         const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, const T *v, int64_t v_head, int d, int group,     \
         int rows, const unsigned *positions, int position, int first_key, int count, int first_part, float unit, float inner,    \
         float cap, int window, int wide, int slot, int row_slot, int all_rows, float *sums, Ends *ends, const unsigned *borders, \
@@ -485,14 +511,14 @@ __device__ void join(const float *sums, const Ends *ends, int parts, int first_p
     }
 
 #define KERNELS(T, NAME)                                                                                                         \
-    PREFILL(T, NAME, 64, 64, 256)                                                                                                \
-    PREFILL(T, NAME, 80, 64, 256)                                                                                                \
-    PREFILL(T, NAME, 96, 64, 256)                                                                                                \
-    PREFILL(T, NAME, 128, 64, 256)                                                                                               \
-    PREFILL(T, NAME, 256, 32, 128)                                                                                               \
-    SPLIT(T, NAME, 64, 64)                                                                                                       \
-    SPLIT(T, NAME, 128, 64)                                                                                                      \
-    SPLIT(T, NAME, 256, 32)                                                                                                      \
+    PREFILL(T, NAME, 64, 64, 256, 2)                                                                                             \
+    PREFILL(T, NAME, 80, 64, 256, 2)                                                                                             \
+    PREFILL(T, NAME, 96, 64, 256, 1)                                                                                             \
+    PREFILL(T, NAME, 128, 64, 256, 1)                                                                                            \
+    PREFILL(T, NAME, 256, 32, 128, 1)                                                                                            \
+    SPLIT(T, NAME, 64, 64, 3)                                                                                                    \
+    SPLIT(T, NAME, 128, 64, 1)                                                                                                   \
+    SPLIT(T, NAME, 256, 32, 1)                                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * JOINING)                                                                   \
         attention_join_##NAME(const float *sums, const Ends *ends, int parts, int first_part, int d, int heads,                  \
                               const float *sinks, T *out) {                                                                      \

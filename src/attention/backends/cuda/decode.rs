@@ -165,9 +165,7 @@ impl Rows<'_> {
         }
         let out = self.join(&written, device)?;
         let sums = asked.iter().enumerate().map(|(row, borders)| match (borders, &cuts, &written.pieces) {
-            (Some(borders), Some(cuts), Some(pieces)) => {
-                self.recorded(row, borders, cuts, pieces, device).map(Some)
-            }
+            (Some(borders), Some(cuts), Some(pieces)) => self.recorded(row, borders, cuts, pieces).map(Some),
             _ => Ok(None),
         });
         Ok((out, sums.collect::<Result<_>>()?))
@@ -238,32 +236,19 @@ impl Rows<'_> {
     }
 
     /// What a row's weights sum up to over the sinks and the segments, f32 (heads, 1 + segments).
-    fn recorded(
-        &self,
-        row: usize,
-        borders: &[usize],
-        cuts: &Cuts,
-        pieces: &Tensor,
-        device: &CudaDevice,
-    ) -> Result<Tensor> {
+    fn recorded(&self, row: usize, borders: &[usize], cuts: &Cuts, pieces: &Tensor) -> Result<Tensor> {
         let (rows, heads, _) = self.q.dims3()?;
         let end = self.positions[row] + 1;
-        let firsts: Vec<u32> =
-            borders.iter().map(|border| cuts.number((*border).min(end), end) as u32).collect();
-        let firsts = match firsts.len() {
-            0 => None,
-            n => Some(transfer::upload(firsts, n, self.q.device())?),
-        };
+        let firsts = borders.iter().map(|border| cuts.number((*border).min(end), end) as u32).collect();
         let pieces = Pieces {
             ends: &pieces.narrow(1, row, 1)?,
-            lie: [1, heads, rows * heads],
+            lie: [1, rows * heads],
             heads,
-            rows: 1,
             pieces: cuts.number(end, end),
             // The scores are powers of two.
             unit: std::f32::consts::LN_2,
         };
-        pieces.shares(firsts.as_ref(), self.site.sinks.as_ref(), device)
+        pieces.shares(firsts, self.site.sinks.as_ref())
     }
 }
 

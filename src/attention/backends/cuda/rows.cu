@@ -1,8 +1,9 @@
 // What chosen queries pay to segments of keys: f32 throughout, whatever the queries and keys are in, which are read where they
 // lie. `scripts/kernels_ptx.sh` makes `rows.ptx` of this file.
 //
-// Keys are cut into pieces, at the segments' borders among other places. The first kernel finds how each query stands with each
-// piece by itself; the second adds up what that makes of the whole. No weights are ever written.
+// Keys are cut into pieces, at the segments' borders among other places. A thread block finds how some queries stand with a piece;
+// the last of those of the same queries adds up what that makes of the whole, and the last of these adds up the queries. Each sum
+// is taken in one order, whichever block comes last. No weights are ever written.
 
 #include <cstdint>
 
@@ -47,11 +48,84 @@ template <int R, int ACROSS, int DEPTH> struct Block {
     }
 };
 
+__device__ Ends of_warp(Ends mine) {
+    for (int by = 16; by > 0; by /= 2)
+        mine = joined(mine, {__shfl_xor_sync(~0u, mine.max, by), __shfl_xor_sync(~0u, mine.sum, by)});
+    return mine;
+}
+
+// How a row stands with all pieces and the sink, if there is one: found by a warp.
+__device__ Ends whole(const Ends *ends, int64_t by_piece, int pieces, float unit, const float *sink) {
+    Ends mine = {0, 0};
+    for (int i = threadIdx.x % 32; i < pieces; i += 32) {
+        Ends here = ends[i * by_piece];
+        mine = joined(mine, {here.max * unit, here.sum});
+    }
+    mine = of_warp(mine);
+    return sink ? joined({*sink, 1.0f}, mine) : mine;
+}
+
+// Rows of one head, and how each stands with all pieces.
+struct Rows {
+    const Ends *ends;
+    int64_t by_row, by_piece;
+    int count;
+    float unit;
+    const Ends *wholes;
+    int wholes_by_row;
+};
+
+// What the rows pay to a segment, the pieces firsts[segment - 1]..firsts[segment], or for 0 to the sink: found by a warp.
+__device__ float paid(const Rows &rows, int segment, const unsigned *firsts, const float *sink) {
+    float mine = 0;
+    int lane = threadIdx.x % 32;
+    if (segment == 0) {
+        for (int row = lane; sink && row < rows.count; row += 32) {
+            Ends all = rows.wholes[row * rows.wholes_by_row];
+            mine += expf(*sink - all.max) / all.sum;
+        }
+    } else {
+        int first = firsts[segment - 1], pieces = (int)firsts[segment] - first, all = pieces * rows.count;
+        for (int i = lane; i < all; i += 32) {
+            int row = i / pieces;
+            Ends here = rows.ends[row * rows.by_row + (first + i % pieces) * rows.by_piece];
+            Ends of_row = rows.wholes[row * rows.wholes_by_row];
+            if (here.sum != 0) mine += here.sum * expf(here.max * rows.unit - of_row.max) / of_row.sum;
+        }
+    }
+    for (int by = 16; by > 0; by /= 2) mine += __shfl_xor_sync(~0u, mine, by);
+    return mine;
+}
+
+// Whether this thread block is the last of `count` to come here. Then it sees what all of them have written before, and the
+// counter is what it was before the first came: 0.
+__device__ bool is_last(unsigned *counter, unsigned count) {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicInc(counter, count - 1) == count - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+// What is made of the pieces: sums by segment, the sinks' in front, (heads, 1 + segments).
+struct Sums {
+    const float *sinks;         // null: none
+    const unsigned *firsts;     // the number of the first piece of each segment, and of the one behind the last
+    int segments;
+    float *parts;               // (heads, 1 + segments, blocks of rows), where there are several of these
+    unsigned *counters;         // 0: one of each block of rows of each kv head, then one of each kv head
+    float *out;
+};
+
 // Thread blocks are (piece, block of rows, kv head); a query counts for each head of a group. `cuts` are the pieces' borders. Query
 // i is at position `offset` + i, and key j at j.
 template <typename T, int R, int ACROSS, int DEPTH>
 __device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, int d, int group, int queries,
-                       int offset, int window, float scale, float cap, const unsigned *cuts, Ends *out) {
+                       int offset, int window, float scale, float cap, const unsigned *cuts, Ends *out, Sums sums) {
     using Of = Block<R, ACROSS, DEPTH>;
     __shared__ Of shared;
     int kv_head = blockIdx.z, x = threadIdx.x % ACROSS, y = threadIdx.x / ACROSS, first = blockIdx.y * Of::ROWS;
@@ -107,86 +181,70 @@ __device__ void pieces(const T *q, int64_t q_row, int64_t q_head, const T *k, in
 #pragma unroll
     for (int r = 0; r < R; r++) shared.ends[y * R + r][x] = ends[r];
     __syncthreads();
-    int row = threadIdx.x, packed = first + row;
-    if (row >= Of::ROWS || packed >= rows) return;
-    Ends all = {0, 0};
-    for (int i = 0; i < ACROSS; i++) all = joined(all, shared.ends[row][i]);
-    int64_t head = kv_head * group + packed % group, piece = blockIdx.x;
-    out[(head * queries + packed / group) * gridDim.x + piece] = all;
-}
-
-
-__device__ Ends of_warp(Ends mine) {
-    for (int by = 16; by > 0; by /= 2)
-        mine = joined(mine, {__shfl_xor_sync(~0u, mine.max, by), __shfl_xor_sync(~0u, mine.sum, by)});
-    return mine;
+    int piece = blockIdx.x, count = gridDim.x, here = min(Of::ROWS, rows - first);
+    auto of_row = [&](int packed) { return out + ((int64_t)(kv_head * group + packed % group) * queries + packed / group) * count; };
+    if (threadIdx.x < here) {
+        Ends all = {0, 0};
+        for (int i = 0; i < ACROSS; i++) all = joined(all, shared.ends[threadIdx.x][i]);
+        of_row(first + threadIdx.x)[piece] = all;
+    }
+    if (!is_last(sums.counters + kv_head * gridDim.y + blockIdx.y, count)) return;
+    Ends *wholes = shared.ends[0];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int row = warp; row < here; row += WARPS) {
+        const float *sink = sums.sinks ? sums.sinks + kv_head * group + (first + row) % group : nullptr;
+        Ends all = whole(of_row(first + row), 1, count, 1, sink);
+        if (lane == 0) wholes[row] = all;
+    }
+    __syncthreads();
+    int columns = 1 + sums.segments, blocks = gridDim.y;
+    for (int i = warp; i < group * columns; i += WARPS) {
+        int in_group = i / columns, head = kv_head * group + in_group, segment = i % columns;
+        // The first row of that head in this block.
+        int row = (in_group + group - first % group) % group;
+        int of_head = row < here ? (here - row + group - 1) / group : 0;
+        Rows those = {of_row(first + row), count, 1, of_head, 1, wholes + row, group};
+        float sum = paid(those, segment, sums.firsts, sums.sinks ? sums.sinks + head : nullptr);
+        int64_t to = (int64_t)head * columns + segment;
+        if (lane == 0) (blocks == 1 ? sums.out[to] : sums.parts[to * blocks + blockIdx.y]) = sum;
+    }
+    if (blocks == 1 || !is_last(sums.counters + gridDim.z * blocks + kv_head, blocks)) return;
+    for (int i = threadIdx.x; i < group * columns; i += THREADS) {
+        int64_t to = (int64_t)kv_head * group * columns + i;
+        float sum = 0;
+        for (int block = 0; block < blocks; block++) sum += sums.parts[to * blocks + block];
+        sums.out[to] = sum;
+    }
 }
 
 }  // namespace
 
-#define PIECES(T, NAME)                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS) rows_many_##NAME(                                                      \
+#define PIECES(T, NAME, KIND, R, ACROSS)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS) rows_##KIND##_##NAME(                                                  \
         const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, int d, int group, int queries, int offset,        \
-        int window, float scale, float cap, const unsigned *cuts, Ends *out) {                                                   \
-        pieces<T, 4, 16, 16>(q, q_row, q_head, k, k_head, d, group, queries, offset, window, scale, cap, cuts, out);             \
-    }                                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS) rows_few_##NAME(                                                       \
-        const T *q, int64_t q_row, int64_t q_head, const T *k, int64_t k_head, int d, int group, int queries, int offset,        \
-        int window, float scale, float cap, const unsigned *cuts, Ends *out) {                                                   \
-        pieces<T, 2, 64, 16>(q, q_row, q_head, k, k_head, d, group, queries, offset, window, scale, cap, cuts, out);             \
+        int window, float scale, float cap, const unsigned *cuts, Ends *ends, const float *sinks, const unsigned *firsts,        \
+        int segments, float *parts, unsigned *counters, float *out) {                                                            \
+        pieces<T, R, ACROSS, 16>(q, q_row, q_head, k, k_head, d, group, queries, offset, window, scale, cap, cuts, ends,         \
+                                 Sums{sinks, firsts, segments, parts, counters, out});                                           \
     }
+#define MANY_AND_FEW(T, NAME) PIECES(T, NAME, many, 4, 16) PIECES(T, NAME, few, 2, 64)
 
-PIECES(float, f32)
-PIECES(__half, f16)
-PIECES(__nv_bfloat16, bf16)
+MANY_AND_FEW(float, f32)
+MANY_AND_FEW(__half, f16)
+MANY_AND_FEW(__nv_bfloat16, bf16)
 
-// How each row stands with all pieces, the sinks among them: thread blocks are (row, head).
-extern "C" __global__ void __launch_bounds__(THREADS) rows_whole(const Ends *ends, int64_t by_head, int64_t by_row,
-                                                                int64_t by_piece, int pieces, float unit, const float *sinks,
-                                                                Ends *out) {
-    __shared__ Ends of_warps[WARPS];
-    int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    ends += head * by_head + row * by_row;
-    Ends mine = {0, 0};
-    for (int i = threadIdx.x; i < pieces; i += THREADS) {
-        Ends here = ends[i * by_piece];
-        mine = joined(mine, {here.max * unit, here.sum});
-    }
-    mine = of_warp(mine);
-    if (lane == 0) of_warps[warp] = mine;
-    __syncthreads();
-    if (threadIdx.x) return;
-    if (sinks) mine = joined(mine, {sinks[head], 1.0f});
-    for (int i = 1; i < WARPS; i++) mine = joined(mine, of_warps[i]);
-    out[head * gridDim.x + row] = mine;
-}
-
-// What all rows of a head pay to a segment, and first of all to the sinks: thread blocks are (1 + segment, head). Segment s is the
-// pieces `firsts[s]..firsts[s + 1]`.
-extern "C" __global__ void __launch_bounds__(THREADS) rows_shares(const Ends *ends, int64_t by_head, int64_t by_row,
-                                                                 int64_t by_piece, int rows, float unit, const unsigned *firsts,
-                                                                 const Ends *whole, const float *sinks, float *out) {
-    __shared__ float of_warps[WARPS];
-    int segment = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    whole += head * rows;
+// What one row of each head pays to each segment, of pieces that another kernel has found: thread blocks are heads, and each warp
+// finds for itself how the row stands with the whole.
+extern "C" __global__ void __launch_bounds__(THREADS) rows_shares(const Ends *ends, int64_t by_head, int64_t by_piece, int pieces,
+                                                                 float unit, const float *sinks, const unsigned *firsts,
+                                                                 int segments, float *out) {
+    int head = blockIdx.x, lane = threadIdx.x % 32;
+    const float *sink = sinks ? sinks + head : nullptr;
     ends += head * by_head;
-    float mine = 0;
-    if (segment == 0) {
-        for (int row = threadIdx.x; sinks && row < rows; row += THREADS)
-            mine += expf(sinks[head] - whole[row].max) / whole[row].sum;
-    } else {
-        int first = firsts[segment - 1], pieces = (int)firsts[segment] - first;
-        int64_t all = (int64_t)pieces * rows;
-        for (int64_t i = threadIdx.x; i < all; i += THREADS) {
-            int row = i / pieces;
-            Ends here = ends[row * by_row + (first + i % pieces) * by_piece];
-            if (here.sum != 0) mine += here.sum * expf(here.max * unit - whole[row].max) / whole[row].sum;
-        }
+    Ends all = whole(ends, by_piece, pieces, unit, sink);
+    Rows row = {ends, 0, by_piece, 1, unit, &all, 0};
+    for (int segment = threadIdx.x / 32; segment <= segments; segment += WARPS) {
+        float sum = paid(row, segment, firsts, sink);
+        if (lane == 0) out[head * (1 + segments) + segment] = sum;
     }
-    for (int by = 16; by > 0; by /= 2) mine += __shfl_xor_sync(~0u, mine, by);
-    if (lane == 0) of_warps[warp] = mine;
-    __syncthreads();
-    if (threadIdx.x) return;
-    for (int i = 1; i < WARPS; i++) mine += of_warps[i];
-    out[head * gridDim.x + segment] = mine;
 }

@@ -1,8 +1,11 @@
 //! What chosen rows pay to segments of keys.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-use candle_core::{CudaDevice, Result, Tensor};
+use candle_core::cuda_backend::DeviceId;
+use candle_core::{CudaDevice, DType, Device, Result, Tensor};
 
 use super::super::super::{Sinks, Site};
 use super::operands::{self, Operand, int};
@@ -47,21 +50,26 @@ pub fn segment_sums(
 /// Of queries (r, heads, d) at `site`.
 fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
-    let (r, heads, d) = q.dims3()?;
+    let ((r, heads, d), dtype) = (q.dims3()?, suffix(q.dtype())?);
     let kv_heads = k.heads();
     let group = heads / kv_heads;
     let seen = site.visible(site.offset).start..site.offset + r;
     let cuts = cuts(&seen, bounds);
     let pieces = cuts.len() - 1;
     let firsts = bounds.iter().map(|border| cuts.partition_point(|cut| cut < border).min(pieces));
-    let firsts = transfer::upload(firsts.map(|n| n as u32).collect(), bounds.len(), q.device());
-    let firsts = if bounds.is_empty() { None } else { Some(firsts?) };
+    let segments = Segments::of(firsts.map(|n| n as u32).collect(), q)?;
     let cuts = transfer::upload(cuts.iter().map(|cut| *cut as u32).collect(), pieces + 1, q.device())?;
-    let name = format!("rows_{}_{}", if r * group <= FEW { "few" } else { "many" }, suffix(q.dtype())?);
-    let of_block = if r * group <= FEW { FEW } else { MANY };
-    let blocks = [pieces, (r * group).div_ceil(of_block), kv_heads];
-    // SAFETY: the kernel writes each row's part of each piece.
-    let ends = unsafe { launch::unwritten::<f32>(device, (heads, r, pieces, 2))? };
+    let (kind, of_block) = if r * group <= FEW { ("few", FEW) } else { ("many", MANY) };
+    let row_blocks = (r * group).div_ceil(of_block);
+    // SAFETY: the kernel writes each row's part of each piece, each block's of each sum, and each sum.
+    let (ends, parts, out) = unsafe {
+        (
+            launch::unwritten::<f32>(device, (heads, r, pieces, 2))?,
+            launch::unwritten::<f32>(device, (heads, 1 + segments.count, row_blocks))?,
+            launch::unwritten::<f32>(device, (heads, 1 + segments.count))?,
+        )
+    };
+    let counters = counters(kv_heads * (row_blocks + 1), device)?;
     let q = Operand::new(q, false, device)?;
     let mut arguments = Vec::from(q.by_both());
     arguments.extend(k.by_first());
@@ -69,12 +77,59 @@ fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Ten
     arguments.extend([Float(site.scale), Float(site.softcap.unwrap_or(0.0))]);
     arguments.push(Pointer::to::<u32>(&cuts, device)?.into());
     arguments.push(Pointer::to::<f32>(&ends, device)?.into());
-    // SAFETY: all that the rows see is among the keys, there are as many cuts as pieces and one, and strides are the tensors'.
-    unsafe {
-        launch::launch(device, &MODULE, &name, &Grid { blocks, threads: THREADS, shared: 0 }, &arguments)?
-    };
-    let pieces = Pieces { ends: &ends, lie: [r * pieces, pieces, 1], heads, rows: r, pieces, unit: 1.0 };
-    pieces.shares(firsts.as_ref(), site.sinks.as_ref(), device)
+    arguments.push(operands::sinks(site.sinks.as_ref(), device)?.into());
+    arguments.extend(segments.arguments(device)?);
+    arguments.push(Pointer::to::<f32>(&parts, device)?.into());
+    arguments.push(Pointer::to::<u32>(&counters, device)?.into());
+    arguments.push(Pointer::to::<f32>(&out, device)?.into());
+    let name = format!("rows_{kind}_{dtype}");
+    let grid = Grid { blocks: [pieces, row_blocks, kv_heads], threads: THREADS, shared: 0 };
+    // SAFETY: all that the rows see is among the keys, there are as many cuts as pieces and one, strides are the tensors', and
+    // the counters are 0: whatever used them before is over, since a card has one stream, and left them so.
+    unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
+    Ok(out)
+}
+
+/// At least so many counters, which are 0 before a launch and after it. Kept for the process, so that nothing need be filled for
+/// a launch.
+fn counters(count: usize, device: &CudaDevice) -> Result<Tensor> {
+    static KEPT: Mutex<Option<HashMap<DeviceId, Tensor>>> = Mutex::new(None);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept.get_or_insert_default();
+    if let Some(counters) = kept.get(&device.id()).filter(|counters| counters.elem_count() >= count) {
+        return Ok(counters.clone());
+    }
+    let counters = Tensor::zeros(count.next_power_of_two(), DType::U32, &Device::Cuda(device.clone()))?;
+    kept.insert(device.id(), counters.clone());
+    Ok(counters)
+}
+
+/// Which pieces each segment is: segment s is `firsts[s]..firsts[s + 1]`.
+struct Segments {
+    /// None where there are no segments, since a tensor has no place for nothing.
+    firsts: Option<Tensor>,
+    count: usize,
+}
+
+impl Segments {
+    /// On the device of a tensor.
+    fn of(firsts: Vec<u32>, like: &Tensor) -> Result<Self> {
+        let count = firsts.len().saturating_sub(1);
+        let firsts = match firsts.len() {
+            0 => None,
+            n => Some(transfer::upload(firsts, n, like.device())?),
+        };
+        Ok(Segments { firsts, count })
+    }
+
+    /// As kernels are told.
+    fn arguments(&self, device: &CudaDevice) -> Result<[Argument; 2]> {
+        let firsts = match &self.firsts {
+            Some(firsts) => Pointer::to::<u32>(firsts, device)?,
+            None => Pointer::NOTHING,
+        };
+        Ok([firsts.into(), int(self.count)])
+    }
 }
 
 /// The borders of pieces of keys that rows see.
@@ -88,57 +143,34 @@ fn cuts(seen: &Range<usize>, bounds: &[usize]) -> Vec<usize> {
     cuts
 }
 
-/// How rows stand with pieces of their keys.
+/// How one row of each head stands with pieces of its keys, as another kernel has found.
 pub struct Pieces<'a> {
     /// The greatest score and the sum of weights relative to it, beside each other, f32.
     pub ends: &'a Tensor,
-    /// How far apart heads, rows and pieces lie.
-    pub lie: [usize; 3],
+    /// How far apart heads and pieces lie.
+    pub lie: [usize; 2],
     pub heads: usize,
-    pub rows: usize,
     pub pieces: usize,
     /// What 1 of the greatest score is in powers of e.
     pub unit: f32,
 }
 
 impl Pieces<'_> {
-    /// What the rows pay to the sinks and to each segment, f32 (heads, 1 + segments): segment s is the pieces
+    /// What the row pays to the sinks and to each segment, f32 (heads, 1 + segments): segment s is the pieces
     /// `firsts[s]..firsts[s + 1]`.
-    pub fn shares(
-        &self,
-        firsts: Option<&Tensor>,
-        sinks: Option<&Sinks>,
-        device: &CudaDevice,
-    ) -> Result<Tensor> {
-        let (rows, heads) = (self.rows, self.heads);
-        let segments = firsts.map_or(1, |firsts| firsts.elem_count()).saturating_sub(1);
-        let sinks: Argument = operands::sinks(sinks, device)?.into();
-        let ends: Argument = Pointer::strided::<f32>(self.ends, device)?.into();
-        let lie = self.lie.map(|n| Long(n as i64));
-        let firsts = match firsts {
-            Some(firsts) => Pointer::to::<u32>(firsts, device)?,
-            None => Pointer::NOTHING,
-        };
-        // SAFETY: both kernels write all of their results.
-        let (whole, out) = unsafe {
-            (
-                launch::unwritten::<f32>(device, (heads, rows, 2))?,
-                launch::unwritten::<f32>(device, (heads, 1 + segments))?,
-            )
-        };
-        let whole_at: Argument = Pointer::to::<f32>(&whole, device)?.into();
-        let mut arguments = vec![ends];
-        arguments.extend(lie);
-        arguments.extend([int(self.pieces), Float(self.unit), sinks, whole_at]);
-        let grid = Grid { blocks: [rows, heads, 1], threads: THREADS, shared: 0 };
-        // SAFETY: a block a row and head, which have as many pieces.
-        unsafe { launch::launch(device, &MODULE, "rows_whole", &grid, &arguments)? };
-        let mut arguments = vec![ends];
-        arguments.extend(lie);
-        arguments.extend([int(rows), Float(self.unit), firsts.into(), whole_at, sinks]);
+    pub fn shares(&self, firsts: Vec<u32>, sinks: Option<&Sinks>) -> Result<Tensor> {
+        let device = self.ends.device().as_cuda_device()?;
+        let segments = Segments::of(firsts, self.ends)?;
+        // SAFETY: the kernel writes all of it.
+        let out = unsafe { launch::unwritten::<f32>(device, (self.heads, 1 + segments.count))? };
+        let mut arguments: Vec<Argument> = vec![Pointer::strided::<f32>(self.ends, device)?.into()];
+        arguments.extend(self.lie.map(|n| Long(n as i64)));
+        arguments.extend([int(self.pieces), Float(self.unit)]);
+        arguments.push(operands::sinks(sinks, device)?.into());
+        arguments.extend(segments.arguments(device)?);
         arguments.push(Pointer::to::<f32>(&out, device)?.into());
-        let grid = Grid { blocks: [1 + segments, heads, 1], threads: THREADS, shared: 0 };
-        // SAFETY: a block a segment and head, and one more; `firsts` names pieces.
+        let grid = Grid { blocks: [self.heads, 1, 1], threads: THREADS, shared: 0 };
+        // SAFETY: a block a head, which has as many pieces; `firsts` names pieces.
         unsafe { launch::launch(device, &MODULE, "rows_shares", &grid, &arguments)? };
         Ok(out)
     }

@@ -1,0 +1,232 @@
+//! Races in global memory, of kernels whose blocks tell each other something: two warps use a byte, one writes it, and
+//! nothing puts one use before the other. What does is the causality order of PTX's "Memory Consistency Model":
+//!
+//! - a thread's own instructions, in their order; lanes of a warp are not told apart;
+//! - a barrier: all that its block did before comes before all that it does after;
+//! - a release that an acquire observed: a fence and then an atomic operation or a strong store in one thread, and in another
+//!   an atomic operation or a strong load of that place, which saw it or what an atomic operation made of it, and then a
+//!   fence. An operation that is itself a release or an acquire needs no fence. All are of the card's scope or the system's.
+//!
+//! These add up: a fence of one thread after a barrier releases what its whole block did before that barrier. Blocks run one
+//! after the other, so that what an operation observes is all that came to its place before it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::abi::{orders, uses};
+
+/// Bytes of device memory whose uses are kept together.
+const PAGE: u64 = 4096;
+
+/// One use of a byte: by which warp of which block, after how many barriers of the block and fences of the warp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Use {
+    block: u32,
+    barriers: u32,
+    warp: u32,
+    fences: u32,
+    /// Whether others may use the byte at the same time, if they say so too.
+    strong: bool,
+}
+
+/// The last uses of a byte: the write, and reads since that.
+#[derive(Clone, Default)]
+struct Byte {
+    write: Option<Use>,
+    reads: Vec<Use>,
+}
+
+/// What is known to be over: by block, all before a barrier, and what single warps did before a fence.
+#[derive(Clone, Default)]
+struct Known(BTreeMap<u32, OfBlock>);
+
+#[derive(Clone, Default)]
+struct OfBlock {
+    barriers: u32,
+    fences: BTreeMap<u32, u32>,
+}
+
+impl Known {
+    fn has(&self, one: &Use) -> bool {
+        self.0.get(&one.block).is_some_and(|of_block| {
+            one.barriers < of_block.barriers
+                || of_block.fences.get(&one.warp).is_some_and(|fences| one.fences < *fences)
+        })
+    }
+
+    fn learn(&mut self, other: &Known) {
+        for (block, theirs) in &other.0 {
+            let mine = self.0.entry(*block).or_default();
+            mine.barriers = mine.barriers.max(theirs.barriers);
+            for (warp, fences) in &theirs.fences {
+                let known = mine.fences.entry(*warp).or_default();
+                *known = (*known).max(*fences);
+            }
+        }
+    }
+}
+
+/// What a warp did and knows beside its block.
+#[derive(Clone, Default)]
+struct Warp {
+    fences: u32,
+    known: Known,
+}
+
+/// What a thread has at hand for its next release, and observed for its next acquire.
+#[derive(Default)]
+struct Own {
+    released: Known,
+    observed: Known,
+}
+
+/// The uses of a launch.
+#[derive(Default)]
+pub struct Uses {
+    block: u32,
+    barriers: u32,
+    /// What the block knew at its last barrier.
+    known: Known,
+    warps: Vec<Warp>,
+    threads: HashMap<u32, Own>,
+    bytes: HashMap<u64, Vec<Byte>>,
+    /// By place, what an operation that observes it gets to know.
+    messages: HashMap<u64, Known>,
+}
+
+impl Uses {
+    /// A block begins.
+    pub fn begin(&mut self, block: u32, warps: usize) {
+        (self.block, self.barriers) = (block, 1);
+        self.known = Known::default();
+        self.warps = vec![Warp::default(); warps];
+        self.threads.clear();
+    }
+
+    /// All threads of the block have come to a barrier.
+    pub fn barrier(&mut self) {
+        self.barriers += 1;
+        for warp in &mut self.warps {
+            self.known.learn(&std::mem::take(&mut warp.known));
+        }
+    }
+
+    /// Notes what a thread does. The error says with what it races.
+    pub fn note(&mut self, thread: u32, at: u64, bytes: u32, what: i32) -> Result<(), String> {
+        let is = |flag| what & flag != 0;
+        let warp = thread / 32;
+        match what & uses::KINDS {
+            uses::FENCES => {
+                if is(orders::ACQUIRES) {
+                    self.acquire(thread);
+                }
+                if is(orders::RELEASES) {
+                    self.release(thread);
+                }
+                return Ok(());
+            }
+            kind => self.check(warp, at, bytes, kind, is(orders::STRONG))?,
+        }
+        let writes = what & uses::KINDS != uses::READS;
+        if !is(orders::STRONG) {
+            if writes {
+                self.messages.remove(&at);
+            }
+            return Ok(());
+        }
+        if is(orders::OBSERVES)
+            && let Some(message) = self.messages.get(&at)
+        {
+            self.threads.entry(thread).or_default().observed.learn(message);
+            if is(orders::ACQUIRES) {
+                self.acquire(thread);
+            }
+        }
+        if writes {
+            if is(orders::RELEASES) {
+                self.release(thread);
+            }
+            let message = self.messages.entry(at).or_default();
+            // What a store writes is its own; an atomic operation hands on what was there.
+            if what & uses::KINDS == uses::WRITES {
+                *message = Known::default();
+            }
+            if let Some(own) = self.threads.get(&thread) {
+                message.learn(&own.released);
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread knows from now on what its operations observed.
+    fn acquire(&mut self, thread: u32) {
+        if let Some(own) = self.threads.get_mut(&thread) {
+            self.warps[thread as usize / 32].known.learn(&std::mem::take(&mut own.observed));
+        }
+    }
+
+    /// Who observes the thread's later operations knows what came before.
+    fn release(&mut self, thread: u32) {
+        let number = thread / 32;
+        let warp = &mut self.warps[number as usize];
+        warp.fences += 1;
+        let mut released = self.known.clone();
+        released.learn(&warp.known);
+        let own = released.0.entry(self.block).or_default();
+        own.barriers = own.barriers.max(self.barriers);
+        own.fences.insert(number, warp.fences);
+        self.threads.entry(thread).or_default().released = released;
+    }
+
+    /// Whether this thread's block and warp come after a use.
+    fn follows(&self, warp: u32, one: &Use) -> bool {
+        one.block == self.block && (one.warp == warp || one.barriers < self.barriers)
+            || self.known.has(one)
+            || self.warps[warp as usize].known.has(one)
+    }
+
+    fn check(&mut self, warp: u32, at: u64, bytes: u32, kind: i32, strong: bool) -> Result<(), String> {
+        let fences = self.warps[warp as usize].fences;
+        let mine = Use { block: self.block, barriers: self.barriers, warp, fences, strong };
+        for at in at..at + u64::from(bytes) {
+            let (page, place) = (at / PAGE, (at % PAGE) as usize);
+            let mut byte = match self.bytes.get_mut(&page) {
+                Some(page) => std::mem::take(&mut page[place]),
+                None => Byte::default(),
+            };
+            let races = |other: &Use| !(strong && other.strong || self.follows(warp, other));
+            if let Some(other) = byte.write.filter(races) {
+                return Err(race(at, &mine, kind, &other, "writes"));
+            }
+            if kind == uses::READS {
+                // Those of this block are the last ones. What is known of a later one is known of an earlier one.
+                while byte.reads.last().is_some_and(|last| {
+                    last.block == mine.block && (last.barriers < mine.barriers || last.warp == mine.warp)
+                }) {
+                    byte.reads.pop();
+                }
+                byte.reads.push(mine);
+            } else {
+                if let Some(other) = byte.reads.iter().find(|one| races(one)) {
+                    return Err(race(at, &mine, kind, other, "reads"));
+                }
+                byte.reads.clear();
+                byte.write = Some(mine);
+            }
+            let page = self.bytes.entry(page).or_insert_with(|| vec![Byte::default(); PAGE as usize]);
+            page[place] = byte;
+        }
+        Ok(())
+    }
+}
+
+fn race(at: u64, mine: &Use, kind: i32, other: &Use, does: &str) -> String {
+    format!(
+        "a race: warp {} of block {} {} the byte of device memory at {at:#x}, which warp {} of block {} {does}, and neither a \
+         barrier nor a release and its acquire come between",
+        mine.warp,
+        mine.block,
+        if kind == uses::READS { "reads" } else { "writes" },
+        other.warp,
+        other.block,
+    )
+}
