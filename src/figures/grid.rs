@@ -171,6 +171,11 @@ impl Shades {
         }
     }
 
+    /// The colour of what frames the evidence: one that no shade has.
+    fn frame(&self) -> RGBColor {
+        if self.is_of_attention() { style::VERMILLION } else { INK }
+    }
+
     fn is_of_attention(&self) -> bool {
         matches!(self.of, Values::Attention { .. })
     }
@@ -329,7 +334,7 @@ fn draw_map(
         let (x0, x1) = sides(at);
         let middle = (x0 + x1) / 2;
         if let Some(role) = &column.role {
-            frame(area, (x0, top - 3), (x1, bottom + 3))?;
+            frame(area, (x0, top - 3), (x1, bottom + 3), shades.frame())?;
             // two roles side by side stand one above the other
             let half = text_width(role, 12) / 2 + 2;
             let raised = middle - half < last_role;
@@ -380,10 +385,15 @@ fn cells(
     Ok(())
 }
 
-/// A dark frame: the backend gives rectangles no stroke width, so it is drawn as a path.
-fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<(), Refusal> {
+/// A frame: the backend gives rectangles no stroke width, so it is drawn as a path.
+fn frame(
+    area: &Area<'_>,
+    (x0, y0): (i32, i32),
+    (x1, y1): (i32, i32),
+    colour: RGBColor,
+) -> Result<(), Refusal> {
     let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(|(x, y)| (x * UNIT, y * UNIT));
-    area.draw(&PathElement::new(corners, style::VERMILLION.stroke_width(UNIT as u32 * 2)))
+    area.draw(&PathElement::new(corners, colour.stroke_width(UNIT as u32 * 2)))
 }
 
 /// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
