@@ -75,13 +75,18 @@ impl WindowedSession {
 /// The answers of rows that name layers, in the order in which they were measured. Of windows of several widths those that were measured
 /// last are kept: an effect at a layer is that of one window.
 pub(super) fn answers(rows: Vec<CauseRow>) -> Vec<WindowedAnswer> {
-    // The last window of a decoder may be narrower.
     let most = rows.iter().filter_map(|row| row.layers).map(|[_, end]| end).max().unwrap_or(0);
-    let windows = || rows.iter().rev().filter_map(|row| row.layers);
-    let Some([start, end]) = windows().find(|[_, end]| *end < most).or_else(|| windows().next()) else {
+    // Windows are measured from the first layers on; the last one of a decoder may be narrower.
+    let (mut width, mut behind) = (0, [usize::MAX, 0]);
+    for [start, end] in rows.iter().rev().filter_map(|row| row.layers) {
+        if start > behind[0] || (start == behind[0] && end != behind[1]) {
+            break;
+        }
+        (width, behind) = (width.max(end - start), [start, end]);
+    }
+    if width == 0 {
         return Vec::new();
-    };
-    let width = (end - start).max(1);
+    }
     let is_kept = |[start, end]: &Window| start % width == 0 && *end == (start + width).min(most);
     let mut answers: Vec<WindowedAnswer> = Vec::new();
     let mut places: BTreeMap<[String; 3], usize> = BTreeMap::new();
@@ -116,4 +121,56 @@ pub(super) fn at_place(
     let effects: Vec<Vec<f64>> =
         answer.sessions.get(here)?.iter().map(|session| session.by_layer(layers)).collect();
     mean_by_layer(effects.iter().map(Vec::as_slice), layers.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cause_rows::Effect;
+
+    fn row(probe: &str, span: usize, layers: Window) -> CauseRow {
+        let effect = Effect { log_p: -(layers[0] as f64), kl: 0.0, changed: false };
+        CauseRow {
+            case: "c".to_owned(),
+            probe: probe.to_owned(),
+            condition: String::new(),
+            span: format!("session[{span}]"),
+            role: None,
+            tokens: [10 * span, 10 * span + 9],
+            layers: Some(layers),
+            seed: 0,
+            answer_tokens: 1,
+            log_p: 0.0,
+            effect,
+            control: None,
+        }
+    }
+
+    #[test]
+    fn the_windows_that_were_measured_last_are_kept_whatever_their_width() {
+        let measured = |windows: &[Window]| -> Vec<CauseRow> {
+            let of_probe =
+                |probe| windows.iter().flat_map(move |layers| [1, 0].map(|span| row(probe, span, *layers)));
+            ["P", "Q"].into_iter().flat_map(of_probe).collect()
+        };
+        let [two, three, five] = [&[[0, 2], [2, 4], [4, 5]][..], &[[0, 3], [3, 5]], &[[0, 5]]].map(measured);
+        let kept = |order: &[&Vec<CauseRow>]| {
+            let found = answers(order.iter().flat_map(|rows| rows.iter().cloned()).collect());
+            assert_eq!(found.len(), 2);
+            let spans: Vec<&str> = found[0].sessions.iter().map(|session| session.span.as_str()).collect();
+            assert_eq!(spans, ["session[0]", "session[1]"], "the history's order");
+            found[1].sessions[0].by_layer(&[0, 1, 2, 3, 4])
+        };
+        assert_eq!(kept(&[&two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
+        assert_eq!(kept(&[&two, &three]), [0.0, 0.0, 0.0, 3.0, 3.0]);
+        assert_eq!(kept(&[&three, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
+        assert_eq!(kept(&[&three, &five]), [0.0; 5]);
+        assert_eq!(kept(&[&five, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
+        // A measure that was stopped after its first window.
+        let begun: Vec<CauseRow> = three[..2].to_vec();
+        let found = answers([two, begun].concat());
+        assert_eq!(found.len(), 1);
+        let of_first = found[0].sessions[0].by_layer(&[0, 2, 3]);
+        assert!(of_first[..2] == [0.0, 0.0] && of_first[2].is_nan());
+    }
 }

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::attention::AttentionStore;
-use palimpsest::run::cause_rows::{read_causes, read_totals};
+use palimpsest::run::cause_rows::{CauseRow, read_causes, read_totals};
 use palimpsest::run::session_measures::{SessionMeasures, measures_path};
 use serde_json::json;
 
@@ -352,16 +352,18 @@ fn controls_are_given_to_the_sessions_that_are_asked_for() {
         read_causes(&dir).unwrap()
     };
     let [all, evidence, none] = ["all", "evidence", "none"].map(effects);
-    assert!(all.iter().all(|row| row.control.is_some()));
+    // Of long sessions in a short history there may be no room for one.
+    assert!(all.iter().any(|row| row.control.is_some() && row.role.is_none()));
     assert!(none.iter().all(|row| row.control.is_none()));
-    assert!(evidence.iter().all(|row| row.control.is_some() == row.role.is_some()));
-    assert!(evidence.iter().any(|row| row.role.is_some()) && evidence.iter().any(|row| row.role.is_none()));
+    assert!(evidence.iter().all(|row| row.role.is_some() || row.control.is_none()));
+    assert!(evidence.iter().any(|row| row.control.is_some()));
     // The same sessions, the same effects, and of evidence the same controls.
     for ((all, evidence), none) in all.iter().zip(&evidence).zip(&none) {
         assert_eq!((&all.span, &all.case, &all.probe), (&none.span, &none.case, &none.probe));
         assert!((all.effect.log_p - none.effect.log_p).abs() < 1e-6);
-        if let Some(control) = evidence.control {
-            assert_eq!(all.control.map(|control| control.tokens), Some(control.tokens));
+        if evidence.role.is_some() {
+            let tokens = |row: &CauseRow| row.control.map(|control| control.tokens);
+            assert_eq!(tokens(all), tokens(evidence));
         }
     }
     let mut refused = command(["causes", "--total", "--controls", "none"]);
