@@ -363,14 +363,11 @@ fn windows_in_words(causes: &Causes, segment: &str) -> Option<String> {
         let layers = of_window.iter().map(|at| series.points[*at].layer.index).collect();
         let Point { value, band, .. } = &series.points[best];
         let band = band.map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
-        Some(format!(
-            "of the {role} {segment} {:.3}{band} at layers {}",
-            (*value)?,
-            captions::ranges(&layers)
-        ))
+        let layers = captions::ranges(&layers);
+        Some(format!("without the {role} {segment} at layers {layers} ({:.3}{band})", (*value)?))
     };
     let parts: Vec<String> = causes.roles.iter().filter_map(most).collect();
-    let said = || format!("Blocked a window of layers at a time, an answer loses most {}.", parts.join(", "));
+    let said = || format!("By windows of layers, an answer loses most {}.", parts.join(", "));
     (causes.has_windows() && !parts.is_empty()).then(said)
 }
 
