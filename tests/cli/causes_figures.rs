@@ -14,7 +14,11 @@ const MODELS: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt
 
 /// A run of some cases of the sample by a tiny model, its causes measured.
 fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
-    let mut run = command(["run", "--data", "sample", "--context", "4096", "--max-new-tokens", "6"]);
+    caused_within("4096", name, cases, dir, more);
+}
+
+fn caused_within(context: &str, name: &str, cases: usize, dir: &Path, more: &[&str]) {
+    let mut run = command(["run", "--data", "sample", "--context", context, "--max-new-tokens", "6"]);
     run.args(["--allow-longer", "--limit", &cases.to_string(), "--model"]).arg(fixture(name));
     run.arg("--out").arg(dir);
     let done = ended(run);
@@ -348,7 +352,8 @@ fn controls_are_given_to_the_sessions_that_are_asked_for() {
     let root = tempfile::tempdir().unwrap();
     let effects = |controls: &str| {
         let dir = root.path().join(controls);
-        caused("llama-tiny", 1, &dir, &["--controls", controls]);
+        // Room for stretches as long as the evidence.
+        caused_within("16384", "llama-tiny", 1, &dir, &["--controls", controls]);
         read_causes(&dir).unwrap()
     };
     let [all, evidence, none] = ["all", "evidence", "none"].map(effects);
