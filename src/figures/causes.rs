@@ -2,7 +2,7 @@
 //!
 //! All numbers are [`Causes`]'. The figures: a point a session; the rank correlation of each measure with the effects, and by layer;
 //! how often the evidence is among the first; the effects of the evidence by verdict; and by window of layers, also session by session
-//! ([`super::cause_maps`]).
+//! (`cause_maps`).
 
 use plotters::style::RGBColor;
 

@@ -48,7 +48,7 @@ pub struct Options {
     pub time: Duration,
 }
 
-/// Time for everything unless told otherwise: with [`TIME_FOR_KERNELS`] five minutes.
+/// Time for everything unless told otherwise; beside it half a minute at least is for the kernels side by side, five minutes in all.
 pub const TIME: Duration = Duration::from_secs(270);
 /// Attention's kernels, which are timed last, get as much where nothing is left of it.
 const TIME_FOR_KERNELS: Duration = Duration::from_secs(30);
