@@ -2,18 +2,16 @@
 
 use super::grid::{Cells, Column, Grid, Map, Shades, draw};
 use super::heat_map::{aligned, column_of, numbered};
+use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
-use crate::lens::Study;
 use crate::lens::causes::Causes;
 use crate::lens::windowed::{EffectMap, WindowedAnswer};
-
-/// Probes that get maps of their own at most.
-const MOST_PROBES: usize = 6;
+use crate::lens::{LayerKind, Study};
 
 /// What a cell is, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
     let segment = study.benchmark.segment();
-    let kinds = match causes.layers.iter().any(|layer| layer.kind != crate::lens::LayerKind::Softmax) {
+    let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {
         true => " Beside the rows: dark, a layer that sees the whole prompt; narrow, a windowed layer.",
         false => "",
     };

@@ -42,11 +42,13 @@ pub(super) fn origins(sources: &[Source<'_>]) -> String {
     sources.iter().map(|source| source.origin.line.clone()).collect::<Vec<_>>().join("\n")
 }
 
+/// Probes that get panels of their own at most.
+pub(super) const MOST_PROBES: usize = 6;
+
 /// The probes that get panels of their own: all of them, or only their union where there are too many to draw.
 pub(super) fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
-    const MOST: usize = 6;
     match lens.probes.len() {
-        1..=MOST => lens.probes.iter().cloned().map(Some).collect(),
+        1..=MOST_PROBES => lens.probes.iter().cloned().map(Some).collect(),
         _ => vec![None],
     }
 }
