@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What `palimpsest causes` costs beside a prefill: one question over a history of so many sessions, at several lengths.
 
-  causes_cost.py PALIMPSEST [--model NAME] [--context 8192 32768] [--sessions 50] [--controls all none] [--rounds 1]
+  causes_cost.py PALIMPSEST [--model NAME] [--context 8192 32768] [--sessions 50] [--controls 12 0] [--rounds 1]
 
 A case of the sample has its sessions cut, or continued with other sessions' turns, until the history has as many tokens. One
 question of it is answered and `causes` run on that. Printed are seconds and tokens of the history and of the readings (each session,
-and its control where there is one), their ratio, the median over rounds, and what the ratio would be if readings ran at the prefill's
+and each stretch of the pool of controls), their ratio, the median over rounds, and what the ratio would be if readings ran at the prefill's
 operations a second. Nothing is kept. Timings mean something on a quiet machine only.
 """
 
@@ -43,9 +43,10 @@ def resized(case: dict, words: int, spare: list[list[dict]]) -> dict:
     return {**case, "haystack_session": sessions}
 
 
-def by_arithmetic(info: str, history: int, readings: int, each: float) -> float:
-    """Operations of readings of `each` tokens over those of a prefill of `history`: products of layers and of attention, of a model
-    without windows whose embedding is its output head, as `palimpsest model info` describes it."""
+def by_arithmetic(info: str, history: int, readings: int, each: float, said: int) -> float:
+    """Operations of readings of `each` tokens over those of a prefill of `history`: products of layers and of attention, and of the
+    output head for the `said` tokens whose probabilities a reading asks for, of a model without windows whose embedding is its output
+    head, as `palimpsest model info` describes it."""
     def numbers(pattern: str) -> list[int]:
         return [int(n.replace(",", "")) for n in re.search(pattern, info, re.MULTILINE).groups()]
     (parameters,), (layers,) = numbers(r"^parameters .*\(([\d,]+)\)"), numbers(r"^layers +(\d+)")
@@ -55,7 +56,8 @@ def by_arithmetic(info: str, history: int, readings: int, each: float) -> float:
     def attention(keys: float) -> float:
         return 4 * layers * heads * width * keys
     prefill = history * (products + attention(history / 2))
-    return readings * each * (products + attention(history + each / 2)) / prefill
+    reading = each * (products + attention(history + each / 2)) + said * 2 * vocabulary * hidden
+    return readings * reading / prefill
 
 
 def main() -> None:
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="one without windows and with a tied embedding")
     parser.add_argument("--context", type=int, nargs="+", default=[8192, 32768])
     parser.add_argument("--sessions", type=int, default=50)
-    parser.add_argument("--controls", nargs="+", default=["all", "none"])
+    parser.add_argument("--controls", nargs="+", default=["12", "0"], help="stretches of the pool")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--new", type=int, default=32, help="most tokens of the answer")
     args = parser.parse_args()
@@ -90,13 +92,13 @@ def main() -> None:
                     of = {what: (int(tokens), float(seconds)) for what, tokens, seconds in
                           re.findall(r"(histories|readings) ?[^:\n]*: (\d+) tokens in ([\d.]+) s", said)}
                     rows = [json.loads(line) for line in (Path(out) / "causes.jsonl").read_text().splitlines()]
-                    blocked = [row for row in rows if row.get("kind", "blocked") == "blocked"]
-                    count = len(blocked) + sum(row.get("control") is not None for row in blocked)
-                    found.append((*of["histories"], *of["readings"], count))
-                tokens, _, read, _, count = found[0]
+                    count = sum(row.get("kind", "control") == "control" for row in rows)
+                    said = rows[0]["answer_tokens"] + rows[0].get("thought_tokens", 0)
+                    found.append((*of["histories"], *of["readings"], count, said))
+                tokens, _, read, _, count, said = found[0]
                 prefill, seconds = (statistics.median(row[i] for row in found) for i in (1, 3))
                 ratio = statistics.median(row[3] / row[1] for row in found)
-                bound = by_arithmetic(info, tokens, count, read / count)
+                bound = by_arithmetic(info, tokens, count, read / count, said)
                 print(f"{tokens:>8} {controls:>8} {count:>8} {read:>7} {prefill:>7.1f} s {seconds:>7.1f} s {ratio:>6.2f} {bound:>10.2f}",
                       flush=True)
 

@@ -12,6 +12,7 @@ pub mod agree;
 mod bad_input;
 mod broken_rows;
 mod causes_figures;
+mod causes_named;
 mod conditions;
 mod endpoints;
 mod export;
@@ -20,8 +21,11 @@ mod knockouts;
 mod old_folder;
 mod removals;
 mod resume;
+mod rubrics;
 mod selftest;
 mod special_tokens;
+mod thought_causes;
+mod truncation;
 
 /// The tiny model.
 fn model() -> PathBuf {

@@ -1,7 +1,9 @@
 //! What must hold for: data.
 
+mod checks;
 mod command;
 mod dataset;
+mod forms;
 mod haystack;
 mod sample;
 mod stale;
@@ -41,7 +43,7 @@ fn row(uid: &str) -> Value {
 
 /// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
-    reading::check(StaleReader::new(text), Stale.split(), None, &mut |_| {})
+    reading::check(StaleReader::new(text), Stale.split(), None, &mut |_| {}, &mut |_| {})
 }
 
 /// The session that plays a part in a case.

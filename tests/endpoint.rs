@@ -9,6 +9,7 @@ use palimpsest::chat::endpoint::{Endpoint, Patience};
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
 use palimpsest::memory::Memory;
+use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::plan::Selection;
 use palimpsest::run::runner::run;
 use palimpsest::run::store::RunStore;
@@ -358,7 +359,7 @@ fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
 
 fn shown(_: &Case, probe: &Probe) -> Result<Shown, String> {
     let messages = vec![Message { role: MessageRole::User, content: probe.query.clone() }];
-    Ok(Shown { messages, dropped: vec![0], ..Shown::default() })
+    Ok(Shown { messages, dropped: Dropped { segments: vec![0], ..Dropped::default() } })
 }
 
 #[test]
@@ -392,4 +393,26 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     for entry in std::fs::read_dir(root.path()).unwrap().flatten().filter(|e| e.path().is_file()) {
         assert!(!String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).contains(KEY));
     }
+}
+
+/// A prompt that is too long is an error of its own: the server is well, and the rest of the run goes on.
+#[test]
+fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
+    let body = r#"{"error": {"message": "too long", "code": "context_length_exceeded"}}"#;
+    let mut script: Vec<Scripted> = (0..5).map(|_| status("400 Bad Request", body)).collect();
+    script.push(ok("fine", "stop"));
+    let server = serve(script);
+    let mut endpoint = server.endpoint(0);
+    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let summary =
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+            .unwrap();
+    assert_eq!((summary.done, summary.errors), (1, 5));
+    let fits: Vec<bool> = store.answers().iter().map(|row| row.fits()).collect();
+    assert_eq!(fits, [false, false, false, false, false, true]);
 }

@@ -16,9 +16,10 @@ use palimpsest::progress::Status;
 use palimpsest::prompt::{Span, SpecialTokens};
 use palimpsest::results::metrics::accuracy_table;
 use palimpsest::run::condition::{Condition, Question};
+use palimpsest::run::context_budget::Dropped;
 use palimpsest::run::cost::{Cost, MeanCost};
 use palimpsest::run::error::RunError;
-use palimpsest::run::exchange::{ExchangeError, Import, export, import};
+use palimpsest::run::exchange::{ExchangeError, Import, Imported, export, import};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::merge::{MergeError, merge};
 use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
@@ -154,8 +155,7 @@ impl Subject for Fake<'_> {
                     max_thinking: None,
                     prompt_tokens: Some(100),
                     completion_tokens: Some(7),
-                    dropped: vec![2],
-                    dropped_neighbours: vec![2],
+                    dropped: Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 },
                     scores: BTreeMap::new(),
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
@@ -215,6 +215,7 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
             (row.dropped_sessions.as_slice(), row.dropped_neighbours.as_slice()),
             (&[2][..], &[2][..])
         );
+        assert_eq!((row.dropped_tokens, row.history_tokens, row.history_shown()), (30, 120, Some(0.75)));
     }
     let shown = folder.shown("case-1").unwrap().unwrap();
     assert_eq!(shown.segments.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
@@ -230,8 +231,12 @@ fn a_run_whose_cut_histories_have_the_numbers_of_the_first_version_is_not_gone_o
     let (_root, dir) = finished(2);
     let rows = bytes(&dir);
     let first = rows.split_inclusive(|b| *b == b'\n').next().unwrap();
-    std::fs::write(dir.join("answers.jsonl"), first).unwrap();
-    // As that version wrote it.
+    // As that version wrote it, which counted no tokens of what was left out.
+    let first = String::from_utf8(first.to_vec())
+        .unwrap()
+        .replace(r#""dropped_tokens":30,"history_tokens":120,"#, "");
+    assert!(first.contains("dropped_sessions") && !first.contains("history_tokens"), "{first}");
+    std::fs::write(dir.join("answers.jsonl"), &first).unwrap();
     let path = dir.join("cases/case-0.json");
     let mut shown: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     for segment in shown["sessions"].as_array_mut().unwrap() {
@@ -240,7 +245,7 @@ fn a_run_whose_cut_histories_have_the_numbers_of_the_first_version_is_not_gone_o
     std::fs::write(&path, shown.to_string()).unwrap();
     let error = answer(&dir, &cases(2), &mut Fake::new()).unwrap_err().to_string();
     assert!(error.contains("case-0") && error.contains("another --out"), "{error}");
-    assert_eq!(bytes(&dir), first);
+    assert_eq!(bytes(&dir), first.as_bytes());
 }
 
 #[test]
@@ -392,8 +397,7 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
                     max_thinking: None,
                     prompt_tokens: None,
                     completion_tokens: None,
-                    dropped: vec![],
-                    dropped_neighbours: vec![],
+                    dropped: Dropped::default(),
                     scores: BTreeMap::new(),
                     attention: None,
                     cost: None,

@@ -253,22 +253,26 @@ fn bands_that_go_beyond_the_axis_are_marked() {
 }
 
 #[test]
-fn every_session_of_a_case_is_numbered_from_1_and_dropped_ones_leave_a_gap() {
+fn every_session_of_a_case_has_the_number_of_its_span_and_dropped_ones_leave_a_gap() {
     let made = make(&Plan { sessions: 30, ..Plan::small() });
     let figure = find(&made, "strip-case-mass");
     let said = texts(figure);
     let count = |text: &str| said.iter().filter(|one| *one == text).count();
-    // session 0 was dropped; old is 1 and new is 28 of case 0; three probes
-    for number in 6..=30 {
-        assert_eq!(count(&number.to_string()), 3, "session {number}");
+    // session[0] was dropped; old is session[1] and new session[28] of case 0; three probes
+    for number in 6..30 {
+        assert_eq!(count(&number.to_string()), 3, "session[{number}]");
     }
-    assert_eq!((count("old"), count("new")), (3, 3));
-    assert!(count("29") == 3, "new keeps its number");
-    assert!(figure.caption.contains("numbered from 1; a gap is where sessions were dropped"));
+    assert_eq!((count("30"), count("old"), count("new")), (0, 3, 3));
+    assert!(count("28") == 3, "new keeps its number");
+    assert!(
+        figure
+            .caption
+            .contains("numbered from 0, as in the run's files; a gap is where sessions were dropped")
+    );
     assert!(said.contains(&"29 sessions, 1 dropped, 100 tokens".replace("100", &tokens(&made))), "{said:?}");
     let table = String::from_utf8(figure.csv.clone()).unwrap();
-    assert!(table.lines().next().unwrap().ends_with(",value,number"));
-    assert!(table.lines().any(|line| line.contains(",SR,28,new,") && line.ends_with(",29")));
+    assert!(table.lines().next().unwrap().ends_with(",layer,value"));
+    assert!(table.lines().any(|line| line.contains(",SR,28,new,")));
 }
 
 /// Tokens of the first example's prompt.
@@ -470,7 +474,8 @@ fn the_page_shows_run_table_errors_and_dropped_sessions_in_words() {
         "greedy",
         "4096 tokens",
         "How well it judges is not known",
-        "1 session left out to fit the context: 1.",
+        "1 session left out to fit the context: 0.",
+        "session[1]",
         "the evidence alone needs 9,000 tokens of a context of 4,096",
         "17 of 18 probes were answered",
         "1 without verdict",

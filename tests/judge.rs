@@ -257,7 +257,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     let digest = rubric_digest(&Stale.rubric());
     assert_eq!(by_digest.matches(&digest).count(), 3);
     // As version 0.1.0 wrote them: without a digest.
-    let unnamed = by_digest.replace(&format!(r#""rubric":"{digest}","#), "");
+    let unnamed = by_digest.replace(&format!(r#""rubric":"{digest}","rubric_name":"released","#), "");
     std::fs::write(&path, &unnamed).unwrap();
     let summary = judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
     assert_eq!((summary.skipped, summary.done), (0, 3), "the same judge judges again");
@@ -273,7 +273,9 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
         assert_ne!(with(reasons).digest(), digest);
     }
     let folder = RunFolder::read(&dir).unwrap();
-    assert_eq!(folder.judges(), [("local:scripted", None), ("local:scripted", Some(digest.as_str()))]);
+    let judges: Vec<(&str, Option<&str>)> =
+        folder.judges().iter().map(|name| (name.label.as_str(), name.digest.as_deref())).collect();
+    assert_eq!(judges, [("local:scripted", None), ("local:scripted (released)", Some(digest.as_str()))]);
     let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap();
     assert_eq!(replies.lines().count(), 1, "of one call the last reply is kept: {replies}");
 }
@@ -369,8 +371,8 @@ fn verdicts_of_two_judges_stand_side_by_side() {
     run(&mut store, &mut by_reply, &Stale.rubric(), &AtomicBool::new(false), false).unwrap();
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    let names: Vec<&str> = folder.judges().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["local:scripted", "http://host/v1#m"]);
+    let names: Vec<&str> = folder.judges().iter().map(|name| name.label.as_str()).collect();
+    assert_eq!(names, ["local:scripted (released)", "http://host/v1#m (released)"]);
     assert_eq!(folder.verdicts.len(), 6);
 }
 

@@ -2,6 +2,7 @@
 
 mod agree;
 mod broken;
+mod checks;
 mod counts;
 mod divergence;
 mod measures;

@@ -29,3 +29,4 @@ mod synthetic_run;
 mod tables;
 mod thinking;
 mod toy;
+mod truncation;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use palimpsest::benchmarks::{Benchmark, Cases, Context, Curve, Files, Retriever, Rubric, Setting};
 use palimpsest::chat::StopReason;
 use palimpsest::data::truncate::{TruncateError, truncate_ranked};
-use palimpsest::data::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 use palimpsest::memory::bm25::Bm25Ranker;
 use palimpsest::memory::{Memory, Rank, evidence_present};
 use palimpsest::progress::Status;
 use palimpsest::prompt::{CharsPerToken, ChatTemplate, PromptBuilder, Templates};
 use palimpsest::run::condition::{Condition, Question};
-use palimpsest::run::context_budget::{cut_messages, part_of};
+use palimpsest::run::context_budget::{Cut, Dropped, cut_messages, part_of};
 use palimpsest::run::error::RunError;
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::{PlannedCase, Selection};
@@ -45,8 +45,8 @@ impl Benchmark for FourWays {
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         LOGBOOK.templates()
     }
-    fn rubric(&self) -> Rubric {
-        LOGBOOK.rubric()
+    fn rubrics(&self) -> &'static [Rubric] {
+        LOGBOOK.rubrics()
     }
     fn split(&self) -> &'static str {
         "ship"
@@ -116,7 +116,7 @@ fn case() -> Case {
 }
 
 /// Segments, probes, what truncation keeps first, and why nothing is shown.
-type Seen = (Vec<usize>, Vec<String>, Option<Vec<usize>>, Option<String>);
+type Seen = (Vec<usize>, Vec<String>, Keep, Option<String>);
 
 fn views(name: &str) -> Vec<Seen> {
     let setting = FOUR_WAYS.settings().iter().find(|setting| setting.name == name).unwrap();
@@ -138,15 +138,15 @@ fn ids(all: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_probe_is_shown_what_its_condition_says_and_probes_with_one_context_stay_together() {
-    assert_eq!(views("full"), [(vec![0, 1, 2, 3, 4], ids(&["q1", "q2", "q3", "q4"]), None, None)]);
+    assert_eq!(views("full"), [(vec![0, 1, 2, 3, 4], ids(&["q1", "q2", "q3", "q4"]), Keep::Chosen, None)]);
     assert_eq!(views("backwards")[0].0, [4, 3, 2, 1, 0], "segments keep their indices");
     let oracle = views("oracle");
-    assert_eq!(oracle[0], (vec![0, 2], ids(&["q1", "q2"]), None, None));
-    assert_eq!(oracle[1], (vec![3], ids(&["q3"]), None, None));
+    assert_eq!(oracle[0], (vec![0, 2], ids(&["q1", "q2"]), Keep::Evidence, None));
+    assert_eq!(oracle[1], (vec![3], ids(&["q3"]), Keep::Evidence, None));
     assert!(oracle[2].3.as_ref().is_some_and(|why| why.contains("no evidence")), "{oracle:?}");
     // `Which whale was white`: 2 has two of its words and is short, 0 has one.
     let two = views("two");
-    assert_eq!(two[0], (vec![0, 2], ids(&["q1"]), Some(vec![2, 0]), None));
+    assert_eq!(two[0], (vec![0, 2], ids(&["q1"]), Keep::Ranked(vec![2, 0]), None));
     let forgotten = Memory::new(&FOUR_WAYS, 0).views(
         &case(),
         Some("two"),
@@ -225,21 +225,21 @@ fn where_the_evidence_of_all_probes_does_not_fit_they_are_parted_and_each_keeps_
     let builder =
         PromptBuilder::new(Templates::load(&LOGBOOK, None).unwrap(), ChatTemplate::plain(None).unwrap());
     let tokens = CharsPerToken::new(1.0).unwrap();
-    let whole = cut_messages(&builder, &tokens, &case, 100_000, 0).unwrap();
-    assert_eq!((whole.len(), whole[0].dropped.len()), (1, 0));
+    let whole = cut_messages(&builder, &tokens, &case, Cut::keeping_evidence(100_000, 0)).unwrap();
+    assert_eq!((whole.len(), &whole[0].dropped), (1, &Dropped::default()));
     // Room for four events: two probes of each half share a history.
-    let parts = cut_messages(&builder, &tokens, &case, 2_700, 0).unwrap();
+    let parts = cut_messages(&builder, &tokens, &case, Cut::keeping_evidence(2_700, 0)).unwrap();
     assert!((2..8).contains(&parts.len()), "{}", parts.len());
     for at in 0..8 {
         let (part, messages) = part_of(&parts, at).unwrap();
-        assert!(part.probes.contains(&at) && !part.dropped.contains(&at));
+        assert!(part.probes.contains(&at) && !part.dropped.segments.contains(&at));
         let length: usize = messages.iter().map(|message| message.content.len()).sum();
         assert!(length <= 2_700, "{length}");
         assert!(messages.iter().any(|message| message.content.contains(&format!("{at} word"))));
     }
     assert!(part_of(&parts, 8).is_none());
     // Parting does not help where one piece of evidence is too long.
-    assert!(cut_messages(&builder, &tokens, &case, 400, 0).is_err());
+    assert!(cut_messages(&builder, &tokens, &case, Cut::keeping_evidence(400, 0)).is_err());
 }
 
 /// Answers with what it is shown.
@@ -269,8 +269,7 @@ impl Subject for Echo {
                 max_thinking: None,
                 prompt_tokens: None,
                 completion_tokens: None,
-                dropped: Vec::new(),
-                dropped_neighbours: Vec::new(),
+                dropped: Dropped::default(),
                 scores: BTreeMap::new(),
                 attention: None,
                 cost: None,

@@ -2,6 +2,7 @@
 
 mod arranged;
 mod commands;
+mod densities;
 mod measures;
 mod reader;
 mod readings;

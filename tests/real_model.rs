@@ -13,11 +13,12 @@ use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::benchmarks::{Benchmark, row_roles};
 use palimpsest::chat::{Message, MessageRole, Sampling};
+use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Parts};
 use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring, judge_prompt};
 use palimpsest::prompt::{PromptBuilder, Span, Templates};
-use palimpsest::run::context_budget::cut_to_budget;
+use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
@@ -161,13 +162,14 @@ fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
     let mut truncated = 0;
     for case in &sample() {
         for budget in [2200, 3000] {
-            let parts = cut_to_budget(&builder, model.tokenizer(), case, budget, 0).unwrap();
+            let parts =
+                cut_to_budget(&builder, model.tokenizer(), case, Cut::keeping_evidence(budget, 0)).unwrap();
             let [fitted] = parts.as_slice() else { panic!("{}: {} parts", case.id, parts.len()) };
             let protected = |index: usize| case.evidence.iter().any(|e| e.place.segment.abs_diff(index) <= 1);
-            assert!(!fitted.dropped.iter().any(|&index| protected(index)), "{}", case.id);
-            truncated += usize::from(!fitted.dropped.is_empty());
+            assert!(!fitted.dropped.segments.iter().any(|&index| protected(index)), "{}", case.id);
+            truncated += usize::from(!fitted.dropped.segments.is_empty());
             let kept: Vec<usize> = fitted.history.segments.iter().map(|s| s.index).collect();
-            let all: HashSet<usize> = kept.iter().chain(&fitted.dropped).copied().collect();
+            let all: HashSet<usize> = kept.iter().chain(&fitted.dropped.segments).copied().collect();
             assert_eq!(all.len(), case.history.segments.len(), "every session is kept or dropped");
             for prompt in &fitted.prompts {
                 assert!(prompt.tokens.len() <= budget, "{}: {} tokens", case.id, prompt.tokens.len());
@@ -190,6 +192,7 @@ fn ask(
     let mut options = SubjectOptions {
         // Sampled, so that the answers tell more of the logits than which is largest.
         sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
+        truncation: Truncation::Evidence,
         seed: 0,
         attention: true,
         answer_rows: true,
@@ -227,7 +230,7 @@ fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and
         for outcome in &observed {
             let length = outcome.prompt_tokens.unwrap();
             assert!((CONTEXT - NEW_TOKENS - 400..=CONTEXT - NEW_TOKENS).contains(&length), "{length} tokens");
-            assert!(!outcome.dropped.is_empty());
+            assert!(!outcome.dropped.segments.is_empty());
             check_store(store(outcome), length);
         }
         // 1. Without the observer, all probes on one prefix.
@@ -274,7 +277,7 @@ fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherw
     let all: Vec<&Probe> = case.probes.iter().collect();
     let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
     let together = ask(&mut model, case, &all, hot);
-    assert!(together[0].dropped.is_empty());
+    assert_eq!(together[0].dropped, Dropped::default());
     for nth in [2, 0] {
         let alone = ask(&mut model, case, &all[nth..=nth], hot);
         assert_eq!(said(&alone), said(&together[nth..=nth]));

@@ -1,5 +1,6 @@
 //! What must hold for: SubtleMemory.
 
+mod checks;
 mod commands;
 mod counts;
 mod judge;

@@ -119,6 +119,7 @@ impl Run {
                     condition: name.clone(),
                     judge: judge.to_owned(),
                     rubric: self.rubric.map(str::to_owned),
+                    rubric_name: self.rubric.map(str::to_owned),
                     correct: Some(at < self.right[condition][3 * kind + column]),
                     ..VerdictRow::default()
                 }));
@@ -217,7 +218,7 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
         .collect();
     assert_eq!(
         rows[0],
-        ["model", "T1 SR", "T1 PR", "T1 IPA", "T2 SR", "T2 PR", "T2 IPA", "overall", "errors"]
+        ["model", "T1 SR", "T1 PR", "T1 IPA", "T2 SR", "T2 PR", "T2 IPA", "overall", "errors", "cut"]
     );
     assert_eq!(rows.len(), 2 + TABLE_2.len());
     for (row, (model, truncated, cells, overall)) in rows[2..].iter().zip(&TABLE_2) {
@@ -226,7 +227,7 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
             let printed = cell.split("<br>").next().unwrap();
             assert_eq!(printed, format!("{percent:.1}"), "{model}");
         }
-        assert_eq!(row[8], "0");
+        assert_eq!(row[8..], ["0", "0"]);
     }
     assert!(rows[2][1].starts_with("30.0<br>60/200<br>24.1 to 36.7"), "{}", rows[2][1]);
     assert!(
@@ -263,7 +264,10 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
     let latex = few(&["--format", "latex"]);
     assert!(latex.contains("\\multicolumn{3}{c}{T1} & \\multicolumn{3}{c}{T2}"), "{latex}");
     assert!(latex.contains("\\cmidrule(lr){2-4}\\cmidrule(lr){5-7}"), "{latex}");
-    assert!(latex.contains("GPT-4o-mini* & 30.0 & 0.0 & 11.0 & 9.5 & 0.0 & 1.5 & 8.7 & 0 \\\\"), "{latex}");
+    assert!(
+        latex.contains("GPT-4o-mini* & 30.0 & 0.0 & 11.0 & 9.5 & 0.0 & 1.5 & 8.7 & 0 & 0 \\\\"),
+        "{latex}"
+    );
     let body = latex.split("\\toprule").nth(1).unwrap().split("\\bottomrule").next().unwrap();
     let of_cells = |line: &&str| !line.is_empty() && !line.starts_with('\\');
     assert!(
@@ -274,10 +278,10 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
     assert!(
         text.lines().any(|line| line
             .split_whitespace()
-            .eq(["CUPMem", "91.0", "78.0", "32.0", "89.0", "75.0", "43.0", "68.0", "0"])),
+            .eq(["CUPMem", "91.0", "78.0", "32.0", "89.0", "75.0", "43.0", "68.0", "0", "0"])),
         "{text}"
     );
-    assert!(text.contains(&format!("judge: {JUDGE}")), "{text}");
+    assert!(text.contains(&format!("judge: {JUDGE} (r)")), "{text}");
 }
 
 #[test]
@@ -292,9 +296,9 @@ fn table_6_is_that_of_the_paper_from_counts_of_five_calls() {
     }
     let text = done(root.path(), &["a", "b", "--repeats"]);
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["model", "type", "SR", "PR", "IPA", "overall", "calls", "errors"]);
+    assert_eq!(lines[0], ["model", "type", "SR", "PR", "IPA", "overall", "calls", "errors", "cut"]);
     for (model, kind, printed, _) in TABLE_6 {
-        let expected: Vec<&str> = [model, kind].into_iter().chain(printed).chain(["5", "0"]).collect();
+        let expected: Vec<&str> = [model, kind].into_iter().chain(printed).chain(["5", "0", "0"]).collect();
         assert!(lines.contains(&expected), "{expected:?} is not in\n{text}");
     }
     // Without the flag a row a repetition.
@@ -340,17 +344,39 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     let line = |name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>()
     };
-    assert_eq!(line("broken")[1..], [JUDGE, "30.0", "10.0", "30.0", "20.0", "0.0", "10.0", "16.7", "4"]);
+    assert_eq!(
+        line("broken")[1..],
+        [JUDGE, "(r)", "30.0", "10.0", "30.0", "20.0", "0.0", "10.0", "16.7", "4", "0"]
+    );
     assert!(
         text.contains("3/10") && text.contains("broken: 2 of 60 probes have no answer and 2 no verdict"),
         "{text}"
     );
-    assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0"]);
+    assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0", "0"]);
     assert!(text.contains("palimpsest judge ") && text.contains("about 135 million parameters"), "{text}");
-    for name in ["small", "constant"] {
-        assert_eq!(line(name)[2..], ["-", "-", "-", "-", "-", "-", "no", "result", "0"]);
-    }
-    assert!(text.contains("calls all 60 answers wrong"), "{text}");
+    assert_eq!(line("small")[3..], ["-", "-", "-", "-", "-", "-", "no", "result", "0", "0"]);
+    // That all answers are wrong is a result, with what is known of the judge beside it.
+    assert_eq!(line("constant")[3..], ["0.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.0!", "0", "0"]);
+    assert!(
+        text.contains("! constant: http://host/v1#judge calls all 60 answers wrong, and its name"),
+        "{text}"
+    );
+    assert_eq!(text.matches("answers wrong").count(), 1, "{text}");
+    let csv = done(root.path(), &["constant", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let of = |record: &BTreeMap<String, String>| {
+        (
+            record["accuracy"] == "0",
+            record["warning"].contains("all 60 answers wrong"),
+            record["no_result"].is_empty(),
+        )
+    };
+    assert!(records.len() == 7 && records.iter().all(|record| of(record) == (true, true, true)), "{csv}");
+    // Two of them are compared as any others.
+    Run { judge: Some("http://host/v1#judge"), ..Run::of("other", 10, half()) }.write(&at("other"));
+    let compared = done(root.path(), &["constant", "other", "--compare"]);
+    assert!(compared.contains("first: constant; second: other"), "{compared}");
     for format in ["md", "csv", "json", "latex"] {
         let text = done(root.path(), &["small", "--format", format]);
         assert!(!text.contains("0.5") && !text.contains("50.0"), "{text}");
@@ -428,19 +454,20 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
         .write(&at("other"));
     Run { rubric: None, ..Run::of("old", 20, vec![[6, 2, 12, 4, 0, 5]]) }.write(&at("old"));
     Run { judge: None, ..Run::of("none", 20, vec![[0; 6]]) }.write(&at("none"));
-    Run { judge: Some("http://host/v1#judge"), ..Run::of("same", 20, vec![[0; 6]]) }.write(&at("same"));
+    Run { judge: Some("local:tiny-0.5b"), ..Run::of("same", 20, vec![[0; 6]]) }.write(&at("same"));
     Run::of("five", 20, vec![[1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]]).write(&at("five"));
     for (args, expected) in [
-        (&["first", "other", "--compare"][..], "needs one judge for both"),
-        (&["first", "old", "--compare"], "different rubrics"),
+        (&["first", "other", "--compare"][..], "needs one judge and rubric for both"),
+        (&["first", "old", "--compare"], "needs one judge and rubric for both"),
         (&["first", "none", "--compare"], "no verdicts to compare"),
-        (&["first", "same", "--compare"], "calls all 120 answers wrong"),
+        (&["first", "same", "--compare"], "cannot be compared: local:tiny-0.5b has about 500 million"),
         (&["first", "--compare"], "takes two rows, and these folders have 1"),
         (&["first", "second", "other", "--compare"], "takes two rows, and these folders have 3"),
         (&["first", "five", "--compare"], "takes two rows, and these folders have 3"),
         (&["first", "first"], "given twice"),
         (&["first", "--repeats"], "has no repetitions"),
         (&["first", "--judge", "nobody"], "holds no verdict of judge `nobody`; its judges are: http"),
+        (&["first", "--rubric", "s"], "holds no verdict of judge by the rubric `s`; its judges are: http"),
         (&["first", "--condition", "repeat-7"], "no condition `repeat-7`"),
         (&["first", "no/such/folder"], "no/such/folder is no run folder"),
     ] {
@@ -454,6 +481,46 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     Run::of("first", 20, vec![[6, 2, 12, 4, 0, 5]]).write(&at("again"));
     let text = done(root.path(), &["first", "again"]);
     assert!(text.contains("first [") && text.contains("/again]"), "{text}");
+}
+
+/// Answers that their limit ended, and thoughts: in every form of every table.
+#[test]
+fn answers_that_were_cut_are_counted_in_every_table() {
+    use palimpsest::chat::StopReason;
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let cut = |answers: &mut Vec<AnswerRow>| {
+        for row in answers.iter_mut().filter(|row| row.probe == "IPA" && row.case.starts_with("T1")) {
+            row.stop = Some(StopReason::MaxNewTokens);
+        }
+        let thought = answers.iter_mut().find(|row| row.probe == "SR").unwrap();
+        *thought = AnswerRow {
+            answer: None,
+            error: Some("the budget for thinking ended".to_owned()),
+            cut: true,
+            ..thought.clone()
+        };
+    };
+    Run::of("cut", 10, vec![[5, 1, 3, 2, 0, 1]]).write_with(&at("cut"), |answers, _| cut(answers));
+    Run::of("whole", 10, vec![[5, 1, 3, 2, 0, 1]]).write(&at("whole"));
+    let said = "cut: 10 of 59 answers were cut at the limit of new tokens; 1 without an answer ended inside a thought";
+    let text = done(root.path(), &["cut", "whole"]);
+    let last = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().last().unwrap().to_owned()
+    };
+    assert_eq!((last("cut"), last("whole")), ("10".to_owned(), "0".to_owned()));
+    assert!(text.contains(said) && !text.contains("whole: "), "{text}");
+    let json: Value = serde_json::from_str(&done(root.path(), &["cut", "--format", "json"])).unwrap();
+    assert_eq!((&json["rows"][0]["cut"], &json["rows"][0]["cut_thoughts"]), (&json!(10), &json!(1)));
+    let csv = done(root.path(), &["cut", "--format", "csv"]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert!(records.iter().all(|record| record["cut"] == "10"), "{csv}");
+    // Over repetitions, too.
+    Run::of("five", 10, vec![[5, 1, 3, 2, 0, 1]; 2]).write_with(&at("five"), |answers, _| cut(answers));
+    let text = done(root.path(), &["five", "--repeats"]);
+    assert!(text.contains("five: 20 of 119 answers were cut"), "{text}");
 }
 
 /// Nothing of it is of one benchmark: scores, dimensions that are facets, an overall number over all probes.

@@ -9,8 +9,9 @@ use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
 use crate::benchmarks::{Benchmark, JudgeUnit, VerdictKind};
 use crate::data::draw::Draws;
 use crate::ground::digest::sha256;
-use crate::judge::{Exchange, judge_prompt, rubric_digest};
+use crate::judge::{Exchange, Instructions};
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
+use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
 
 /// How a sample is drawn.
@@ -52,13 +53,15 @@ struct Candidate<'a> {
     case: &'a PlannedCase,
     probe: &'a PlannedProbe,
     answer: &'a str,
+    /// Whether the limit of new tokens cut it off.
+    cut: bool,
     split: &'a str,
 }
 
 /// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). Where a judge's call covers a case, cases
 /// are drawn, from each value of the split, and a case can be drawn where every probe that the run asks of it has an answer; where it
 /// covers a probe, answered probes are drawn, from each group of probes. Verdicts have no part in it. Each cell has a stream of draws of
-/// its own, so that it does not depend on which others there are.
+/// its own, so that it does not depend on which others there are. Raters read `rubric`.
 ///
 /// # Errors
 /// [`AgreementError`] for runs that do not go together, for answers that are neither right or wrong nor scored, and for cells with too
@@ -68,9 +71,9 @@ pub fn draw(
     runs: &[RunFolder],
     condition: &str,
     how: Draw,
+    rubric: &Instructions,
 ) -> Result<Drawn, AgreementError> {
-    check(benchmark, runs)?;
-    let rubric = benchmark.rubric();
+    check(benchmark, runs, rubric)?;
     let by_case = rubric.unit == JudgeUnit::Case;
     let (group, what, purpose) = match by_case {
         true => (benchmark.split(), "cases with all answers", "agreement cases"),
@@ -101,7 +104,7 @@ pub fn draw(
     }
     Draws::new("agreement order", how.seed, "").shuffle(&mut drawn);
 
-    let mut content = format!("{FORMAT}\n{condition}\n");
+    let mut content = format!("{FORMAT}\n{condition}\n{}\n", rubric.criteria());
     for Candidate { run, case, probe, answer, .. } in &drawn {
         let identity = runs.get(*run).map_or("", |run| run.header.identity_sha256.as_str());
         content += &serde_json::json!([identity, case.case, probe.id, answer]).to_string();
@@ -111,15 +114,15 @@ pub fn draw(
     let mut items = Vec::with_capacity(drawn.len());
     let mut keys = Vec::with_capacity(drawn.len());
     for (number, candidate) in drawn.into_iter().enumerate() {
-        let Candidate { run, case, probe, answer, split } = candidate;
+        let Candidate { run, case, probe, answer, cut, split } = candidate;
         let item = format!("{sheet}-{:03}", number + 1);
-        let exchange = Exchange { probe: probe.clone(), answer: Some(answer.to_owned()), cut: false };
+        let exchange = Exchange { probe: probe.clone(), answer: Some(answer.to_owned()), cut };
         items.push(Item {
             item: item.clone(),
             query: probe.query.clone(),
             answer: answer.to_owned(),
             notes: notes(case, probe),
-            rubric: judge_prompt(&rubric, case, &[exchange])?,
+            rubric: rubric.prompt(case, &[exchange])?,
         });
         keys.push(KeyItem {
             item,
@@ -138,7 +141,8 @@ pub fn draw(
         condition: condition.to_owned(),
         seed: how.seed,
         per_cell: how.per_cell,
-        rubric: rubric_digest(&rubric),
+        rubric: rubric.criteria(),
+        rubric_name: Some(rubric.name.clone().into_owned()),
         most: match rubric.verdict {
             VerdictKind::Score { most } => Some(most),
             _ => None,
@@ -155,8 +159,8 @@ pub fn draw(
 }
 
 /// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
-fn check(benchmark: &dyn Benchmark, runs: &[RunFolder]) -> Result<(), AgreementError> {
-    let verdict = benchmark.rubric().verdict;
+fn check(benchmark: &dyn Benchmark, runs: &[RunFolder], rubric: &Instructions) -> Result<(), AgreementError> {
+    let verdict = rubric.verdict;
     if !(verdict.is_right_or_wrong() || matches!(verdict, VerdictKind::Score { .. })) {
         return Err(AgreementError::NotRated { benchmark: benchmark.title(), values: verdict.values() });
     }
@@ -195,9 +199,8 @@ fn cells_of_cases<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usiz
 /// A run's answered probes, one by one, by what they are grouped by.
 fn cells_of_probes<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usize) -> Cells<'a> {
     // A history may have a thousand probes.
-    let answers: HashMap<(&str, &str), &str> = (run.answers.iter())
-        .filter(|row| row.error.is_none())
-        .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), row.answer.as_deref()?)))
+    let answers: HashMap<(&str, &str), (&str, bool)> = (run.answers.iter())
+        .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), answer_of(row)?)))
         .collect();
     let mut cells: Cells<'a> = dimensions(benchmark, std::slice::from_ref(run))
         .into_iter()
@@ -206,10 +209,10 @@ fn cells_of_probes<'a>(benchmark: &dyn Benchmark, run: &'a RunFolder, index: usi
     for case in &run.plan {
         let split = split_of(benchmark, case);
         for probe in &case.probes {
-            let Some(answer) = answers.get(&(case.case.as_str(), probe.id.as_str())) else { continue };
+            let Some((answer, cut)) = answers.get(&(case.case.as_str(), probe.id.as_str())) else { continue };
             let value = dimension_of(benchmark, probe);
             if let Some((_, cell)) = cells.iter_mut().find(|(own, _)| *own == value) {
-                cell.push(vec![Candidate { run: index, case, probe, answer, split }]);
+                cell.push(vec![Candidate { run: index, case, probe, answer, cut: *cut, split }]);
             }
         }
     }
@@ -248,13 +251,18 @@ fn answered<'a>(
     case: &'a PlannedCase,
     split: &'a str,
 ) -> Option<Vec<Candidate<'a>>> {
-    let answer = |probe: &PlannedProbe| {
+    let candidate = |probe: &'a PlannedProbe| {
         let row = run.answers.iter().find(|row| row.case == case.case && row.probe == probe.id);
-        row.filter(|row| row.error.is_none())?.answer.as_deref()
+        let (answer, cut) = answer_of(row?)?;
+        Some(Candidate { run: index, case, probe, answer, cut, split })
     };
-    let candidate =
-        |probe: &'a PlannedProbe| Some(Candidate { run: index, case, probe, answer: answer(probe)?, split });
     case.probes.iter().map(candidate).collect()
+}
+
+/// An answer, and whether the limit of new tokens cut it off; `None` of an error.
+fn answer_of(row: &AnswerRow) -> Option<(&str, bool)> {
+    let answer = row.answer.as_deref().filter(|_| row.error.is_none())?;
+    Some((answer, row.reached_limit()))
 }
 
 /// What only a judge may see, as text.

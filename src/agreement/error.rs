@@ -123,11 +123,47 @@ pub enum AgreementError {
         /// Its judge.
         other_judge: String,
     },
-    /// The judge judged by another rubric than the raters read.
+    /// No judge judged by the rubric that the raters read.
     #[error(
-        "{dir}: {judge} judged by another rubric than the raters read; judge again with this version, or draw anew"
+        "{dir} has no verdicts by the rubric {wanted} that the raters read; it has verdicts of: {known}; judge it by that rubric \
+         (`palimpsest judge --rubric NAME`, or --prompts with the same judge.j2), or draw anew with `agree draw --judge NAME`"
     )]
     OtherRubric {
+        /// The run folder.
+        dir: PathBuf,
+        /// The raters' rubric.
+        wanted: String,
+        /// The judges that gave verdicts, with their rubrics.
+        known: String,
+    },
+    /// The runs were judged by different rubrics, and none was chosen for the raters.
+    #[error(
+        "{first} was last judged by {first_judge} and {other} by {other_judge}, and raters read one rubric; choose it with --rubric NAME"
+    )]
+    Rubrics {
+        /// A run folder.
+        first: PathBuf,
+        /// Its judge, with the rubric.
+        first_judge: String,
+        /// Another.
+        other: PathBuf,
+        /// Its judge, with the rubric.
+        other_judge: String,
+    },
+    /// A rubric was chosen that neither the benchmark nor a run has.
+    #[error("{unknown}{of_runs}")]
+    UnknownRubric {
+        /// Those that the benchmark has.
+        unknown: crate::benchmarks::UnknownRubric,
+        /// Those that runs were judged by besides.
+        of_runs: String,
+    },
+    /// Verdicts are by a rubric whose text is not known any more.
+    #[error(
+        "the text of the rubric that {judge} went by in {dir} is in no file of the run: verdicts of earlier versions have its digest \
+         alone; choose one with --rubric NAME or --prompts DIR, and judge again by it"
+    )]
+    LostRubric {
         /// The run folder.
         dir: PathBuf,
         /// The judge.

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::AgreementError;
 
-/// The value of [`Key::format`] that this version writes and reads.
-pub const FORMAT: &str = "palimpsest agreement 1";
+/// The value of [`Key::format`] that this version writes.
+pub const FORMAT: &str = "palimpsest agreement 2";
+/// The one before it, which is read, too: its `rubric` is the digest of all that a judge is told, and has no name.
+pub const FORMAT_1: &str = "palimpsest agreement 1";
 /// The file's name in the folder of a sheet.
 pub const FILE: &str = "key.json";
 
@@ -17,7 +19,7 @@ pub const FILE: &str = "key.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// Always [`FORMAT`].
+    /// [`FORMAT`] or [`FORMAT_1`].
     pub format: String,
     /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
     pub sheet: String,
@@ -29,8 +31,11 @@ pub struct Key {
     pub seed: u64,
     /// Cases a run and value of the split.
     pub per_cell: usize,
-    /// SHA-256 of the rubric that the raters read.
+    /// SHA-256 of the rubric that the raters read: of its text and the kind of verdict, wherever reasons stand.
     pub rubric: String,
+    /// Its name; absent in sheets of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rubric_name: Option<String>,
     /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
@@ -105,9 +110,9 @@ impl Key {
         };
         let key: Key = serde_json::from_slice(&text)
             .map_err(|e| broken(format!("it does not parse: {e}; restore it as it was drawn")))?;
-        if key.format != FORMAT {
+        if ![FORMAT, FORMAT_1].contains(&key.format.as_str()) {
             return Err(broken(format!(
-                "its format is \"{}\", and this version reads \"{FORMAT}\"",
+                "its format is \"{}\", and this version reads \"{FORMAT}\" and \"{FORMAT_1}\"",
                 key.format
             )));
         }

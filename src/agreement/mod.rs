@@ -8,6 +8,7 @@
 mod draw;
 mod error;
 pub mod key;
+mod raters;
 pub mod ratings;
 mod score;
 pub mod sheet;
@@ -15,5 +16,6 @@ mod table;
 
 pub use draw::{Draw, Drawn, Item, draw};
 pub use error::AgreementError;
+pub use raters::{RubricChoice, raters_rubric};
 pub use score::{Counts, RaterScore, RatersCompared, Scored, Subset, score};
 pub use table::Format;

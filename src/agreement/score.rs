@@ -3,9 +3,11 @@
 use serde::Serialize;
 
 use super::AgreementError;
-use super::key::{Key, KeyItem};
+use super::key::{FORMAT_1, Key, KeyItem};
 use super::ratings::Ratings;
+use crate::benchmarks::named;
 use crate::ground::digest::sha256;
+use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 use crate::statistics::agreement::{Agreement, ScoreAgreement};
@@ -23,6 +25,10 @@ pub struct Scored {
     pub without_verdict: usize,
     /// Whether a run is of version 0.1.0, whose verdicts do not say by which rubric they were given.
     pub rubric_unknown: bool,
+    /// Whether a run was judged by a wording of the rubric before the one that the raters read.
+    pub earlier_wording: bool,
+    /// Whether the judge was asked in the same way everywhere: reasons in one place, thoughts as in the others.
+    pub asked_alike: bool,
     /// One a rater.
     pub raters: Vec<RaterScore>,
     /// One a pair of raters.
@@ -85,7 +91,7 @@ pub struct RatersCompared {
     pub counts: Counts,
 }
 
-/// Scores `raters` by the verdicts of `judge`, or of the judge that came last. `runs` are those of the key, in its order, with the
+/// Scores `raters` by the verdicts of the judge that is meant, or of the one that came last, by the rubric that the raters read. `runs` are those of the key, in its order, with the
 /// answers of its condition.
 ///
 /// # Errors
@@ -94,14 +100,14 @@ pub struct RatersCompared {
 pub fn score(
     key: &Key,
     runs: &[RunFolder],
-    judge: Option<&str>,
+    judge: JudgeChoice<'_>,
     raters: &[Ratings],
 ) -> Result<Scored, AgreementError> {
     let judged = judges(key, runs, judge)?;
     let mut verdicts: Vec<Option<usize>> = Vec::with_capacity(key.items.len());
     for item in &key.items {
         let verdict = match (runs.get(item.run), judged.get(item.run)) {
-            (Some(run), Some(judged)) => {
+            (Some(run), Some((judged, _))) => {
                 check_answer(run, item)?;
                 judged.get(&item.case, &item.probe, &key.condition).and_then(|row| match row.error {
                     None if key.most.is_some() => row.score.map(|score| score as usize),
@@ -138,43 +144,85 @@ pub fn score(
         }
     }
     Ok(Scored {
-        judge: judged.first().map_or_else(String::new, |judged| judged.judge.to_owned()),
+        judge: judged.first().map_or_else(String::new, |(judged, _)| judged.name.label.clone()),
         most: key.most,
         items: key.items.len(),
         without_verdict: verdicts.iter().filter(|verdict| verdict.is_none()).count(),
-        rubric_unknown: judged.iter().any(|judged| judged.rubric.is_none()),
+        rubric_unknown: judged.iter().any(|(_, shared)| *shared == Shared::Unknown),
+        earlier_wording: judged.iter().any(|(_, shared)| *shared == Shared::Earlier),
+        asked_alike: judged
+            .iter()
+            .all(|(one, _)| judged.iter().all(|(other, _)| one.name.digest == other.name.digest)),
         raters: raters.iter().map(rater).collect(),
         pairs,
     })
+}
+
+/// How far the judge went by the rubric that raters read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    /// By its text.
+    Same,
+    /// By an earlier wording of the same name.
+    Earlier,
+    /// Nobody knows: version 0.1.0.
+    Unknown,
+}
+
+/// Whether a judge of a run went by the rubric of the sheet; `None` where it was another one.
+fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
+    let Some(digest) = &judge.digest else { return Some(Shared::Unknown) };
+    if key.format == FORMAT_1 {
+        // The digest of all that a judge is told, with reasons in one place; the same text with reasons elsewhere has another.
+        let benchmark = named(&key.benchmark);
+        let mut texts =
+            benchmark.into_iter().flat_map(|benchmark| benchmark.rubrics()).map(|rubric| rubric.earlier);
+        let both = |text: &[&str]| text.contains(&digest.as_str()) && text.contains(&key.rubric.as_str());
+        return (*digest == key.rubric || texts.any(both)).then_some(Shared::Same);
+    }
+    match run.rubrics.iter().find(|row| row.rubric == *digest) {
+        Some(row) => (row.criteria == key.rubric).then_some(Shared::Same),
+        None => (judge.rubric.is_some() && judge.rubric == key.rubric_name).then_some(Shared::Earlier),
+    }
 }
 
 /// The verdicts on each run, all of one judge by the rubric that raters read.
 fn judges<'a>(
     key: &Key,
     runs: &'a [RunFolder],
-    judge: Option<&str>,
-) -> Result<Vec<Judged<'a>>, AgreementError> {
-    let mut found: Vec<Judged<'a>> = Vec::new();
+    judge: JudgeChoice<'_>,
+) -> Result<Vec<(Judged<'a>, Shared)>, AgreementError> {
+    let mut found: Vec<(Judged<'a>, Shared)> = Vec::new();
     for (index, (run, expected)) in runs.iter().zip(&key.runs).enumerate() {
         if run.header.identity_sha256 != expected.identity_sha256 {
             return Err(AgreementError::OtherRun { dir: run.dir.clone(), index });
         }
-        let Some(judged) = run.judged_by(judge)? else {
+        let all = run.judged_by(judge)?;
+        if all.is_empty() {
             return Err(AgreementError::NotJudged(run.dir.clone()));
+        }
+        let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();
+        let known = known.join(", ");
+        // The one that judged last.
+        let by_it = all.into_iter().rev().find_map(|judged| {
+            let shared = shared(key, run, judged.name)?;
+            Some((judged, shared))
+        });
+        let Some((judged, shared)) = by_it else {
+            let wanted = key.rubric_name.clone().unwrap_or_else(|| "of the sheet".to_owned());
+            return Err(AgreementError::OtherRubric { dir: run.dir.clone(), wanted, known });
         };
-        if let (Some(first), Some(other)) = (runs.first(), found.first().filter(|j| j.judge != judged.judge))
+        if let (Some(first), Some((other, _))) =
+            (runs.first(), found.first().filter(|(other, _)| other.name.judge != judged.name.judge))
         {
             return Err(AgreementError::Judges {
                 first: first.dir.clone(),
-                first_judge: other.judge.to_owned(),
+                first_judge: other.name.label.clone(),
                 other: run.dir.clone(),
-                other_judge: judged.judge.to_owned(),
+                other_judge: judged.name.label.clone(),
             });
         }
-        if judged.rubric.is_some_and(|rubric| rubric != key.rubric) {
-            return Err(AgreementError::OtherRubric { dir: run.dir.clone(), judge: judged.judge.to_owned() });
-        }
-        found.push(judged);
+        found.push((judged, shared));
     }
     Ok(found)
 }

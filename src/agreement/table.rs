@@ -169,6 +169,14 @@ impl Scored {
             let why = "verdicts of version 0.1.0 do not say by which rubric they were given";
             notes.push(format!("{why}: it may not be the one that the raters read"));
         }
+        if self.earlier_wording {
+            notes.push("the judge went by an earlier wording of the rubric that the raters read".to_owned());
+        }
+        if !self.asked_alike {
+            notes.push(
+                "the judge was not asked alike of all runs: reasons or thoughts stood elsewhere".to_owned(),
+            );
+        }
         for pair in &self.pairs {
             let (first, second) = (&pair.first, &pair.second);
             let (n, agreement, kappa) = match &pair.counts {

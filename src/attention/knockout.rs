@@ -100,6 +100,22 @@ pub enum KnockoutError {
         /// A range of layers that can be blocked, as it would be written.
         softmax: String,
     },
+    /// No row of the first span could see a key of the second.
+    #[error(
+        "knock-out `{knockout}` blocks nothing: a row sees only keys at or before its own position{}, and none of `{keys}` is there for a \
+         row of `{rows}`; name rows that come after the keys",
+        if *windowed { " and within its layer's sliding window" } else { "" }
+    )]
+    BlocksNothing {
+        /// The knock-out.
+        knockout: String,
+        /// Its rows.
+        rows: String,
+        /// Its keys.
+        keys: String,
+        /// Whether the layers have sliding windows.
+        windowed: bool,
+    },
     /// A row would see nothing.
     #[error(
         "row {row} would see nothing at layer {layer}: all of its keys {start}..{end} are hidden from it{}; leave the row some of them, or \
@@ -118,6 +134,23 @@ pub enum KnockoutError {
         /// Whether a window makes them fewer.
         windowed: bool,
     },
+}
+
+impl LayerKind {
+    fn is_windowed(&self) -> bool {
+        matches!(self, LayerKind::Softmax { window: Some(_), .. })
+    }
+
+    /// Whether some row among `rows` sees some key among `keys`: at or before it, and within the window.
+    fn shows(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
+        let LayerKind::Softmax { window, .. } = *self else { return false };
+        // The nearest pair: the last key that some row reaches, and the first row from there on.
+        let Some(key) = keys.end.min(rows.end).checked_sub(1).filter(|key| keys.contains(key)) else {
+            return false;
+        };
+        let row = rows.start.max(key);
+        rows.contains(&row) && window.is_none_or(|window| row - key < window)
+    }
 }
 
 impl LayerHoles {
@@ -164,13 +197,48 @@ impl LayerHoles {
         tokens: usize,
         kinds: &[LayerKind],
     ) -> Result<Self, KnockoutError> {
+        Self::of_rows(knockouts, spans, tokens, kinds, |knockout| knockout.rows(spans))
+    }
+
+    /// The same for knock-outs that block exactly the rows of the span named, as tokens files have them. Rows that reach the prompt's
+    /// end cover the generated tokens too, unless the knock-out is `only`. `last` names the last position; `answer` and `each` name
+    /// the positions that predict generated tokens.
+    ///
+    /// # Errors
+    /// Those of [`LayerHoles::new`].
+    pub fn exact(
+        knockouts: &[Knockout],
+        spans: &[Span],
+        tokens: usize,
+        kinds: &[LayerKind],
+    ) -> Result<Self, KnockoutError> {
+        Self::of_rows(knockouts, spans, tokens, kinds, |knockout| knockout.exact_rows(spans, tokens))
+    }
+
+    fn of_rows(
+        knockouts: &[Knockout],
+        spans: &[Span],
+        tokens: usize,
+        kinds: &[LayerKind],
+        rows_of: impl Fn(&Knockout) -> Result<Vec<Range<usize>>, KnockoutError>,
+    ) -> Result<Self, KnockoutError> {
         let mut by_layer: Vec<Vec<Hole>> = vec![Vec::new(); kinds.len()];
         for knockout in knockouts {
             let layers = knockout.layers(kinds)?;
-            let (rows, keys) = (knockout.rows(spans)?, knockout.spans(&knockout.keys, spans)?);
+            let (rows, keys) = (rows_of(knockout)?, knockout.spans(&knockout.keys, spans)?);
+            let pairs = || rows.iter().flat_map(|rows| keys.iter().map(move |keys| (rows, keys)));
+            if !kinds[layers.clone()].iter().any(|kind| pairs().any(|(rows, keys)| kind.shows(rows, keys))) {
+                let windowed = kinds[layers].iter().any(LayerKind::is_windowed);
+                let Knockout { rows, keys, .. } = knockout.clone();
+                return Err(KnockoutError::BlocksNothing {
+                    knockout: knockout.to_string(),
+                    rows,
+                    keys,
+                    windowed,
+                });
+            }
             for holes in &mut by_layer[layers] {
-                let all = rows.iter().flat_map(|rows| keys.iter().map(move |keys| (rows, keys)));
-                holes.extend(all.map(|(rows, keys)| Hole { rows: rows.clone(), keys: keys.clone() }));
+                holes.extend(pairs().map(|(rows, keys)| Hole { rows: rows.clone(), keys: keys.clone() }));
             }
         }
         let holes = LayerHoles(by_layer.into_iter().map(Holes::new).collect());
@@ -254,6 +322,21 @@ impl Knockout {
                 rows.iter().map(|rows| rows.start).min().map(|first| first..usize::MAX).into_iter().collect()
             }
         })
+    }
+
+    /// The rows named, and with those that reach the end of a prompt of `tokens` tokens all generated ones.
+    fn exact_rows(&self, spans: &[Span], tokens: usize) -> Result<Vec<Range<usize>>, KnockoutError> {
+        let last = tokens.saturating_sub(1);
+        let of_tokens = |rows: Range<usize>| std::iter::once(rows).collect();
+        let mut rows: Vec<Range<usize>> = match self.rows.as_str() {
+            "answer" | "each" => of_tokens(last..usize::MAX),
+            "last" => of_tokens(last..tokens),
+            name => self.spans(name, spans)?,
+        };
+        for rows in rows.iter_mut().filter(|rows| !self.only && rows.end >= tokens) {
+            rows.end = usize::MAX;
+        }
+        Ok(rows)
     }
 
     /// The ranges of the spans that go by `name`, which may be several with one role.
@@ -402,6 +485,44 @@ mod tests {
         let both = LayerHoles::new(&both, &spans(), 12, &[PLAIN; 2]).unwrap();
         assert_eq!(both.of(0).from_row(5), std::slice::from_ref(&(1..4)));
         assert!(both.of(1).from_row(5).is_empty());
+    }
+
+    #[test]
+    fn exact_rows_cover_generated_tokens_where_they_reach_the_end_of_the_prompt() {
+        let rows = |text: &str| {
+            let knockout: Knockout = text.parse().unwrap();
+            LayerHoles::exact(&[knockout], &spans(), 12, &[PLAIN]).map(|holes| {
+                (0..40).filter(|&row| !holes.of(0).from_row(row).is_empty()).collect::<Vec<usize>>()
+            })
+        };
+        let onwards: Vec<usize> = (11..40).collect();
+        // The query ends before the template does.
+        assert_eq!(rows("query->old").unwrap(), [8, 9]);
+        assert_eq!(rows("template[1]->old").unwrap(), (10..40).collect::<Vec<_>>());
+        assert_eq!(rows("only template[1]->old").unwrap(), [10, 11]);
+        assert_eq!(
+            (rows("last->old").unwrap(), rows("only last->old").unwrap()),
+            (onwards.clone(), vec![11])
+        );
+        assert_eq!(
+            (rows("answer->old").unwrap(), rows("only each->old").unwrap()),
+            (onwards.clone(), onwards)
+        );
+        assert!(matches!(rows("bos->old"), Err(KnockoutError::BlocksNothing { windowed: false, .. })));
+    }
+
+    #[test]
+    fn a_layer_shows_some_key_of_a_range_to_some_row_of_another_by_the_plain_definition() {
+        let ranges = || (0..7).flat_map(|start| (start..8).map(move |end| start..end));
+        for window in [None, Some(1), Some(3)] {
+            let kind = LayerKind::Softmax { window, sinks: false };
+            for (rows, keys) in ranges().flat_map(|rows| ranges().map(move |keys| (rows.clone(), keys))) {
+                let sees =
+                    |row: usize, key: usize| key <= row && window.is_none_or(|window| row - key < window);
+                let plain = rows.clone().any(|row| keys.clone().any(|key| sees(row, key)));
+                assert_eq!(kind.shows(&rows, &keys), plain, "{rows:?} {keys:?} {window:?}");
+            }
+        }
     }
 
     #[test]

@@ -48,6 +48,17 @@ pub struct AttentionStore {
     pub dtype: String,
 }
 
+impl AttentionStore {
+    /// How many of the generated tokens come before the answer: those of a thought with its markers, which are in no row. All of them where
+    /// no answer follows.
+    pub fn thought(&self) -> usize {
+        // The row of a generated token is the position that predicted it: of the first one, the prompt's last.
+        let answer = self.rows.iter().find(|row| row.label == "answer");
+        let first = answer.and_then(|row| (row.start + 1).checked_sub(self.tokens.len()));
+        first.unwrap_or(self.generated.len()).min(self.generated.len())
+    }
+}
+
 /// The metadata that tells a store from other safetensors files.
 const FORMAT: &str = "palimpsest attention store 1";
 

@@ -10,9 +10,13 @@ use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
 use super::readings::Reading;
+use super::rubric::Rubric;
 use super::setting::Setting;
 use crate::data::Case;
+use crate::data::check::{Checker, Scope};
+use crate::data::finding::{Finding, Gold};
 use crate::data::stats::PrintedStats;
+use crate::data::truncate::Truncation;
 
 /// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
@@ -36,13 +40,47 @@ pub trait Benchmark: Debug + Send + Sync {
     /// The cases of a data set, every field checked.
     fn read<'a>(&self, files: Files<'a>) -> Cases<'a>;
 
-    /// What is wrong with a data set; every problem is told to `on_problem` when it is found.
-    fn check(&self, files: Files<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
+    /// The values of the label [`Benchmark::split`] that may be given for all rows of files whose rows do not say it; empty where all
+    /// rows do.
+    fn splits(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// [`Benchmark::read`], where `split`, one of [`Benchmark::splits`], is the label of rows that do not say it.
+    fn read_as<'a>(&self, files: Files<'a>, _split: &'static str) -> Cases<'a> {
+        self.read(files)
+    }
+
+    /// What is wrong with the cases of a data set, and what is odd about them; every problem is told to `on_problem` when it is found.
+    fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
         let group = match self.dimension() {
             Dimension::Probe => None,
             Dimension::Facet(facet) => Some(facet),
         };
-        reading::check(self.read(files), self.split(), group, on_problem)
+        let (mut checker, mut own) = (Checker::new(self.scope()), Vec::new());
+        let mut look = |case: &Case| {
+            checker.case(case, &self.golds(case));
+            own.extend(self.findings(case));
+        };
+        let mut report = reading::check(cases, self.split(), group, on_problem, &mut look);
+        report.findings.extend(own);
+        report.findings.extend(checker.finish());
+        report
+    }
+
+    /// How the checks of every benchmark's cases apply to these.
+    fn scope(&self) -> Scope {
+        Scope::default()
+    }
+
+    /// What is known of the right answer to each of a case's probes, in their order, for those checks; empty where nothing is.
+    fn golds(&self, _case: &Case) -> Vec<Gold> {
+        Vec::new()
+    }
+
+    /// What is odd about a case that only this benchmark knows, beside what those checks and its reader find.
+    fn findings(&self, _case: &Case) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// What people call the data of this SHA-256, where it is published.
@@ -90,11 +128,26 @@ pub trait Benchmark: Debug + Send + Sync {
         false
     }
 
-    /// How answers are judged.
-    fn rubric(&self) -> Rubric;
+    /// Most tokens of an answer, where a run is told nothing else: what the authors allow, or enough for what is asked.
+    fn max_new_tokens(&self) -> usize {
+        1024
+    }
+
+    /// The ways in which a history that does not fit the context can be cut; the first where a run is told nothing else.
+    fn truncations(&self) -> &'static [Truncation] {
+        &[Truncation::Evidence, Truncation::Plain]
+    }
+
+    /// How answers are judged: at least one way, the first of which is the default. All return the same kind of verdict.
+    fn rubrics(&self) -> &'static [Rubric];
+
+    /// How answers are judged unless told otherwise.
+    fn rubric(&self) -> Rubric {
+        self.rubrics()[0]
+    }
 
     /// The rules by which answers are read where no model has to judge them; each is a judge of its own. Where there are any, the
-    /// rubric is put to nobody.
+    /// rubrics are put to nobody.
     fn readings(&self) -> &'static [Reading] {
         &[]
     }
@@ -216,12 +269,14 @@ pub(super) fn lift_curves(curves: &[Curve]) -> Option<(&'static str, Vec<&'stati
 }
 
 /// A case's answers, by probe, as other tools exchange them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchanged {
     /// The case.
     pub case: String,
     /// What was answered to each probe that was.
     pub answers: BTreeMap<String, String>,
+    /// What stands in the place of the answers that failed.
+    pub errors: BTreeMap<String, String>,
 }
 
 /// How a sample is made.
@@ -237,81 +292,6 @@ pub struct SampleSpec {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SampleError(pub String);
-
-/// How answers are judged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rubric {
-    /// What the judge reads: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
-    /// `answer`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
-    /// verdict, `last` after it, `none` where there is to be none.
-    pub template: &'static str,
-    /// What one call covers.
-    pub unit: JudgeUnit,
-    /// What it returns.
-    pub verdict: VerdictKind,
-}
-
-/// What one call of a judge covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JudgeUnit {
-    /// All probes of a case under a condition.
-    Case,
-    /// One probe under a condition.
-    Probe,
-}
-
-/// What a judge says of an answer.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum VerdictKind {
-    /// Right or wrong: `correct`, true or false.
-    Correct,
-    /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
-    Label {
-        /// The word for a right answer.
-        right: &'static str,
-        /// The word for a wrong one.
-        wrong: &'static str,
-    },
-    /// `score`, a whole number from 0 to `most`.
-    Score {
-        /// The best.
-        most: u32,
-    },
-    /// `choice`, one of these words; right where it is the probe's note `expected`.
-    Choice {
-        /// The words.
-        of: &'static [&'static str],
-    },
-}
-
-impl VerdictKind {
-    /// The key that a judge's JSON and a verdict's row have for it.
-    pub fn key(self) -> &'static str {
-        match self {
-            VerdictKind::Correct => "correct",
-            VerdictKind::Label { .. } => "label",
-            VerdictKind::Score { .. } => "score",
-            VerdictKind::Choice { .. } => "choice",
-        }
-    }
-
-    /// Whether it says right or wrong, in whatever words.
-    pub fn is_right_or_wrong(self) -> bool {
-        matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
-    }
-
-    /// What its values are, for a judge.
-    pub fn values(self) -> String {
-        match self {
-            VerdictKind::Correct => "true or false".to_owned(),
-            VerdictKind::Label { right, wrong } => format!("\"{right}\" or \"{wrong}\""),
-            VerdictKind::Score { most } => format!("a whole number from 0 to {most}"),
-            VerdictKind::Choice { of } => {
-                of.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ")
-            }
-        }
-    }
-}
 
 /// What is counted once: in means over examples, and in the draws of a bootstrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

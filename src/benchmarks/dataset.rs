@@ -46,6 +46,14 @@ pub enum DatasetError {
         /// Those that there are.
         known: String,
     },
+    /// The benchmark takes no such value for rows that do not say their label.
+    #[error("--type {value}: {why}")]
+    Split {
+        /// What was given.
+        value: String,
+        /// Why it cannot be, with the remedy.
+        why: String,
+    },
     /// The sample could not be made as asked.
     #[error(transparent)]
     Sample(#[from] SampleError),
@@ -59,6 +67,8 @@ pub struct Dataset {
     digest: String,
     bytes: u64,
     source: Source,
+    /// The label of rows that do not say it.
+    split: Option<&'static str>,
 }
 
 impl Dataset {
@@ -89,7 +99,7 @@ impl Dataset {
             let source = Source::Memory(benchmark.sample(spec)?);
             let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
             let name = path.to_string_lossy().into_owned();
-            return Ok(Dataset { benchmark, name, digest, bytes, source });
+            return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
         }
         let (benchmark, source) = find(path, among)?;
         let (digest, bytes) = digest(&source, on_bytes).map_err(|(name, source)| match name {
@@ -97,7 +107,26 @@ impl Dataset {
             None => of_path(path, source),
         })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Dataset { benchmark, name, digest, bytes, source })
+        Ok(Dataset { benchmark, name, digest, bytes, source, split: None })
+    }
+
+    /// The same, where rows that do not say the label that splits the benchmark have this value of it.
+    ///
+    /// # Errors
+    /// [`DatasetError::Split`] where the benchmark knows no such value, or its rows all say their own.
+    pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
+        let Some(value) = value else { return Ok(self) };
+        let known = self.benchmark.splits();
+        let split = known.iter().copied().find(|known| *known == value);
+        if split.is_none() {
+            let title = self.benchmark.title();
+            let why = match known {
+                [] => format!("the rows of {title} say themselves what they are; leave it out"),
+                known => format!("give {}", known.join(" or ")),
+            };
+            return Err(DatasetError::Split { value: value.to_owned(), why });
+        }
+        Ok(Dataset { split, ..self })
     }
 
     /// Whose it is.
@@ -128,7 +157,24 @@ impl Dataset {
 
     /// The cases, from the first one on; `on_bytes` hears of every piece of a file that is read.
     pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
-        Ok(self.benchmark.read(Files::new(&self.source).heard(on_bytes)))
+        let files = Files::new(&self.source).heard(on_bytes);
+        Ok(match self.split {
+            Some(split) => self.benchmark.read_as(files, split),
+            None => self.benchmark.read(files),
+        })
+    }
+
+    /// What is wrong with the cases, and what is odd about them ([`Benchmark::check`]). `on_bytes` hears of every piece read,
+    /// `on_problem` of every problem when it is found.
+    ///
+    /// # Errors
+    /// Those of opening the files again.
+    pub fn check(
+        &self,
+        on_bytes: impl FnMut(&[u8]),
+        on_problem: &mut dyn FnMut(&Problem),
+    ) -> Result<Report, DatasetError> {
+        Ok(self.benchmark.check(self.cases_observed(on_bytes)?, on_problem))
     }
 }
 
@@ -139,30 +185,6 @@ pub fn cases_in_memory(
 ) -> Vec<Result<crate::data::Case, super::reading::ReadError>> {
     let source = Source::Memory(files);
     benchmark.read(Files::new(&source)).collect()
-}
-
-/// What a check of a data set found.
-#[derive(Debug)]
-pub struct Checked {
-    /// Whose it was taken for.
-    pub benchmark: &'static dyn Benchmark,
-    /// What is wrong with it.
-    pub report: Report,
-    /// [`Dataset::digest`].
-    pub digest: String,
-}
-
-/// Reads a data set: its digest, and what [`Benchmark::check`] says. `on_bytes` hears of every piece read for the latter,
-/// `on_problem` of every problem when it is found.
-pub fn check_file(
-    path: &Path,
-    on_bytes: impl FnMut(&[u8]),
-    on_problem: &mut dyn FnMut(&Problem),
-) -> Result<Checked, DatasetError> {
-    let (benchmark, source) = find(path, &ALL)?;
-    let report = benchmark.check(Files::new(&source).heard(on_bytes), on_problem);
-    let (digest, _) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
-    Ok(Checked { benchmark, report, digest })
 }
 
 /// The benchmark of this name, for commands.

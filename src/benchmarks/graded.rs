@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::setting::Context;
 use crate::data::Notes;
+use crate::ground::numbers::percent;
 use crate::ground::sheet::Sheet;
 
 /// One planned probe under one condition of one run, by one judge. Denominators are the plan's: what has no clean verdict is here too,
@@ -15,10 +17,12 @@ pub struct Graded<'a> {
     pub model: &'a str,
     /// The data's name.
     pub dataset: &'a str,
-    /// Who judged; absent where nobody has.
+    /// Who judged, with the rubric in brackets; absent where nobody has.
     pub judge: Option<&'a str>,
     /// The setting; empty for the plain one.
     pub condition: &'a str,
+    /// What of the history the setting shows.
+    pub context: Context,
     /// How often the same was asked before.
     pub repetition: u32,
     /// The case's id.
@@ -35,6 +39,12 @@ pub struct Graded<'a> {
     pub answered: bool,
     /// The answer.
     pub answer: Option<&'a str>,
+    /// Whether the prompt fitted the model's context; where it did not, there is no answer.
+    pub fits: bool,
+    /// What the model was shown.
+    pub shown: Shown<'a>,
+    /// Whether the limit of new tokens cut it off.
+    pub cut: bool,
     /// Right or wrong, where a clean verdict says so.
     pub correct: Option<bool>,
     /// The score of a clean verdict.
@@ -43,6 +53,109 @@ pub struct Graded<'a> {
     pub choice: Option<&'a str>,
     /// The probability of what a judge by scoring said.
     pub probability: Option<f64>,
+    /// How the history that the condition shows was cut to fit a context; absent where it was not, and without an answer.
+    pub history_cut: Option<HistoryCut>,
+}
+
+/// What of a history was left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryCut {
+    /// Its tokens that were left out.
+    pub dropped: usize,
+    /// All of its tokens; 0 where the run does not say.
+    pub of: usize,
+}
+
+impl HistoryCut {
+    /// The share of its tokens that was shown, where the run says.
+    pub fn shown(self) -> Option<f64> {
+        (self.of > 0).then(|| self.of.saturating_sub(self.dropped) as f64 / self.of as f64)
+    }
+}
+
+/// What marks a number of a table that rests on histories that were cut, all or some.
+pub const CUT_MARK: &str = "\u{2020}";
+
+/// The answers of a cell or a row whose histories were cut.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CutCount {
+    answers: usize,
+    cut: usize,
+    /// The shares of tokens that were shown, where they are known.
+    shown: Vec<f64>,
+}
+
+impl CutCount {
+    /// Of answers, each with how its history was cut.
+    pub fn of(answers: impl Iterator<Item = Option<HistoryCut>>) -> Self {
+        let mut count = CutCount::default();
+        answers.for_each(|cut| count.add(cut));
+        count
+    }
+
+    /// One more answer.
+    pub fn add(&mut self, cut: Option<HistoryCut>) {
+        self.answers += 1;
+        self.cut += usize::from(cut.is_some());
+        self.shown.extend(cut.and_then(HistoryCut::shown));
+    }
+
+    /// And those of others.
+    pub fn extend(&mut self, others: &CutCount) {
+        self.answers += others.answers;
+        self.cut += others.cut;
+        self.shown.extend(&others.shown);
+    }
+
+    /// [`CUT_MARK`] where a history was cut, else nothing.
+    pub fn mark(&self) -> &'static str {
+        if self.cut > 0 { CUT_MARK } else { "" }
+    }
+
+    /// How many and by how much, of what is called so; `None` where none was.
+    pub fn note(&self, name: &str) -> Option<String> {
+        if self.cut == 0 {
+            return None;
+        }
+        let (cut, answers, n) = (self.cut, self.answers, self.shown.len());
+        let how_much = match n {
+            0 => "by how much the run does not say".to_owned(),
+            _ => {
+                let mean = self.shown.iter().sum::<f64>() / n as f64;
+                let least = self.shown.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = self.shown.iter().copied().fold(0.0, f64::max);
+                format!(
+                    "of which {}% of the tokens were shown on average ({}% to {}%)",
+                    percent(mean),
+                    percent(least),
+                    percent(most)
+                )
+            }
+        };
+        Some(format!("{CUT_MARK} {name}: {cut} of {answers} answers were given to cut histories, {how_much}"))
+    }
+}
+
+/// The segments of a history that a model was shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shown<'a> {
+    /// Original indices of those that the setting's context held; absent where that is the whole history.
+    pub context: Option<&'a [usize]>,
+    /// Original indices of those that truncation dropped.
+    pub dropped: &'a [usize],
+}
+
+impl Shown<'_> {
+    /// Whether both are the same segments of one history.
+    pub fn same(self, other: Self) -> bool {
+        let kept =
+            |shown: Self| shown.context.map(|all| all.iter().filter(move |at| !shown.dropped.contains(at)));
+        match (kept(self), kept(other)) {
+            (None, None) => self.dropped == other.dropped,
+            (Some(ours), Some(theirs)) => ours.eq(theirs),
+            _ => false,
+        }
+    }
 }
 
 /// How tables are made.

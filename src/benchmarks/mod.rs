@@ -18,20 +18,22 @@ pub mod memrewardbench;
 mod node;
 pub mod reading;
 mod readings;
+mod rubric;
 mod setting;
 pub mod stale;
 pub mod subtlememory;
 
 pub use benchmark::{
-    Benchmark, Cases, Curve, Dimension, Exchanged, GENERATION, JudgeUnit, Overall, PAPER_ENCODING, QUERY,
-    Rubric, SampleError, SampleSpec, Several, Unit, VERDICT, VerdictKind,
+    Benchmark, Cases, Curve, Dimension, Exchanged, GENERATION, Overall, PAPER_ENCODING, QUERY, SampleError,
+    SampleSpec, Several, Unit, VERDICT,
 };
-pub use chart::{Bar, Chart};
+pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
-pub use graded::{Graded, Table, TableOptions};
+pub use graded::{CUT_MARK, CutCount, Graded, HistoryCut, Shown, Table, TableOptions};
 pub use label_check::LabelCheck;
 pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
 pub use readings::{Given, Reading, Said, Told};
+pub use rubric::{JudgeUnit, Rubric, UnknownRubric, VerdictKind, rubric_named};
 pub use setting::{Context, Retriever, Setting};
 
 /// Every benchmark that the tool knows. The first one is that of runs and files that name none.

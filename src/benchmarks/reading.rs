@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use crate::data::{Case, Flag};
+use crate::data::Case;
+use crate::data::finding::Finding;
 
 /// How many problems a [`Report`] keeps; the rest are counted, and told as they are found.
 pub const PROBLEMS_SHOWN: usize = 20;
@@ -133,8 +134,8 @@ pub struct Report {
     pub splits: BTreeMap<String, usize>,
     /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
-    /// What is odd about sound rows, each with its case.
-    pub flags: Vec<(String, Flag)>,
+    /// What is odd about sound rows.
+    pub findings: Vec<Finding>,
     /// How many problems there are in all the rows read.
     pub problem_count: usize,
     /// The first [`PROBLEMS_SHOWN`] of them, in file order.
@@ -151,12 +152,14 @@ impl Report {
 }
 
 /// Reads all of a file's rows, one at a time, and reports every problem in them: each is told to `on_problem` when it is found.
-/// Sound rows are counted by the label `split`, their probes by the facet `group`, or by their ids where there is none.
+/// Sound rows are counted by the label `split`, their probes by the facet `group`, or by their ids where there is none, and shown to
+/// `look`.
 pub fn check(
     rows: impl Iterator<Item = Result<Case, ReadError>>,
     split: &str,
     group: Option<&str>,
     on_problem: &mut dyn FnMut(&Problem),
+    look: &mut dyn FnMut(&Case),
 ) -> Report {
     let mut report = Report::default();
     for row in rows {
@@ -169,7 +172,8 @@ pub fn check(
                     let group = group.map_or_else(|| probe.id.clone(), of_group);
                     *report.probes.entry(group).or_insert(0) += 1;
                 }
-                report.flags.extend(case.flags.into_iter().map(|flag| (case.id.clone(), flag)));
+                look(&case);
+                report.findings.extend(case.flags);
             }
             Err(ReadError::Row(RowProblems { problems, .. })) => {
                 problems.iter().for_each(&mut *on_problem);

@@ -31,6 +31,16 @@ pub enum Context {
     },
 }
 
+impl Context {
+    /// A condition's name as tables write it: where a retriever finds the context, with the retriever: `rag, BM25`.
+    pub fn named(self, condition: &str) -> String {
+        match self {
+            Context::Retrieved { by, .. } => format!("{condition}, {}", by.name()),
+            Context::Whole | Context::Evidence => condition.to_owned(),
+        }
+    }
+}
+
 /// What finds segments for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,4 +49,14 @@ pub enum Retriever {
     Bm25,
     /// By embeddings of all-MiniLM-L6-v2.
     Dense,
+}
+
+impl Retriever {
+    /// As tables write it: the ranking function, or the embedder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Retriever::Bm25 => "BM25",
+            Retriever::Dense => "all-MiniLM-L6-v2",
+        }
+    }
 }

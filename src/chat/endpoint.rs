@@ -72,6 +72,8 @@ pub struct Endpoint {
 /// What an endpoint is told about thoughts. By default nothing, as servers differ in what they take.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndpointThinking {
+    /// Whether the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
+    pub on: bool,
     /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
     pub chat_template_kwargs: Map<String, Value>,
     /// Sent as `reasoning_effort`.
@@ -346,9 +348,13 @@ impl Endpoint {
         let own = choice.message.thought().map(str::to_owned);
         let (content, of_parts) = choice.message.content.map(Content::split).unwrap_or_default();
         let own = own.or(Some(of_parts.trim().to_owned()).filter(|text| !text.is_empty()));
-        let Split { thought, answer } = Split::of_text(&content);
-        // Without a thought in it, content is taken as it is.
-        let answer = answer.map(|answer| if thought.is_none() { content } else { answer });
+        let at_limit = matches!(choice.finish_reason.as_deref(), Some("length" | "max_tokens"));
+        // The server's template may have opened the thought: what was cut before its end holds no marker, and is no answer.
+        let inside = self.thinking.on && at_limit && own.is_none() && !Split::is_marked(&content);
+        let Split { thought, answer } = match inside && !content.trim().is_empty() {
+            true => Split { thought: Some(content.trim().to_owned()), answer: None },
+            false => Split::of_foreign(&content),
+        };
         let answer = answer.filter(|answer| !answer.trim().is_empty());
         let refusal = choice.message.refusal.filter(|text| !text.trim().is_empty() && answer.is_none());
         // A filter is a refusal: the same request would come to the same.
@@ -368,7 +374,7 @@ impl Endpoint {
         }
         let stop = match choice.finish_reason.as_deref() {
             _ if refused => StopReason::Refused,
-            Some("length" | "max_tokens") => StopReason::MaxNewTokens,
+            _ if at_limit => StopReason::MaxNewTokens,
             _ => StopReason::EndOfTurn,
         };
         let stop = stop.seen_in(answer.is_some());

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::agreement::key::Key;
 use crate::agreement::ratings::Ratings;
-use crate::agreement::{self, Draw, Format, sheet};
+use crate::agreement::{self, Draw, Format, RubricChoice, sheet};
+use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
 
 const EXAMPLES: &str = "\
@@ -29,13 +30,17 @@ enum Action {
 const DRAW_EXAMPLES: &str = "\
 Examples:
   palimpsest agree draw runs/a runs/b --out agreement
-  palimpsest agree draw runs/quickstart --per-cell 4 --out agreement";
+  palimpsest agree draw runs/quickstart --per-cell 4 --out agreement
+  palimpsest agree draw runs/a --rubric strict --out agreement";
 
 /// Draw answers and write a sheet for raters: sheet.csv, sheet.html, and key.json, which raters do not get.
 ///
 /// The sample is stratified: of every run and every value of the benchmark's split (STALE: type) so many cases, each with
 /// all of its probes; where a judge sees each question by itself, of every run and every group of questions (KnowMe-Bench: task) so many
 /// questions. The sheet names no model and no verdict, and its order is random.
+///
+/// Raters read the rubric by which the runs' last judge judged (with its judge.j2, where it had one of its own), wherever its reasons
+/// stood; of runs that nobody has judged the benchmark's default.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DRAW_EXAMPLES)]
 struct DrawArgs {
@@ -54,6 +59,15 @@ struct DrawArgs {
     /// The answers of this condition, for example repeat-2 [default: the plain one, or the run's first].
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     condition: String,
+    /// Raters read the rubric of this judge [default: the judge that judged last].
+    #[arg(long, value_name = "NAME")]
+    judge: Option<String>,
+    /// Raters read this rubric of the benchmark, or one that a run was judged by.
+    #[arg(long, value_name = "NAME")]
+    rubric: Option<String>,
+    /// Raters read this folder's judge.j2: for runs that are judged afterwards.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["judge", "rubric"])]
+    prompts: Option<PathBuf>,
 }
 
 const SCORE_EXAMPLES: &str = "\
@@ -75,7 +89,7 @@ struct ScoreArgs {
     /// Ratings that sheet.html saved, or the filled-in sheet.csv; once for each rater.
     #[arg(long, required = true, value_name = "FILE")]
     ratings: Vec<PathBuf>,
-    /// The judge [default: the one that judged last].
+    /// The judge, with or without its rubric in brackets [default: the one that judged last by the rubric of the sheet].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
     /// How the table is written.
@@ -123,7 +137,7 @@ fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
 }
 
 fn draw(args: &DrawArgs) -> anyhow::Result<()> {
-    let DrawArgs { runs, out, per_cell, seed, condition } = args;
+    let DrawArgs { runs, out, per_cell, seed, condition, judge, rubric, prompts } = args;
     let Some(first) = runs.first() else { return Ok(()) };
     // The key names the condition, so that verdicts are looked up under it.
     let first = RunFolder::read(first)?;
@@ -135,10 +149,14 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
     let benchmark = super::benchmark_of(&first.dir, &first.header)?;
     let how = Draw { per_cell: *per_cell, seed: *seed };
-    let drawn = agreement::draw(benchmark, &runs, condition, how)?;
+    let template = prompts.as_deref().map(super::judge::own_template).transpose()?;
+    let choice =
+        RubricChoice { judge: judge.as_deref(), rubric: rubric.as_deref(), template: template.as_deref() };
+    let rubric = agreement::raters_rubric(benchmark, &runs, choice)?;
+    let drawn = agreement::draw(benchmark, &runs, condition, how, &rubric)?;
     sheet::write(out, benchmark.title(), &drawn)?;
     let (items, out) = (drawn.items.len(), out.display());
-    super::say(format_args!("{out}: {items} items of {} runs", runs.len()))?;
+    super::say(format_args!("{out}: {items} items of {} runs, by the rubric {}", runs.len(), rubric.name))?;
     super::say(format_args!(
         "give raters {out}/{} or {out}/{}, and keep {out}/key.json",
         sheet::HTML,
@@ -154,6 +172,6 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
         ratings.iter().map(|path| Ratings::read(path, &key)).collect::<Result<_, _>>()?;
     let runs: Vec<RunFolder> =
         key.runs.iter().map(|run| read(&run.dir, &key.condition)).collect::<Result<_, _>>()?;
-    let scored = agreement::score(&key, &runs, judge.as_deref(), &raters)?;
+    let scored = agreement::score(&key, &runs, JudgeChoice::of(judge.as_deref()), &raters)?;
     super::write_out(scored.written((*format).into()).as_bytes())
 }

@@ -1,6 +1,6 @@
 //! `palimpsest causes`: what the answers of a run owe to each session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,13 @@ use crate::engine::memory_plan::{Branches, ObservedSpans};
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
 use crate::ground::table::aligned;
 use crate::progress::{grouped, note};
-use crate::run::cause_rows::{Ablation, SurrogateRow, TotalRow, read_surrogates, read_totals};
+use crate::run::cause_rows::{
+    Ablation, ControlRow, SessionWeight, SurrogateRow, TotalRow, read_lines, read_surrogates, read_totals,
+};
 use crate::run::causes::{self, CAUSES, CauseOptions, CauseRow, Effect, Measured};
+use crate::run::condition::named;
 use crate::run::context_cite::{self, SurrogateOptions};
+use crate::run::control_pool::{Pools, STRETCHES};
 use crate::run::removal::ReadingCost;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::total_effect;
@@ -22,7 +26,7 @@ use crate::run::total_effect;
 const EXAMPLES: &str = "\
 Examples:
   palimpsest causes runs/first
-  palimpsest causes runs/first --windows 8
+  palimpsest causes runs/first --windows 8 --controls 24
   palimpsest causes runs/first --total
   palimpsest causes runs/first --contextcite 32
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
@@ -30,9 +34,11 @@ Examples:
 /// Block each session in turn, and see what the answers of a run owe to it.
 ///
 /// DIR is the folder of a run that recorded attention. For every answer and every session of its history, everything from the
-/// question's first token on is kept from seeing the session, and the model's own answer is read again: what that changes of its log
-/// probability (mean per token), of the first token's distribution, and whether some token of it is no longer the likeliest. Beside each
-/// session a control: a random stretch of as many tokens that holds no evidence. The history is computed once a case; each reading takes
+/// question's first token on is kept from seeing the session, and the model's own answer is read again: what the answer loses of its log
+/// probability (mean per token; above 0 it needs the session), how far the distributions of its first token and of all of its tokens move,
+/// and whether some token of it is no longer the likeliest. A thought before the answer is counted apart. Beside the sessions a pool of
+/// random stretches is blocked, drawn once a case: no evidence, of lengths that cover those of the sessions. A session's control is the
+/// median effect of the stretches of about its own length. The history is computed once a case; each reading takes
 /// the tokens from the question on alone. Rows go to DIR/causes.jsonl, which is gone on with after a stop. Only direct paths
 /// are blocked: what other sessions took over from one still arrives (docs/measures.md).
 ///
@@ -53,9 +59,9 @@ pub struct Args {
     /// Of a model with linear-attention layers, block the softmax layers alone
     #[arg(long)]
     softmax_only: bool,
-    /// Which sessions get a control beside them, a reading each
-    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["total", "contextcite"])]
-    controls: Controls,
+    /// Random stretches of a case that are blocked as controls, a reading of every answer each; 0 for none
+    #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "contextcite"])]
+    controls: usize,
     /// Remove each session and read the rest again, in the place of blocking it
     #[arg(long, conflicts_with_all = ["windows", "softmax_only", "contextcite"])]
     total: bool,
@@ -65,7 +71,7 @@ pub struct Args {
     /// How --contextcite leaves sessions out
     #[arg(long, value_enum, default_value_t, requires = "contextcite")]
     ablate: Ablate,
-    /// Seed of the controls and of the subsets
+    /// Seed of the controls' stretches and of the subsets
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers
@@ -90,16 +96,12 @@ pub enum Ablate {
     Block,
 }
 
-/// Which sessions get a control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Controls {
-    /// Every session
-    #[default]
-    All,
-    /// Sessions that play a part: hardly more than half of the time
-    Evidence,
-    /// No session: half of the time
-    None,
+/// The number of stretches, as typed.
+fn controls(typed: &str) -> Result<usize, String> {
+    let pool = format!(
+        "controls are a pool of stretches a case: give their number, {STRETCHES} unless told otherwise, or 0 for none"
+    );
+    typed.parse().map_err(|_| pool)
 }
 
 /// What is measured.
@@ -111,15 +113,10 @@ enum Way {
 
 impl Args {
     fn way(&self) -> Way {
-        let &Args { total, contextcite, ablate, seed, windows, softmax_only, .. } = self;
+        let &Args { total, contextcite, ablate, seed, windows, softmax_only, controls, .. } = self;
         let ablation = match ablate {
             Ablate::Remove => Ablation::Removed,
             Ablate::Block => Ablation::Blocked,
-        };
-        let controls = match self.controls {
-            Controls::All => causes::Controls::All,
-            Controls::Evidence => causes::Controls::Evidence,
-            Controls::None => causes::Controls::No,
         };
         match contextcite {
             Some(subsets) => Way::Surrogate(SurrogateOptions { subsets, seed, ablation, softmax_only }),
@@ -140,6 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         identity.attention,
         "{place} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention"
     );
+    read_lines(&args.dir)?;
     let asked = causes::asked(&folder);
     ensure!(!asked.is_empty(), "{place} has no answers whose causes could be measured; finish the run first");
     let lengths = asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?)));
@@ -228,9 +226,12 @@ fn shown(dir: &Path, way: &Way, kinds: &[LayerKind]) -> anyhow::Result<String> {
             let windows = causes::windows(kinds, *options)?;
             let windows: Vec<Option<[usize; 2]>> =
                 windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
+            let of = |seed: u64, layers| seed == options.seed && windows.contains(&layers);
             let mut rows = causes::read_causes(dir)?;
-            rows.retain(|row| row.seed == options.seed && windows.contains(&row.layers));
-            table(&rows)
+            rows.retain(|row| of(row.seed, row.layers));
+            let mut stretches = causes::read_controls(dir)?;
+            stretches.retain(|row| of(row.seed, row.layers));
+            blocked(&rows, &stretches)
         }
         Way::Total => totals(&read_totals(dir)?),
         Way::Surrogate(options) => {
@@ -248,22 +249,31 @@ fn part(role: Option<&str>) -> String {
     role.unwrap_or("others").to_owned()
 }
 
-/// A row for each role: the means over answers and sessions.
+/// A row for each role, the means over answers and sessions; and the largest by name.
 fn totals(rows: &[TotalRow]) -> String {
     let mut groups: BTreeMap<String, Vec<Effect>> = BTreeMap::new();
     for row in rows {
         groups.entry(part(row.role.as_deref())).or_default().push(row.total);
     }
-    let mut lines = vec![["removed", "sessions", "log p", "KL", "changed"].map(str::to_owned).to_vec()];
+    let mut lines = vec![["removed", "sessions"].map(str::to_owned).to_vec()];
+    lines[0].extend(EFFECT.map(str::to_owned));
     for (role, effects) in groups {
         let mut line = vec![role, effects.len().to_string()];
-        line.extend(means(effects.into_iter()));
+        line.extend(means(&effects));
         lines.push(line);
     }
-    aligned(&lines, |column| column > 0)
+    let largest = rows.iter().map(|row| Named {
+        answer: [row.case.clone(), named(&row.probe, &row.condition)],
+        session: [row.span.clone(), part(row.role.as_deref())],
+        layers: None,
+        effect: row.total,
+        control: None,
+    });
+    format!("{}\n{}", aligned(&lines, |column| column > 0), by_name(largest.collect()))
 }
 
-/// A row for each role: the mean weight over answers and sessions, and how many are not 0; and how well the fits are.
+/// A row for each role, the mean weight over answers and sessions, and how many are not 0; how well the fits are; and the largest weights
+/// by name.
 fn surrogates(rows: &[SurrogateRow]) -> String {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for weight in rows.iter().flat_map(|row| &row.weights) {
@@ -283,41 +293,199 @@ fn surrogates(rows: &[SurrogateRow]) -> String {
         "sessions {how}; mean share of the logit's variance explained: {mean:.3} ({} answers)",
         rows.len()
     );
-    format!("{head}\n{}", aligned(&lines, |column| column > 0))
+    let mut weights: Vec<(&SurrogateRow, &SessionWeight)> =
+        rows.iter().flat_map(|row| row.weights.iter().map(move |weight| (row, weight))).collect();
+    weights.sort_by(|a, b| b.1.weight.abs().total_cmp(&a.1.weight.abs()));
+    let mut largest = vec![["case", "probe", "session", "part", "weight"].map(str::to_owned)];
+    for (row, SessionWeight { span, role, weight, .. }) in weights.iter().take(LARGEST) {
+        let probe = named(&row.probe, &row.condition);
+        largest.push([row.case.clone(), probe, span.clone(), part(role.as_deref()), format!("{weight:+.4}")]);
+    }
+    format!(
+        "{head}\n{}\nthe {} largest of {} weights:\n{}",
+        aligned(&lines, |column| column > 0),
+        largest.len() - 1,
+        weights.len(),
+        aligned(&largest, |column| column > 3)
+    )
 }
 
 /// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
 const QUESTION: usize = 512;
 
-/// A row for each layers and role: the means over answers and sessions, beside those of the controls.
-fn table(rows: &[CauseRow]) -> String {
-    type Group<'a> = Vec<&'a CauseRow>;
-    let mut groups: BTreeMap<(Option<[usize; 2]>, String), Group<'_>> = BTreeMap::new();
+/// Sessions that are shown by name, at most.
+const LARGEST: usize = 8;
+
+/// The columns of an effect.
+const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
+
+/// A session of an answer, and its effect.
+struct Named {
+    /// Case and probe.
+    answer: [String; 2],
+    /// The session and its part.
+    session: [String; 2],
+    layers: Option<[usize; 2]>,
+    effect: Effect,
+    /// Of random text of its length.
+    control: Option<f64>,
+}
+
+fn layers_of(layers: Option<[usize; 2]>) -> String {
+    layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"))
+}
+
+/// The sessions with the largest effects on log-probabilities, whatever their sign.
+fn by_name(mut rows: Vec<Named>) -> String {
+    rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
+    let all = rows.len();
+    rows.truncate(LARGEST);
+    let (windows, controls) =
+        (rows.iter().any(|row| row.layers.is_some()), rows.iter().any(|row| row.control.is_some()));
+    let mut head = vec!["case", "probe", "session", "part"];
+    head.extend(windows.then_some("layers"));
+    head.extend(EFFECT);
+    head.extend(controls.then_some("control"));
+    let numbers = if windows { 5 } else { 4 };
+    let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for row in &rows {
+        let mut line: Vec<String> = row.answer.iter().chain(&row.session).cloned().collect();
+        line.extend(windows.then(|| layers_of(row.layers)));
+        let Effect { log_p_drop, kl, kl_answer, changed, .. } = row.effect;
+        line.extend([format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")]);
+        line.push(if changed { "yes" } else { "no" }.to_owned());
+        line.extend(controls.then(|| signed(row.control)));
+        lines.push(line);
+    }
+    let shown = rows.len();
+    format!("the {shown} largest of {all} effects:\n{}", aligned(&lines, |column| column >= numbers))
+}
+
+fn signed(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
+}
+
+/// What was blocked: the means by layers and role beside those of controls of equal length, thoughts, and the largest effects by name.
+fn blocked(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
+    let pools = Pools::new(stretches);
+    let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
     for row in rows {
         groups.entry((row.layers, part(row.role.as_deref()))).or_default().push(row);
     }
-    let head = ["layers", "blocked", "paths", "log p", "KL", "changed", "control log p", "KL", "changed"];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
-    for ((layers, role), rows) in groups {
-        let layers = layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"));
-        let mut line = vec![layers, role, rows.len().to_string()];
-        line.extend(means(rows.iter().map(|row| row.effect)));
-        line.extend(means(rows.iter().filter_map(|row| Some(row.control?.effect))));
+    let mut controls: BTreeMap<Option<[usize; 2]>, Vec<Effect>> = BTreeMap::new();
+    for row in stretches {
+        controls.entry(row.layers).or_default().push(row.effect);
+    }
+    let mut lines = vec![["layers", "blocked", "paths"].map(str::to_owned).to_vec()];
+    lines[0].extend(EFFECT.map(str::to_owned));
+    lines[0].extend(["control: log p lost", "KL", "KL answer", "of paths"].map(str::to_owned));
+    let mut thoughts = vec![["layers", "blocked", "thoughts"].map(str::to_owned).to_vec()];
+    thoughts[0].extend(["log p lost", "KL", "changed"].map(str::to_owned));
+    for ((layers, role), rows) in &groups {
+        let mut line = vec![layers_of(*layers), role.clone(), rows.len().to_string()];
+        line.extend(means(&rows.iter().map(|row| row.effect).collect::<Vec<_>>()));
+        let of = |number: fn(&Effect) -> f64| -> Vec<f64> {
+            rows.iter().filter_map(|row| pools.control(row, number)).collect()
+        };
+        let drops = of(|effect| effect.log_p_drop);
+        line.push(signed(mean(&drops)));
+        line.extend([of(|effect| effect.kl), of(|effect| effect.kl_answer)].map(|kl| unsigned(mean(&kl))));
+        line.push(drops.len().to_string());
+        lines.push(line);
+        let thought: Vec<_> = rows.iter().filter_map(|row| row.effect.thought).collect();
+        if !thought.is_empty() {
+            let all = |of: &dyn Fn(usize) -> f64| mean(&(0..thought.len()).map(of).collect::<Vec<_>>());
+            thoughts.push(vec![
+                layers_of(*layers),
+                role.clone(),
+                thought.len().to_string(),
+                signed(all(&|i| thought[i].log_p_drop)),
+                unsigned(all(&|i| thought[i].kl)),
+                percent(all(&|i| f64::from(u8::from(thought[i].changed)))),
+            ]);
+        }
+    }
+    for (layers, effects) in &controls {
+        let mut line = vec![layers_of(*layers), "random stretches".to_owned(), effects.len().to_string()];
+        line.extend(means(effects));
+        line.extend(["-", "-", "-", "-"].map(str::to_owned));
         lines.push(line);
     }
-    aligned(&lines, |column| column > 1)
+    let mut said = vec![aligned(&lines, |column| column > 1)];
+    said.push(about_controls(rows, stretches));
+    let open: Vec<f64> = rows.iter().filter_map(|row| row.layers_open).collect();
+    if !open.is_empty() {
+        let least = 100.0 * open.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = 100.0 * open.iter().copied().fold(0.0, f64::max);
+        let share = if least < most { format!("{least:.0} to {most:.0}%") } else { format!("{most:.0}%") };
+        said.push(format!(
+            "softmax layers alone were blocked: {share} of the layers named are linear-attention layers, through which everything was \
+             still seen\n"
+        ));
+    }
+    if thoughts.len() > 1 {
+        said.push(format!(
+            "thoughts before the answers, which are in none of the other numbers:\n{}",
+            aligned(&thoughts, |column| column > 1)
+        ));
+    }
+    let largest = rows.iter().map(|row| Named {
+        answer: [row.case.clone(), named(&row.probe, &row.condition)],
+        session: [row.span.clone(), part(row.role.as_deref())],
+        layers: row.layers,
+        effect: row.effect,
+        control: pools.control(row, |effect| effect.log_p_drop),
+    });
+    said.push(by_name(largest.collect()));
+    said.concat()
 }
 
-/// Means of changes of log probabilities, of divergences, and how often an answer changes.
-fn means(effects: impl Iterator<Item = Effect>) -> [String; 3] {
-    let all: Vec<Effect> = effects.collect();
-    if all.is_empty() {
-        return ["-", "-", "-"].map(str::to_owned);
+/// How many stretches there are, and what they are for.
+fn about_controls(rows: &[CauseRow], stretches: &[ControlRow]) -> String {
+    if stretches.is_empty() {
+        return "no controls were measured\n".to_owned();
     }
-    let mean = |of: fn(&Effect) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    let answer =
+        |case: &String, probe: &String, condition: &String| [case, probe, condition].map(String::clone);
+    let with: BTreeSet<_> =
+        stretches.iter().map(|row| (answer(&row.case, &row.probe, &row.condition), row.layers)).collect();
+    let all: BTreeSet<_> =
+        rows.iter().map(|row| (answer(&row.case, &row.probe, &row.condition), row.layers)).collect();
+    let different: BTreeSet<_> = stretches.iter().map(|row| (&row.case, row.tokens)).collect();
+    let cases: BTreeSet<_> = stretches.iter().map(|row| &row.case).collect();
+    let lacking = match all.difference(&with).count() {
+        0 => String::new(),
+        n => format!("; there was no room for any in {n} of {} readings of answers", all.len()),
+    };
+    format!(
+        "controls: {} readings of {} random stretches without evidence in {} {}{lacking}; a session's control is the median effect of the \
+         stretches of about its length\n",
+        stretches.len(),
+        different.len(),
+        cases.len(),
+        if cases.len() == 1 { "case" } else { "cases" }
+    )
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn unsigned(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.4}"))
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
+}
+
+/// The means of [`EFFECT`].
+fn means(effects: &[Effect]) -> [String; 4] {
+    let of = |number: fn(&Effect) -> f64| mean(&effects.iter().map(number).collect::<Vec<_>>());
     [
-        format!("{:+.4}", mean(|effect| effect.log_p)),
-        format!("{:.4}", mean(|effect| effect.kl)),
-        format!("{:.0}%", 100.0 * mean(|effect| f64::from(u8::from(effect.changed)))),
+        signed(of(|effect| effect.log_p_drop)),
+        unsigned(of(|effect| effect.kl)),
+        unsigned(of(|effect| effect.kl_answer)),
+        percent(of(|effect| f64::from(u8::from(effect.changed)))),
     ]
 }

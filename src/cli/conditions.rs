@@ -1,4 +1,4 @@
-//! Under which conditions a run puts its probes: what `--conditions` and `--repeat` come to.
+//! Under which conditions a run puts its probes: what `--conditions` and `--repeat` come to, and what is checked before the first.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +13,7 @@ use crate::model::fetch::ModelStore;
 use crate::prompt::{CountTokens, Prompt, PromptBuilder, Span};
 use crate::run::condition::Condition;
 use crate::run::plan::PlannedCase;
+use crate::stats;
 
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
@@ -127,4 +128,21 @@ pub(super) fn fits(
     let Some(case) = longest else { return Ok(true) };
     let segments: usize = builder.segment_costs(&case.history, tokens)?.iter().sum();
     Ok(segments + builder.fixed_cost(&case.history, &case.probes, tokens)? <= budget)
+}
+
+/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it; its first prompt.
+pub(super) fn check_templates(
+    builder: &PromptBuilder,
+    first: Option<&Case>,
+) -> anyhow::Result<Option<Prompt>> {
+    let _span = stats::tokenise();
+    let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
+    // One probe of each form: a history may be long, and asked about a thousand times.
+    let mut forms = BTreeSet::new();
+    let mut shown = None;
+    for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {
+        let prompt = builder.build(&case.history, &case.evidence, probe)?;
+        shown.get_or_insert(prompt);
+    }
+    Ok(shown)
 }

@@ -1,19 +1,14 @@
 //! `palimpsest data`: check, measure and write benchmark files.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Subcommand;
 
-use super::data_stats::{self, reading_bar};
-use crate::benchmarks::dataset::{Checked, Dataset, benchmark_named, cases_in_memory, check_file};
-use crate::benchmarks::reading::{Problem, Report};
-use crate::benchmarks::{ALL, Benchmark, Dimension, SampleSpec};
-use crate::engine::TextSide;
+use super::{data_check, data_stats};
+use crate::benchmarks::dataset::{benchmark_named, cases_in_memory};
+use crate::benchmarks::{ALL, Benchmark, SampleSpec};
 use crate::ground::files::write_atomically;
-use crate::model::fetch::ModelStore;
-use crate::prompt::{contents, known_special_tokens};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,21 +26,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check a benchmark's data: every problem is a line on standard output, and the exit code is 1 if there is one.
-    #[command(
-        after_help = "Examples:\n  palimpsest data check T1_T2_400_FULL.json\n  palimpsest data check broken.json --limit 20"
-    )]
-    Check {
-        /// The file or the folder; which benchmark's it is shows in its content.
-        #[arg(value_name = "FILE_OR_FOLDER")]
-        file: PathBuf,
-        /// List at most N problems; the rest are counted.
-        #[arg(long, value_name = "N")]
-        limit: Option<usize>,
-        /// Also note the special tokens of this model that the text spells, beside those of known formats.
-        #[arg(long)]
-        model: Option<String>,
-    },
+    Check(data_check::Args),
     /// Write a benchmark's built-in sample as the file or the folder that its data has.
     #[command(
         after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json\n  palimpsest data sample --benchmark subtlememory --out sample"
@@ -70,123 +51,12 @@ enum Action {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
-        Action::Check { file, limit, model } => check(&file, limit.unwrap_or(usize::MAX), model.as_deref()),
+        Action::Check(args) => data_check::run(&args),
         Action::Sample { benchmark, sessions, seed, out } => {
             write_sample(&benchmark, sessions, seed, out.as_deref())
         }
         Action::Stats(args) => data_stats::run(&args),
     }
-}
-
-fn check(file: &Path, limit: usize, model: Option<&str>) -> anyhow::Result<()> {
-    let bar = reading_bar(file);
-    let (mut listed, mut said) = (0, Ok(()));
-    // Told as they are found: a file may have more of them than memory holds.
-    let mut list = |problem: &Problem| {
-        if listed < limit && said.is_ok() {
-            said = bar.suspend(|| super::say(problem));
-            listed += 1;
-        }
-    };
-    let checked = check_file(file, |piece| bar.inc(piece.len() as u64), &mut list);
-    bar.finish_and_clear();
-    let Checked { benchmark, report, digest } = checked?;
-    said?;
-    if report.is_sound() {
-        let published = benchmark.published(&digest);
-        let published = published.map(|name| format!(" (the published {name})")).unwrap_or_default();
-        super::say(format_args!(
-            "{}: {}, no problems, SHA-256 {digest}{published}",
-            file.display(),
-            counts(benchmark, &report)
-        ))?;
-        list_flags(&report)?;
-        return note_special_tokens(file, model);
-    }
-    if report.problem_count > listed {
-        super::say(format_args!("and {} more", report.problem_count - listed))?;
-    }
-    let sound: usize = report.splits.values().sum();
-    let of_rows =
-        format!("{} problems in {} of {} rows", report.problem_count, report.rows - sound, report.rows);
-    list_flags(&report)?;
-    if report.broken.is_none() {
-        note_special_tokens(file, model)?;
-    }
-    let (file, title) = (file.display(), benchmark.title());
-    match report.broken {
-        None => bail!("{file} is not a sound {title} file: {of_rows}; `run` counts such rows as errors"),
-        Some(broken) => bail!(
-            "{file} is not a sound {title} file: {:#}\n  nothing behind this place was checked ({sound} sound rows before it; {of_rows} \
-             so far)",
-            anyhow::Error::from(broken)
-        ),
-    }
-}
-
-/// How many cases a note names.
-const NAMED: usize = 20;
-
-/// Says which cases hold text that spells a special token. They are sound: it is read as that token unless a run is told
-/// otherwise.
-fn note_special_tokens(file: &Path, model: Option<&str>) -> anyhow::Result<()> {
-    let tokenizer = match model {
-        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
-        None => None,
-    };
-    let dataset = Dataset::open(file, SampleSpec::default(), |_| {})?;
-    let (mut count, mut named) = (0, Vec::new());
-    for case in super::sound_cases(&dataset)? {
-        let case = case?;
-        let mut found: BTreeSet<String> = BTreeSet::new();
-        for text in contents(&case) {
-            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
-            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
-        }
-        if found.is_empty() {
-            continue;
-        }
-        count += 1;
-        if named.len() < NAMED {
-            let tokens: Vec<&str> = found.iter().map(String::as_str).collect();
-            named.push(format!("  case `{}`: {}", case.id, tokens.join(" ")));
-        }
-    }
-    if count == 0 {
-        return Ok(());
-    }
-    if count > named.len() {
-        named.push(format!("  and {} more", count - named.len()));
-    }
-    super::say(format_args!(
-        "note: {count} case{} hold{} text that spells a special token, which ends a turn in mid-history as it does in transformers; \
-         `palimpsest run --special-tokens text` reads it as plain text\n{}",
-        if count == 1 { "" } else { "s" },
-        if count == 1 { "s" } else { "" },
-        named.join("\n")
-    ))
-}
-
-/// What is odd in sound data: a line each.
-fn list_flags(report: &Report) -> anyhow::Result<()> {
-    report.flags.iter().try_for_each(|(case, flag)| super::say(format_args!("flag: case `{case}`, {flag}")))
-}
-
-/// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
-fn counts(benchmark: &dyn Benchmark, report: &Report) -> String {
-    let by = |counts: &BTreeMap<String, usize>| {
-        counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
-    };
-    let rows = match report.splits.keys().any(|split| !split.is_empty()) {
-        true => format!("{} rows ({})", report.rows, by(&report.splits)),
-        // No label parts its cases.
-        false => format!("{} rows", report.rows),
-    };
-    if !benchmark.probes().is_empty() || benchmark.dimension() == Dimension::Probe {
-        return rows;
-    }
-    let questions: usize = report.probes.values().sum();
-    format!("{rows}, {questions} questions ({})", by(&report.probes))
 }
 
 /// Sessions of a case of the default benchmark's sample.

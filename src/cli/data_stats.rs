@@ -13,7 +13,7 @@ use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
 use crate::data::labels;
-use crate::data::stats::{PrintedStats, SplitStats, TokenStats, measure};
+use crate::data::stats::{PrintedStats, Rows, SplitStats, TokenStats, measure};
 use crate::engine::TextSide;
 use crate::figures;
 use crate::ground::table::aligned;
@@ -41,7 +41,10 @@ pub struct Args {
     /// An encoding that needs no model, o200k_base or cl100k_base; several times for both [default: o200k_base, without --model].
     #[arg(long, value_name = "ENCODING")]
     tokenizer: Vec<String>,
-    /// The label to split by [default: that of the benchmark's tables].
+    /// The type of rows that do not say theirs, as those of STALE's construction (*_MAIN.json): T1 or T2.
+    #[arg(long = "type", value_name = "TYPE")]
+    row_type: Option<String>,
+    /// The label to split by, or `case` for a row a history [default: the label of the benchmark's tables; none where cases have none].
     #[arg(long, value_name = "LABEL")]
     by: Option<String>,
     /// Draw how many cases have each value of that label (figure 5 of the STALE paper) into this folder, as SVG, PNG and CSV.
@@ -67,9 +70,10 @@ struct Line<'a> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { data, model, tokenizer, by, figure, paper, json } = args;
+    let Args { data, model, tokenizer, row_type, by, figure, paper, json } = args;
     let bar = reading_bar(data);
     let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
+    let dataset = dataset.with_split(row_type.as_deref())?;
     bar.finish_and_clear();
     let benchmark = dataset.benchmark();
     let printed = benchmark.printed_lengths();
@@ -79,9 +83,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
-    let split = by.as_deref().unwrap_or_else(|| benchmark.split());
-    check_label(&dataset, split)?;
-    figure.as_deref().map_or(Ok(()), |folder| draw_distribution(&dataset, split, folder))?;
+    let split = rows_of(&dataset, by.as_deref())?;
+    match (figure, split) {
+        (Some(folder), Rows::Label(label)) => draw_distribution(&dataset, label, folder)?,
+        (Some(_), _) => return Err(WrongUsage("--figure: --by names no label; give one".to_owned()).into()),
+        (None, _) => {}
+    }
     let default = [PAPER_ENCODING.to_owned()];
     let encodings = if model.is_empty() && tokenizer.is_empty() { &default[..] } else { tokenizer };
     let opened = encodings.iter().map(|name| Counter::of_encoding(name, benchmark));
@@ -109,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             ));
         }
         // The paper's rows are of its own label and its own encoding.
-        let comparable = beside && counter.name == PAPER_ENCODING && split == benchmark.split();
+        let comparable = beside && counter.name == PAPER_ENCODING && split == Rows::Label(benchmark.split());
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
             lines.push((counter.name.clone(), measured, paper));
@@ -124,7 +131,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         )?);
     }
     let title = format!("{} (SHA-256 {})", dataset.name(), dataset.digest());
-    super::say(format_args!("{title}\n\n{}", table(split, &lines)))
+    let head = match split {
+        Rows::Label(label) => label,
+        Rows::Case => BY_CASE,
+        Rows::All => "cases of",
+    };
+    super::say(format_args!("{title}\n\n{}", table(head, &lines)))
 }
 
 /// Draws how many cases have each value of a label.
@@ -138,17 +150,29 @@ fn draw_distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::R
     Ok(())
 }
 
-/// Refuses a label that no case has, and names those that there are.
-fn check_label(dataset: &Dataset, label: &str) -> anyhow::Result<()> {
+/// What `--by` says for a row a history.
+const BY_CASE: &str = "case";
+
+/// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
+/// the benchmark's own label has the row of all cases alone.
+fn rows_of<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Rows<'a>> {
+    if by == Some(BY_CASE) {
+        return Ok(Rows::Case);
+    }
+    let label = by.unwrap_or_else(|| dataset.benchmark().split());
     let mut known = BTreeSet::new();
     for case in super::sound_cases(dataset)? {
         known.extend(case?.labels.into_keys());
         if known.contains(label) {
-            return Ok(());
+            return Ok(Rows::Label(label));
         }
     }
-    let known = known.into_iter().collect::<Vec<_>>().join(", ");
-    Err(WrongUsage(format!("--by {label}: cases have no such label; they have {known}")).into())
+    if by.is_none() {
+        return Ok(Rows::All);
+    }
+    let known: Vec<String> = std::iter::once(BY_CASE.to_owned()).chain(known).collect();
+    let known = known.join(", ");
+    Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
 }
 
 /// How a case is shown and its tokens counted.

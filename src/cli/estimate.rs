@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use super::WrongUsage;
 use super::conditions::memory;
-use super::run::{self, EstimateArgs, Job, Ready};
+use super::run::{self, EstimateArgs, Job, Opened, Ready};
 use crate::attention::{AnswerRows, Observer};
 use crate::benchmarks::row_roles;
 use crate::data::Case;
@@ -23,7 +23,7 @@ use crate::prompt::{
     BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
 };
 use crate::run::condition::Condition;
-use crate::run::context_budget::{cut_messages, cut_to_budget, part_of};
+use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
@@ -99,16 +99,16 @@ fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
 fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let encoding =
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
-    let opened = job.open()?;
-    let dataset = &opened.dataset;
-    let plan = job.plan(dataset, opened.all)?;
+    let Opened { dataset, all, asked, .. } = &job.open()?;
+    let plan = job.plan(dataset, all.clone())?;
     let templates = Templates::load(dataset.benchmark(), job.settings.prompts.as_deref())?;
     let s = &job.settings;
     let builder =
         PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers.into());
-    let (counter, budget) = (job.counter()?, job.budget_of_endpoint());
+    let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
-    let conditions = at_least_plain(job.endpoint_conditions(dataset, &builder, counter.as_ref())?);
+    let conditions =
+        at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
     let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
     let cases = each_sampled(job, dataset, &plan, |case, asked| {
         let asked: Vec<&str> =
@@ -116,14 +116,14 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         for condition in conditions.iter().filter(|condition| condition.repetition == 0) {
             for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
                 // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
-                let cut = match &counter {
-                    Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, budget, s.seed)?),
+                let parts = match &counter {
+                    Some(counter) => Some(cut_messages(&builder, &*counter.tokens, &case, cut)?),
                     None => None,
                 };
                 let probes = case.probes.iter().enumerate();
                 for (at, probe) in probes.filter(|(_, probe)| asked.contains(&&*probe.id)) {
                     let whole = || builder.build(&case.history, &case.evidence, probe).map(|p| p.messages);
-                    let messages = match cut.as_deref().and_then(|cut| part_of(cut, at)) {
+                    let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
                         Some((_, messages)) => messages.clone(),
                         None => whole()?,
                     };
@@ -139,7 +139,7 @@ fn endpoint(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     })?;
     let n = answers(&conditions, &plan);
     let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
-    let most_new = job.generated_by_endpoint();
+    let most_new = job.generated_by_endpoint(*asked);
     let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
     let mut text = format!(
         "{n} answers on {} by {}: an estimate, nothing was sent\n\
@@ -188,16 +188,17 @@ struct Measured {
 fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
     let Ready { opened, templates, options, mut model } = job.open_local(None)?;
     let s = &job.settings;
-    let dataset = &opened.dataset;
+    let (dataset, asked) = (&opened.dataset, opened.asked);
     let roles = row_roles(dataset.benchmark());
     let plan = job.plan(dataset, opened.all)?;
     let builder = PromptBuilder::new(templates, model.template().clone())
         .numbering(s.session_numbers.into())
         .reading(s.special_tokens);
     // A thought has a budget of its own, and is generated like the answer.
-    let most_new = s.max_new_tokens.saturating_add(model.max_thinking());
-    let budget = model.context().saturating_sub(most_new);
-    let conditions = at_least_plain(job.local_conditions(dataset, &builder, &model)?);
+    let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
+    let by = asked.truncation;
+    let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
+    let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
     let mut memory = memory(dataset.benchmark(), s.seed, &conditions, true)?;
     note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
     let (mut cases, mut longest): (Vec<SampledCase>, Option<TokenizedPrompt>) = (Vec::new(), None);
@@ -207,7 +208,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
         let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
         for condition in conditions.iter().filter(once) {
             for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
-                for part in cut_to_budget(&builder, model.tokenizer(), &case, budget, s.seed)? {
+                for part in cut_to_budget(&builder, model.tokenizer(), &case, cut)? {
                     let shared = shared_tokens(&part.prompts, &roles);
                     let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
                     let prompts: Vec<&TokenizedPrompt> =

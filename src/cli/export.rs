@@ -10,6 +10,7 @@ use crate::export::{hypotheses, inspect, parquet};
 use crate::ground::files::write_atomically_by;
 use crate::progress::note;
 use crate::run::exchange::export;
+use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
@@ -36,9 +37,12 @@ pub struct Args {
     /// The answers of this condition, for example repeat-2 [default: the plain one; of Parquet all].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
-    /// Verdicts of this judge [default: Inspect all, Parquet the one that judged last].
+    /// Verdicts of this judge, with or without its rubric in brackets [default: Inspect all, Parquet the last].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
+    /// Verdicts by this rubric [default: Inspect all, Parquet the last].
+    #[arg(long, value_name = "NAME")]
+    rubric: Option<String>,
     /// Inspect: put the history before each question, as the model was shown it; long histories make a large file.
     #[arg(long)]
     with_history: bool,
@@ -65,15 +69,18 @@ enum Format {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dir, format: asked, stale, condition, judge, with_history, out, partial } = args;
+    let Args { dir, format: asked, stale, condition, judge, rubric, with_history, out, partial } = args;
     let asked = asked.unwrap_or(Format::Stale);
     let Some(dir) = dir.or(stale) else { return Ok(()) };
     let wrong = |why: &str| Err(super::WrongUsage(why.to_owned()).into());
     if with_history && asked != Format::Inspect {
         return wrong("--with-history is for --format inspect; drop it");
     }
-    if judge.is_some() && !matches!(asked, Format::Inspect | Format::Parquet) {
-        return wrong("--judge is for --format inspect and parquet, as the others hold no verdicts; drop it");
+    let choice = JudgeChoice { judge: judge.as_deref(), rubric: rubric.as_deref() };
+    if choice != JudgeChoice::default() && !matches!(asked, Format::Inspect | Format::Parquet) {
+        return wrong(
+            "--judge and --rubric are for --format inspect and parquet, as the others hold no verdicts; drop them",
+        );
     }
     let mut folder = RunFolder::read(&dir)?;
     if asked != Format::Parquet || condition.is_some() {
@@ -99,7 +106,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             said(out, format_args!("{} hypotheses", text.lines().count()))
         }
         Format::Parquet => {
-            let judged = folder.judged_by(judge.as_deref())?;
+            let judged = folder.judged_by(choice)?.pop();
             judged.iter().for_each(warn_of);
             let conditions = match &condition {
                 Some(name) => vec![name.as_str()],
@@ -110,10 +117,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             said(out, format_args!("{rows} rows"))
         }
         Format::Inspect => {
-            let judges = match &judge {
-                Some(name) => folder.judged_by(Some(name))?.into_iter().collect(),
-                None => folder.judged(),
-            };
+            let judges = folder.judged_by(choice)?;
             let benchmark = super::benchmark_of(&dir, &folder.header)?;
             let condition = condition.as_deref().unwrap_or_default();
             let log = inspect::Log { benchmark, condition, with_history, partial };
@@ -127,7 +131,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 /// Says what a reader of the export would not see in its verdicts.
 fn warn_of(judged: &Judged<'_>) {
     if let Some(why) = judged.no_result() {
-        note(format_args!("note: the verdicts of {} are no result: {why}", judged.judge));
+        note(format_args!("note: the verdicts of {} are no result: {why}", judged.name.label));
+    } else if let Some(warning) = judged.warning() {
+        note(format_args!("note: {warning}"));
     }
 }
 

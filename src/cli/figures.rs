@@ -8,8 +8,9 @@ use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, Origin, Source};
 use crate::lens::causes::Causes;
-use crate::lens::{Condition, Lens, Study};
+use crate::lens::{Condition, Lens, LensError, Study};
 use crate::results::graded::graded;
+use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
 
 /// The figures of a run, as SVG and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
@@ -37,8 +38,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     let options = analysis.clone().options();
-    let studies: Vec<Study> =
-        dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect::<Result<_, _>>()?;
+    let opened: Result<Vec<Study>, LensError> =
+        dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect();
+    let studies = match opened {
+        // Answers and verdicts have pictures of their own.
+        Err(error @ LensError::NoAttention { .. }) => {
+            let figures = charts(&dirs, options.judge.as_deref())?;
+            if figures.is_empty() {
+                return Err(error.into());
+            }
+            super::say(format_args!("{error}: only what answers and verdicts show is drawn"))?;
+            return written(&figures, &out);
+        }
+        opened => opened?,
+    };
     let mut figures = match &studies[..] {
         [study] => {
             let mut figures = figures::draw_study(study)?;
@@ -53,8 +66,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if one_benchmark(&studies) {
         figures.extend(charts(&dirs, options.judge.as_deref())?);
     }
-    figures::write(&figures, &out)?;
-    for figure in &figures {
+    written(&figures, &out)
+}
+
+/// Writes figures, and says which.
+fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
+    figures::write(figures, out)?;
+    for figure in figures {
         super::say(format_args!("{}: {}", figure.name, figure.title))?;
     }
     super::say(format_args!(
@@ -65,19 +83,24 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pictures of counts that only the runs' benchmark has, by one judge or by all.
+/// The pictures of counts that only the runs' benchmark has, by one judge or by all; none of runs of several benchmarks.
 pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
     let benchmark = super::benchmark_of(&first.dir, &first.header)?;
+    for folder in &folders {
+        if super::benchmark_of(&folder.dir, &folder.header)?.name() != benchmark.name() {
+            return Ok(Vec::new());
+        }
+    }
     let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
         .flat_map(|(folder, name)| graded(folder, name))
-        .filter(|row| judge.is_none_or(|judge| row.judge == Some(judge)))
+        .filter(|row| judge.is_none() || row.judge.is_some_and(|label| JudgeChoice::of(judge).takes(label)))
         .collect();
     let origin = format!("{}, {}", benchmark.title(), names.join(", "));
     let charts = benchmark.charts(&rows);
-    Ok(charts.iter().map(|chart| figures::stacked(chart, &origin)).collect::<Result<_, _>>()?)
+    Ok(charts.iter().map(|chart| figures::draw_chart(chart, &origin)).collect::<Result<_, _>>()?)
 }
 
 /// The figures of runs of one benchmark side by side.

@@ -8,7 +8,7 @@ use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::stale::exchange::parse;
 use crate::data::Case;
-use crate::run::exchange::{Import, import};
+use crate::run::exchange::{Import, Imported, import};
 use crate::run::header::Named;
 
 const EXAMPLES: &str = "\
@@ -19,12 +19,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The answers, in STALE's format.
+    /// The answers, in STALE's format: the list, or an object whose `data` is the list.
     #[arg(long, value_name = "FILE")]
     stale: PathBuf,
     /// The benchmark file that was answered, or `sample`.
     #[arg(long, value_name = "FILE|sample")]
     data: String,
+    /// The type of the benchmark's rows that do not say theirs (the construction's *_MAIN.json): T1 or T2.
+    #[arg(long = "type", value_name = "TYPE")]
+    split: Option<String>,
     /// The run folder to make.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -38,17 +41,28 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { stale, data, out, model_name, partial } = args;
+    let Args { stale, data, split, out, model_name, partial } = args;
     let text = std::fs::read(&stale).with_context(|| format!("cannot read {}", stale.display()))?;
-    let opened = Dataset::open(&data, SampleSpec::default(), |_| ())?;
+    let opened = Dataset::open(&data, SampleSpec::default(), |_| ())?.with_split(split.as_deref())?;
     let dataset = Named { name: opened.name().to_owned(), digest: opened.digest().to_owned() };
     let cases: Vec<Case> = super::cases(&opened)?.collect::<Result<_, _>>()?;
     let job = Import { benchmark: opened.benchmark(), dataset, cases: &cases, model: model_name, partial };
     let importing = || format!("importing {}", stale.display());
     let entries = parse(&text).with_context(importing)?;
-    let answers = import(&out, &text, &entries, &job).with_context(importing)?;
+    let Imported { answers, thoughts, cut } = import(&out, &text, &entries, &job).with_context(importing)?;
+    let mut said = format!("{answers} answers");
+    if thoughts > 0 {
+        said += &format!(", {thoughts} of them behind a thought, which is kept apart");
+    }
+    if cut > 0 {
+        said += &format!("; {cut} texts end inside a thought and count as errors");
+    }
+    let failed: usize = entries.iter().map(|entry| entry.errors.len()).sum();
+    if failed > 0 {
+        said += &format!("; {failed} failed calls, which count as errors");
+    }
     super::say(format_args!(
-        "{}: {answers} answers; judge them with `palimpsest judge {}`",
+        "{}: {said}; judge them with `palimpsest judge {}`",
         out.display(),
         out.display()
     ))?;

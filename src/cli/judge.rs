@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::thinking::Thinking;
 use crate::attention::AttentionKernel;
-use crate::benchmarks::{Benchmark, LabelCheck};
+use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
@@ -34,6 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest judge runs/first --judge local:smollm2-135m
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
+  palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b --rubric strict
   palimpsest judge runs/subtle --judge local:qwen3-8b --labels
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --reasons first --prompts ./prompts
   palimpsest judge runs/first --judge local:./Qwen3-8B --device cuda --thinking on";
@@ -64,6 +65,11 @@ pub struct Args {
 /// How it is judged.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Settings {
+    /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
+    ///
+    /// Rubrics are named in verdict rows and tables, and two rubrics of one judge are two judges there.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["prompts", "labels"])]
+    rubric: Option<String>,
     /// Local judge: cpu, cuda, cuda:N, metal, or several with commas (cuda:0,cuda:1) to split the layers.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -76,20 +82,20 @@ pub(super) struct Settings {
     dtype: Option<String>,
     /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
     ///
-    /// Verdicts carry its digest; those by another wording stay beside them. Other templates in the folder are for
-    /// `palimpsest run --prompts`.
+    /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
+    /// templates in the folder are for `palimpsest run --prompts`.
     #[arg(long, value_name = "DIR")]
     prompts: Option<PathBuf>,
     /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first of a judge that
     /// is asked for JSON, last of one that is read by scoring].
     ///
-    /// Verdicts with reasons in another place count as those of another rubric.
+    /// Verdicts with reasons in another place stand beside the others, in rows of their own.
     #[arg(long, value_enum)]
     reasons: Option<ReasonsFlag>,
     /// An answer that has the words of an accepted one, case and punctuation aside, is right without asking the judge, where the
     /// benchmark has accepted answers (subtlememory).
     ///
-    /// Verdicts with and without this count as those of different rubrics.
+    /// Verdicts with and without this stand beside each other, in rows of their own.
     #[arg(long)]
     exact_match: bool,
     /// Endpoint: most seconds to wait for one reply.
@@ -109,6 +115,7 @@ impl Default for Settings {
     /// What an empty command line means.
     fn default() -> Self {
         Settings {
+            rubric: None,
             device: "cpu".to_owned(),
             attention_kernel: AttentionKernel::default(),
             dtype: None,
@@ -181,6 +188,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::conclude(&dir, "labels", "labels.jsonl", &summary)?;
         return super::say(format_args!("next: palimpsest table {}", dir.display()));
     }
+    // A wrong name should not cost the loading of a model, either.
+    rubric_of(benchmark, &settings)?;
     let judge = match (judge, benchmark.readings()) {
         (None, []) => {
             let why = "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model";
@@ -202,6 +211,25 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
     }
     Ok(())
+}
+
+/// The rubric that is asked for.
+fn rubric_of(benchmark: &dyn Benchmark, settings: &Settings) -> anyhow::Result<Rubric> {
+    let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
+    if !benchmark.readings().is_empty() {
+        let why =
+            format!("answers of {} are read by rules, without a rubric; drop --rubric", benchmark.title());
+        return Err(super::WrongUsage(why).into());
+    }
+    Ok(rubric_named(benchmark, name).map_err(|unknown| super::WrongUsage(format!("--rubric: {unknown}")))?)
+}
+
+/// The text of a folder's judge.j2.
+pub(super) fn own_template(folder: &Path) -> anyhow::Result<String> {
+    let path = folder.join(JUDGE_FILE);
+    std::fs::read_to_string(&path).with_context(|| {
+        format!("cannot read {}; --prompts names a folder that holds {JUDGE_FILE}", path.display())
+    })
 }
 
 /// Reads all answers by the benchmark's own rules. Answers that say nothing count as wrong and are told; they are no failure.
@@ -234,7 +262,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
                 );
                 return Err(super::WrongUsage(why).into());
             }
-            Ok(Instructions { accepted, ..Instructions::from(&benchmark.rubric()) })
+            Ok(Instructions { accepted, ..Instructions::from(&rubric_of(benchmark, settings)?) })
         },
         |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, true),
     )
@@ -329,11 +357,7 @@ fn changed(
     by_reply: bool,
 ) -> anyhow::Result<Instructions> {
     if let Some(folder) = &settings.prompts {
-        let path = folder.join(JUDGE_FILE);
-        let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("cannot read {}; --prompts names a folder that holds {JUDGE_FILE}", path.display())
-        })?;
-        instructions.template = text.into();
+        instructions = instructions.with_template(own_template(folder)?);
     }
     if by_reply {
         instructions.thinking = settings.thinking.of_judge();

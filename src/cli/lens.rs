@@ -29,7 +29,8 @@ pub struct Analysis {
     /// plain one].
     #[arg(long = "condition", value_name = "NAME", value_delimiter = ',')]
     pub(super) conditions: Vec<String>,
-    /// Split by this judge's verdicts [default: the judge that judged last].
+    /// Split by this judge's verdicts, with or without its rubric in brackets, as tables have it [default: the judge and rubric of the
+    /// last verdicts].
     #[arg(long, value_name = "NAME")]
     pub(super) judge: Option<String>,
     /// Bootstrap resamples of every confidence band.

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Weights;
 use crate::attention::AttentionKernel;
+use crate::benchmarks;
 use crate::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
 };
@@ -89,7 +90,9 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         ));
     }
     let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
-    let branches = Branches::for_answers(args.batch_size, super::settings::DEFAULT_NEW_TOKENS);
+    // As `run` plans where it is told nothing.
+    let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens());
+    let branches = Branches::for_answers(args.batch_size, answer);
     let kept = args.weights.into();
     let request = MemoryRequest {
         context,

@@ -10,7 +10,8 @@ Examples:
 
 /// Put the shards of a run together into one run folder.
 ///
-/// All shards must be there and finished; gaps, doubles and shards of different runs are refused. The shards stay.
+/// All shards must be there and finished; gaps, doubles and shards of different runs are refused. Verdicts, causes and words on labels come
+/// along. The shards stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -34,6 +35,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         merged.verdicts,
         shards.len()
     ))?;
+    if merged.causes > 0 {
+        super::say(format_args!("{} rows of causes", merged.causes))?;
+    }
+    if !merged.uneven.is_empty() {
+        let dirs: Vec<String> = merged.uneven.iter().map(|dir| dir.display().to_string()).collect();
+        super::say(format_args!(
+            "without all causes that other shards have: {}; the same `palimpsest causes` commands on {} measure what is missing",
+            dirs.join(", "),
+            out.display()
+        ))?;
+    }
     if merged.errors > 0 {
         super::say(format_args!(
             "start the run again with --out {} and without --shard to retry the errors",

@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings {
         context: Some(context),
         limit: Some(limit),
-        max_new_tokens: MAX_NEW_TOKENS,
+        max_new_tokens: Some(MAX_NEW_TOKENS),
         ..Settings::default()
     };
     let job = run::Job {

@@ -24,7 +24,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
         let reason = reasons.next().unwrap_or_default();
-        super::say(format_args!("no attention in this run ({reason}): the page has no figures"))?;
+        super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
     let mut figures = figures::draw_study(&study)?;
     figures.extend(super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref())?);

@@ -3,31 +3,26 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::conditions::{check_knockouts, conditions, fits, memory};
-use super::settings::Settings;
+use super::conditions::{check_knockouts, check_templates, conditions, fits, memory};
+use super::settings::{Asked, Settings};
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::benchmarks::{Benchmark, GENERATION, SampleSpec, row_roles, wants_verdict_row};
-use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
-use crate::chat::{ChatModel, Sampling};
+use crate::benchmarks::{Benchmark, SampleSpec, row_roles, wants_verdict_row};
+use crate::chat::Sampling;
 use crate::data::Case;
 use crate::engine;
 use crate::engine::memory_plan::{Branches, ObservedSpans};
-use crate::engine::{ContextLength, LocalModel, LocalOptions, TokenCounter};
+use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{
-    CharsPerToken, ChatTemplate, CountTokens, JUDGE_FILE, Message, Prompt, PromptBuilder, SpecialTokens,
-    Templates, ThinkingMode,
-};
+use crate::prompt::{CharsPerToken, JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
-use crate::run::context_budget::{BudgetedCase, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
+use crate::run::context_budget::TEMPLATE_RESERVE;
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
@@ -35,9 +30,7 @@ use crate::run::header::{AttentionBy, ContextPolicy, Identity, Machine, Named, R
 use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
-use crate::run::served::ServedSubject;
 use crate::run::store::{RunFolder, RunStore};
-use crate::run::subject::{ChatSubject, Shown};
 use crate::stats::{self, Recorder};
 
 /// Most probes of a case that are decoded as one batch, unless told otherwise.
@@ -231,24 +224,16 @@ pub struct Job {
     pub retry_cut: bool,
 }
 
-/// The policy of runs whose histories are cut where they must be.
-const TRUNCATION: &str = "evidence-preserving truncation";
-
-/// What counts an endpoint's tokens.
-pub(super) struct Counter {
-    /// The tokeniser; absent for a stated bound.
-    named: Option<Named>,
-    pub(super) tokens: Box<dyn CountTokens>,
-}
-
 /// A data set that was read once.
 pub(super) struct Opened {
     pub(super) dataset: Dataset,
-    named: Named,
+    pub(super) named: Named,
     /// All of its cases, without their histories, broken rows among them.
     pub(super) all: Vec<PlannedCase>,
     /// The first sound one, whole.
-    first: Option<Case>,
+    pub(super) first: Option<Case>,
+    /// What its benchmark decides where the settings leave it open.
+    pub(super) asked: Asked,
 }
 
 /// What a run of a local model needs.
@@ -316,14 +301,10 @@ impl Job {
                     "--chars-per-token {chars} is not a number above 0"
                 );
             }
-            if let Some(context) = s.context {
-                ensure!(
-                    context > s.max_new_tokens.saturating_add(TEMPLATE_RESERVE),
-                    "--context {context} leaves no room for a prompt beside --max-new-tokens {} and the {TEMPLATE_RESERVE} tokens that are \
-                     kept free for the server's chat template",
-                    s.max_new_tokens
-                );
-            }
+            ensure!(
+                s.context.is_some() || s.truncation.is_none(),
+                "--truncation cuts to --context, without which an endpoint is sent histories whole; give one, or drop it"
+            );
             let local = [
                 ("--dtype", s.dtype.is_some()),
                 ("--weights", s.weights != Weights::default()),
@@ -349,13 +330,6 @@ impl Job {
             );
         }
         s.thinking.check(self.is_endpoint())?;
-        if let Some(context) = s.context {
-            ensure!(
-                context > s.max_new_tokens,
-                "--context {context} leaves no room for a prompt beside --max-new-tokens {}",
-                s.max_new_tokens
-            );
-        }
         Ok(())
     }
 
@@ -363,7 +337,7 @@ impl Job {
         self.model.starts_with("http://") || self.model.starts_with("https://")
     }
 
-    fn sample(&self) -> Option<CaseSample> {
+    pub(super) fn sample(&self) -> Option<CaseSample> {
         let Settings { sample, sample_seed: seed, .. } = self.settings;
         sample.map(|cases| CaseSample { cases, seed })
     }
@@ -373,72 +347,22 @@ impl Job {
         &self,
         dataset: &Dataset,
         builder: &PromptBuilder,
-        model: &LocalModel,
+        (model, asked): (&LocalModel, Asked),
     ) -> anyhow::Result<Vec<Condition>> {
         let s = &self.settings;
-        let budget = model.context().saturating_sub(s.max_new_tokens + model.max_thinking());
+        let budget = asked.truncation.budget(model.context(), asked.max_new_tokens + model.max_thinking());
         conditions(dataset.benchmark(), &s.conditions, (&s.knockouts, s.repeat), || {
             fits(dataset, builder, model.tokenizer().as_ref(), budget)
         })
     }
 
-    /// [`conditions`] of this job, put to an endpoint. One whose histories nobody counts is sent them whole.
-    pub(super) fn endpoint_conditions(
-        &self,
-        dataset: &Dataset,
-        builder: &PromptBuilder,
-        counter: Option<&Counter>,
-    ) -> anyhow::Result<Vec<Condition>> {
-        let s = &self.settings;
-        let budget = self.budget_of_endpoint().saturating_sub(TEMPLATE_RESERVE);
-        conditions(dataset.benchmark(), &s.conditions, (&[], s.repeat), || match counter {
-            None => Ok(true),
-            Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
-        })
-    }
-
-    fn sampling(&self) -> Sampling {
+    pub(super) fn sampling(&self, asked: Asked) -> Sampling {
         let s = &self.settings;
         Sampling {
             temperature: s.temperature,
             top_p: s.top_p,
             seed: s.seed,
-            max_new_tokens: s.max_new_tokens,
-        }
-    }
-
-    /// What counts an endpoint's tokens, where its histories are to be cut.
-    pub(super) fn counter(&self) -> anyhow::Result<Option<Counter>> {
-        let s = &self.settings;
-        if let Some(name) = &s.tokenizer {
-            let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
-            return Ok(Some(Counter { named: Some(Named { name, digest }), tokens }));
-        }
-        let bound = s.chars_per_token.and_then(CharsPerToken::new);
-        Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
-    }
-
-    /// Most tokens that an endpoint generates for one answer: a thought's, where it was given a limit for them, and the answer's.
-    pub(super) fn generated_by_endpoint(&self) -> usize {
-        let s = &self.settings;
-        s.max_new_tokens.saturating_add(s.thinking.endpoint().max_tokens)
-    }
-
-    /// Most tokens of an endpoint's prompt.
-    pub(super) fn budget_of_endpoint(&self) -> usize {
-        self.settings.context.unwrap_or(usize::MAX).saturating_sub(self.generated_by_endpoint())
-    }
-
-    fn context_of_endpoint(&self, counter: Option<&Counter>) -> ContextPolicy {
-        let s = &self.settings;
-        let policy = if counter.is_some() { TRUNCATION } else { "full" };
-        ContextPolicy {
-            tokens: s.context,
-            policy: policy.to_owned(),
-            tokenizer: counter.and_then(|counter| counter.named.clone()),
-            chars_per_token: s.chars_per_token,
-            reserved: counter.map(|_| TEMPLATE_RESERVE),
-            numbers: s.session_numbers.into(),
+            max_new_tokens: asked.max_new_tokens,
         }
     }
 
@@ -450,13 +374,13 @@ impl Job {
         recorder.inspect(|recorder| recorder.wait_for(&devices));
         let dtype = s.dtype.as_deref().map(engine::parse_dtype).transpose()?;
         let opened = self.open()?;
-        let Opened { dataset, all, .. } = &opened;
+        let Opened { dataset, all, asked, .. } = &opened;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(s.repeat as usize).saturating_mul(1 + s.knockouts.len());
         let options = LocalOptions {
-            branches: Branches::for_answers(self.batch_size.min(most), s.max_new_tokens),
-            observed: observed(all, dataset.benchmark(), self.batch_size.min(most), s.max_new_tokens),
+            branches: Branches::for_answers(self.batch_size.min(most), asked.max_new_tokens),
+            observed: observed(all, dataset.benchmark(), self.batch_size.min(most), asked.max_new_tokens),
             devices,
             dtype,
             context: s.context.map_or(ContextLength::Whole, ContextLength::Exactly),
@@ -467,16 +391,7 @@ impl Job {
             ..LocalOptions::default()
         };
         let model = LocalModel::open(&self.model, &options)?;
-        let thought = match model.max_thinking() {
-            0 => String::new(),
-            most => format!(" and --max-thinking {most}"),
-        };
-        ensure!(
-            model.context() > s.max_new_tokens.saturating_add(model.max_thinking()),
-            "the context of {} tokens leaves no room for a prompt beside --max-new-tokens {}{thought}; lower the latter",
-            model.context(),
-            s.max_new_tokens
-        );
+        asked.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(
                 "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md",
@@ -489,7 +404,7 @@ impl Job {
     fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let Ready { opened, templates, mut model, .. } = self.open_local(recorder)?;
-        let Opened { dataset, named, all, first } = opened;
+        let Opened { dataset, named, all, first, asked } = opened;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
         let builder = PromptBuilder::new(templates, model.template().clone())
@@ -503,10 +418,11 @@ impl Job {
             model: Named { name: model.model_name().to_owned(), digest: model.digest().to_owned() },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
             prompts: Some(prompts),
-            sampling: Some(self.sampling()),
+            sampling: Some(self.sampling(asked)),
             context: ContextPolicy {
-                tokens: Some(model.context()),
-                policy: TRUNCATION.to_owned(),
+                tokens: Some(asked.truncation.context(model.context())),
+                policy: asked.truncation.policy().to_owned(),
+                reserved: Some(asked.truncation.reserved()).filter(|&tokens| tokens > 0),
                 numbers: s.session_numbers.into(),
                 ..ContextPolicy::default()
             },
@@ -516,7 +432,7 @@ impl Job {
             attention: !s.no_attention,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sample: self.sample(),
-            conditions: self.local_conditions(&dataset, &builder, &model)?,
+            conditions: self.local_conditions(&dataset, &builder, (&model, asked))?,
             limit_probes: s.limit_probes,
             thinking: s.thinking.local_policy(&model),
             special_tokens: s.special_tokens,
@@ -526,7 +442,8 @@ impl Job {
         let machine = self.machine(&s.device).attending_by(AttentionBy::of(s.attention_kernel, settled));
         let stop = super::interrupt::flag("answer")?;
         let options = SubjectOptions {
-            sampling: self.sampling(),
+            sampling: self.sampling(asked),
+            truncation: asked.truncation,
             seed: s.seed,
             attention: !s.no_attention,
             answer_rows: true,
@@ -548,130 +465,19 @@ impl Job {
         self.answer(identity, machine, (&dataset, all), &mut subject)
     }
 
-    fn run_endpoint(&self) -> anyhow::Result<Summary> {
-        let s = &self.settings;
-        let Opened { dataset, named, all, first } = self.open()?;
-        let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
-        let prompts = templates.digest().to_owned();
-        let counter = self.counter()?;
-        let patience = Patience { timeout: Duration::from_secs(600), ..Patience::default() };
-        let mut endpoint = Endpoint::from_address(&self.model, patience)?.thinking(s.thinking.endpoint());
-        endpoint.check_reachable()?;
-        let name = endpoint.name();
-        let own = self.measuring_server(&endpoint, dataset.benchmark())?;
-        let (template, prompts) = match &own {
-            // A server of palimpsest is sent text, with spans, as a local model is.
-            Some((_, template)) => {
-                (template.clone(), sha256(format!("{prompts}\n{}", template.source()).as_bytes()))
-            }
-            // The endpoint applies its own chat template; only the messages go out.
-            None => (ChatTemplate::plain(None)?, prompts),
-        };
-        let builder = PromptBuilder::new(templates, template).numbering(s.session_numbers.into());
-        check_templates(&builder, first.as_ref())?;
-        let budget = self.budget_of_endpoint();
-        let conditions = self.endpoint_conditions(&dataset, &builder, counter.as_ref())?;
-        let identity = Identity {
-            benchmark: dataset.benchmark().name().to_owned(),
-            dataset: named,
-            model: Named { digest: sha256(&name), name },
-            dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
-            prompts: Some(prompts),
-            sampling: Some(self.sampling()),
-            context: self.context_of_endpoint(counter.as_ref()),
-            seed: s.seed,
-            only: s.only.clone(),
-            limit: s.limit,
-            attention: own.is_some(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            sample: self.sample(),
-            conditions,
-            limit_probes: s.limit_probes,
-            thinking: s.thinking.endpoint_policy(),
-            special_tokens: SpecialTokens::default(),
-        };
-        if let Some((server, _)) = own {
-            let prompts = |case: &Case| match &counter {
-                Some(Counter { tokens, .. }) => {
-                    cut_prompts(&builder, &**tokens, case, budget, s.seed).map_err(|e| e.to_string())
-                }
-                None => {
-                    let prompts = builder.build_all(case, &case.history).map_err(|e| e.to_string())?;
-                    Ok(vec![BudgetedCase {
-                        probes: 0..case.probes.len(),
-                        history: case.history.clone(),
-                        dropped: Vec::new(),
-                        dropped_neighbours: Vec::new(),
-                        prompts,
-                    }])
-                }
-            };
-            let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling());
-            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts));
-            return self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject);
-        }
-        // Probes that are shown the same history share the cutting of it.
-        let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
-        let mut subject = ChatSubject::new(&mut endpoint, self.sampling(), |case, probe| {
-            let Some(Counter { tokens, .. }) = &counter else {
-                let prompt = builder.build(&case.history, &case.evidence, probe);
-                return Ok(Shown {
-                    messages: prompt.map_err(|e| e.to_string())?.messages,
-                    ..Shown::default()
-                });
-            };
-            let cut = match held.take() {
-                Some((other, cut)) if other == *case => cut,
-                _ => cut_messages(&builder, &**tokens, case, budget, s.seed).map_err(|e| e.to_string())?,
-            };
-            let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at.and_then(|at| part_of(&cut, at)).map(|(part, messages)| Shown {
-                messages: messages.clone(),
-                dropped: part.dropped.clone(),
-                dropped_neighbours: part.dropped_neighbours.clone(),
-            });
-            held = Some((case.clone(), cut));
-            shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
-        });
-        self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject)
-    }
-
-    /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or
-    /// where it cannot be, which is told.
-    fn measuring_server(
-        &self,
-        endpoint: &Endpoint,
-        benchmark: &dyn Benchmark,
-    ) -> anyhow::Result<Option<(OwnServer, ChatTemplate)>> {
-        if self.settings.no_attention {
-            return Ok(None);
-        }
-        let Some(server) = endpoint.own_server()? else { return Ok(None) };
-        let template = ChatTemplate::new(
-            endpoint.model(),
-            &server.chat_template,
-            server.bos.as_deref(),
-            server.eos.as_deref(),
-        )?;
-        let (template, thoughts) = template.with_thinking(ThinkingMode::Auto, None)?;
-        let further = wants_verdict_row(benchmark) || row_roles(benchmark).contains(&GENERATION);
-        let why = match (thoughts, server.has_delta, further) {
-            (Some(_), ..) => "the model can think, and a server tells no attention of text after a thought",
-            (_, true, _) => "the model has layers of linear attention, of which a server tells too little",
-            (.., true) => {
-                "the benchmark wants rows beside spans, the query and the answer, which a server cannot tell"
-            }
-            _ => return Ok(Some((server, template))),
-        };
-        note(format_args!("note: no attention is recorded: {why}; run the model itself for that"));
-        Ok(None)
-    }
-
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
     pub(super) fn open(&self) -> anyhow::Result<Opened> {
         let _span = stats::io();
         let spec = SampleSpec { segments: self.settings.sessions, seed: self.settings.seed };
-        let dataset = Dataset::open(&self.data, spec, |_| {})?;
+        let dataset = Dataset::open(&self.data, spec, |_| {})?.with_split(self.settings.split.as_deref())?;
+        let asked = self.settings.asked(dataset.benchmark())?;
+        if let Some(context) = self.settings.context {
+            let (thought, reserved) = match self.is_endpoint() {
+                true => (self.settings.thinking.endpoint().max_tokens, TEMPLATE_RESERVE),
+                false => (0, 0),
+            };
+            asked.check_room(context, thought, reserved)?;
+        }
         let name = dataset.name();
         let help = "`palimpsest data check` lists all its problems";
         let (mut rows, mut first) = (FilePlan::new(dataset.benchmark()), None);
@@ -705,7 +511,7 @@ impl Job {
         }
         let all = rows.finish();
         let named = Named { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
-        Ok(Opened { dataset, named, all, first })
+        Ok(Opened { dataset, named, all, first, asked })
     }
 
     /// What of a data set's cases is asked.
@@ -719,11 +525,11 @@ impl Job {
     }
 
     /// Where it runs: on a device, or at an endpoint's address.
-    fn machine(&self, device: &str) -> Machine {
+    pub(super) fn machine(&self, device: &str) -> Machine {
         Machine::here(device, rayon::current_num_threads())
     }
 
-    fn answer(
+    pub(super) fn answer(
         &self,
         identity: Identity,
         machine: Machine,
@@ -753,18 +559,4 @@ impl Job {
         }
         Ok(summary)
     }
-}
-
-/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it; its first prompt.
-fn check_templates(builder: &PromptBuilder, first: Option<&Case>) -> anyhow::Result<Option<Prompt>> {
-    let _span = stats::tokenise();
-    let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
-    // One probe of each form: a history may be long, and asked about a thousand times.
-    let mut forms = BTreeSet::new();
-    let mut shown = None;
-    for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {
-        let prompt = builder.build(&case.history, &case.evidence, probe)?;
-        shown.get_or_insert(prompt);
-    }
-    Ok(shown)
 }

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::Weights;
 use super::thinking::Thinking;
+use super::{Weights, WrongUsage};
 use crate::attention::{AttentionKernel, Knockout};
+use crate::benchmarks::Benchmark;
+use crate::data::truncate::Truncation;
 use crate::prompt::{SegmentNumbers, SpecialTokens};
-
-/// Most tokens of an answer, unless told otherwise.
-pub(super) const DEFAULT_NEW_TOKENS: usize = 256;
 
 /// What decides the results of a run, other than data, model and shard.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
@@ -45,12 +44,18 @@ pub struct Settings {
     /// Only a type, a probe, or both: T1, SR, T1/SR
     #[arg(long, value_name = "FILTER")]
     pub only: Option<String>,
-    /// Seed of the sampler, the sample's histories and truncation's ties
+    /// The type of rows that do not say theirs, as those of STALE's construction (*_MAIN.json): T1 or T2
+    #[arg(long = "type", value_name = "TYPE")]
+    pub split: Option<String>,
+    /// Seed of the sampler, the sample's histories and truncation's draws
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Most tokens of an answer
-    #[arg(long, default_value_t = DEFAULT_NEW_TOKENS, value_name = "TOKENS", value_parser = super::positive)]
-    pub max_new_tokens: usize,
+    /// Most tokens of an answer [default: the benchmark's: 16384 for MemoryRewardBench, else 1024]
+    #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
+    pub max_new_tokens: Option<usize>,
+    /// How a history that does not fit --context is cut [default: plain for SubtleMemory and KnowMe-Bench, else evidence]
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub truncation: Option<TruncationWay>,
     /// Sampling temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f64,
@@ -100,6 +105,90 @@ pub struct Settings {
     pub special_tokens: SpecialTokens,
 }
 
+/// How a history is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum TruncationWay {
+    /// The evidence stays, then its neighbours, then sessions spread over the time line
+    Evidence,
+    /// As the benchmark's authors cut, where they do: STALE, MemoryRewardBench
+    Authors,
+    /// Whole sessions or events go from the middle, evidence or not
+    Plain,
+}
+
+/// What of the settings a benchmark decides where they leave it open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Most tokens of an answer.
+    pub max_new_tokens: usize,
+    /// Whose number that is, for messages: empty for the user's own.
+    whose: &'static str,
+    /// How histories are cut.
+    pub truncation: Truncation,
+}
+
+impl Settings {
+    /// These settings, for a benchmark.
+    pub(super) fn asked(&self, benchmark: &dyn Benchmark) -> anyhow::Result<Asked> {
+        let ways = benchmark.truncations();
+        let named = |way: TruncationWay| match way {
+            TruncationWay::Evidence => Truncation::Evidence.name(),
+            TruncationWay::Authors => "authors",
+            TruncationWay::Plain => Truncation::Plain.name(),
+        };
+        let truncation = match self.truncation {
+            None => ways.first().copied().unwrap_or_default(),
+            Some(way) => {
+                let Some(known) = ways.iter().find(|known| known.name() == named(way)) else {
+                    let all: Vec<&str> = ways.iter().map(|way| way.name()).collect();
+                    let why = format!(
+                        "--truncation {}: {} is not cut in that way; it has {}",
+                        named(way),
+                        benchmark.title(),
+                        all.join(", ")
+                    );
+                    return Err(WrongUsage(why).into());
+                };
+                *known
+            }
+        };
+        let (max_new_tokens, whose) = match self.max_new_tokens {
+            Some(given) => (given, ""),
+            None => (benchmark.max_new_tokens(), benchmark.title()),
+        };
+        Ok(Asked { max_new_tokens, whose, truncation })
+    }
+}
+
+impl Asked {
+    /// Refuses a context that has no room for a prompt beside an answer, at most `thought` tokens of a thought, and what is kept free.
+    pub(super) fn check_room(&self, context: usize, thought: usize, reserved: usize) -> anyhow::Result<()> {
+        let kept = self.truncation.reserved().max(reserved);
+        let most = self.truncation.context(context);
+        if most > self.max_new_tokens.saturating_add(thought).saturating_add(kept) {
+            return Ok(());
+        }
+        let whose = match self.whose {
+            "" => String::new(),
+            title => format!(" ({title}'s default)"),
+        };
+        let thought = match thought {
+            0 => String::new(),
+            most => format!(" and --max-thinking {most}"),
+        };
+        let kept = match kept {
+            0 => String::new(),
+            kept => format!(" and the {kept} tokens that are kept free"),
+        };
+        let why = format!(
+            "a context of {most} tokens leaves no room for a prompt beside --max-new-tokens {}{whose}{thought}{kept}; raise --context or \
+             lower --max-new-tokens",
+            self.max_new_tokens
+        );
+        Err(WrongUsage(why).into())
+    }
+}
+
 /// Under which numbers sessions are shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SessionNumbers {
@@ -136,8 +225,10 @@ impl Default for Settings {
             sample: None,
             sample_seed: 0,
             only: None,
+            split: None,
             seed: 0,
-            max_new_tokens: DEFAULT_NEW_TOKENS,
+            max_new_tokens: None,
+            truncation: None,
             temperature: 0.0,
             top_p: 1.0,
             repeat: 1,

@@ -1,5 +1,6 @@
 //! `palimpsest table`: the results of any number of runs side by side, and the difference of two.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 
 use super::WrongUsage;
-use crate::benchmarks::{Graded, Table, TableOptions};
+use crate::benchmarks::{Context, Graded, Table, TableOptions};
 use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
 use crate::results::compare::{Comparison, compare};
@@ -20,6 +21,8 @@ use crate::results::repeats::repeats;
 use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
 use crate::run::condition::Condition;
+use crate::run::judge_name::{JudgeChoice, JudgeName};
+use crate::run::judged::no_result;
 use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
@@ -35,7 +38,7 @@ Examples:
 ///
 /// Runs of several benchmarks have one table: a row a model, its overall numbers beside each other.
 ///
-/// A row a run, condition and judge; a column a cell of the benchmark. Each accuracy stands above its counts and its 95%
+/// A row a run, condition, judge and rubric; a column a cell of the benchmark. Each accuracy stands above its counts and its 95%
 /// interval. Reads run folders only: local models, endpoints and imported answers stand in one table. Denominators are
 /// the plan's; what has no answer or no verdict counts as wrong. Percentages are rounded half up.
 #[derive(Debug, clap::Args)]
@@ -47,9 +50,12 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// The verdicts of this judge alone [default: a row each]
+    /// The verdicts of this judge alone, with or without its rubric in brackets [default: a row each]
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
+    /// The verdicts by this rubric alone [default: a row each]
+    #[arg(long, value_name = "NAME")]
+    rubric: Option<String>,
     /// The answers of this condition alone, for example repeat-2, or an empty name for the plain one [default: a row each]
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
@@ -101,6 +107,13 @@ impl Format {
             Format::Csv => sheet.csv()?,
             Format::Json => bail!("a sheet is not written as JSON"),
         })
+    }
+}
+
+impl Args {
+    /// Whose verdicts are meant.
+    fn choice(&self) -> JudgeChoice<'_> {
+        JudgeChoice { judge: self.judge.as_deref(), rubric: self.rubric.as_deref() }
     }
 }
 
@@ -205,10 +218,16 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
     let names: Vec<String> = folders.iter().map(|folder| folder.dir.display().to_string()).collect();
     let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
         .flat_map(|(folder, name)| graded(folder, name))
-        .filter(|row| args.judge.as_ref().is_none_or(|judge| row.judge == Some(judge)))
+        .filter(|row| {
+            row.judge.map_or(args.choice() == JudgeChoice::default(), |label| args.choice().takes(label))
+        })
         .collect();
     let mut tables =
         benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed });
+    // What is cut belongs to the answers, whoever judged them.
+    for note in cut_notes(&rows) {
+        tables.iter_mut().for_each(|table| table.sheet.notes.push(note.clone()));
+    }
     let runs: Vec<(&RunFolder, &str)> = folders.iter().zip(names.iter().map(String::as_str)).collect();
     tables.extend(retrieval(&runs));
     if let Some(check) = benchmark.label_check() {
@@ -219,6 +238,32 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
         }
     }
     Ok(tables)
+}
+
+/// How many answers of each run and condition the limit of new tokens cut off.
+fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
+    // An answer has a row for every judge.
+    let mut seen = HashSet::new();
+    let mut counts: Vec<((&str, &str), [usize; 2])> = Vec::new();
+    for row in rows {
+        let key = (row.run, row.condition);
+        if !seen.insert((key, row.repetition, row.case, row.probe)) {
+            continue;
+        }
+        let add = [usize::from(row.cut), usize::from(row.answered)];
+        match counts.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, [cut, answered])) => {
+                *cut += add[0];
+                *answered += add[1];
+            }
+            None => counts.push((key, add)),
+        }
+    }
+    let note = |((run, condition), [cut, answered]): ((&str, &str), [usize; 2])| {
+        let of = if condition.is_empty() { run.to_owned() } else { format!("{run}, {condition}") };
+        format!("{of}: {cut} of {answered} answers were cut at the limit of new tokens")
+    };
+    counts.into_iter().filter(|(_, [cut, _])| *cut > 0).map(note).collect()
 }
 
 /// A table as JSON: its title, and each row by the names of its columns.
@@ -268,8 +313,7 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
             if !judges_of_all.contains(&judge) {
                 judges_of_all.push(judge.clone());
             }
-            if args.judge.as_ref().is_none_or(|only| *only == judge) && !judges.contains(&Some(judge.clone()))
-            {
+            if args.choice().takes(&judge) && !judges.contains(&Some(judge.clone())) {
                 judges.push(Some(judge));
             }
         }
@@ -286,9 +330,10 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
             sources.push(Source { runs: runs.clone(), verdicts, condition: condition.clone() });
         }
     }
-    if let Some(judge) = args.judge.as_ref().filter(|judge| !judges_of_all.contains(judge)) {
+    let choice = args.choice();
+    if choice != JudgeChoice::default() && !judges_of_all.iter().any(|label| choice.takes(label)) {
         let known = if judges_of_all.is_empty() { "none".to_owned() } else { judges_of_all.join(", ") };
-        bail!("{} holds no verdict of judge `{judge}`; its judges are: {known}", dir.display());
+        bail!("{} holds no verdict of {choice}; its judges are: {known}", dir.display());
     }
     Ok(sources)
 }
@@ -306,37 +351,47 @@ impl Source {
         served.map_or(name.clone(), |(_, model)| model.to_owned())
     }
 
-    fn judge(&self) -> Option<&String> {
-        self.verdicts.iter().find_map(|verdicts| verdicts.judge.as_ref())
+    /// What of the history its condition shows.
+    fn context(&self) -> Context {
+        let all = self.first().identity().conditions_or_plain();
+        all.iter()
+            .find(|condition| condition.name == self.condition)
+            .map_or(Context::Whole, |one| one.context)
+    }
+
+    fn judge(&self) -> Option<&JudgeName> {
+        self.verdicts.iter().find_map(Verdicts::name)
     }
 
     /// By condition.
     fn outcomes(&self) -> Vec<Outcomes<'_>> {
-        let judge = self.judge().map_or("", String::as_str);
+        let judge = self.judge().map_or("", |name| name.judge.as_str());
         fn of<'a>(run: &'a AnalysedRun, verdicts: &Verdicts, judge: &str) -> Outcomes<'a> {
             Outcomes::of(run.benchmark(), run.cases(), run.answers(), verdicts.rows(), judge)
         }
         self.runs.iter().zip(&self.verdicts).map(|(run, verdicts)| of(run, verdicts, judge)).collect()
     }
 
-    /// Why there is no result: a judge that tells something of one repetition can judge.
-    fn no_result(&self) -> Option<String> {
+    /// What a reader must know of the verdicts: a judge that tells something of one repetition apart tells something.
+    fn warning(&self) -> Option<String> {
         let judged = self.verdicts.iter().filter(|verdicts| verdicts.judge.is_some());
-        let why: Vec<Option<String>> = judged.map(Verdicts::no_result).collect();
-        if why.iter().any(Option::is_none) { None } else { why.into_iter().flatten().next() }
+        let warnings: Vec<Option<String>> = judged.map(Verdicts::warning).collect();
+        if warnings.iter().any(Option::is_none) { None } else { warnings.into_iter().flatten().next() }
     }
 
     fn row(&self, name: &str, outcomes: &[Outcomes<'_>], args: &Args) -> ResultRow {
         let run = self.first();
         let totals: Vec<_> = outcomes.iter().map(Outcomes::total).collect();
         let sum = |of: fn(&Counts) -> usize| totals.iter().map(of).sum::<usize>();
-        let truncated = |row: &&AnswerRow| row.error.is_none() && !row.dropped_sessions.is_empty();
-        let no_result = self.no_result();
-        let judge = self.judge().cloned();
+        let truncated = |row: &&AnswerRow| row.error.is_none() && row.was_cut_to_fit();
+        let cut_thought = |row: &&AnswerRow| row.error.is_some() && row.cut;
+        let rows = || self.runs.iter().flat_map(|run| run.answers());
+        let judge = self.judge();
+        let no_result = judge.and_then(|name| no_result(&name.judge));
         let counts = judge.is_some() && no_result.is_none();
-        let table = match (outcomes, &judge) {
-            ([one], Some(judge)) if counts && !args.repeats => {
-                Some(AccuracyTable::of(one, judge, args.bootstrap_seed))
+        let table = match (outcomes, judge) {
+            ([one], Some(name)) if counts && !args.repeats => {
+                Some(AccuracyTable::of(one, &name.label, args.bootstrap_seed))
             }
             _ => None,
         };
@@ -346,14 +401,18 @@ impl Source {
             model: run.identity().model.name.clone(),
             data: run.identity().dataset.clone(),
             condition: self.condition.clone(),
-            rubric: self.verdicts.iter().flat_map(Verdicts::rows).find_map(|row| row.rubric.clone()),
-            truncated: self.runs.iter().flat_map(|run| run.answers()).filter(truncated).count(),
+            judge: judge.map(|name| name.judge.clone()),
+            rubric: judge.map(|name| name.in_brackets().to_owned()).unwrap_or_default(),
+            rubric_sha256: judge.and_then(|name| name.digest.clone()),
+            truncated: rows().filter(truncated).count(),
+            cut: rows().filter(|row| row.reached_limit()).count(),
+            cut_thoughts: rows().filter(cut_thought).count(),
             no_answer: sum(|total| total.expected - total.answered),
             no_verdict: sum(|total| total.answered - total.judged),
             expected: sum(|total| total.expected),
             table,
             repeats: (counts && args.repeats).then(|| repeats(outcomes)),
-            judge,
+            warning: self.warning().filter(|_| no_result.is_none()),
             no_result,
         }
     }
@@ -365,8 +424,8 @@ fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> 
         (&rows.iter().collect::<Vec<_>>()[..], &outcomes.iter().flatten().collect::<Vec<_>>()[..])
     else {
         return Err(WrongUsage(format!(
-            "--compare takes two rows, and these folders have {}; give two, and choose among conditions and judges with --condition \
-             and --judge",
+            "--compare takes two rows, and these folders have {}; give two, and choose among conditions, judges and rubrics with \
+             --condition, --judge and --rubric",
             rows.len()
         ))
         .into());
@@ -382,18 +441,21 @@ fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> 
             row.dir
         );
     }
-    let text = |judge: &Option<String>| judge.clone().unwrap_or_default();
+    let by = |row: &ResultRow| row.judged_by().unwrap_or_default();
+    // What tells two ways of asking apart in one folder need not stand in the other's.
+    let one_rubric = first.rubric_sha256 == second.rubric_sha256;
     ensure!(
-        first.judge == second.judge,
-        "{} is judged by {} and {} by {}; a difference needs one judge for both: choose it with --judge, or judge again",
+        first.judge == second.judge && (one_rubric || first.rubric == second.rubric),
+        "{} is judged by {} and {} by {}; a difference needs one judge and rubric for both: choose them with --judge and --rubric, or \
+         judge again",
         first.name,
-        text(&first.judge),
+        by(first),
         second.name,
-        text(&second.judge)
+        by(second)
     );
     ensure!(
-        first.rubric == second.rubric,
-        "{} and {} are judged by different rubrics; judge both again with this version",
+        one_rubric,
+        "the judge was not told the same of {} and {}, although the rubric has one name; judge both again with this version",
         first.name,
         second.name
     );
@@ -418,7 +480,7 @@ fn one_benchmark<P: AsRef<Path>>(
 fn names(sources: &[Source]) -> Vec<String> {
     let with_condition = |source: &Source| match source.condition.as_str() {
         "" => source.model(),
-        condition => format!("{} ({condition})", source.model()),
+        condition => format!("{} ({})", source.model(), source.context().named(condition)),
     };
     let with_folder =
         |source: &Source| format!("{} [{}]", with_condition(source), source.first().path().display());

@@ -85,6 +85,7 @@ impl Thinking {
             kwargs.insert(SWITCH.to_owned(), (self.thinking == ThinkingMode::On).into());
         }
         EndpointThinking {
+            on: kwargs.get(SWITCH) == Some(&Value::Bool(true)),
             chat_template_kwargs: kwargs,
             reasoning_effort: self.reasoning_effort,
             max_tokens: self.max_thinking.unwrap_or(default),

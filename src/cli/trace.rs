@@ -27,8 +27,9 @@ Examples:
 ///
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
 /// It may hold more: "knockouts": [{"rows": "query", "keys": "old", "layers": [8, 16]}] keeps the rows of one span from seeing the keys
-/// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. "top_keys": k asks
-/// for the k largest weights of each row.
+/// of another at those layers, all where `layers` is absent: what is written is then of that pass, but for `share`. `rows` may also be
+/// `last`, and with `--generate` `answer` or `each`. Rows that reach the prompt's end cover the generated tokens too; "only": true keeps
+/// to the rows named. One that blocks nothing is refused. "top_keys": k asks for the k largest weights of each row.
 /// "measures": ["mass", "share", "value_norm", "output_norm"] says which are written; without it mass and share. "targets": [{"position": p,
 /// "token": a, "against": b}] takes the logit of token a at a position apart, or where `against` is there its difference to that of b;
 /// spans must then have no common tokens.
@@ -125,7 +126,8 @@ struct AskedTarget {
     against: Option<u32>,
 }
 
-/// A path to block: exactly the rows of one span, and the keys of another.
+/// A path to block: the rows of one span, with those that reach the prompt's end the generated tokens too unless `only`, and the keys of
+/// another.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Blocked {
@@ -133,12 +135,14 @@ struct Blocked {
     keys: String,
     #[serde(default)]
     layers: Option<[usize; 2]>,
+    #[serde(default)]
+    only: bool,
 }
 
 impl Blocked {
     fn knockout(&self) -> Knockout {
         let layers = self.layers.map(|[start, end]| start..end);
-        Knockout { rows: self.rows.clone(), keys: self.keys.clone(), layers, only: true }
+        Knockout { rows: self.rows.clone(), keys: self.keys.clone(), layers, only: self.only }
     }
 }
 
@@ -155,7 +159,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let keys = spans(&file.spans).with_context(|| format!("{place}"))?;
     let n = file.tokens.len();
     let rows = Rows::named(&file.rows, &keys, n).with_context(|| format!("{place}"))?;
-    if let Some(row) = file.rows.iter().find(|row| ["answer", "each"].contains(&row.as_str())) {
+    let asked = file.rows.iter().chain(file.knockouts.iter().map(|knockout| &knockout.rows));
+    if let Some(row) = asked.into_iter().find(|row| ["answer", "each"].contains(&row.as_str())) {
         ensure!(
             args.generate > 0,
             "{place}: row `{row}` is of generated tokens, and none are asked for; add --generate N, or leave the row out"
@@ -204,7 +209,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let room = n.saturating_add(args.generate);
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
-    let holes = LayerHoles::new(&knockouts, &keys, n, &model.spec().layer_kinds())
+    let holes = LayerHoles::exact(&knockouts, &keys, n, &model.spec().layer_kinds())
         .with_context(|| format!("{place}"))?;
     let names = devices.iter().map(DeviceName::of).collect();
     let request = MemoryRequest {

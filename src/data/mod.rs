@@ -4,11 +4,14 @@
 //! Knows no tensors, no network and no prompt wording. What the model may see ([`History`], [`Probe`]) and what only
 //! a judge may see ([`JudgeOnly`]) are different types; prompts are built from the former alone.
 //!
-//! - [`truncate`]: whole distractor segments go until a history fits a budget.
+//! - [`truncate`]: the ways in which a history that does not fit a budget is cut.
 //! - [`stats`]: how long a data set's contexts are.
 //! - [`draw`]: draws that stay the same for ever.
+//! - [`finding`], [`check`]: what is odd about data that can be used all the same.
 
+pub mod check;
 pub mod draw;
+pub mod finding;
 pub mod labels;
 pub mod stats;
 pub mod truncate;
@@ -17,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
+use finding::Finding;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
@@ -40,11 +44,10 @@ pub struct Case {
     pub probes: Vec<Probe>,
     /// What only a judge may see.
     pub judge: JudgeOnly,
-    /// Where the history was retrieved: original indices of its segments, those that truncation keeps first in front. Absent
-    /// where truncation keeps the evidence.
-    pub keep: Option<Vec<usize>>,
-    /// What is odd about it and kept all the same: told where data is checked, part of no prompt and no count.
-    pub flags: Vec<Flag>,
+    /// What truncation may not choose for itself.
+    pub keep: Keep,
+    /// What its reader found odd about it and kept all the same: told where data is checked, part of no prompt and no count.
+    pub flags: Vec<Finding>,
 }
 
 impl Case {
@@ -60,6 +63,18 @@ impl Case {
     pub fn evidence_of<'a>(&'a self, probe: &'a Probe) -> impl Iterator<Item = &'a Evidence> + Clone {
         self.evidence.iter().chain(&probe.evidence)
     }
+}
+
+/// What of a history truncation keeps, where that does not lie with the run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// It lies with the run: a whole history.
+    #[default]
+    Chosen,
+    /// The evidence, which is all that the history holds: it fits or is refused.
+    Evidence,
+    /// What comes first of these original indices of segments: the ranking of a retrieved history.
+    Ranked(Vec<usize>),
 }
 
 /// What precedes the question.
@@ -185,26 +200,6 @@ pub struct Probe {
     pub facets: BTreeMap<String, String>,
     /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
     pub options: Vec<String>,
-}
-
-/// Something odd about a case that keeps nothing from using it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flag {
-    /// Which file of a folder; absent where the data set is one file.
-    pub file: Option<String>,
-    /// How often it occurs.
-    pub count: usize,
-    /// What it is, in words that follow the count.
-    pub what: String,
-}
-
-impl fmt::Display for Flag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.file {
-            write!(f, "{file}: ")?;
-        }
-        write!(f, "{} {}", self.count, self.what)
-    }
 }
 
 /// What only a judge may see of a case. No prompt for the model under test is built from it.

@@ -63,6 +63,9 @@ pub struct PrintedStats {
     pub content_mean: f64,
 }
 
+/// The row of all cases.
+const ALL: &str = "all";
+
 /// What is kept of one case.
 struct Measured {
     split: String,
@@ -73,20 +76,34 @@ struct Measured {
     content: usize,
 }
 
-/// Table 5 of `cases`: a row a value of the label `by` in alphabetical order, then `all`; empty where there are no cases. A case
-/// without the label is in the row of the empty value.
+/// What the rows of the table are, beside the last one, which is of all cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows<'a> {
+    /// A row a value of this label, in alphabetical order; a case without it is in the row of the empty value.
+    Label(&'a str),
+    /// A row a case, in their order.
+    Case,
+    /// None.
+    All,
+}
+
+/// Table 5 of `cases`: the rows that `by` says, then `all`; empty where there are no cases.
 ///
 /// `format` gives the text that the model would be shown, `count` its number of tokens. As many cases as there are threads are
 /// counted at once. The first error of a case, of `format` or of `count` ends the measurement.
 pub fn measure<E: Send>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
-    by: &str,
+    by: Rows<'_>,
     format: impl Fn(&Case) -> Result<String, E> + Sync,
     count: impl Fn(&str) -> Result<usize, E> + Sync,
 ) -> Result<Vec<SplitStats>, E> {
     let of = |case: Case| {
         Ok(Measured {
-            split: case.labels.get(by).cloned().unwrap_or_default(),
+            split: match by {
+                Rows::Label(label) => case.labels.get(label).cloned().unwrap_or_default(),
+                Rows::Case => case.id.clone(),
+                Rows::All => ALL.to_owned(),
+            },
             sessions: case.history.segments.len(),
             turns: case.history.segments.iter().map(|segment| segment.turns.len()).sum(),
             raw: count(&raw(&case))?,
@@ -107,8 +124,14 @@ pub fn measure<E: Send>(
         }
     }
     let mut splits: Vec<&str> = measured.iter().map(|case| case.split.as_str()).collect();
-    splits.sort_unstable();
-    splits.dedup();
+    match by {
+        Rows::Label(_) => {
+            splits.sort_unstable();
+            splits.dedup();
+        }
+        Rows::Case => {}
+        Rows::All => splits.clear(),
+    }
     let mut rows: Vec<SplitStats> = splits
         .into_iter()
         .filter_map(|split| {
@@ -116,7 +139,7 @@ pub fn measure<E: Send>(
             summarise(split, &members)
         })
         .collect();
-    rows.extend(summarise("all", &measured.iter().collect::<Vec<_>>()));
+    rows.extend(summarise(ALL, &measured.iter().collect::<Vec<_>>()));
     Ok(rows)
 }
 

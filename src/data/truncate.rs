@@ -1,10 +1,12 @@
-//! Evidence-preserving truncation (STALE, section 4.1): whole distractor segments go until the history fits.
+//! How a history that does not fit is cut: whole segments go until it does.
 //!
-//! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. The evidence segments
-//! always stay, and nothing else is required to: a case is refused only where its evidence alone does not fit.
+//! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. A benchmark names the ways that it
+//! has ([`Truncation`]); a run takes the first of them or the one it is told. Retrieved histories are cut by their ranking
+//! ([`truncate_ranked`]) whatever the run says. [`Middle`] cuts tokens out of a prompt and no segments, which is the prompts' to do.
 //!
-//! **Which segments stay.** All others are put in an order of keeping. Each is kept if it still fits when its turn comes, and
-//! passed over otherwise, so that one long segment does not end the filling. The order:
+//! **Evidence-preserving truncation** ([`truncate`]; STALE, section 4.1). The evidence segments always stay, and nothing else is
+//! required to: a case is refused only where its evidence alone does not fit. All others are put in an order of keeping. Each is kept
+//! if it still fits when its turn comes, and passed over otherwise, so that one long segment does not end the filling. The order:
 //!
 //! 1. The immediate neighbours of evidence, which are the noise baseline of the attention analysis: one of each piece of
 //!    evidence before the second of any, otherwise in an order drawn from the seed.
@@ -18,13 +20,110 @@
 //! - The order does not look at lengths or texts. Fitting does: where little room is left, short segments are likelier to stay.
 //! - Nothing goes without need: no dropped segment would fit beside what stays.
 //!
-//! **Budgets are nested only where segments cost the same.** Then a larger budget keeps all that a smaller one keeps. In general
+//! Budgets are nested only where segments cost the same. Then a larger budget keeps all that a smaller one keeps. In general
 //! it need not: a long segment that fits only the larger budget can take the room of later, shorter ones.
 
 use std::collections::BTreeSet;
 
 use super::History;
 use super::draw::Draws;
+
+/// A way to cut what does not fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Truncation {
+    /// Evidence stays, and distractors are kept spread over the time line ([`truncate`]).
+    #[default]
+    Evidence,
+    /// Whole segments go from the middle, evidence or not ([`truncate_plain`]).
+    Plain,
+    /// As a benchmark's authors cut: few segments from either end, then some between two pieces of evidence ([`truncate_phases`]).
+    Phases(Phases),
+    /// As a benchmark's authors cut: tokens from the middle of the prompt.
+    Middle(Middle),
+}
+
+/// What [`truncate_phases`] goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phases {
+    /// The role of the piece of evidence that nothing goes beyond from the beginning.
+    pub first: &'static str,
+    /// The role of the piece of evidence that nothing goes beyond from the end.
+    pub last: &'static str,
+    /// Most segments that go from either end.
+    pub ends: usize,
+    /// Most tokens of prompt and answer together, however long a context the model has.
+    pub context: usize,
+    /// Tokens that are kept free beside the answer's.
+    pub reserved: usize,
+}
+
+/// What is left of a prompt whose middle goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Middle {
+    /// Prompts of so many tokens and more are cut, whatever the context.
+    pub from: usize,
+    /// Tokens that stay at the beginning.
+    pub first: usize,
+    /// Tokens that stay at the end.
+    pub last: usize,
+}
+
+impl Truncation {
+    /// The word for it on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Truncation::Evidence => "evidence",
+            Truncation::Plain => "plain",
+            Truncation::Phases(_) | Truncation::Middle(_) => "authors",
+        }
+    }
+
+    /// As the identity of a run has it.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Truncation::Evidence => "evidence-preserving truncation",
+            Truncation::Plain => "plain truncation: whole segments from the middle",
+            Truncation::Phases(_) => "the authors' truncation: ends, then between the evidence",
+            Truncation::Middle(_) => "the authors' truncation: the middle of the prompt",
+        }
+    }
+
+    /// Most tokens of prompt and answer together, of a context of so many.
+    pub fn context(self, context: usize) -> usize {
+        match self {
+            Truncation::Phases(phases) => context.min(phases.context),
+            _ => context,
+        }
+    }
+
+    /// Tokens that it keeps free beside the answer's.
+    pub fn reserved(self) -> usize {
+        match self {
+            Truncation::Phases(phases) => phases.reserved,
+            _ => 0,
+        }
+    }
+
+    /// Most tokens of a prompt beside `generated` tokens of an answer.
+    pub fn budget(self, context: usize, generated: usize) -> usize {
+        self.context(context).saturating_sub(generated).saturating_sub(self.reserved())
+    }
+}
+
+impl Middle {
+    /// How many tokens stay of a prompt of `tokens`, at its beginning and at its end, where at most `budget` may; `None` where all do.
+    /// A smaller budget is shared in the same proportion, the odd token going to the beginning.
+    pub fn ends(self, tokens: usize, budget: usize) -> Option<(usize, usize)> {
+        if tokens <= budget && tokens < self.from {
+            return None;
+        }
+        let both = self.first + self.last;
+        let keep = budget.min(both);
+        // Rounded down, and at most `keep`.
+        let last = (keep as u128 * self.last as u128 / both.max(1) as u128) as usize;
+        Some((keep - last, last))
+    }
+}
 
 /// A history that fits its budget.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,14 +138,20 @@ pub struct Truncated {
     pub tokens: usize,
 }
 
+/// How the message of [`TruncateError::DoesNotFit`] begins: stored rows are told by it.
+pub const DOES_NOT_FIT: &str = "the evidence (segments ";
+
+/// How messages begin that say of a history, and not of its evidence, that it could not be cut to fit.
+pub const HISTORY_DOES_NOT_FIT: &str = "the history does not fit: ";
+
 /// Why a history could not be truncated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TruncateError {
     /// The evidence is larger than the budget.
     #[error(
-        "the evidence (segments {}) needs {evidence} tokens and the rest of the prompt {fixed}, \
+        "{}{}) needs {evidence} tokens and the rest of the prompt {fixed}, \
          together {} more than the budget of {budget}; raise --context by at least that many",
-        list(.segments), .evidence.saturating_add(*.fixed) - .budget
+        DOES_NOT_FIT, list(.segments), .evidence.saturating_add(*.fixed) - .budget
     )]
     DoesNotFit {
         /// Original indices of the evidence segments.
@@ -61,6 +166,33 @@ pub enum TruncateError {
     /// An evidence segment is not in the history.
     #[error("evidence segment {0} is not in the history; truncate the whole history of the case")]
     NoSuchSegment(usize),
+    /// Neither end of the history has a segment that fits.
+    #[error(
+        "{HISTORY_DOES_NOT_FIT}neither its first segment ({first} tokens) nor its last ({last}) has room in {budget} tokens beside the \
+         {fixed} of the rest of the prompt; raise --context"
+    )]
+    NothingFits {
+        /// Tokens of the first segment.
+        first: usize,
+        /// Tokens of the last one.
+        last: usize,
+        /// Tokens of everything that is no segment.
+        fixed: usize,
+        /// Tokens that there is room for.
+        budget: usize,
+    },
+    /// The authors' way drops no more.
+    #[error(
+        "{HISTORY_DOES_NOT_FIT}cut as the benchmark's authors do, {tokens} tokens are left, {} more than the budget of {budget}; raise \
+         --context by at least that many or give --truncation evidence",
+        .tokens.saturating_sub(*.budget)
+    )]
+    StillTooLong {
+        /// Tokens of what is left, the rest of the prompt included.
+        tokens: usize,
+        /// Tokens that there is room for.
+        budget: usize,
+    },
     /// Costs and segments are not parallel.
     #[error("{costs} costs were given for {segments} segments")]
     Costs {
@@ -151,13 +283,8 @@ pub fn truncate_ranked(
     fixed: usize,
     budget: usize,
 ) -> Result<Truncated, TruncateError> {
+    room(history, cost, fixed, budget)?;
     let segments = &history.segments;
-    if cost.len() != segments.len() {
-        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
-    }
-    if fixed > budget {
-        return Err(TruncateError::DoesNotFit { segments: Vec::new(), evidence: 0, fixed, budget });
-    }
     let (mut used, mut stays) = (fixed, BTreeSet::new());
     for index in order {
         let Some(place) = segments.iter().position(|segment| segment.index == *index) else { continue };
@@ -166,10 +293,114 @@ pub fn truncate_ranked(
             used = with;
         }
     }
-    let dropped = segments.iter().enumerate().filter(|(place, _)| !stays.contains(place));
+    Ok(kept(history, used, |place| stays.contains(&place)))
+}
+
+/// Drops the middle of a history, whole segments, evidence or not.
+///
+/// Of the room that the rest of the prompt leaves, half goes to the beginning: the longest run of first segments that fits it. What is
+/// left goes to the end, and what the end leaves to the beginning again. So the two runs that stay are those that the history begins
+/// and ends with, and no segment beside the gap would fit.
+///
+/// # Errors
+/// [`TruncateError::Costs`]; [`TruncateError::NothingFits`]; [`TruncateError::DoesNotFit`] where there is not even room for what is
+/// no segment.
+pub fn truncate_plain(
+    history: &History,
+    cost: &[usize],
+    fixed: usize,
+    budget: usize,
+) -> Result<Truncated, TruncateError> {
+    let room = room(history, cost, fixed, budget)?;
+    let count = cost.len();
+    let all = cost.iter().fold(0usize, |sum, &tokens| sum.saturating_add(tokens));
+    if all <= room {
+        return Ok(kept(history, fixed + all, |_| true));
+    }
+    // Segments before `head` and from `tail` on stay; something goes, so the two never meet.
+    let (mut head, mut tail, mut used) = (0, count, 0usize);
+    let mut fill_head = |tail: usize, used: &mut usize, most: usize| {
+        while head < tail && used.saturating_add(cost[head]) <= most {
+            *used += cost[head];
+            head += 1;
+        }
+        head
+    };
+    let begun = fill_head(tail, &mut used, room / 2);
+    while tail > begun && used.saturating_add(cost[tail - 1]) <= room {
+        tail -= 1;
+        used += cost[tail];
+    }
+    let head = fill_head(tail, &mut used, room);
+    if let (0, Some(first), Some(last)) = (head + count - tail, cost.first(), cost.last()) {
+        return Err(TruncateError::NothingFits { first: *first, last: *last, fixed, budget });
+    }
+    Ok(kept(history, fixed + used, |place| place < head || place >= tail))
+}
+
+/// Drops segments in three phases, until the history fits: at most `ends` from the beginning, none at or beyond the segment `first`;
+/// then at most `ends` from the end, none at or beyond `last`; then those between the two, in an order drawn from `seed` and `name`.
+/// `first` and `last` are original indices; where there are none, the ends stop at the number alone and there is no third phase.
+///
+/// # Errors
+/// [`TruncateError::Costs`]; [`TruncateError::StillTooLong`] where the three phases are not enough.
+pub fn truncate_phases(
+    history: &History,
+    (first, last, ends): (Option<usize>, Option<usize>, usize),
+    cost: &[usize],
+    (fixed, budget): (usize, usize),
+    (seed, name): (u64, &str),
+) -> Result<Truncated, TruncateError> {
+    let segments = &history.segments;
+    if cost.len() != segments.len() {
+        return Err(TruncateError::Costs { costs: cost.len(), segments: segments.len() });
+    }
+    let index = |place: usize| segments[place].index;
+    let places = 0..segments.len();
+    let head = places.clone().take(ends).take_while(|&place| first.is_none_or(|first| index(place) < first));
+    let tail =
+        places.clone().rev().take(ends).take_while(|&place| last.is_none_or(|last| index(place) > last));
+    let between = |&place: &usize| match (first, last) {
+        (Some(first), Some(last)) => first < index(place) && index(place) < last,
+        _ => false,
+    };
+    let mut middle: Vec<usize> = places.filter(between).collect();
+    Draws::new("palimpsest truncation phases 1", seed, name).shuffle(&mut middle);
+    let mut used = cost.iter().fold(fixed, |sum, &tokens| sum.saturating_add(tokens));
+    let mut gone = BTreeSet::new();
+    for place in head.chain(tail).chain(middle) {
+        if used <= budget {
+            break;
+        }
+        if gone.insert(place) {
+            used = used.saturating_sub(cost[place]);
+        }
+    }
+    if used > budget {
+        return Err(TruncateError::StillTooLong { tokens: used, budget });
+    }
+    let mut cut = kept(history, used, |place| !gone.contains(&place));
+    let evidence = [first, last];
+    let beside = |dropped: &usize| evidence.iter().flatten().any(|e| e.abs_diff(*dropped) == 1);
+    cut.dropped_neighbours = cut.dropped.iter().copied().filter(beside).collect();
+    Ok(cut)
+}
+
+/// Tokens that are left for segments.
+fn room(history: &History, cost: &[usize], fixed: usize, budget: usize) -> Result<usize, TruncateError> {
+    if cost.len() != history.segments.len() {
+        return Err(TruncateError::Costs { costs: cost.len(), segments: history.segments.len() });
+    }
+    let nothing = TruncateError::DoesNotFit { segments: Vec::new(), evidence: 0, fixed, budget };
+    budget.checked_sub(fixed).ok_or(nothing)
+}
+
+/// The history with the segments at the places that `stays` takes, which come to `tokens`.
+fn kept(history: &History, tokens: usize, stays: impl Fn(usize) -> bool) -> Truncated {
+    let dropped = history.segments.iter().enumerate().filter(|&(place, _)| !stays(place));
     let dropped = dropped.map(|(_, segment)| segment.index).collect();
-    let history = history.select(|place, _| stays.contains(&place));
-    Ok(Truncated { history, dropped, dropped_neighbours: Vec::new(), tokens: used })
+    let history = history.select(|place, _| stays(place));
+    Truncated { history, dropped, dropped_neighbours: Vec::new(), tokens }
 }
 
 /// The places next to evidence, those to keep first in front: one of each piece of evidence before the second of any.

@@ -5,9 +5,10 @@
 //! attention file, which stays where it is. Written sample by sample, as histories are large.
 //!
 //! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
-//! error or a missing verdict counts as not correct, as in the tables of this tool. Of verdicts that are no result (a judge that is
-//! too small, or of unknown size and says the same of all) there is no metric, as the report has no percentage: the reason stands in its place, in
-//! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows.
+//! error or a missing verdict counts as not correct, as in the tables of this tool. Two rubrics of one judge are two scorers. Of verdicts
+//! that are no result (a judge that is too small) there is no metric, as the report has no percentage: the reason stands in its place, in
+//! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows. A warning stands beside the metric, in the
+//! metadata.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -23,6 +24,8 @@ use crate::run::store::RunFolder;
 
 /// Under which key the metadata say why verdicts are no result.
 const NO_RESULT: &str = "no_result";
+/// Under which key they hold what a reader must know beside the numbers.
+const WARNING: &str = "warning";
 
 /// How a log is written.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +91,7 @@ fn head(
     let ids: Vec<String> = answered.iter().map(|a| id(&a.case.case, &a.probe.id)).collect();
     let no_results: Map<String, Value> = judges
         .iter()
-        .filter_map(|judged| Some((judged.judge.to_owned(), json!(judged.no_result()?))))
+        .filter_map(|judged| Some((judged.name.label.clone(), json!(judged.no_result()?))))
         .collect();
     let tags: Vec<String> = no_results.keys().map(|judge| format!("no result by {judge}")).collect();
     let mut metadata = Map::new();
@@ -162,15 +165,17 @@ fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected:
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
     let mean = worth.iter().sum::<f64>() / expected.max(1) as f64;
     let (mut metrics, mut metadata) = (Map::new(), Map::new());
-    metadata.insert("rubric".to_owned(), json!(judged.rubric));
+    metadata.insert("rubric".to_owned(), json!(judged.name.digest));
+    metadata.insert("rubric_name".to_owned(), json!(judged.name.rubric));
+    metadata.extend(judged.warning().map(|warning| (WARNING.to_owned(), json!(warning))));
     metadata.insert("denominator".to_owned(), json!(expected));
     match judged.no_result() {
         None => metrics.insert("accuracy".to_owned(), json!({ "name": "accuracy", "value": mean })),
         Some(why) => metadata.insert(NO_RESULT.to_owned(), json!(why)),
     };
     json!({
-        "name": judged.judge,
-        "scorer": judged.judge,
+        "name": judged.name.label,
+        "scorer": judged.name.label,
         "scored_samples": worth.len(),
         "unscored_samples": expected - worth.len().min(expected),
         "metrics": metrics,
@@ -232,7 +237,7 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
         .iter()
         .filter_map(|judged| {
             let verdict = judged.get(&case.case, &probe.id, &row.condition)?;
-            Some((judged.judge.to_owned(), verdict_score(verdict, row)?))
+            Some((judged.name.label.clone(), verdict_score(verdict, row)?))
         })
         .collect();
     if !scores.is_empty() {

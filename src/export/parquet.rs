@@ -3,8 +3,8 @@
 //! Columns have the names of the JSON rows and stand in every file, so that the files of several runs go together; what is
 //! absent in a row is null. `model` comes first, and the fields of the verdict follow those of the answer (its `error` is
 //! `verdict_error`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
-//! text. The file's metadata holds `run.json` under `palimpsest.run`, and under `palimpsest.no_result` why the verdicts are no result,
-//! where they are none.
+//! text. The file's metadata holds `run.json` under `palimpsest.run`, under `palimpsest.no_result` why the verdicts are no result,
+//! where they are none, and under `palimpsest.warning` what a reader must know of them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -51,9 +51,10 @@ const ANSWER: [(&str, Kind); 12] = [
 ];
 
 /// The verdict's.
-const VERDICT: [(&str, Kind); 8] = [
+const VERDICT: [(&str, Kind); 9] = [
     ("judge", Kind::Text),
     ("rubric", Kind::Text),
+    ("rubric_name", Kind::Text),
     ("correct", Kind::Bool),
     ("score", Kind::Whole),
     ("choice", Kind::Text),
@@ -66,6 +67,8 @@ const VERDICT: [(&str, Kind); 8] = [
 pub const RUN: &str = "palimpsest.run";
 /// The file's metadata that says why the verdicts are no result.
 pub const NO_RESULT: &str = "palimpsest.no_result";
+/// The file's metadata that says what a reader must know of the verdicts.
+pub const WARNING: &str = "palimpsest.warning";
 
 /// Writes the rows of these conditions, and returns how many.
 ///
@@ -87,6 +90,8 @@ pub fn write(
     let header = serde_json::to_string(&folder.header)?;
     let mut metadata = vec![KeyValue::new(RUN.to_owned(), header)];
     metadata.extend(judged.and_then(Judged::no_result).map(|why| KeyValue::new(NO_RESULT.to_owned(), why)));
+    metadata
+        .extend(judged.and_then(Judged::warning).map(|warning| KeyValue::new(WARNING.to_owned(), warning)));
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_key_value_metadata(Some(metadata))
@@ -123,6 +128,9 @@ fn row(
                 _ => row.insert(name, value),
             };
         }
+        // Rows of earlier versions do not name theirs.
+        let rubric = judged.and_then(|judged| judged.name.rubric.as_deref());
+        row.extend(rubric.map(|rubric| ("rubric_name".to_owned(), rubric.into())));
     }
     Ok(row)
 }

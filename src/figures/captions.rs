@@ -210,6 +210,11 @@ pub(super) fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
+/// `1 layer`, `8 layers`.
+pub(super) fn counted(n: usize, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
+}
+
 /// Several of what a segment is called: `sessions`, `trajectories`.
 pub(super) fn plural(word: &str) -> String {
     match word.strip_suffix('y') {

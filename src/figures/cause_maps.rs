@@ -1,14 +1,15 @@
-//! Heat maps of what answers owe to their sessions: windows of layers by sessions, with the evidence marked. `grid` draws them.
+//! Heat maps of the effects of sessions: windows of layers by sessions, with the evidence marked. `grid` draws them.
 
+use super::cause_captions::open_in_words;
 use super::grid::{Cells, Column, Grid, Map, Shades, draw};
 use super::heat_map::{aligned, column_of, numbered};
 use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
 use crate::lens::causes::Causes;
-use crate::lens::windowed::{EffectMap, WindowedAnswer};
+use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
 
-/// What a cell is, for captions.
+/// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
     let segment = study.benchmark.segment();
     let kinds = match causes.layers.iter().any(|layer| layer.kind != LayerKind::Softmax) {
@@ -16,9 +17,11 @@ fn cell(causes: &Causes, study: &Study) -> String {
         false => "",
     };
     format!(
-        "what the answer's natural-log probability a token loses when everything from the question on is kept from seeing the {segment} at the \
-         layer's window of layers; above 0 (blue), the answer rests on it there. The effects of windows need not add up to that of all \
-         layers.{kinds}"
+        "the natural-log probability a token that the answer loses when everything from the question on is kept from seeing the {segment} at the \
+         layer's window of {}; above 0 (blue), the answer needs it there. The effects of windows need not add up to that of all \
+         layers.{}{kinds}",
+        captions::counted(causes.window_width(), "layer"),
+        open_in_words(causes.windows_open(), "the windows'")
     )
 }
 
@@ -54,7 +57,7 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
     };
     let maps: Vec<Map> = found.iter().map(map).collect();
     let shades = Shades::of_effects(&maps);
-    let title = format!("Through which layers answers take from the history, mean over {many}");
+    let title = format!("Effects of the history by layers, mean over {many}");
     let caption = format!(
         "Each cell: {} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the \
          stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}. A \
@@ -109,9 +112,9 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let map = |answer: &&WindowedAnswer| Map {
         title: [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned(),
         note: format!("{} {segments}", answer.sessions.len()),
-        columns: (answer.sessions.iter().enumerate())
-            .map(|(at, session)| Column {
-                label: (at + 1).to_string(),
+        columns: (answer.sessions.iter())
+            .map(|session| Column {
+                label: number(&session.span).to_owned(),
                 n: None,
                 role: session.role.clone(),
                 cells: Cells::Values(session.by_layer(&layers)),
@@ -121,12 +124,10 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let mut maps: Vec<Map> = shown.iter().map(map).collect();
     let layout = numbered(&mut maps, segment);
     let shades = Shades::of_effects(&maps);
-    let title = format!(
-        "Through which layers answers take from one history: case {}",
-        super::style::shortened(case, 40)
-    );
+    let title = format!("Effects of one history by layers: case {}", super::style::shortened(case, 40));
     let caption = format!(
-        "Each cell: {} {} in the order in which they were shown, numbered from 1; the evidence is framed. The first case of which {} \
+        "Each cell: {} {} in the order in which they were shown, numbered from 0 by their place in the whole history, as in the run's files; the \
+         evidence is framed. The first case of which {} \
          measured.{}",
         cell(causes, study),
         captions::capital(&segments),
@@ -152,6 +153,11 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let grid = Grid { maps: &maps, shades: &shades, layout: &layout, layers: &causes.layers };
     let svg = draw(&name, &title, &origin.line, &grid)?;
     Ok(Figure { name, title, caption, svg, csv })
+}
+
+/// The number in a span's label: `3` of `session[3]`; the whole label where it has none.
+fn number(span: &str) -> &str {
+    span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')).unwrap_or(span)
 }
 
 fn written(value: f64) -> String {

@@ -3,9 +3,9 @@
 use plotters::style::RGBColor;
 
 use super::canvas::text_width;
-use super::sheet::{Panel, Sheet};
+use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
-use super::{Figure, FigureError, Source, captions};
+use super::{Figure, FigureError, Origin, Source, captions};
 use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
 
@@ -304,4 +304,45 @@ pub(super) fn figure(
     let csv = table::series_csv(&name, &runs.collect::<Vec<_>>())
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
     Ok(Figure { name, title: sheet.title.clone(), caption: caption.trim_start().to_owned(), svg, csv })
+}
+
+/// Panels of lines over layers on one linear axis.
+pub(super) fn over_layers(
+    (name, title): (&str, String),
+    origin: &Origin,
+    y_label: &str,
+    rows: Vec<Vec<Option<Panel>>>,
+    legend: Vec<(Stroke, String)>,
+    units: &'static str,
+) -> Result<(String, String), FigureError> {
+    let points = rows.iter().flatten().flatten().flat_map(|panel| &panel.lines).flat_map(|(_, s)| &s.points);
+    // The ends of all panels, so that every column gets the same axis.
+    let values = points.flat_map(|point| {
+        let band = point.band.into_iter().flat_map(|(low, high)| [low, high]);
+        point.value.into_iter().chain(band).chain(point.cases.iter().copied()).collect::<Vec<_>>()
+    });
+    let ends = values.fold((0.0f64, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
+    let sheet = Sheet {
+        title: title.clone(),
+        origin: origin.line.clone(),
+        y_label: y_label.to_owned(),
+        percent: false,
+        reference: None,
+        rows,
+        legend,
+        panel: if columns == 1 { (560, 190) } else { (250, 150) },
+        reach: 10.0,
+        units,
+        axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
+    };
+    Ok((sheet.draw(name)?, title))
+}
+
+/// Rows of `line,layer,n,value,low,high`.
+pub(super) fn table_of<'a>(
+    name: &str,
+    lines: impl Iterator<Item = (&'a str, &'a Series)>,
+) -> Result<Vec<u8>, FigureError> {
+    table::lines_csv(lines).map_err(|source| FigureError::Table { figure: name.to_owned(), source })
 }

@@ -88,7 +88,6 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         "scale",
         "layer",
         "value",
-        "number",
     ];
     head.extend(kinds.then_some("layer_kind"));
     head.extend((linear && scale == Scale::Mass).then_some("signed"));
@@ -113,7 +112,6 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
                     scale.key().to_owned(),
                     layer.index.to_string(),
                     if value.is_nan() { String::new() } else { value.to_string() },
-                    (mass.index + 1).to_string(),
                 ];
                 row.extend(kinds.then(|| layer.kind.key().to_owned()));
                 row.extend(
@@ -144,7 +142,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         scale,
     );
     let caption = format!(
-        "{} {} in the order of the history, numbered from 1; a gap is where {segments} were dropped to fit the context. The \
+        "{} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were dropped to fit the context. The \
          first case of the run that was measured on {}.{}",
         what_is_shown(lens, scale),
         captions::capital(&segments),
@@ -179,7 +177,7 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
             Scale::Density => &segment.density,
         };
         columns.push(Column {
-            label: next.to_string(),
+            label: segment.index.to_string(),
             n: None,
             role: segment.role.clone().or_else(|| segment.holds.clone()),
             cells: Cells::Values(values.clone()),
@@ -215,7 +213,7 @@ pub(super) fn numbered(maps: &mut [Map], segment: &str) -> Layout {
             }
         }
     }
-    let axis = format!("{segment} (numbered from 1)");
+    let axis = format!("{segment} (numbered from 0, as in the files)");
     let width = wanted.clamp(MAP_WIDTH, MOST_WIDTH);
     Layout { width, stacked: width > BESIDE, upright, axis }
 }

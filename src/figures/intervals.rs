@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub group: String,
     /// At its left.
     pub label: String,
-    /// The number.
+    /// The number; of 0 units where it is no mean.
     pub estimate: Estimate,
     /// Of its dot.
     pub colour: RGBColor,
@@ -171,6 +171,7 @@ fn note(line: &Line, percent: bool, length: f64) -> String {
         (Some(value), Some((low, high))) => {
             format!("{} [{}, {}]  n = {n}", write(*value), write(*low), write(*high))
         }
+        (Some(value), None) if *n == 0 => write(*value),
         (Some(value), None) => format!("{}  n = {n}", write(*value)),
         (None, _) => "none".to_owned(),
     }

@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::benchmarks::Chart;
 use crate::lens::causes::Causes;
 use crate::lens::{Lens, Scale, Study};
 
@@ -16,7 +17,10 @@ mod axis;
 pub mod bars;
 pub mod canvas;
 mod captions;
+mod cause_captions;
+mod cause_effects;
 mod cause_maps;
+mod cause_words;
 pub mod causes;
 pub mod curves;
 mod figure;
@@ -35,11 +39,22 @@ pub mod sheet;
 mod source;
 mod stacks;
 pub mod style;
+mod trends;
 
 pub use bars::distribution;
 pub use figure::{Figure, FigureError};
 pub use source::{Origin, Source};
-pub use stacks::stacked;
+
+/// A picture that only one benchmark has. `origin` says where its numbers come from.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub fn draw_chart(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
+    match chart {
+        Chart::Bars(chart) => stacks::stacked(chart, origin),
+        Chart::Trends(chart) => trends::trends(chart, origin),
+    }
+}
 
 /// Every figure of a run, in the order of the report.
 ///
@@ -86,7 +101,7 @@ pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
     Ok(figures)
 }
 
-/// The figures of what answers owe to their sessions ([`causes`]).
+/// The figures of the effects of sessions on answers ([`causes`]).
 ///
 /// # Errors
 /// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.

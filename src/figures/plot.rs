@@ -179,7 +179,8 @@ fn cut_mark(area: &Area<'_>, (x, y): (i32, i32), side: i32, colour: RGBColor) ->
     area.draw(&Polygon::new(corners, colour.filled()))
 }
 
-fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<(), Refusal> {
+/// The marker of a line at a place of the picture, in units.
+pub(super) fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<(), Refusal> {
     let mark = Mark::of(stroke);
     if stroke.linear {
         return area.draw(&(EmptyElement::at(at) + mark.inside() + mark.outline()));

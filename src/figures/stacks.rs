@@ -7,7 +7,7 @@ use plotters::style::text_anchor::HPos;
 use super::canvas::{MARGIN, Refusal, head, more_origins, svg, text_width, write};
 use super::style::{BLUE, GREEN, GREY, GRID, INK, LINEAR, UNIT, VERMILLION, shortened};
 use super::{Figure, FigureError};
-use crate::benchmarks::{Bar, Chart};
+use crate::benchmarks::{Bar, BarChart};
 
 const HEAD: i32 = 58;
 const BAR: i32 = 15;
@@ -26,8 +26,8 @@ const COLOURS: [RGBColor; 5] = [GREEN, BLUE, VERMILLION, GREY, LINEAR];
 ///
 /// # Errors
 /// [`FigureError`], with the figure's name.
-pub fn stacked(chart: &Chart, origin: &str) -> Result<Figure, FigureError> {
-    let Chart { key: name, title, caption, parts, bars } = chart;
+pub(super) fn stacked(chart: &BarChart, origin: &str) -> Result<Figure, FigureError> {
+    let BarChart { key: name, title, caption, parts, bars } = chart;
     let colour = |at: usize| COLOURS[at % COLOURS.len()];
     let widest = |texts: &mut dyn Iterator<Item = &str>, size: i32| {
         texts.map(|text| text_width(&shortened(text, NAME), size)).max().unwrap_or(0)
@@ -97,7 +97,7 @@ fn draw_bar(
 }
 
 /// Rows of `group,bar,part,count`.
-fn csv(chart: &Chart) -> Result<Vec<u8>, csv::Error> {
+fn csv(chart: &BarChart) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(["group", "bar", "part", "count"])?;
     for bar in &chart.bars {

@@ -9,9 +9,9 @@ use crate::benchmarks::dataset::{Dataset, DatasetError};
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{QUERY, SampleSpec};
 use crate::data::draw::Draws;
-use crate::data::{Case, Evidence, Place, Probe};
+use crate::data::{Case, Evidence, Keep, Place, Probe};
 use crate::prompt::{PromptBuilder, PromptError, TokenizedPrompt, Tokenizer};
-use crate::run::context_budget::{BudgetError, BudgetedCase, cut_to_budget};
+use crate::run::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 
 /// The query in whose place nothing is asked, as QRHead's authors have it.
 pub const NULL_QUERY: &str = "N/A";
@@ -132,7 +132,12 @@ impl<'a> Planter<'a> {
         let sessions = case.history.segments.len();
         let place = (2 * stretch + 1) * sessions / (2 * count.max(1));
         let (case, session) = planted(case, place, needle).ok_or(PlantError::NoSession)?;
-        let parts = cut_to_budget(self.builder, self.tokenizer, &case, self.budget, self.seed)?;
+        let parts = cut_to_budget(
+            self.builder,
+            self.tokenizer,
+            &case,
+            Cut::keeping_evidence(self.budget, self.seed),
+        )?;
         let [BudgetedCase { prompts, .. }] = parts.as_slice() else {
             return Err(PlantError::Span { needle: nth, span: QUERY });
         };
@@ -180,7 +185,7 @@ fn planted(case: &Case, place: usize, needle: &Needle) -> Option<(Case, usize)> 
         ..Probe::default()
     };
     case.probes = vec![ask("needle", &needle.question), ask("null", NULL_QUERY)];
-    Some((Case { evidence, stretches: Vec::new(), keep: None, ..case }, index))
+    Some((Case { evidence, stretches: Vec::new(), keep: Keep::Chosen, ..case }, index))
 }
 
 #[cfg(test)]

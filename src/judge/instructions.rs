@@ -14,6 +14,7 @@ use crate::ground::digest::sha256;
 use crate::ground::words::same_words;
 use crate::prompt::{JUDGE_FILE, sandbox};
 use crate::run::plan::PlannedCase;
+use crate::run::rows::RubricRow;
 
 /// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
 /// rests on the other.
@@ -42,6 +43,8 @@ impl Reasons {
 /// How verdicts are asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instructions {
+    /// The rubric's name ([`Rubric::name`]); of a template of the caller's own [`Instructions::with_template`]. No part of the digest.
+    pub name: Cow<'static, str>,
     /// What the judge reads: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
     pub template: Cow<'static, str>,
     /// What one call covers.
@@ -61,17 +64,53 @@ pub struct Instructions {
 impl From<&Rubric> for Instructions {
     /// The benchmark's own, with reasons after the verdicts.
     fn from(rubric: &Rubric) -> Self {
-        let Rubric { template, unit, verdict } = *rubric;
-        let template = Cow::Borrowed(template);
-        Instructions { template, unit, verdict, reasons: Reasons::default(), thinking: None, accepted: None }
+        let Rubric { name, template, unit, verdict, .. } = *rubric;
+        Instructions {
+            name: name.into(),
+            template: template.into(),
+            unit,
+            verdict,
+            reasons: Reasons::default(),
+            thinking: None,
+            accepted: None,
+        }
     }
 }
 
 impl Instructions {
+    /// The same with a template of the caller's own, under a name that tells it from other templates: `own-` and the beginning of
+    /// its SHA-256.
+    #[must_use]
+    pub fn with_template(self, template: String) -> Self {
+        let digest = sha256(&template);
+        let name = format!("own-{}", digest.get(..8).unwrap_or(&digest)).into();
+        Instructions { name, template: template.into(), ..self }
+    }
+
+    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge: the text and what it
+    /// returns. Where reasons stand and how the judge thinks are no part of it.
+    pub fn criteria(&self) -> String {
+        let Instructions { template, verdict, .. } = self;
+        sha256(format!("palimpsest criteria 1\n{verdict:?}\n{template}"))
+    }
+
+    /// As `rubrics.jsonl` keeps them.
+    pub fn row(&self) -> RubricRow {
+        RubricRow {
+            rubric: self.digest(),
+            name: self.name.clone().into_owned(),
+            criteria: self.criteria(),
+            reasons: self.reasons.name().to_owned(),
+            thinking: self.thinking.clone(),
+            accepted: self.accepted.map(str::to_owned),
+            template: self.template.clone().into_owned(),
+        }
+    }
+
     /// SHA-256 (lower-case hexadecimal) of everything in them that decides a verdict. The number at the front counts the ways in
     /// which this code has judged.
     pub fn digest(&self) -> String {
-        let Instructions { template, unit, verdict, reasons, thinking, accepted } = self;
+        let Instructions { name: _, template, unit, verdict, reasons, thinking, accepted } = self;
         let accepted = accepted.map(|note| format!("accepted {note}\n")).unwrap_or_default();
         let thinking = thinking.as_ref().map(|thinking| format!("thinking {thinking}\n")).unwrap_or_default();
         sha256(format!(

@@ -16,6 +16,7 @@ use crate::run::subject::PATIENCE;
 /// The instructions of a check.
 pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions {
     Instructions {
+        name: "labels".into(),
         template: check.template.into(),
         unit: JudgeUnit::Probe,
         verdict: VerdictKind::Choice { of: check.values },

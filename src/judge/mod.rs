@@ -104,6 +104,8 @@ struct Call<'a> {
 struct Task<'a> {
     judge: &'a str,
     digest: &'a str,
+    /// The rubric's name.
+    rubric: &'a str,
 }
 
 /// Why there is no verdict.
@@ -134,7 +136,7 @@ pub fn run(
 ) -> Result<Summary, RunError> {
     let instructions = instructions.into();
     let (name, digest) = (judge.name(), instructions.digest());
-    let task = Task { judge: &name, digest: &digest };
+    let task = Task { judge: &name, digest: &digest, rubric: &instructions.name };
     let plan = store.plan().to_vec();
     let answers = store.answers().into_iter().filter(|row| row.error.is_none());
     let answers: HashMap<_, _> =
@@ -169,6 +171,8 @@ pub fn run(
         let rendered = instructions.prompt(call.case, &exchanges);
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
+    // Before the first verdict that names it.
+    store.append_rubric(instructions.row())?;
     let summary = Summary { planned, skipped, ..Summary::default() };
     let progress = Steps::new("verdicts", planned - skipped, show_progress);
     let mut desk = Desk { store, progress, summary };
@@ -319,6 +323,7 @@ fn verdict_row(
         condition: call.condition.to_owned(),
         judge: task.judge.to_owned(),
         rubric: Some(task.digest.to_owned()),
+        rubric_name: Some(task.rubric.to_owned()),
         ..VerdictRow::default()
     };
     match verdict {

@@ -29,7 +29,6 @@ pub mod run;
 pub mod strip;
 pub mod study;
 pub mod table;
-pub mod windowed;
 
 pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Point, Resampling};

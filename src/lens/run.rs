@@ -7,7 +7,8 @@ use super::LensError;
 use crate::benchmarks::{ALL, Benchmark};
 use crate::run::cost::CostRow;
 use crate::run::header::Identity;
-use crate::run::judged::no_result;
+use crate::run::judge_name::{JudgeChoice, JudgeName};
+use crate::run::judged::{no_result, warning};
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{self, ShownCase};
@@ -23,8 +24,9 @@ pub struct AnalysedRun {
 /// The verdicts of one judge by one rubric, the last of each (case, probe).
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
-    /// Which judge; `None` where the run has no verdicts.
+    /// Which judge, with its rubric in brackets; `None` where the run has no verdicts.
     pub judge: Option<String>,
+    name: Option<JudgeName>,
     rows: HashMap<(String, String), VerdictRow>,
 }
 
@@ -34,9 +36,19 @@ impl Verdicts {
         self.rows.get(&(case.to_owned(), probe.to_owned()))
     }
 
+    /// Which judge by which rubric; `None` where the run has no verdicts.
+    pub fn name(&self) -> Option<&JudgeName> {
+        self.name.as_ref()
+    }
+
     /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
-        no_result_of(&[self])
+        no_result(&self.name.as_ref()?.judge)
+    }
+
+    /// What a reader must know beside the numbers ([`warning`]).
+    pub fn warning(&self) -> Option<String> {
+        warning(&self.name.as_ref()?.judge, self.rows.values())
     }
 
     /// All of them, in no order.
@@ -48,12 +60,6 @@ impl Verdicts {
     pub fn correct(&self, case: &str, probe: &str) -> Option<bool> {
         self.get(case, probe)?.correct
     }
-}
-
-/// [`Verdicts::no_result`] of one judge's verdicts under several conditions, taken together.
-pub(super) fn no_result_of(all: &[&Verdicts]) -> Option<String> {
-    let judge = all.iter().find_map(|verdicts| verdicts.judge.as_deref())?;
-    no_result(judge, all.iter().flat_map(|verdicts| verdicts.rows.values()))
 }
 
 impl AnalysedRun {
@@ -151,37 +157,33 @@ impl AnalysedRun {
         Ok(self.store.shown(case)?)
     }
 
-    /// The verdicts of `judge`, or of the judge that came last.
+    /// The verdicts of `judge`, by name or with its rubric in brackets, or of the judge that came last and said something; of several rubrics those by the
+    /// one that came last.
     ///
     /// # Errors
     /// [`LensError::UnknownJudge`] where `judge` is named and has no verdict here.
     pub fn verdicts(&self, judge: Option<&str>) -> Result<Verdicts, LensError> {
         let known = self.store.judges();
-        // By the rubric that came last.
-        let of_name = |(name, _): &&(&str, Option<&str>)| judge.is_none_or(|judge| judge == *name);
-        let Some(&(name, rubric)) = known.iter().rev().find(of_name) else {
+        let choice = JudgeChoice::of(judge);
+        let exact = known.iter().find(|name| Some(name.label.as_str()) == judge);
+        let meant = |name: &&JudgeName| {
+            choice.takes(&name.label) && (judge.is_some() || self.store.has_verdicts(name))
+        };
+        let Some(name) = exact.or_else(|| known.iter().rev().find(meant)) else {
             let Some(judge) = judge else { return Ok(Verdicts::default()) };
-            let mut names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-            names.dedup();
+            let names: Vec<&str> = known.iter().map(|name| name.label.as_str()).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let (path, judge) = (self.path().to_owned(), judge.to_owned());
             return Err(LensError::UnknownJudge { path, judge, known });
         };
-        let own = |row: &&VerdictRow| row.judge == name && row.rubric.as_deref() == rubric;
-        let rows = self.store.verdicts.iter().filter(own);
+        let rows = self.store.verdicts.iter().filter(|row| name.gave(row));
         let rows = rows.map(|row| ((row.case.clone(), row.probe.clone()), row.clone())).collect();
-        Ok(Verdicts { judge: Some(name.to_owned()), rows })
+        Ok(Verdicts { judge: Some(name.label.clone()), name: Some(name.clone()), rows })
     }
 
-    /// The judges that gave at least one clean verdict, in order of first appearance.
+    /// The judges that gave at least one clean verdict, each with its rubric in brackets, and all readings, in order of first appearance.
     pub fn judges(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for (name, _) in self.store.judges() {
-            if !names.iter().any(|known| known == name) {
-                names.push(name.to_owned());
-            }
-        }
-        names
+        self.store.judges().iter().map(|name| name.label.clone()).collect()
     }
 
     /// What was run.
@@ -243,12 +245,16 @@ mod tests {
             };
             ((case, probe), row)
         };
-        Verdicts { judge: Some(judge.to_owned()), rows: correct.iter().enumerate().map(row).collect() }
+        let judge = judge.to_owned();
+        let name = JudgeName { label: judge.clone(), judge: judge.clone(), digest: None, rubric: None };
+        let rows = correct.iter().enumerate().map(row).collect();
+        Verdicts { judge: Some(judge), name: Some(name), rows }
     }
 
     #[test]
-    fn a_judge_that_is_too_small_or_says_the_same_of_all_gives_no_result() {
+    fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a_result_with_a_warning() {
         let differing = [Some(true), Some(false), None];
+        let same = [Some(false), None, Some(false)];
         for (small, millions) in [
             ("local:smollm2-135m", "135"),
             ("local:qwen3-0.6b", "600"),
@@ -263,15 +269,18 @@ mod tests {
         for able in
             ["local:qwen3.5-9b", "http://h/v1#gpt-oss-120b", "http://h:8000/v1#gemini", "local:Llama-3.1-8B"]
         {
-            assert_eq!(verdicts(able, &differing).no_result(), None, "{able}");
-            // All wrong is a result by a judge that is known to be able, and none by one of which nobody knows.
-            let said = verdicts(able, &[Some(false), None, Some(false)]).no_result();
+            let of_differing = verdicts(able, &differing);
+            assert_eq!((of_differing.no_result(), of_differing.warning()), (None, None), "{able}");
+            // All wrong is a result; of a judge of which nobody knows how able it is, with a word beside it.
+            let of_same = verdicts(able, &same);
+            assert_eq!(of_same.no_result(), None, "{able}");
+            let said = of_same.warning();
             let known = !able.ends_with("gemini");
             assert_eq!(said.is_none(), known, "{able}: {said:?}");
             assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
             // One verdict is the same as itself.
-            assert_eq!(verdicts(able, &[Some(true)]).no_result(), None);
+            assert_eq!(verdicts(able, &[Some(true)]).warning(), None);
         }
-        assert_eq!(Verdicts::default().no_result(), None);
+        assert_eq!((Verdicts::default().no_result(), Verdicts::default().warning()), (None, None));
     }
 }

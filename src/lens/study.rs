@@ -15,9 +15,9 @@ use ndarray::Array2;
 use super::band::{Estimate, Point, Resampling};
 use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
-use super::run::no_result_of;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Series, Statistic, Verdicts};
 use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use crate::run::judge_name::JudgeChoice;
 
 /// The lift of the evidence, by which runs of several benchmarks are compared ([`Benchmark::evidence_lift`]).
 pub const EVIDENCE_LIFT: Measure = Measure {
@@ -159,7 +159,7 @@ impl Study {
         let all = AnalysedRun::open_all(among, path)?;
         let chosen = chosen(&all, path, conditions)?;
         let verdicts = verdicts_of(&all, options.judge.as_deref())?;
-        let no_result = no_result_of(&verdicts.iter().collect::<Vec<_>>());
+        let no_result = verdicts.iter().find_map(Verdicts::no_result);
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
         for ((name, run), verdicts) in all.iter().zip(&verdicts) {
             for case in run.cases() {
@@ -384,7 +384,10 @@ impl Study {
 /// The verdicts under each condition by one judge: the one named, or the one that judged last where it judged the first condition
 /// with verdicts. A judge may have judged some conditions only.
 fn verdicts_of(all: &[(String, AnalysedRun)], judge: Option<&str>) -> Result<Vec<Verdicts>, LensError> {
-    let judges = |run: &AnalysedRun, name: &str| run.judges().iter().any(|known| known == name);
+    let judges = |run: &AnalysedRun, name: &str| {
+        let choice = JudgeChoice::of(Some(name));
+        run.judges().iter().any(|known| choice.takes(known))
+    };
     if let (Some(name), Some((_, first))) = (judge, all.first())
         && !all.iter().any(|(_, run)| judges(run, name))
     {
@@ -399,7 +402,8 @@ fn verdicts_of(all: &[(String, AnalysedRun)], judge: Option<&str>) -> Result<Vec
             Some(_) => Verdicts::default(),
             None => run.verdicts(None)?,
         };
-        chosen = chosen.or_else(|| of_run.judge.clone());
+        // One rubric for all, where the name alone leaves a choice.
+        chosen = of_run.judge.clone().or(chosen);
         found.push(of_run);
     }
     Ok(found)

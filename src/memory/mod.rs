@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub use rank::Rank;
 
 use crate::benchmarks::{Benchmark, Context, Retriever};
-use crate::data::{Case, JudgeOnly, Probe};
+use crate::data::{Case, JudgeOnly, Keep, Probe};
 
 /// A case as some of its probes are shown it.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,7 +108,10 @@ fn view(arranged: &Case, places: Places, probes: Vec<Probe>, ranked: bool) -> Vi
         Err(why) => (Vec::new(), Some(why)),
     };
     let index = |place: usize| arranged.history.segments[place].index;
-    let keep = ranked.then(|| places.iter().map(|&place| index(place)).collect());
+    let keep = match ranked {
+        true => Keep::Ranked(places.iter().map(|&place| index(place)).collect()),
+        false => Keep::Evidence,
+    };
     let shown: BTreeSet<usize> = places.into_iter().collect();
     // A view for each of a thousand probes must not hold what is told of all of them.
     let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));

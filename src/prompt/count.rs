@@ -2,6 +2,8 @@
 //!
 //! [`Tokenizer`] counts exactly; [`CharsPerToken`] is a stated bound for models whose tokeniser is not at hand.
 
+use std::ops::Range;
+
 use super::{PromptError, SpecialTokens, Tokenizer};
 
 /// Counts tokens.
@@ -14,11 +16,49 @@ pub trait CountTokens {
     fn count_each(&self, texts: &[&str], _: SpecialTokens) -> Result<Vec<usize>, PromptError> {
         texts.iter().map(|text| self.count(text)).collect()
     }
+
+    /// The bytes of `text` between its first `first` and its last `last` tokens, on borders of characters: what goes where a middle is
+    /// cut out. Empty where these are all of them.
+    ///
+    /// A counter that knows no places of tokens takes the longest beginning and the longest end that it counts as so many.
+    fn between(&self, text: &str, first: usize, last: usize) -> Result<Range<usize>, PromptError> {
+        let before = |at: usize| (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let after = |at: usize| border_from(text, at);
+        let counted = |part: Option<&str>| self.count(part.unwrap_or_default());
+        let start = before(most(text.len(), |at| Ok(counted(text.get(..before(at)))? <= first))?);
+        let end = text.len()
+            - most(text.len(), |taken| Ok(counted(text.get(after(text.len() - taken)..))? <= last))?;
+        Ok(start..after(end).max(start))
+    }
+}
+
+/// The first border of characters at a byte or behind it.
+fn border_from(text: &str, at: usize) -> usize {
+    (at..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
+}
+
+/// The greatest number up to `limit` that `fits` takes, where it takes all smaller ones; 0 where it takes none.
+fn most(limit: usize, fits: impl Fn(usize) -> Result<bool, PromptError>) -> Result<usize, PromptError> {
+    let (mut fit, mut too_many) = (0, limit + 1);
+    while too_many - fit > 1 {
+        let middle = fit.midpoint(too_many);
+        if fits(middle)? { fit = middle } else { too_many = middle }
+    }
+    Ok(fit)
 }
 
 impl CountTokens for Tokenizer {
     fn count(&self, text: &str) -> Result<usize, PromptError> {
         Tokenizer::count(self, text)
+    }
+
+    fn between(&self, text: &str, first: usize, last: usize) -> Result<Range<usize>, PromptError> {
+        let offsets = self.encode_with_offsets(text)?.offsets;
+        let begins = |token: usize| offsets.get(token).map_or(text.len(), |&(start, _)| start);
+        let start = begins(first);
+        let end = begins(offsets.len().saturating_sub(last));
+        // A character of several tokens goes whole.
+        Ok(border_from(text, start)..border_from(text, end.max(start)))
     }
 
     /// Tokenised together, each followed by another one, as they will be in a prompt.

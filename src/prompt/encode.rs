@@ -44,7 +44,7 @@ impl Prompt {
                 Ok(tokens) => spans.push(tokens),
                 Err(empty) => {
                     let query = span.role.as_deref() == Some(QUERY);
-                    if query || Span::new(span.label.clone(), 0..0).segment().is_some() {
+                    if query || span.segment().is_some() {
                         return Err(empty);
                     }
                 }
@@ -61,11 +61,11 @@ impl Prompt {
 
 impl Prompt {
     /// The tokens of the text; what segments and the query spell is plain text where it is to be.
-    pub(super) fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, PromptError> {
-        let is_content = |span: &&CharSpan| {
-            let segment = Span::new(span.label.clone(), 0..0).segment().is_some();
-            segment || span.role.as_deref() == Some(QUERY)
-        };
+    ///
+    /// # Errors
+    /// Those of the tokeniser.
+    pub fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, PromptError> {
+        let is_content = |span: &&CharSpan| span.segment().is_some() || span.role.as_deref() == Some(QUERY);
         match self.special_tokens {
             SpecialTokens::Control => tokenizer.encode_with_offsets(&self.text),
             SpecialTokens::Text => {

@@ -199,6 +199,22 @@ impl Split {
     }
 }
 
+impl Split {
+    /// [`Split::of_text`] of a text that came from elsewhere: without a thought's marker, the answer is the text as it is.
+    pub fn of_foreign(text: &str) -> Self {
+        let split = Split::of_text(text);
+        match &split.answer {
+            Some(answer) if answer == text.trim() => Split { thought: None, answer: Some(text.to_owned()) },
+            _ => split,
+        }
+    }
+
+    /// Whether a text holds a marker of thoughts anywhere.
+    pub fn is_marked(text: &str) -> bool {
+        [OPEN, CLOSE, CHANNEL].iter().any(|marker| text.contains(marker))
+    }
+}
+
 impl Thoughts {
     /// Takes apart a reply.
     ///

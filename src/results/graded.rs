@@ -2,41 +2,40 @@
 
 use std::collections::HashMap;
 
-use crate::benchmarks::Graded;
+use crate::benchmarks::{Graded, HistoryCut, Shown};
+use crate::run::judge_name::JudgeName;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunFolder;
 
-/// All planned probes under all conditions, by each judge that has given a verdict, or once without one; in the order of judges,
-/// conditions and the plan. `name` is what the run is called. Verdicts of a judge are those by its last rubric.
+/// All planned probes under all conditions, by each judge and rubric that has given a verdict, or once without one; in the order of
+/// judges, conditions and the plan. `name` is what the run is called.
 pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
     let identity = &run.header.identity;
     let answers: HashMap<(&str, &str, &str), &AnswerRow> =
         run.answers.iter().map(|row| ((&*row.case, &*row.probe, &*row.condition), row)).collect();
-    let mut judges: Vec<(Option<&str>, Option<&str>)> = Vec::new();
-    for (judge, rubric) in run.judges() {
-        judges.retain(|(known, _)| *known != Some(judge));
-        judges.push((Some(judge), rubric));
-    }
+    let mut judges: Vec<Option<&JudgeName>> = run.judges().iter().map(Some).collect();
     if judges.is_empty() {
-        judges.push((None, None));
+        judges.push(None);
     }
     let mut all = Vec::new();
-    for (judge, rubric) in judges {
-        let of_judge = |row: &&VerdictRow| Some(&*row.judge) == judge && row.rubric.as_deref() == rubric;
+    for judge in judges {
+        let of_judge = |row: &&VerdictRow| judge.is_some_and(|judge| judge.gave(row));
         let verdicts: HashMap<(&str, &str, &str), &VerdictRow> = (run.verdicts.iter().filter(of_judge))
             .map(|row| ((&*row.case, &*row.probe, &*row.condition), row))
             .collect();
         for condition in identity.conditions_or_plain() {
             for (case, probe) in run.plan.iter().flat_map(|case| case.probes.iter().map(move |p| (case, p))) {
                 let key = (&*case.case, &*probe.id, &*condition.name);
-                let answer = answers.get(&key).filter(|row| row.error.is_none() && row.answer.is_some());
+                let row = answers.get(&key);
+                let answer = row.filter(|row| row.error.is_none() && row.answer.is_some());
                 let verdict = verdicts.get(&key).filter(|row| row.is_clean() && answer.is_some());
                 all.push(Graded {
                     run: name,
                     model: &identity.model.name,
                     dataset: &identity.dataset.name,
-                    judge,
+                    judge: judge.map(|judge| judge.label.as_str()),
                     condition: condition.base(),
+                    context: condition.context,
                     repetition: condition.repetition,
                     case: &case.case,
                     probe: &probe.id,
@@ -45,10 +44,19 @@ pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
                     notes: &probe.judge,
                     answered: answer.is_some(),
                     answer: answer.and_then(|row| row.answer.as_deref()),
+                    fits: row.is_none_or(|row| row.fits()),
+                    shown: answer.map_or_else(Shown::default, |row| Shown {
+                        context: row.context.as_deref(),
+                        dropped: &row.dropped_sessions,
+                    }),
+                    cut: answer.is_some_and(|row| row.reached_limit()),
                     correct: verdict.and_then(|row| row.correct),
                     score: verdict.and_then(|row| row.score),
                     choice: verdict.and_then(|row| row.choice.as_deref()),
                     probability: verdict.and_then(|row| row.probability),
+                    history_cut: answer
+                        .filter(|row| row.was_cut_to_fit())
+                        .map(|row| HistoryCut { dropped: row.dropped_tokens, of: row.history_tokens }),
                 });
             }
         }

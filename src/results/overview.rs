@@ -4,7 +4,7 @@
 //! other and are never averaged. Where a column has several numbers of a model, by other judges or of other runs, they stand in
 //! further rows of it, and say whose they are.
 
-use super::sheets::{self, ResultRow, counted, number};
+use super::sheets::{self, ResultRow, WARNED, counted, number};
 use crate::ground::sheet::{Column, Sheet, cell};
 
 /// A row of the general table, with what it is of.
@@ -84,6 +84,20 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     if rows.iter().any(|row| row.truncated > 0) {
         notes.push("* some histories were truncated".to_owned());
     }
+    for Entry { benchmark, model, row } in entries {
+        let whose = match row.condition.as_str() {
+            "" => format!("{benchmark}, {model}"),
+            condition => format!("{benchmark}, {model} ({condition})"),
+        };
+        notes.extend(row.about_cut().map(|about| format!("{whose}: {about}")));
+        notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}")));
+    }
+    let mut judges: Vec<(&str, String)> = Vec::new();
+    for Entry { benchmark, row, .. } in entries {
+        let by = row.judged_by().map(|by| (*benchmark, by));
+        judges.extend(by.filter(|by| !judges.contains(by)));
+    }
+    notes.extend(judges.iter().map(|(benchmark, by)| format!("{benchmark}: judged by {by}")));
     Sheet { columns: head, rows: lines.collect(), notes }
 }
 
@@ -97,10 +111,11 @@ fn cell_of(row: &ResultRow, several: bool) -> Vec<String> {
         None => cell(row.nothing()),
     };
     if let Some(first) = lines.first_mut() {
+        first.push_str(row.mark());
         first.push_str(star);
     }
     if several {
-        lines.push(format!("{}, {}", row.judge.as_deref().unwrap_or("no judge"), row.dir));
+        lines.push(format!("{}, {}", row.judged_by().as_deref().unwrap_or("no judge"), row.dir));
     }
     lines
 }
@@ -158,12 +173,16 @@ mod tests {
             data: Named { name: "d".to_owned(), digest: "d".to_owned() },
             condition: condition.to_owned(),
             judge: Some(judge.to_owned()),
-            rubric: None,
+            rubric: String::new(),
+            rubric_sha256: None,
             truncated: usize::from(condition == "full"),
+            cut: 0,
+            cut_thoughts: 0,
             no_answer: 0,
             no_verdict: 0,
             expected: 8,
             no_result: None,
+            warning: None,
             table,
             repeats: None,
         }

@@ -36,7 +36,7 @@ pub fn retrieval(runs: &[(&RunFolder, &str)]) -> Option<Table> {
             rows.push(
                 [
                     (*name).to_owned(),
-                    condition.name.clone(),
+                    condition.context.named(&condition.name),
                     format!("{:.1}", segments as f64 / answered.max(1) as f64),
                     questions.to_string(),
                     of(share, questions),

@@ -28,10 +28,17 @@ pub struct ResultRow {
     pub condition: String,
     /// Who judged; absent where nobody has.
     pub judge: Option<String>,
-    /// SHA-256 of the rubric that the judge went by; absent also in runs of version 0.1.0.
-    pub rubric: Option<String>,
+    /// The rubric that the judge went by, as tables have it behind the judge's name: its name, and where one name stands for several
+    /// ways of asking what tells them apart. Empty where a rule read the answers, and in runs of version 0.1.0.
+    pub rubric: String,
+    /// SHA-256 of all that the judge was told; absent also in runs of version 0.1.0.
+    pub rubric_sha256: Option<String>,
     /// Answers to histories that were truncated.
     pub truncated: usize,
+    /// Answers that the limit of new tokens cut off.
+    pub cut: usize,
+    /// Generations that ended inside a thought; they are among those without an answer.
+    pub cut_thoughts: usize,
     /// Probes without an answer: they count as wrong.
     pub no_answer: usize,
     /// Probes with an answer and without a verdict: they count as wrong.
@@ -40,6 +47,8 @@ pub struct ResultRow {
     pub expected: usize,
     /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
+    /// What a reader must know of the verdicts beside the numbers.
+    pub warning: Option<String>,
     /// The accuracies under one condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<AccuracyTable>,
@@ -48,11 +57,38 @@ pub struct ResultRow {
     pub repeats: Option<Vec<Repeated>>,
 }
 
+/// Marks numbers whose verdicts come with a warning.
+pub(super) const WARNED: &str = "!";
+
 impl ResultRow {
     /// The name, with a star where histories were truncated.
     fn label(&self) -> String {
         let star = if self.truncated > 0 { "*" } else { "" };
         format!("{}{star}", self.name)
+    }
+
+    /// The judge with its rubric in brackets, as every table has it.
+    pub fn judged_by(&self) -> Option<String> {
+        let judge = self.judge.as_ref()?;
+        Some(if self.rubric.is_empty() { judge.clone() } else { format!("{judge} ({})", self.rubric) })
+    }
+
+    /// Behind the overall number where the verdicts come with a warning.
+    pub(super) fn mark(&self) -> &'static str {
+        if self.warning.is_some() { WARNED } else { "" }
+    }
+
+    /// What a reader must know of answers that were cut; `None` where none was.
+    pub(super) fn about_cut(&self) -> Option<String> {
+        let answers = self.expected - self.no_answer;
+        let mut parts = Vec::new();
+        if self.cut > 0 {
+            parts.push(format!("{} of {answers} answers were cut at the limit of new tokens", self.cut));
+        }
+        if self.cut_thoughts > 0 {
+            parts.push(format!("{} without an answer ended inside a thought", self.cut_thoughts));
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// In place of numbers.
@@ -86,7 +122,7 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     let of_cell =
         |(group, name): &(&str, &str)| Column { group: (*group).to_owned(), ..Column::number(*name) };
     columns.extend(cells.iter().map(of_cell));
-    columns.extend([Column::number("overall"), Column::number("errors")]);
+    columns.extend([Column::number("overall"), Column::number("errors"), Column::number("cut")]);
     let row = |row: &ResultRow| {
         let mut line = starts(row, rows);
         line.extend(cells.iter().map(|(kind, dimension)| {
@@ -101,11 +137,13 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
         line.push(match &row.table {
             Some(table) => table.overall.accuracy.map_or(cell("-"), |accuracy| {
                 let count = counted(table.overall.correct, table.overall.expected, table.most);
-                number(accuracy, count, table.overall.interval)
+                let mut lines = number(accuracy, count, table.overall.interval);
+                lines.iter_mut().take(1).for_each(|line| line.push_str(row.mark()));
+                lines
             }),
             None => cell(row.nothing()),
         });
-        line.push(cell(row.errors()));
+        line.extend([cell(row.errors()), cell(row.cut.to_string())]);
         line
     };
     let mut notes = Vec::new();
@@ -133,12 +171,10 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     let mut columns = heads(rows);
     columns.push(Column::text(split));
     columns.extend(dimensions.iter().map(|name| Column::number(*name)));
-    columns.extend([Column::number("overall"), Column::number("calls"), Column::number("errors")]);
-    let spread = |spread: &Spread| {
-        cell(match spread.sd {
-            Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
-            None => percent(spread.mean),
-        })
+    columns.extend(["overall", "calls", "errors", "cut"].map(Column::number));
+    let spread = |spread: &Spread| match spread.sd {
+        Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
+        None => percent(spread.mean),
     };
     let mut lines = Vec::new();
     for row in rows {
@@ -146,7 +182,7 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
             let mut line = starts(row, rows);
             line.push(cell("-"));
             line.extend(dimensions.iter().map(|_| cell("-")));
-            line.extend([cell(row.nothing()), cell("-"), cell(row.errors())]);
+            line.extend([row.nothing(), "-", &row.errors(), &row.cut.to_string()].map(cell));
             lines.push(line);
             continue;
         };
@@ -155,9 +191,10 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
             line.push(cell(kind.kind.as_deref().unwrap_or("all")));
             line.extend(dimensions.iter().map(|dimension| {
                 let own = kind.cells.iter().find(|cell| cell.dimension == *dimension);
-                own.map_or(cell("-"), |own| spread(&own.accuracy))
+                cell(own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy)))
             }));
-            line.extend([spread(&kind.overall), cell(kind.overall.n.to_string()), cell(row.errors())]);
+            let overall = format!("{}{}", spread(&kind.overall), row.mark());
+            line.extend([overall, kind.overall.n.to_string(), row.errors(), row.cut.to_string()].map(cell));
             lines.push(line);
         }
     }
@@ -221,14 +258,15 @@ pub fn differences(comparison: &Comparison) -> Sheet {
 pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
     let numbers =
         ["correct", "worth", "judged", "answered", "expected", "accuracy", "low", "high", "truncated"];
-    let columns = OF_ROW.iter().chain(&["kind", "dimension"]).chain(&numbers).chain(&["no_result"]);
+    let columns = OF_ROW.iter().chain(&["kind", "dimension"]).chain(&numbers).chain(&OF_VERDICTS);
     let mut lines = Vec::new();
     for row in rows {
         let mut line = |place: [&str; 2], numbers: [String; 8]| {
             let mut cells = of_row(row);
             cells.extend(place.map(str::to_owned));
             cells.extend(numbers);
-            cells.extend([row.truncated.to_string(), row.no_result.clone().unwrap_or_default()]);
+            cells.push(row.truncated.to_string());
+            cells.extend(of_verdicts(row));
             lines.push(cells.into_iter().map(cell).collect());
         };
         let Some(table) = &row.table else {
@@ -265,7 +303,7 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
 
 /// Every number of [`spreads`] on a line of its own, unrounded: for CSV.
 pub fn spread_records(rows: &[ResultRow]) -> Sheet {
-    let columns = OF_ROW.iter().chain(&["kind", "dimension", "calls", "mean", "sd", "no_result"]);
+    let columns = OF_ROW.iter().chain(&["kind", "dimension", "calls", "mean", "sd"]).chain(&OF_VERDICTS);
     let mut lines = Vec::new();
     for row in rows {
         let mut line = |kind: &str, dimension: &str, spread: Option<&Spread>| {
@@ -277,8 +315,8 @@ pub fn spread_records(rows: &[ResultRow]) -> Sheet {
                 spread.map_or(String::new(), |spread| spread.n.to_string()),
                 text(spread.map(|spread| spread.mean)),
                 text(spread.and_then(|spread| spread.sd)),
-                row.no_result.clone().unwrap_or_default(),
             ]);
+            cells.extend(of_verdicts(row));
             lines.push(cells.into_iter().map(cell).collect());
         };
         let Some(kinds) = &row.repeats else {
@@ -348,26 +386,36 @@ fn heads(rows: &[ResultRow]) -> Vec<Column> {
 }
 
 fn starts(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
-    let judge = || cell(row.judge.clone().unwrap_or_else(|| "-".to_owned()));
+    let judge = || cell(row.judged_by().unwrap_or_else(|| "-".to_owned()));
     let mut cells = vec![cell(row.label())];
     cells.extend(has_judges(rows).then(judge));
     cells
 }
 
 fn has_judges(rows: &[ResultRow]) -> bool {
-    distinct(rows.iter().filter_map(|row| row.judge.as_ref())).len() > 1
+    judges(rows).len() > 1
+}
+
+/// Who judged any of the rows, with their rubrics.
+fn judges(rows: &[ResultRow]) -> Vec<String> {
+    let all: Vec<String> = rows.iter().filter_map(ResultRow::judged_by).collect();
+    distinct(all.iter()).into_iter().map(str::to_owned).collect()
 }
 
 /// What the rows have in common, and what a reader must know of single ones.
 fn remarks(rows: &[ResultRow]) -> Vec<String> {
     let mut notes = Vec::new();
-    if let [judge] = *distinct(rows.iter().filter_map(|row| row.judge.as_ref())) {
+    if let [judge] = &judges(rows)[..] {
         notes.push(format!("judge: {judge}"));
     }
-    let judged = || rows.iter().filter(|row| row.judge.is_some());
-    let rubrics: Vec<&Option<String>> = judged().map(|row| &row.rubric).collect();
-    if rubrics.iter().any(|rubric| Some(rubric) != rubrics.first()) {
-        notes.push("verdicts are by different rubrics; judge again to have one for all".to_owned());
+    // One name may stand for two texts, in runs of two versions.
+    let judged: Vec<(Option<String>, &Option<String>)> =
+        rows.iter().map(|row| (row.judged_by(), &row.rubric_sha256)).filter(|(by, _)| by.is_some()).collect();
+    if judged.iter().any(|(by, rubric)| judged.iter().any(|(other, its)| by == other && rubric != its)) {
+        notes.push(
+            "rows that name one judge and rubric differ in what it was told; judge again to have one for all"
+                .to_owned(),
+        );
     }
     let named = |row: &ResultRow| format!("{} of {} ({})", row.data.name, row.name, short(&row.data.digest));
     if distinct(rows.iter().map(|row| &row.data.digest)).len() > 1 {
@@ -385,6 +433,8 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         notes.push(format!("* histories were truncated: {}", parts.join("; ")));
     }
     for row in rows {
+        notes.extend(row.about_cut().map(|about| format!("{}: {about}", row.name)));
+        notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {}: {warning}", row.name)));
         let ResultRow { name, no_answer, no_verdict, expected, .. } = row;
         if let Some(why) = &row.no_result {
             notes.push(format!("{name}: no result: {why}"));
@@ -419,11 +469,19 @@ fn ends(interval: Option<Interval>) -> [String; 2] {
 }
 
 /// What identifies a row in CSV.
-const OF_ROW: [&str; 5] = ["name", "dir", "model", "condition", "judge"];
+const OF_ROW: [&str; 6] = ["name", "dir", "model", "condition", "judge", "rubric"];
 
 fn of_row(row: &ResultRow) -> Vec<String> {
     let texts = [&row.name, &row.dir, &row.model, &row.condition].map(Clone::clone);
-    texts.into_iter().chain([row.judge.clone().unwrap_or_default()]).collect()
+    texts.into_iter().chain([row.judge.clone().unwrap_or_default(), row.rubric.clone()]).collect()
+}
+
+/// What a reader of CSV must know of a row's answers and verdicts.
+const OF_VERDICTS: [&str; 3] = ["cut", "no_result", "warning"];
+
+fn of_verdicts(row: &ResultRow) -> [String; 3] {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    [row.cut.to_string(), text(&row.no_result), text(&row.warning)]
 }
 
 fn short(digest: &str) -> &str {

@@ -1,20 +1,23 @@
 //! The rows of `causes.jsonl`: what answers owe to sessions, by each way of finding out.
 //!
-//! Lines of four kinds stand in one file, appended as they are measured: paths that were blocked ([`CauseRow`], which name no kind),
-//! sessions that were removed ([`TotalRow`]), random subsets of sessions ([`SubsetRow`]) and the linear surrogate fitted to them
-//! ([`SurrogateRow`]).
+//! Lines of five kinds stand in one file, appended as they are measured: sessions that were blocked ([`CauseRow`], which name no kind),
+//! stretches that were blocked as controls ([`ControlRow`]), sessions that were removed ([`TotalRow`]), random subsets of sessions
+//! ([`SubsetRow`]) and the linear surrogate fitted to them ([`SurrogateRow`]).
+//!
+//! An *answer* here is what stands behind the thought, in every number that does not say otherwise. One sign holds for all effects:
+//! above 0 the answer needs what was blocked or removed.
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::RunError;
-use super::jsonl::read_rows;
+use super::jsonl::{RowLog, read_rows};
 
 /// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
 
-/// What blocking a span changes of one answer.
+/// What blocking a session changes of one answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
     /// The case's id.
@@ -34,38 +37,96 @@ pub struct CauseRow {
     /// The layers at which it was hidden, half-open; absent where at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// Seed of the control.
+    /// Seed of the controls that were measured beside it.
     pub seed: u64,
-    /// Tokens of the answer, a thought's among them.
+    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub softmax_only: bool,
+    /// Of the layers named (all where none are), the share that are linear-attention layers and still saw the session; absent where none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers_open: Option<f64>,
+    /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
+    /// Tokens of the thought with its markers; absent where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub thought_tokens: usize,
     /// The answer's natural-log probability with nothing blocked, mean per token.
     pub log_p: f64,
     /// What hiding the span changes.
     pub effect: Effect,
-    /// The same of a random stretch of as many tokens of the history that holds no evidence and nothing of the span; absent where
-    /// there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control: Option<Control>,
 }
 
-/// What changes where something is hidden or removed.
+/// What changes of an answer where something is hidden or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// Of the answer's natural-log probability, mean per token: below 0 where the answer becomes less likely.
-    pub log_p: f64,
+    /// What the answer's natural-log probability loses, mean per token in nats: plain minus changed. Above 0 the answer needs it.
+    pub log_p_drop: f64,
     /// The Kullback-Leibler divergence, in nats, of the first answer token's distribution from the one as it was.
     pub kl: f64,
+    /// The same, averaged over all of the answer's tokens.
+    pub kl_answer: f64,
     /// Whether some token of the answer is no longer, or only now, the likeliest in its place.
+    pub changed: bool,
+    /// What changes of the thought before the answer; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thought: Option<ThoughtEffect>,
+}
+
+/// What changes of the thought before an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ThoughtEffect {
+    /// What the thought's natural-log probability loses, mean per token in nats.
+    pub log_p_drop: f64,
+    /// The divergence of the first thought token's distribution, in nats.
+    pub kl: f64,
+    /// Whether some token of the thought is no longer, or only now, the likeliest in its place.
     pub changed: bool,
 }
 
-/// A stretch that is no evidence.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Control {
+/// What blocking a stretch without evidence changes of one answer: one of a pool that is drawn once a case, to which the effects of
+/// sessions of equal length are compared ([`crate::statistics::control`]).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ControlRow {
+    /// `control`.
+    pub kind: ControlKind,
+    /// The case's id.
+    pub case: String,
+    /// The probe's id.
+    pub probe: String,
+    /// The condition's name; absent for the plain one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// Its number in the pool, from 0.
+    pub stretch: usize,
     /// Its first token, and one past its last.
     pub tokens: [usize; 2],
+    /// The layers at which it was hidden, half-open; absent where at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<[usize; 2]>,
+    /// Seed of the pool.
+    pub seed: u64,
+    /// Whether the model has linear-attention layers, which were left open; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub softmax_only: bool,
+    /// Tokens of the answer behind the thought.
+    pub answer_tokens: usize,
+    /// The answer's natural-log probability with nothing blocked, mean per token.
+    pub log_p: f64,
     /// What hiding it changes.
     pub effect: Effect,
+}
+
+/// The kind of a [`ControlRow`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlKind {
+    /// The only one.
+    #[default]
+    Control,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// The total effect of a session on one answer: it was removed, and all after it read again.
@@ -87,8 +148,11 @@ pub struct TotalRow {
     pub role: Option<String>,
     /// Its first token in the whole prompt, and one past its last.
     pub tokens: [usize; 2],
-    /// Tokens of the answer, a thought's among them.
+    /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
+    /// Tokens of the thought with its markers; absent where there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub thought_tokens: usize,
     /// The answer's natural-log probability after the whole prompt, mean per token.
     pub log_p: f64,
     /// What removing the span changes.
@@ -145,9 +209,14 @@ pub struct SubsetRow {
     pub ablation: Ablation,
     /// The sessions that are there.
     pub sessions: Vec<String>,
-    /// Tokens of the answer, a thought's among them.
+    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub softmax_only: bool,
+    /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
-    /// The whole answer's natural-log probability: the sum over its tokens.
+    /// Tokens of the thought with its markers. Always written: a row of the older format lacks it, and counts the thought as answer.
+    pub thought_tokens: usize,
+    /// The natural-log probability of the whole answer behind the thought: the sum over its tokens.
     pub answer_log_p: f64,
 }
 
@@ -178,8 +247,16 @@ pub struct SurrogateRow {
     pub subsets: usize,
     /// How sessions were left out.
     pub ablation: Ablation,
-    /// Tokens of the answer, a thought's among them.
+    /// Whether the model has linear-attention layers, which blocking left open; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub softmax_only: bool,
+    /// The share of the model's layers that are linear-attention layers and still saw what was blocked; absent where none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers_open: Option<f64>,
+    /// Tokens of the answer behind the thought.
     pub answer_tokens: usize,
+    /// Tokens of the thought with its markers. Always written: a row of the older format lacks it, and counts the thought as answer.
+    pub thought_tokens: usize,
     /// The logit without any session, by the surrogate.
     pub intercept: f64,
     /// The share of the logit's variance over the subsets that the surrogate explains; absent where it does not vary.
@@ -213,43 +290,132 @@ pub struct SessionWeight {
 }
 
 /// A line of the file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum CauseLine {
+    /// A session that was blocked.
+    Blocked(CauseRow),
+    /// A stretch that was blocked.
+    Control(ControlRow),
     /// A session that was removed.
     Total(TotalRow),
     /// A subset of sessions.
     Subset(SubsetRow),
     /// A surrogate.
     Surrogate(SurrogateRow),
-    /// A path that was blocked.
-    Blocked(CauseRow),
+}
+
+impl CauseLine {
+    /// The case's id.
+    pub fn case(&self) -> &str {
+        match self {
+            CauseLine::Blocked(CauseRow { case, .. })
+            | CauseLine::Control(ControlRow { case, .. })
+            | CauseLine::Total(TotalRow { case, .. })
+            | CauseLine::Subset(SubsetRow { case, .. })
+            | CauseLine::Surrogate(SurrogateRow { case, .. }) => case,
+        }
+    }
+
+    /// How it was measured, whatever the answer and the session: what the rows of all answers of a run have alike.
+    pub fn way(&self) -> String {
+        let blocked = |layers: &Option<[usize; 2]>, seed: u64| format!("layers {layers:?}, seed {seed}");
+        match self {
+            CauseLine::Blocked(row) => format!("blocked, {}", blocked(&row.layers, row.seed)),
+            CauseLine::Control(row) => format!("controls, {}", blocked(&row.layers, row.seed)),
+            CauseLine::Total(_) => "total".to_owned(),
+            CauseLine::Subset(SubsetRow { seed, ablation, .. }) => {
+                format!("subsets {}, seed {seed}", ablation.key())
+            }
+            CauseLine::Surrogate(SurrogateRow { seed, ablation, subsets, .. }) => {
+                format!("surrogate of {subsets} subsets {}, seed {seed}", ablation.key())
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CauseLine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let row = serde_json::Value::deserialize(deserializer)?;
+        let kind = row.get("kind").map(|kind| kind.as_str().unwrap_or_default().to_owned());
+        let line = match kind.as_deref() {
+            None => serde_json::from_value(row).map(CauseLine::Blocked),
+            Some("control") => serde_json::from_value(row).map(CauseLine::Control),
+            Some("total") => serde_json::from_value(row).map(CauseLine::Total),
+            Some("subset") => serde_json::from_value(row).map(CauseLine::Subset),
+            Some("contextcite") => serde_json::from_value(row).map(CauseLine::Surrogate),
+            Some(other) => return Err(D::Error::custom(format!("no row is of kind `{other}`"))),
+        };
+        line.map_err(D::Error::custom)
+    }
+}
+
+/// Refuses a file with a row of the format before controls had rows of their own: its effects had the other sign, and a thought was part of
+/// the answer.
+fn check_format(path: &Path) -> Result<(), RunError> {
+    let text = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(RunError::io("read", path)(error)),
+    };
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        // What does not parse is for the reader of rows to judge.
+        let Ok(row) = serde_json::from_slice::<serde_json::Value>(line) else { continue };
+        let signed = |key: &str| row.get(key).is_some_and(|effect| effect.get("log_p").is_some());
+        let of_answers = matches!(row["kind"].as_str(), Some("subset" | "contextcite"));
+        let with_thought = of_answers && row.get("thought_tokens").is_none();
+        if signed("effect") || signed("total") || row.get("control").is_some() || with_thought {
+            return Err(RunError::OlderCauses { path: path.to_owned(), line: number + 1 });
+        }
+    }
+    Ok(())
+}
+
+/// The file of a run's folder, open for appending.
+///
+/// # Errors
+/// Those of the file; [`RunError::OlderCauses`].
+pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
+    let path = dir.join(CAUSES);
+    check_format(&path)?;
+    RowLog::open(path)
 }
 
 /// All rows of a run's folder, in the order in which they were measured.
 ///
 /// # Errors
-/// Those of the file.
+/// Those of the file; [`RunError::OlderCauses`].
 pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
-    read_rows(&dir.join(CAUSES))
+    let path = dir.join(CAUSES);
+    check_format(&path)?;
+    read_rows(&path)
 }
 
 fn of_kind<T>(dir: &Path, take: impl Fn(CauseLine) -> Option<T>) -> Result<Vec<T>, RunError> {
     Ok(read_lines(dir)?.into_iter().filter_map(take).collect())
 }
 
-/// The rows of blocked paths, in the order in which they were measured.
+/// The rows of blocked sessions, in the order in which they were measured.
 ///
 /// # Errors
-/// Those of the file.
+/// As [`read_lines`].
 pub fn read_causes(dir: &Path) -> Result<Vec<CauseRow>, RunError> {
     of_kind(dir, |line| if let CauseLine::Blocked(row) = line { Some(row) } else { None })
+}
+
+/// The rows of the controls' stretches.
+///
+/// # Errors
+/// As [`read_lines`].
+pub fn read_controls(dir: &Path) -> Result<Vec<ControlRow>, RunError> {
+    of_kind(dir, |line| if let CauseLine::Control(row) = line { Some(row) } else { None })
 }
 
 /// The rows of removed sessions.
 ///
 /// # Errors
-/// Those of the file.
+/// As [`read_lines`].
 pub fn read_totals(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
     of_kind(dir, |line| if let CauseLine::Total(row) = line { Some(row) } else { None })
 }
@@ -257,7 +423,7 @@ pub fn read_totals(dir: &Path) -> Result<Vec<TotalRow>, RunError> {
 /// The surrogates.
 ///
 /// # Errors
-/// Those of the file.
+/// As [`read_lines`].
 pub fn read_surrogates(dir: &Path) -> Result<Vec<SurrogateRow>, RunError> {
     of_kind(dir, |line| if let CauseLine::Surrogate(row) = line { Some(row) } else { None })
 }

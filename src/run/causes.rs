@@ -2,8 +2,8 @@
 //!
 //! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was
 //! generated, so that no data set is needed. The history's cache is made once a case; of each reading only the tokens from the
-//! question on are computed, those of many readings together. Rows go to `causes.jsonl` in the run's folder, which is appended
-//! to and gone on with.
+//! question on are computed, those of many readings together. Beside the sessions a pool of random stretches is blocked as controls
+//! ([`super::control_pool`]). Rows go to `causes.jsonl` in the run's folder, which is appended to and gone on with.
 //!
 //! Direct paths alone are blocked: what other sessions took over from a blocked one still arrives.
 
@@ -12,55 +12,31 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, Control, Effect, read_causes};
+pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, ControlRow, Effect, read_causes, read_controls};
+use super::cause_rows::{ControlKind, open_log};
+use super::control_pool::pool;
 use super::error::RunError;
-use super::jsonl::RowLog;
+pub use super::forced::{Answer, Said};
 use super::rows::AnswerRow;
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind, NoObserver};
 use crate::benchmarks::QUERY;
-use crate::data::draw::Draws;
-use crate::engine::{Engine, EngineError, Likelihood, LocalModel, Parts};
-use crate::model::Cache;
+use crate::engine::{EngineError, LocalModel, Parts};
 use crate::progress::Steps;
 use crate::prompt::Span;
-use candle_core::Tensor;
-use rayon::prelude::*;
 
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CauseOptions {
-    /// Seed of the controls.
+    /// Seed of the controls' pool.
     pub seed: u64,
     /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
     pub windows: Option<usize>,
     /// Whether only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
-    /// Which sessions get a control.
-    pub controls: Controls,
-}
-
-/// Which sessions have a random stretch of as many tokens blocked beside them, at the cost of a reading more.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Controls {
-    /// Every session.
-    #[default]
-    All,
-    /// Those that play a part.
-    Evidence,
-    /// None.
-    No,
-}
-
-impl Controls {
-    fn has(self, session: &Span) -> bool {
-        match self {
-            Controls::All => true,
-            Controls::Evidence => session.role.is_some(),
-            Controls::No => false,
-        }
-    }
+    /// Stretches of the pool of controls of a case: a reading each of every answer and window.
+    pub controls: usize,
 }
 
 /// Why causes cannot be measured.
@@ -128,142 +104,107 @@ pub fn windows(kinds: &[LayerKind], options: CauseOptions) -> Result<Vec<Option<
     Ok(all.filter(softmax).map(Some).collect())
 }
 
-/// An answer under teacher forcing, with nothing blocked.
-pub struct Answer<'a> {
-    /// What is read after the cache: the prompt's rest, and the answer without its last token.
-    tokens: Vec<u32>,
-    generated: &'a [u32],
-    /// Of the first token.
-    first: Vec<f64>,
-    log_p: f64,
-    likeliest: Vec<bool>,
+/// What may be blocked of an answer's history.
+enum Keys<'a> {
+    Session(&'a Span),
+    /// One of the pool of controls, by its number.
+    Stretch(usize, Range<usize>),
 }
 
-/// What a reading tells of an answer.
-struct Read {
-    first: Vec<f64>,
-    sum: f64,
-    likeliest: Vec<bool>,
-}
-
-impl<'a> Answer<'a> {
-    /// The answer `generated` to the prompt whose last tokens are `rest` and whose others are in the cache.
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub fn read(
-        engine: &Engine,
-        cache: &mut Cache,
-        (rest, generated): (&[u32], &'a [u32]),
-    ) -> Result<Self, EngineError> {
-        let (_, before) = generated.split_last().unwrap_or((&0, &[]));
-        let tokens = [rest, before].concat();
-        let none = [LayerHoles::default()];
-        let read = readings(engine, cache, (&tokens, generated), &none, &mut |_| true)?;
-        let Some(Read { first, sum, likeliest }) = read.into_iter().next() else {
-            return Err(EngineError::EmptyPrompt);
-        };
-        let log_p = sum / generated.len().max(1) as f64;
-        Ok(Answer { tokens, generated, first, log_p, likeliest })
-    }
-
-    /// Its natural-log probability, mean per token.
-    pub fn log_p(&self) -> f64 {
-        self.log_p
-    }
-
-    /// Tokens that a reading computes.
-    pub fn tokens(&self) -> usize {
-        self.tokens.len()
-    }
-
-    /// What each of `holes` changes. The cache is as it was for [`Answer::read`].
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub fn effects(
-        &self,
-        engine: &Engine,
-        cache: &mut Cache,
-        holes: &[LayerHoles],
-        progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Effect>, EngineError> {
-        let read = readings(engine, cache, (&self.tokens, self.generated), holes, progress)?;
-        let effect = |read: Read| Effect {
-            log_p: read.sum / self.generated.len().max(1) as f64 - self.log_p,
-            kl: self.first.iter().zip(&read.first).map(|(p, q)| p.exp() * (p - q)).sum::<f64>().max(0.0),
-            changed: read.likeliest != self.likeliest,
-        };
-        Ok(read.into_iter().map(effect).collect())
-    }
-}
-
-/// Reads `tokens` under each of `holes`; their last positions predict `generated`.
-fn readings(
-    engine: &Engine,
-    cache: &mut Cache,
-    (tokens, generated): (&[u32], &[u32]),
-    holes: &[LayerHoles],
-    progress: &mut dyn FnMut(usize) -> bool,
-) -> Result<Vec<Read>, EngineError> {
-    let new = || Read { first: Vec::new(), sum: 0.0, likeliest: Vec::new() };
-    let mut read: Vec<Read> = holes.iter().map(|_| new()).collect();
-    let mut take = |nth: usize, at: usize, logits: &Tensor| {
-        let logits: Vec<Vec<f32>> = logits.to_vec2()?;
-        let Some(read) = read.get_mut(nth) else { return Ok(()) };
-        // Vocabularies are large: a position a core.
-        let of = |(logits, token): (&Vec<f32>, &u32)| {
-            (Likelihood::of(*token, logits, 0).log_p, is_likeliest(*token, logits))
-        };
-        let told = generated.get(at..).unwrap_or_default();
-        let positions: Vec<(f64, bool)> = logits.par_iter().zip(told).map(of).collect();
-        for (log_p, likeliest) in positions {
-            read.sum += log_p;
-            read.likeliest.push(likeliest);
+impl Keys<'_> {
+    fn range(&self) -> Range<usize> {
+        match self {
+            Keys::Session(span) => span.range(),
+            Keys::Stretch(_, range) => range.clone(),
         }
-        if let (0, Some(first)) = (at, logits.first()) {
-            read.first = log_probabilities(first);
-        }
-        Ok(())
-    };
-    engine.read_variants(cache, (tokens, generated.len()), holes, &mut take, progress)?;
-    Ok(read)
+    }
 }
 
-/// Whether no logit is above the token's, and of those before it none is as high.
-fn is_likeliest(token: u32, logits: &[f32]) -> bool {
-    let token = token as usize;
-    logits.get(token).is_some_and(|own| {
-        logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
-    })
-}
-
-/// Natural-log probabilities from finite logits.
-fn log_probabilities(logits: &[f32]) -> Vec<f64> {
-    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
-    let all = f64::from(greatest) + sum.ln();
-    logits.iter().map(|&x| f64::from(x) - all).collect()
-}
-
-/// A stretch of `length` tokens of `history` that touches none of `taken`, drawn evenly; `None` where there is no room.
-pub fn control(
-    length: usize,
-    history: Range<usize>,
-    taken: &[Range<usize>],
-    draws: &mut Draws,
-) -> Option<Range<usize>> {
-    let starts = history.start..(history.end + 1).saturating_sub(length);
-    let free = |start: &usize| taken.iter().all(|range| range.end <= *start || start + length <= range.start);
-    let free: Vec<usize> = starts.filter(free).collect();
-    let start = *free.get(draws.index(free.len().max(1)))?;
-    Some(start..start + length)
-}
-
-/// A path still to be blocked.
-struct Blocked<'a> {
-    span: &'a Span,
+/// A path that may be blocked: from the question on to some keys, at some layers or all.
+struct Path<'a> {
+    keys: Keys<'a>,
     layers: Option<Range<usize>>,
+}
+
+/// What tells a row from others: case, probe, condition, session (empty for a control's stretch), tokens, layers, seed.
+type Key = ([String; 4], [usize; 2], Option<[usize; 2]>, u64);
+
+fn key(line: &CauseLine) -> Option<Key> {
+    let of = |names: [&String; 4]| names.map(String::clone);
+    match line {
+        CauseLine::Blocked(CauseRow { case, probe, condition, span, tokens, layers, seed, .. }) => {
+            Some((of([case, probe, condition, span]), *tokens, *layers, *seed))
+        }
+        CauseLine::Control(ControlRow { case, probe, condition, tokens, layers, seed, .. }) => {
+            Some((of([case, probe, condition, &String::new()]), *tokens, *layers, *seed))
+        }
+        _ => None,
+    }
+}
+
+/// Writes the rows of one answer.
+struct Rows<'a> {
+    store: &'a AttentionStore,
+    kinds: &'a [LayerKind],
+    seed: u64,
+}
+
+impl Rows<'_> {
+    fn key(&self, path: &Path<'_>) -> Key {
+        let AttentionStore { case, probe, condition, .. } = self.store;
+        let span = match &path.keys {
+            Keys::Session(span) => span.label.clone(),
+            Keys::Stretch(..) => String::new(),
+        };
+        let range = path.keys.range();
+        let layers = path.layers.as_ref().map(|layers| [layers.start, layers.end]);
+        ([case.clone(), probe.clone(), condition.clone(), span], [range.start, range.end], layers, self.seed)
+    }
+
+    fn row(&self, path: &Path<'_>, answer: &Answer<'_>, effect: Effect) -> CauseLine {
+        let ([case, probe, condition, span], tokens, layers, seed) = self.key(path);
+        let softmax_only = self.kinds.contains(&LayerKind::Linear);
+        let (answer_tokens, log_p) = (answer.answer_tokens(), answer.log_p());
+        match &path.keys {
+            Keys::Session(session) => CauseLine::Blocked(CauseRow {
+                case,
+                probe,
+                condition,
+                span,
+                role: session.role.clone(),
+                tokens,
+                layers,
+                seed,
+                softmax_only,
+                layers_open: layers_open(self.kinds, path.layers.as_ref()),
+                answer_tokens,
+                thought_tokens: answer.thought_tokens(),
+                log_p,
+                effect,
+            }),
+            Keys::Stretch(stretch, _) => CauseLine::Control(ControlRow {
+                kind: ControlKind::Control,
+                case,
+                probe,
+                condition,
+                stretch: *stretch,
+                tokens,
+                layers,
+                seed,
+                softmax_only,
+                answer_tokens,
+                log_p,
+                effect,
+            }),
+        }
+    }
+}
+
+/// Of some layers, or all, the share that are linear-attention layers, through which everything is still seen; `None` where none is.
+pub(super) fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64> {
+    let named = layers.map_or(kinds, |layers| kinds.get(layers.clone()).unwrap_or_default());
+    let open = named.iter().filter(|kind| **kind == LayerKind::Linear).count();
+    (open > 0).then(|| open as f64 / named.len() as f64)
 }
 
 /// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each group of readings.
@@ -279,57 +220,35 @@ pub fn measure(
 ) -> Result<Measured, CauseError> {
     let kinds = model.engine().decoder().spec().layer_kinds();
     let windows = windows(&kinds, options)?;
-    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
-    let key = |row: &CauseRow| {
-        let CauseRow { case, probe, condition, span, layers, seed, .. } = row.clone();
-        (case, probe, condition, span, layers, seed)
-    };
-    let blocked = |line: &CauseLine| if let CauseLine::Blocked(row) = line { Some(key(row)) } else { None };
-    let mut there: BTreeSet<_> = log.rows.iter().filter_map(blocked).collect();
+    let mut log = open_log(&folder.dir)?;
+    let mut there: BTreeSet<Key> = log.rows.iter().filter_map(key).collect();
     let asked = asked(folder);
     let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
-    let mut at = 0;
-    while let Some(first) = asked.get(at) {
+    for rows in asked.chunk_by(|a, b| a.case == b.case) {
         // The answers to a case, whose prompts begin alike.
-        let count = asked[at..].iter().take_while(|row| row.case == first.case).count();
         let mut held: Option<Vec<u32>> = None;
-        let stores = asked[at..at + count].iter().map(|row| folder.attention(row));
-        let stores: Vec<AttentionStore> =
-            stores.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        at += count;
+        let stores = answered(folder, rows)?;
         let shared = shared(&stores);
         for store in &stores {
             let name = super::condition::named(&store.probe, &store.condition);
             let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
-            if store.generated.is_empty() {
-                return Err(unusable(store, NO_ANSWER));
-            }
             let query =
                 store.keys.iter().find(|span| span.is(QUERY)).ok_or_else(|| unusable(store, NO_QUERY))?;
-            let paths: Vec<Blocked<'_>> = windows
-                .iter()
-                .flat_map(|layers| sessions(store).map(move |span| Blocked { span, layers: layers.clone() }))
-                .collect();
-            let row = |path: &Blocked<'_>, effect: Effect, log_p: f64, control: Option<Control>| CauseRow {
-                case: store.case.clone(),
-                probe: store.probe.clone(),
-                condition: store.condition.clone(),
-                span: path.span.label.clone(),
-                role: path.span.role.clone(),
-                tokens: [path.span.start, path.span.end],
-                layers: path.layers.as_ref().map(|l| [l.start, l.end]),
-                seed: options.seed,
-                answer_tokens: store.generated.len(),
-                log_p,
-                effect,
-                control,
-            };
-            let nothing = Effect { log_p: 0.0, kl: 0.0, changed: false };
-            let (missing, done): (Vec<_>, Vec<_>) =
-                paths.into_iter().partition(|path| !there.contains(&key(&row(path, nothing, 0.0, None))));
+            let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
+            let stretches = pool((options.controls, options.seed), &store.case, &ranges, &taken(&store.keys));
+            let paths = windows.iter().flat_map(|layers| {
+                let stretches = stretches.iter().cloned().enumerate();
+                let all = sessions(store)
+                    .map(Keys::Session)
+                    .chain(stretches.map(|(nth, range)| Keys::Stretch(nth, range)));
+                all.map(move |keys| Path { keys, layers: layers.clone() })
+            });
+            let rows = Rows { store, kinds: &kinds, seed: options.seed };
+            let (done, missing): (Vec<_>, Vec<_>) = paths.partition(|path| there.contains(&rows.key(path)));
             measured.skipped += done.len();
             let measures = measures_path(&folder.dir, &store.case, &store.probe, &store.condition);
-            if missing.is_empty() && measures.is_file() {
+            let has_measures = SessionMeasures::is_there(&measures);
+            if missing.is_empty() && has_measures {
                 steps.step(&format!("{} {name}", store.case), None);
                 continue;
             }
@@ -359,60 +278,32 @@ pub fn measure(
             }
 
             // 2. What the answer as it was reads of each session.
-            if !measures.is_file() {
+            if !has_measures {
                 status.begin(&format!("{} {name}", store.case), "measuring");
                 let read = SessionMeasures::read(engine, cache, store).map_err(|e| failed(e.into()))?;
                 read.save(&measures, store)?;
             }
 
-            // 3. Its probability, then with each path blocked beside its control.
+            // 3. Its probability, then with each path blocked.
             status.begin(&format!("{} {name}", store.case), "blocking");
-            let own = (&store.tokens[shared..], store.generated.as_slice());
-            let answer = Answer::read(engine, cache, own).map_err(|e| failed(e.into()))?;
-            let taken = taken(&store.keys);
-            let segments = || store.keys.iter().filter(|span| span.segment().is_some());
-            let from = segments().map(|span| span.start).min().unwrap_or(0);
-            let history = from..segments().map(|span| span.end).max().unwrap_or(0).min(query.start);
-            let hide = |keys: Range<usize>, layers: &Option<Range<usize>>| {
-                let layers = layers.clone().unwrap_or(0..kinds.len());
-                LayerHoles::at_softmax(&layers, &kinds, vec![Hole { rows: query.start..usize::MAX, keys }])
-            };
-            let group = (engine.variants_together(answer.tokens()) / 2).max(1);
+            let answer = Answer::read(engine, cache, (&store.tokens[shared..], said(store)));
+            let answer = answer.map_err(|e| failed(e.into()))?;
+            let group = engine.variants_together(answer.tokens());
             for (nth, paths) in missing.chunks(group).enumerate() {
-                let controls: Vec<Option<Range<usize>>> = paths
-                    .iter()
-                    .map(|path| {
-                        if !options.controls.has(path.span) {
-                            return None;
-                        }
-                        let name = format!("{} {} {}", store.case, store.probe, path.span.label);
-                        let mut draws = Draws::new("knock-out control", options.seed, &name);
-                        let taken = [&taken[..], &[path.span.range()]].concat();
-                        control(path.span.len(), history.clone(), &taken, &mut draws)
-                    })
-                    .collect();
-                let holes: Vec<LayerHoles> = (paths.iter().map(|path| hide(path.span.range(), &path.layers)))
-                    .chain(
-                        paths
-                            .iter()
-                            .zip(&controls)
-                            .filter_map(|(path, control)| Some(hide(control.clone()?, &path.layers))),
-                    )
-                    .collect();
+                let hide = |path: &Path<'_>| {
+                    let layers = path.layers.clone().unwrap_or(0..kinds.len());
+                    let hole = Hole { rows: query.start..usize::MAX, keys: path.keys.range() };
+                    LayerHoles::at_softmax(&layers, &kinds, vec![hole])
+                };
+                let holes: Vec<LayerHoles> = paths.iter().map(hide).collect();
                 let begun = Instant::now();
                 let effects =
                     answer.effects(engine, cache, &holes, &mut |_| true).map_err(|e| failed(e.into()))?;
                 measured.readings.0 += begun.elapsed().as_secs_f64();
                 measured.readings.1 += holes.len() * answer.tokens();
-                let (of_paths, of_controls) = effects.split_at(paths.len());
-                let mut of_controls = of_controls.iter();
-                for ((path, effect), control) in paths.iter().zip(of_paths).zip(controls) {
-                    let control = control.and_then(|tokens| {
-                        Some(Control { tokens: [tokens.start, tokens.end], effect: *of_controls.next()? })
-                    });
-                    let row = row(path, *effect, answer.log_p(), control);
-                    there.insert(key(&row));
-                    log.append(CauseLine::Blocked(row))?;
+                for (path, effect) in paths.iter().zip(effects) {
+                    there.insert(rows.key(path));
+                    log.append(rows.row(path, &answer, effect))?;
                     measured.done += 1;
                 }
                 status.prefill((nth * group + paths.len()).min(missing.len()), missing.len());
@@ -426,11 +317,10 @@ pub fn measure(
     Ok(measured)
 }
 
-pub(super) const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
-pub(super) const NO_QUERY: &str =
-    "its attention file has no span `query`, from which on sessions could be blocked";
+const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
+const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
 
-pub(super) fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
+fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
     CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
 }
 
@@ -448,6 +338,31 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
     folder.answers.iter().filter(open).filter(answered).collect()
 }
 
+/// The attention files of answers, but of those that are nothing behind their thought.
+///
+/// # Errors
+/// [`CauseError::Unusable`] of one that lacks what is read again, and those of the files.
+pub(super) fn answered(folder: &RunFolder, rows: &[&AnswerRow]) -> Result<Vec<AttentionStore>, CauseError> {
+    let stores = rows.iter().map(|row| folder.attention(row));
+    let mut stores: Vec<AttentionStore> =
+        stores.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    for store in &stores {
+        if store.generated.is_empty() {
+            return Err(unusable(store, NO_ANSWER));
+        }
+        if !store.keys.iter().any(|span| span.is(QUERY)) {
+            return Err(unusable(store, NO_QUERY));
+        }
+    }
+    stores.retain(|store| store.thought() < store.generated.len());
+    Ok(stores)
+}
+
+/// What was generated for a probe.
+pub(super) fn said(store: &AttentionStore) -> Said<'_> {
+    Said { tokens: &store.generated, thought: store.thought() }
+}
+
 /// How many tokens the prompts of a case all begin with, before the first question.
 pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     let Some((first, others)) = stores.split_first() else { return 0 };
@@ -458,7 +373,7 @@ pub(super) fn shared(stores: &[AttentionStore]) -> usize {
     stores.iter().filter_map(before).min().unwrap_or(0).min(least)
 }
 
-/// What a control must not touch: all that plays a part, but the question.
+/// What controls must not touch: all that plays a part, but the question.
 fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }

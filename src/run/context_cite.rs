@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cause_rows::{
-    Ablation, CAUSES, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow,
+    Ablation, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow, open_log,
 };
-use super::causes::{Answer, CauseError, CauseOptions, Measured, windows};
-use super::jsonl::RowLog;
+use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, windows};
 use super::removal::{Ablated, CaseAnswers, Held, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
 use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
@@ -117,7 +116,8 @@ pub fn measure(
     if options.ablation == Ablation::Blocked {
         windows(&kinds, CauseOptions { softmax_only: options.softmax_only, ..CauseOptions::default() })?;
     }
-    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
+    let open = layers_open(&kinds, None).filter(|_| options.ablation == Ablation::Blocked);
+    let mut log = open_log(&folder.dir)?;
     let mut there = there(&log.rows, options);
     let mut measured = Measured::default();
     let mut todo = 0;
@@ -139,7 +139,7 @@ pub fn measure(
             !stop.load(Ordering::Relaxed)
         };
         let mut sink = |one: &Ablated, answer: &Answer<'_>, effect: Effect| {
-            let row = subset(&case, one, options, answer.log_p() + effect.log_p);
+            let row = subset(&case, one, (options, open), answer.log_p() - effect.log_p_drop);
             let step = format!("{} {} subset {}", row.case, row.probe, row.subset);
             there.entry(key(&case.answers[one.answer])).or_default().insert(one.nth, row.answer_log_p);
             log.append(CauseLine::Subset(row))?;
@@ -161,7 +161,7 @@ pub fn measure(
             let store = &case.answers[answer];
             if !log.rows.iter().any(|line| is_surrogate(line, store, options)) {
                 let known = there.get(&key(store));
-                let row = surrogate(&case, answer, options, known.unwrap_or(&BTreeMap::new()));
+                let row = surrogate(&case, answer, (options, open), known.unwrap_or(&BTreeMap::new()));
                 log.append(CauseLine::Surrogate(row))?;
                 measured.done += 1;
             }
@@ -199,7 +199,7 @@ fn blocked(
             Err(EngineError::Interrupted) => return Ok(false),
             done => done.map_err(failed)?,
         }
-        let answer = Answer::read(engine, cache, (&store.tokens[cut..], &store.generated)).map_err(failed)?;
+        let answer = Answer::read(engine, cache, (&store.tokens[cut..], said(store))).map_err(failed)?;
         for group in own.chunks(engine.variants_together(answer.tokens())) {
             let holes = group.iter().map(|one| {
                 let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
@@ -218,8 +218,16 @@ fn blocked(
     Ok(true)
 }
 
-fn subset(case: &CaseAnswers, one: &Ablated, options: SurrogateOptions, log_p: f64) -> SubsetRow {
+/// `open` is the share of layers that blocking leaves open, `log_p` the mean of the answer's tokens.
+fn subset(
+    case: &CaseAnswers,
+    one: &Ablated,
+    (options, open): (SurrogateOptions, Option<f64>),
+    log_p: f64,
+) -> SubsetRow {
     let store = &case.answers[one.answer];
+    let thought = store.thought();
+    let answer_tokens = store.generated.len() - thought;
     let sessions = case.sessions(one.answer);
     let there = sessions.iter().zip(&one.included).filter(|(_, included)| **included);
     SubsetRow {
@@ -231,8 +239,10 @@ fn subset(case: &CaseAnswers, one: &Ablated, options: SurrogateOptions, log_p: f
         subset: one.nth,
         ablation: options.ablation,
         sessions: there.map(|(span, _)| span.label.clone()).collect(),
-        answer_tokens: store.generated.len(),
-        answer_log_p: log_p * store.generated.len() as f64,
+        softmax_only: open.is_some(),
+        answer_tokens,
+        thought_tokens: thought,
+        answer_log_p: log_p * answer_tokens as f64,
     }
 }
 
@@ -240,11 +250,13 @@ fn subset(case: &CaseAnswers, one: &Ablated, options: SurrogateOptions, log_p: f
 fn surrogate(
     case: &CaseAnswers,
     answer: usize,
-    options: SurrogateOptions,
+    (options, open): (SurrogateOptions, Option<f64>),
     known: &BTreeMap<usize, f64>,
 ) -> SurrogateRow {
     let store = &case.answers[answer];
-    let tokens = store.generated.len().max(1) as f64;
+    let thought = store.thought();
+    let answer_tokens = store.generated.len() - thought;
+    let tokens = answer_tokens.max(1) as f64;
     let of_subset = |subset: &usize| -> Vec<f64> {
         let bits = included(case, answer, *subset, options.seed);
         bits.into_iter().map(|bit| f64::from(u8::from(bit))).collect()
@@ -261,7 +273,10 @@ fn surrogate(
         seed: options.seed,
         subsets: known.len(),
         ablation: options.ablation,
-        answer_tokens: store.generated.len(),
+        softmax_only: open.is_some(),
+        layers_open: open,
+        answer_tokens,
+        thought_tokens: thought,
         intercept: fit.intercept * tokens,
         r2: r2(&fit, &x, &y),
         weights: weights

@@ -50,6 +50,17 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Causes of a format that would be misread.
+    #[error(
+        "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
+         answer; move the file away and measure the causes again"
+    )]
+    OlderCauses {
+        /// The file.
+        path: PathBuf,
+        /// One-based.
+        line: usize,
+    },
     /// A file of the folder is damaged in a way that no crash explains.
     #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
     Broken {

@@ -13,7 +13,7 @@ use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use crate::ground::digest::sha256;
-use crate::prompt::SpecialTokens;
+use crate::prompt::{SpecialTokens, Split};
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
@@ -63,7 +63,7 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
     let mut missing = Vec::new();
     let mut out = Vec::with_capacity(folder.plan.len());
     for case in &folder.plan {
-        let mut exchanged = Exchanged { case: case.case.clone(), answers: BTreeMap::new() };
+        let mut exchanged = Exchanged { case: case.case.clone(), ..Exchanged::default() };
         for probe in &case.probes {
             match answers.get(&(case.case.as_str(), probe.id.as_str())) {
                 Some(answer) => {
@@ -102,7 +102,18 @@ pub struct Import<'a> {
     pub partial: bool,
 }
 
-/// Makes `dir` a run folder of answers that a file, `text`, held; returns how many answers it holds.
+/// What an import came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Answers.
+    pub answers: usize,
+    /// Of these, with a thought before them, which is kept apart.
+    pub thoughts: usize,
+    /// Texts that end inside a thought, or hold nothing behind it: errors.
+    pub cut: usize,
+}
+
+/// Makes `dir` a run folder of answers that a file, `text`, held.
 ///
 /// The file's text, whatever made it, is the identity's model digest. Nothing is written unless all of it is right.
 pub fn import(
@@ -110,7 +121,7 @@ pub fn import(
     text: &[u8],
     entries: &[Exchanged],
     import: &Import<'_>,
-) -> Result<usize, ExchangeError> {
+) -> Result<Imported, ExchangeError> {
     let mut by_case: BTreeMap<&str, &Exchanged> = BTreeMap::new();
     for entry in entries {
         if by_case.insert(&entry.case, entry).is_some() {
@@ -131,8 +142,9 @@ pub fn import(
     for case in &plan {
         let entry = by_case.get(case.case.as_str());
         for probe in &case.probes {
-            let answer = entry.and_then(|entry| entry.answers.get(&probe.id)).cloned();
-            if answer.is_none() {
+            let answer = entry.and_then(|entry| entry.answers.get(&probe.id));
+            let failed = entry.and_then(|entry| entry.errors.get(&probe.id));
+            if answer.is_none() && failed.is_none() {
                 missing.push(format!("{}/{}", case.case, probe.id));
             }
             rows.push(AnswerRow {
@@ -140,9 +152,10 @@ pub fn import(
                 probe: probe.id.clone(),
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
-                error: answer.is_none().then(|| "the imported file has no answer".to_owned()),
-                answer,
-                ..AnswerRow::default()
+                ..match failed {
+                    Some(said) if answer.is_none() => failed_row(said),
+                    _ => imported_row(answer.map(String::as_str)),
+                }
             });
         }
     }
@@ -177,8 +190,39 @@ pub fn import(
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;
+    let imported = Imported {
+        answers: rows.iter().filter(|row| row.answer.is_some()).count(),
+        thoughts: rows.iter().filter(|row| row.answer.is_some() && row.thought.is_some()).count(),
+        cut: rows.iter().filter(|row| row.cut).count(),
+    };
     store.replace_answers(rows)?;
-    Ok(store.clean_answers().len())
+    Ok(imported)
+}
+
+/// A call that failed, by the text that stands in its answer's place.
+fn failed_row(said: &str) -> AnswerRow {
+    AnswerRow { error: Some(format!("the imported file has no answer but {said:?}")), ..AnswerRow::default() }
+}
+
+/// What an imported text comes to: its thought apart from its answer, as of a model that was asked here.
+fn imported_row(text: Option<&str>) -> AnswerRow {
+    let Some(text) = text else {
+        return AnswerRow {
+            error: Some("the imported file has no answer".to_owned()),
+            ..AnswerRow::default()
+        };
+    };
+    let Split { thought, answer } = Split::of_foreign(text);
+    let has_answer = answer.as_ref().is_some_and(|answer| !answer.is_empty());
+    // An empty text is an answer that says nothing; one that is all thought is none.
+    if has_answer || thought.is_none() && answer.is_some() {
+        return AnswerRow { thought, answer, ..AnswerRow::default() };
+    }
+    let error = match answer {
+        None => "the imported answer ends inside its thought",
+        Some(_) => "the imported answer holds a thought and nothing behind it",
+    };
+    AnswerRow { thought, error: Some(error.to_owned()), cut: true, ..AnswerRow::default() }
 }
 
 fn shorten(items: &[String]) -> String {

@@ -1,10 +1,11 @@
-//! The verdicts of one judge on a run, looked up by answer, and whether they are a result.
+//! The verdicts of one judge on a run, looked up by answer, and how far they are a result.
 //!
 //! Called by the exports and by the scoring of human ratings, which read run folders and judge nothing.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use super::judge_name::{JudgeChoice, JudgeName};
 use super::rows::VerdictRow;
 use super::store::RunFolder;
 use crate::benchmarks::is_reading;
@@ -12,17 +13,20 @@ use crate::benchmarks::is_reading;
 /// The verdicts of one judge by one rubric, error rows included.
 #[derive(Debug, Clone)]
 pub struct Judged<'a> {
-    /// Which judge.
-    pub judge: &'a str,
-    /// SHA-256 of the rubric; absent in runs of version 0.1.0.
-    pub rubric: Option<&'a str>,
+    /// Which judge, by which rubric.
+    pub name: &'a JudgeName,
     rows: HashMap<(&'a str, &'a str, &'a str), &'a VerdictRow>,
 }
 
 impl<'a> Judged<'a> {
     /// Why these verdicts are no result, where they are none ([`no_result`]).
     pub fn no_result(&self) -> Option<String> {
-        no_result(self.judge, self.rows.values().copied())
+        no_result(&self.name.judge)
+    }
+
+    /// What a reader must know of them ([`warning`]).
+    pub fn warning(&self) -> Option<String> {
+        warning(&self.name.judge, self.rows.values().copied())
     }
 
     /// The row on an answer, where there is one.
@@ -34,22 +38,22 @@ impl<'a> Judged<'a> {
 /// Parameters of the smallest judge whose verdicts are taken for a result.
 const LEAST_PARAMETERS: f64 = 1e9;
 
-/// Why a judge's verdicts are no result, where they are none: the judge is too small to judge, or of unknown size and says the
-/// same of all answers.
-pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
-    // a rule says what the answers say, also where that is always the same
-    if is_reading(judge) {
-        return None;
-    }
-    if let Some(parameters) = parameters_by_name(judge).filter(|parameters| *parameters < LEAST_PARAMETERS) {
-        let millions = parameters / 1e6;
-        return Some(format!(
-            "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
-             verdicts only show that the machinery works"
-        ));
-    }
-    // One that is known to be able may well find all answers right, or all wrong.
-    if parameters_by_name(judge).is_some() {
+/// Why a judge's verdicts are no result, where they are none: its name says that it is too small to judge.
+pub fn no_result(judge: &str) -> Option<String> {
+    // a rule's name is no model's
+    let parameters = parameters_by_name(judge).filter(|_| !is_reading(judge));
+    let millions = parameters.filter(|parameters| *parameters < LEAST_PARAMETERS)? / 1e6;
+    Some(format!(
+        "{judge} has about {millions:.0} million parameters by its name. A judge below 1 billion cannot judge: its \
+         verdicts only show that the machinery works"
+    ))
+}
+
+/// What a reader must know beside the numbers of a judge: it says the same of all answers, and nobody knows how able it is. That may
+/// well be so: a model that notices nothing gets 0%.
+pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
+    // a rule says what the answers say, and one that is known to be able may find all of them right or wrong
+    if is_reading(judge) || parameters_by_name(judge).is_some() {
         return None;
     }
     let said: Vec<&VerdictRow> = verdicts.filter(|row| row.is_clean()).collect();
@@ -65,7 +69,7 @@ pub fn no_result<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>
             (Some(true), ..) => format!("calls all {count} answers correct"),
             _ => format!("calls all {count} answers wrong"),
         };
-        format!("{judge} {what}, which tells nothing of them")
+        format!("{judge} {what}, and its name does not say how large it is: read some of its reasons before you rest on this")
     })
 }
 
@@ -84,46 +88,38 @@ fn parameters_by_name(name: &str) -> Option<f64> {
 
 /// A judge was named that gave no verdict.
 #[derive(Debug, thiserror::Error)]
-#[error("{dir} has no verdict of the judge `{judge}`; it has verdicts of: {known}")]
+#[error("{dir} has no verdict of the {judge}; it has verdicts of: {known}")]
 pub struct UnknownJudge {
     /// The run folder.
     pub dir: PathBuf,
     /// What was typed.
     pub judge: String,
-    /// The judges that gave verdicts.
+    /// The judges that gave verdicts, with their rubrics.
     pub known: String,
 }
 
 impl RunFolder {
-    /// The verdicts of each judge by the rubric that it judged by last, in order of first appearance.
+    /// The verdicts of each judge by each rubric that it judged by, in order of first appearance.
     pub fn judged(&self) -> Vec<Judged<'_>> {
-        let mut last: Vec<(&str, Option<&str>)> = Vec::new();
-        for (judge, rubric) in self.judges() {
-            last.retain(|(name, _)| *name != judge);
-            last.push((judge, rubric));
-        }
-        let of = |(judge, rubric): (&'_ str, Option<&'_ str>)| {
-            let own =
-                self.verdicts.iter().filter(|row| row.judge == judge && row.rubric.as_deref() == rubric);
+        let of = |name| {
+            let own = self.verdicts.iter().filter(|row| JudgeName::gave(name, row));
             own.map(|row| ((row.case.as_str(), row.probe.as_str(), row.condition.as_str()), row)).collect()
         };
-        last.into_iter().map(|(judge, rubric)| Judged { judge, rubric, rows: of((judge, rubric)) }).collect()
+        self.judges().iter().map(|name| Judged { name, rows: of(name) }).collect()
     }
 
-    /// The verdicts of `judge`, or of the judge that came last; absent where nobody judged.
+    /// Those of the judges that are meant; of nobody where nobody judged and none is named.
     ///
     /// # Errors
-    /// [`UnknownJudge`] where `judge` is named and gave no verdict.
-    pub fn judged_by(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, UnknownJudge> {
+    /// [`UnknownJudge`] where a judge or a rubric is named and none is found.
+    pub fn judged_by(&self, choice: JudgeChoice<'_>) -> Result<Vec<Judged<'_>>, UnknownJudge> {
         let mut all = self.judged();
-        let Some(wanted) = judge else { return Ok(all.pop()) };
-        match all.iter().position(|judged| judged.judge == wanted) {
-            Some(at) => Ok(Some(all.swap_remove(at))),
-            None => {
-                let known: Vec<&str> = all.iter().map(|judged| judged.judge).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(UnknownJudge { dir: self.dir.clone(), judge: wanted.to_owned(), known })
-            }
+        let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();
+        let known = if known.is_empty() { "nobody".to_owned() } else { known.join(", ") };
+        all.retain(|judged| choice.takes(&judged.name.label));
+        if all.is_empty() && choice != JudgeChoice::default() {
+            return Err(UnknownJudge { dir: self.dir.clone(), judge: choice.to_string(), known });
         }
+        Ok(all)
     }
 }

@@ -10,7 +10,7 @@ use super::jsonl::{RowLog, read_rows};
 use super::plan::PlannedCase;
 use crate::benchmarks::LabelCheck;
 
-const LABELS: &str = "labels.jsonl";
+pub(super) const LABELS: &str = "labels.jsonl";
 
 /// One line of `labels.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
-use super::context_budget::{BudgetError, BudgetedCase, cut_to_budget};
+use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budget};
 use super::cost::Cost;
 use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
@@ -26,6 +26,7 @@ use crate::attention::{
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
+use crate::data::truncate::Truncation;
 use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows};
 use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
@@ -64,7 +65,9 @@ pub struct SubjectOptions {
     /// How tokens are chosen. Each probe samples from a stream of its own, derived from the seed, the case and the probe, so
     /// that answers do not depend on what was asked before.
     pub sampling: Sampling,
-    /// Seed of the truncation's ties.
+    /// How histories that do not fit are cut.
+    pub truncation: Truncation,
+    /// Seed of the truncation's draws.
     pub seed: u64,
     /// Whether attention is recorded.
     pub attention: bool,
@@ -137,8 +140,9 @@ impl<'a> LocalSubject<'a> {
         self
     }
 
-    fn budget(&self) -> usize {
-        self.model.context().saturating_sub(self.room())
+    fn cut(&self) -> Cut {
+        let SubjectOptions { truncation: by, seed, .. } = self.options;
+        Cut { budget: by.budget(self.model.context(), self.room()), by, seed }
     }
 
     /// Most tokens that are generated: a thought's and an answer's.
@@ -150,9 +154,7 @@ impl<'a> LocalSubject<'a> {
     fn fitted(&mut self, case: &Case) -> Result<Vec<BudgetedCase>, BudgetError> {
         let at = self.coming.iter().position(|(other, _)| other == case);
         let prepared = at.and_then(|at| self.coming.remove(at).1.join().ok());
-        prepared.unwrap_or_else(|| {
-            cut_to_budget(&self.builder, self.model.tokenizer(), case, self.budget(), self.options.seed)
-        })
+        prepared.unwrap_or_else(|| cut_to_budget(&self.builder, self.model.tokenizer(), case, self.cut()))
     }
 
     fn try_case(
@@ -190,11 +192,7 @@ impl<'a> LocalSubject<'a> {
         let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
         let new = self.room();
         let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
-            let outcome = outcome.map(|o| ProbeOutcome {
-                dropped: fitted.dropped.clone(),
-                dropped_neighbours: fitted.dropped_neighbours.clone(),
-                ..o
-            });
+            let outcome = outcome.map(|o| ProbeOutcome { dropped: fitted.dropped.clone(), ..o });
             match outcome {
                 Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
                 outcome => sink(question, outcome.map_err(said)),
@@ -445,8 +443,7 @@ impl<'a> LocalSubject<'a> {
             stop,
             prompt_tokens: Some(prefilled.prompt.tokens.len()),
             completion_tokens: Some(generated.tokens.len()),
-            dropped: Vec::new(),
-            dropped_neighbours: Vec::new(),
+            dropped: Dropped::default(),
             scores: prefilled.scores.clone(),
             attention,
             cost: Some(Cost {
@@ -563,10 +560,10 @@ impl From<RunError> for CaseError {
 impl Subject for LocalSubject<'_> {
     fn prepare(&mut self, next: &Case) {
         let (builder, tokenizer) = (Arc::clone(&self.builder), Arc::clone(self.model.tokenizer()));
-        let (case, budget, seed) = (next.clone(), self.budget(), self.options.seed);
+        let (case, cut) = (next.clone(), self.cut());
         let worker = thread::Builder::new().name("prepare".to_owned());
         // Where there is no thread to be had, the case is prepared when it is its turn.
-        if let Ok(worker) = worker.spawn(move || cut_to_budget(&builder, &tokenizer, &case, budget, seed)) {
+        if let Ok(worker) = worker.spawn(move || cut_to_budget(&builder, &tokenizer, &case, cut)) {
             self.coming.truncate(1);
             self.coming.push((next.clone(), worker));
         }

@@ -1,17 +1,22 @@
 //! Merging: the shards of a run become one folder, as if it had never been split.
 //!
 //! Checked first (one identity, every shard once, no gap and no double in the cases, every row there), then built in a
-//! folder beside the destination and renamed, so that the destination is whole or absent.
+//! folder beside the destination and renamed, so that the destination is whole or absent. What was measured and said beside the
+//! answers comes along: causes with their measures of sessions, and words on the data's labels.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::cause_rows::{CAUSES, CauseLine, read_lines};
 use super::cost::CostRow;
 use super::error::RunError;
 use super::header::RunHeader;
 use super::jsonl::{read_rows, write_rows};
+use super::labels::{LABELS, LabelRow, label_rows};
 use super::plan::PlannedCase;
-use super::rows::{AnswerRow, ReplyRow, VerdictRow};
-use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RunFolder, RunStore, VERDICTS};
+use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use super::session_measures::MEASURES;
+use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS};
 use crate::ground::files::write_atomically;
 
 /// Why shards could not be merged.
@@ -65,7 +70,7 @@ pub enum MergeError {
 }
 
 /// What was merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Cases.
     pub cases: usize,
@@ -75,6 +80,10 @@ pub struct Merged {
     pub errors: usize,
     /// Verdict rows.
     pub verdicts: usize,
+    /// Rows of causes.
+    pub causes: usize,
+    /// Shards whose causes were not measured in all the ways in which others' were: what they lack can be measured in the whole.
+    pub uneven: Vec<PathBuf>,
 }
 
 /// Merges the shards in `dirs` into the new folder `out`. Files are linked where the file system can, else copied; the
@@ -105,11 +114,22 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let mut answers: Vec<AnswerRow> = Vec::new();
     let mut verdicts: Vec<VerdictRow> = Vec::new();
     let mut replies: Vec<ReplyRow> = Vec::new();
+    let mut rubrics: Vec<RubricRow> = Vec::new();
     for shard in &shards {
         answers.extend(shard.answers.iter().cloned());
         verdicts.extend(shard.verdicts.iter().cloned());
         replies.extend(read_rows::<ReplyRow>(&shard.dir.join(REPLIES))?);
+        for rubric in &shard.rubrics {
+            if !rubrics.contains(rubric) {
+                rubrics.push(rubric.clone());
+            }
+        }
     }
+
+    let (causes, rows_of_causes, uneven) = causes(&shards, &plan)?;
+    let labels: Vec<Vec<LabelRow>> =
+        shards.iter().map(|shard| label_rows(&shard.dir)).collect::<Result<_, _>>()?;
+    let labels = labels.concat();
 
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(RunError::io("create", parent))?;
@@ -125,11 +145,26 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
             copy_files(&shard.dir.join(folder), &to)?;
         }
     }
+    let measures = building.path().join(MEASURES);
+    for from in shards.iter().map(|shard| shard.dir.join(MEASURES)).filter(|from| from.is_dir()) {
+        std::fs::create_dir_all(&measures).map_err(RunError::io("create", &measures))?;
+        copy_files(&from, &measures)?;
+    }
     write_rows(&building.path().join(PLAN), &plan)?;
     write_rows(&building.path().join(ANSWERS), &answers)?;
     write_rows(&building.path().join(VERDICTS), &verdicts)?;
     if !replies.is_empty() {
         write_rows(&building.path().join(REPLIES), &replies)?;
+    }
+    if !causes.is_empty() {
+        let path = building.path().join(CAUSES);
+        write_atomically(&path, &causes).map_err(RunError::io("write", &path))?;
+    }
+    if !labels.is_empty() {
+        write_rows(&building.path().join(LABELS), &labels)?;
+    }
+    if !rubrics.is_empty() {
+        write_rows(&building.path().join(RUBRICS), &rubrics)?;
     }
     let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.iter().cloned()).collect();
     if !costs.is_empty() {
@@ -152,7 +187,39 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         answers: answers.len(),
         errors: answers.iter().filter(|row| row.error.is_some()).count(),
         verdicts: verdicts.len(),
+        causes: rows_of_causes,
+        uneven,
     })
+}
+
+/// The causes of all shards as one file in the order of their cases, those of a case as they were measured; how many rows that is; and the
+/// shards that lack some. Lines keep their bytes: numbers that are read and written again may differ in the last digit.
+fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<u8>, usize, Vec<PathBuf>), RunError> {
+    let mut read = Vec::with_capacity(shards.len());
+    for shard in shards {
+        let path = shard.dir.join(CAUSES);
+        // Whole rows, of which each is a line; a torn last line is none of them.
+        let rows = read_lines(&shard.dir)?;
+        let bytes = if rows.is_empty() {
+            Vec::new()
+        } else {
+            std::fs::read(&path).map_err(RunError::io("read", &path))?
+        };
+        read.push((shard, rows, bytes));
+    }
+    let ways = |rows: &[CauseLine]| rows.iter().map(CauseLine::way).collect::<BTreeSet<String>>();
+    let all: BTreeSet<String> = read.iter().flat_map(|(_, rows, _)| ways(rows)).collect();
+    let lacking = read.iter().filter(|(shard, rows, _)| !shard.plan.is_empty() && ways(rows) != all);
+    let uneven = lacking.map(|(shard, ..)| shard.dir.clone()).collect();
+    let places: BTreeMap<&str, usize> = plan.iter().map(|case| (case.case.as_str(), case.position)).collect();
+    let mut lines: Vec<(Option<usize>, &[u8])> = Vec::new();
+    for (_, rows, bytes) in &read {
+        let place = |row: &CauseLine| places.get(row.case()).copied();
+        lines.extend(rows.iter().map(place).zip(bytes.split_inclusive(|byte| *byte == b'\n')));
+    }
+    lines.sort_by_key(|(place, _)| *place);
+    let bytes: Vec<&[u8]> = lines.iter().map(|(_, line)| *line).collect();
+    Ok((bytes.concat(), lines.len(), uneven))
 }
 
 fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::causes::{Answer, CauseError, Effect, NO_ANSWER, NO_QUERY, asked, shared, unusable};
+use super::causes::{Answer, CauseError, Effect, answered, asked, said, shared};
 use super::store::RunFolder;
 use crate::attention::{AttentionStore, LayerHoles, LayerKind, NoObserver};
 use crate::benchmarks::QUERY;
@@ -68,17 +68,7 @@ pub fn cases(folder: &RunFolder) -> impl Iterator<Item = Result<CaseAnswers, Cau
     let rows = asked(folder);
     let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
     groups.into_iter().map(|rows| {
-        let stores = rows.into_iter().map(|row| folder.attention(row));
-        let answers: Vec<AttentionStore> =
-            stores.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        for store in &answers {
-            if store.generated.is_empty() {
-                return Err(unusable(store, NO_ANSWER));
-            }
-            if !store.keys.iter().any(|span| span.is(QUERY)) {
-                return Err(unusable(store, NO_QUERY));
-            }
-        }
+        let answers = answered(folder, &rows)?;
         Ok(CaseAnswers { shared: shared(&answers), answers })
     })
 }
@@ -173,7 +163,7 @@ impl CaseAnswers {
                 done => done.map_err(failed)?,
             }
             let store = &self.answers[whole.answer];
-            let own = (&store.tokens[self.cut(whole.answer)..], store.generated.as_slice());
+            let own = (&store.tokens[self.cut(whole.answer)..], said(store));
             plain[whole.answer] = Some(Answer::read(engine, cache, own).map_err(failed)?);
         }
         let nothing_blocked = [LayerHoles::default()];

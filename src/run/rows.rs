@@ -7,6 +7,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::StopReason;
+use crate::data::truncate::{DOES_NOT_FIT, HISTORY_DOES_NOT_FIT};
+
+/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
+const SERVERS_SAY: [&str; 5] = [
+    "context_length_exceeded",
+    "maximum context length",
+    "longer than the model's context length",
+    "exceed_context_size",
+    "exceeds the available context size",
+];
 
 /// One line of `answers.jsonl`: what the model answered to one probe of one case, or why it could not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +58,15 @@ pub struct AnswerRow {
     pub context: Option<Vec<usize>>,
     /// Original indices of the segments that truncation dropped.
     pub dropped_sessions: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence, the noise baseline; absent where there are none.
+    /// Tokens of the history that truncation left out, of segments that are partly left too; absent where it left out none. Since
+    /// version 0.2, as the next.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_tokens: usize,
+    /// Tokens of the history that it left them out of, as they add up segment by segment; absent where it left out none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub history_tokens: usize,
+    /// Of the dropped segments those that are immediate neighbours of evidence, the noise baseline; absent where there are none and
+    /// where the way of cutting looks at no evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped_neighbours: Vec<usize>,
     /// The attention store, relative to the run folder.
@@ -63,12 +81,48 @@ pub struct AnswerRow {
     pub cut: bool,
 }
 
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
 impl AnswerRow {
+    /// Whether the prompt fitted the context: false for an error row whose message says that it did not.
+    pub fn fits(&self) -> bool {
+        self.error.as_ref().is_none_or(|error| !says_too_long(error))
+    }
+
+    /// Whether the limit of new tokens cut the answer off. A thought that was cut left none ([`AnswerRow::cut`]).
+    pub fn reached_limit(&self) -> bool {
+        self.error.is_none() && self.answer.is_some() && self.stop == Some(StopReason::MaxNewTokens)
+    }
+
+    /// Whether the history that the condition's context held was cut.
+    pub fn was_cut_to_fit(&self) -> bool {
+        !self.dropped_sessions.is_empty() || self.dropped_tokens > 0
+    }
+
+    /// The share of the history's tokens that was shown: 1 where it was not cut; absent where it was, in a row that does not say by
+    /// how much.
+    pub fn history_shown(&self) -> Option<f64> {
+        match (self.was_cut_to_fit(), self.history_tokens) {
+            (false, _) => Some(1.0),
+            (true, 0) => None,
+            (true, of) => Some(of.saturating_sub(self.dropped_tokens) as f64 / of as f64),
+        }
+    }
+
     /// Whether the model was shown a segment.
     pub fn shows(&self, index: usize) -> bool {
         self.context.as_ref().is_none_or(|context| context.contains(&index))
             && !self.dropped_sessions.contains(&index)
     }
+}
+
+/// Whether an error says that a prompt is longer than the context: by our own words, or by those of a server.
+pub(super) fn says_too_long(error: &str) -> bool {
+    let said = error.to_lowercase();
+    [DOES_NOT_FIT, HISTORY_DOES_NOT_FIT].iter().any(|ours| error.starts_with(ours))
+        || SERVERS_SAY.iter().any(|words| said.contains(words))
 }
 
 /// One line of `verdicts.jsonl`: what the judge said of one probe of one case, or why it said nothing.
@@ -86,6 +140,9 @@ pub struct VerdictRow {
     /// SHA-256 of the rubric that it judged by (lower-case hexadecimal); absent in rows of version 0.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rubric: Option<String>,
+    /// The rubric's name; absent where a rule read the answer, and in rows of versions whose rubrics had no names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rubric_name: Option<String>,
     /// Whether the answer is right, where that is what the judge was asked or follows from its choice; absent when `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correct: Option<bool>,
@@ -120,6 +177,27 @@ impl VerdictRow {
         let right = self.correct.map(|correct| f64::from(u8::from(correct)));
         right.or_else(|| Some(f64::from(self.score?) / f64::from(most.max(1))))
     }
+}
+
+/// One line of `rubrics.jsonl`: what a judge was told, so that people can rate by the same and anyone can read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RubricRow {
+    /// SHA-256 of all of it, as verdict rows carry it.
+    pub rubric: String,
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of what raters must share: the template and the kind of verdict.
+    pub criteria: String,
+    /// Where reasons stand: `first`, `last` or `none`.
+    pub reasons: String,
+    /// How the judge was told to think; absent where it was told nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// The note of a probe with answers that are right word for word, where those were settled without the judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<String>,
+    /// The template of the judge's prompt.
+    pub template: String,
 }
 
 /// One line of `replies.jsonl`: what a judge literally replied in one call.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
+use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
@@ -36,10 +37,8 @@ pub struct ProbeOutcome {
     pub prompt_tokens: Option<usize>,
     /// Tokens generated, where known.
     pub completion_tokens: Option<usize>,
-    /// Original indices of the segments that truncation dropped, ascending.
-    pub dropped: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence.
-    pub dropped_neighbours: Vec<usize>,
+    /// What truncation left out of the history.
+    pub dropped: Dropped,
     /// The natural-log probability of each of the probe's options, where the model gives probabilities.
     pub scores: BTreeMap<String, f64>,
     /// The attention masses, where they were recorded.
@@ -344,8 +343,9 @@ fn answer_row(
             row.scores = outcome.scores;
             row.prompt_tokens = outcome.prompt_tokens;
             row.completion_tokens = outcome.completion_tokens;
-            row.dropped_sessions = outcome.dropped;
-            row.dropped_neighbours = outcome.dropped_neighbours;
+            let Dropped { segments, neighbours, tokens, of } = outcome.dropped;
+            (row.dropped_sessions, row.dropped_neighbours) = (segments, neighbours);
+            (row.dropped_tokens, row.history_tokens) = (tokens, of);
             row.error = outcome.stop.without_answer(outcome.max_thinking);
             row.cut = row.error.is_some();
             if row.cut {
@@ -372,7 +372,8 @@ fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
     // Conditions with contexts came later.
-    let is_cut = |row: &&AnswerRow| row.error.is_none() && !row.dropped_sessions.is_empty();
+    // Rows of before tokens were counted: that version is among those.
+    let is_cut = |row: &&AnswerRow| row.was_cut_to_fit() && row.dropped_tokens == 0 && row.error.is_none();
     if !store.header().identity.conditions.iter().all(|condition| condition.setting.is_none()) {
         return Ok(());
     }

@@ -14,10 +14,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::condition::Question;
-use super::context_budget::{BudgetedCase, part_of};
+use super::context_budget::{BudgetedCase, Dropped, part_of};
 use super::cost::Cost;
 use super::error::RunError;
 use super::local::{row_spans, stream_seed};
+use super::rows::says_too_long;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::subject::check_patience;
 use crate::attention::{AttentionStore, Uniform};
@@ -162,8 +163,7 @@ impl<'a> ServedSubject<'a> {
             },
             prompt_tokens: Some(prompt_tokens),
             completion_tokens: Some(generated),
-            dropped: Vec::new(),
-            dropped_neighbours: Vec::new(),
+            dropped: Dropped::default(),
             scores: BTreeMap::new(),
             attention: Some(AttentionStore {
                 case: case.id.clone(),
@@ -295,15 +295,16 @@ impl Subject for ServedSubject<'_> {
             match self.ask(case, question, prompt) {
                 Ok(outcome) => {
                     self.failed_in_a_row = 0;
-                    let (dropped, dropped_neighbours) =
-                        (part.dropped.clone(), part.dropped_neighbours.clone());
-                    sink(question, Ok(ProbeOutcome { dropped, dropped_neighbours, ..outcome }))?;
+                    sink(question, Ok(ProbeOutcome { dropped: part.dropped.clone(), ..outcome }))?;
                 }
                 Err(Failed::Reply(error)) => sink(question, Err(error))?,
                 Err(Failed::Call(error)) => {
-                    self.failed_in_a_row += 1;
                     sink(question, Err(error.clone()))?;
-                    check_patience(self.failed_in_a_row, &error)?;
+                    // Of the server a prompt that is too long says nothing.
+                    if !says_too_long(&error) {
+                        self.failed_in_a_row += 1;
+                        check_patience(self.failed_in_a_row, &error)?;
+                    }
                 }
             }
         }

@@ -4,6 +4,8 @@
 //! Called by the measure of causes for each answer, over the history's cache: the rows from the question on are read once more with
 //! all observers. One safetensors file an answer.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ndarray::{Array3, Array4};
@@ -23,10 +25,17 @@ use crate::prompt::Span;
 /// Tokens at the beginning of an answer whose logits are taken apart, at most.
 pub const ATTRIBUTED: usize = 32;
 
-/// The rows: the question's tokens, and the positions that predict the answer's.
+/// The folder of a run's folder.
+pub const MEASURES: &str = "causes";
+
+/// The rows that every answer has: the question's tokens, and the positions that predict the answer's behind its thought.
 pub const ROWS: [&str; 2] = [QUERY, "answer"];
 
-const FORMAT: &str = "palimpsest session measures 1";
+/// The row behind them where there is a thought: the positions that predict its tokens.
+pub const THOUGHT: &str = "thought";
+
+/// In the first format a thought counted as answer.
+const FORMAT: &str = "palimpsest session measures 2";
 
 /// What the question and an answer read of each session.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +44,9 @@ pub struct SessionMeasures {
     pub layers: Vec<usize>,
     /// The sessions before the question, in the prompt's order.
     pub spans: Vec<String>,
-    /// f32 `[layers, heads, rows, spans]`, of [`ROWS`]: as [`AttentionStore::mass`].
+    /// The rows: [`ROWS`], and [`THOUGHT`] where there is one.
+    pub rows: Vec<String>,
+    /// f32 `[layers, heads, rows, spans]`: as [`AttentionStore::mass`].
     pub mass: Array4<f32>,
     /// f32 `[layers, rows, spans]`: what uniform attention would pay.
     pub share: Array3<f32>,
@@ -43,7 +54,8 @@ pub struct SessionMeasures {
     pub value_norm: Array4<f32>,
     /// The shape of `mass`: the mean over rows of norm2(sum of A_ij W_O^h v_j).
     pub output_norm: Array4<f32>,
-    /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens.
+    /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens behind the
+    /// thought.
     pub attribution: Array3<f32>,
 }
 
@@ -55,7 +67,7 @@ pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
 
 /// The file of an answer.
 pub fn measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> PathBuf {
-    dir.join(attention_file(case, probe, condition).replacen("attention/", "causes/", 1))
+    dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{MEASURES}/"), 1))
 }
 
 impl SessionMeasures {
@@ -63,14 +75,21 @@ impl SessionMeasures {
     /// was afterwards.
     ///
     /// # Errors
-    /// Those of the engine; an answer of no tokens.
+    /// Those of the engine; no answer behind the thought.
     pub fn read(engine: &Engine, cache: &mut Cache, store: &AttentionStore) -> Result<Self, EngineError> {
         let (from, n) = (cache.len(), store.tokens.len());
         let (_, before) = store.generated.split_last().ok_or(EngineError::EmptyPrompt)?;
         let tokens = [&store.tokens[from..], before].concat();
         let whole = n + before.len();
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
-        let rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], n - 1..whole)];
+        let thought = store.thought();
+        let answered = store.generated.get(thought..).filter(|answer| !answer.is_empty());
+        let answered = answered.ok_or(EngineError::EmptyPrompt)?;
+        // Position n - 1 predicts the first generated token.
+        let first = n - 1 + thought;
+        let mut rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], first..whole)];
+        rows.extend((thought > 0).then(|| Span::new(THOUGHT, n - 1..first)));
+        let labels = rows.iter().map(|row| row.label.clone()).collect();
         let keys: Vec<Span> = sessions(store).cloned().collect();
         let wrong = |error: &dyn std::error::Error| candle_core::Error::msg(error.to_string());
         let decoder = engine.decoder();
@@ -78,9 +97,9 @@ impl SessionMeasures {
         let mut masses =
             MassObserver::new(rows.clone(), keys.clone(), whole).map_err(|error| wrong(&error))?;
         let mut lengths = LengthObserver::new(rows, keys.clone(), decoder.spec().layers.len(), outputs)?;
-        let said = store.generated.iter().take(ATTRIBUTED).enumerate();
+        let said = answered.iter().take(ATTRIBUTED).enumerate();
         let targets: Vec<Target> =
-            said.map(|(i, &token)| Target { position: n - 1 + i, token, against: None }).collect();
+            said.map(|(i, &token)| Target { position: first + i, token, against: None }).collect();
         let count = targets.len();
         let mut attribution = Attribution::new(targets, keys, whole).map_err(|error| wrong(&error))?;
         // Linear-attention layers' keys are in no cache: they are shown to nobody.
@@ -100,6 +119,7 @@ impl SessionMeasures {
         Ok(SessionMeasures {
             layers: masses.layers,
             spans: sessions(store).map(|span| span.label.clone()).collect(),
+            rows: labels,
             share: masses.uniform.share,
             mass: masses.mass,
             value_norm: norms.value_norm,
@@ -134,11 +154,25 @@ impl SessionMeasures {
             ("probe", store.probe.clone()),
             ("condition", store.condition.clone()),
             ("layers", json(serde_json::json!(self.layers))),
-            ("rows", json(serde_json::json!(ROWS))),
+            ("rows", json(serde_json::json!(self.rows))),
             ("spans", json(serde_json::json!(self.spans))),
-            ("attributed_tokens", store.generated.len().min(ATTRIBUTED).to_string()),
+            ("attributed_tokens", (store.generated.len() - store.thought()).min(ATTRIBUTED).to_string()),
         ];
         Ok(write_tensors(path, &tensors, &metadata)?)
+    }
+
+    /// Whether there is a file of this format, which need not be made again. Its tensors are not looked at.
+    pub fn is_there(path: &Path) -> bool {
+        let format = || -> Option<String> {
+            let mut file = File::open(path).ok()?;
+            let mut length = [0; 8];
+            file.read_exact(&mut length).ok()?;
+            let mut header = Vec::new();
+            file.take(u64::from_le_bytes(length)).read_to_end(&mut header).ok()?;
+            let header: serde_json::Value = serde_json::from_slice(&header).ok()?;
+            Some(header["__metadata__"]["format"].as_str()?.to_owned())
+        };
+        format().as_deref() == Some(FORMAT)
     }
 
     /// Reads a file.
@@ -158,6 +192,11 @@ impl SessionMeasures {
         let list = |key: &str| format!("its metadata `{key}` is `{}`", text(key));
         let layers = serde_json::from_str(text("layers")).map_err(|_| broken(list("layers")))?;
         let spans = serde_json::from_str(text("spans")).map_err(|_| broken(list("spans")))?;
+        let rows: Vec<String> = serde_json::from_str(text("rows")).map_err(|_| broken(list("rows")))?;
+        let (known, behind) = rows.split_at(ROWS.len().min(rows.len()));
+        if known != ROWS || !(behind.is_empty() || behind == [THOUGHT]) {
+            return Err(broken(list("rows")));
+        }
         let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
         let read = |name: &str| -> Result<(Vec<usize>, Vec<f32>), RunError> {
             let tensor = file.tensor(name).map_err(wrong)?;
@@ -186,6 +225,7 @@ impl SessionMeasures {
         let measures = SessionMeasures {
             layers,
             spans,
+            rows,
             mass: four("mass")?,
             share: three("share")?,
             value_norm: four("value_norm")?,
@@ -195,7 +235,7 @@ impl SessionMeasures {
         let (layers, heads, rows, spans) = measures.mass.dim();
         let fits = layers == measures.layers.len()
             && spans == measures.spans.len()
-            && rows == ROWS.len()
+            && rows == measures.rows.len()
             && measures.share.dim() == (layers, rows, spans)
             && measures.value_norm.dim() == measures.mass.dim()
             && measures.output_norm.dim() == measures.mass.dim()

@@ -4,7 +4,9 @@
 //! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
 //! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
 //! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
-//! replies.jsonl   what a judge literally replied
+//! replies.jsonl   what a judge literally replied      labels.jsonl    what judges said of the data's labels (see `labels`)
+//! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
+//! rubrics.jsonl   what judges were told, one row a rubric
 //! costs.jsonl     tokens, seconds and joules; the one file that differs from run to run (see `cost`)
 //! ```
 //!
@@ -24,8 +26,9 @@ use super::cost::CostRow;
 use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
+use super::judge_name::{JudgeName, judge_names, names_judge};
 use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
-use super::rows::{AnswerRow, ReplyRow, VerdictRow};
+use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::attention::AttentionStore;
 use crate::data::Turn;
 use crate::ground::files::write_atomically;
@@ -36,6 +39,7 @@ pub(super) const PLAN: &str = "plan.jsonl";
 pub(super) const ANSWERS: &str = "answers.jsonl";
 pub(super) const VERDICTS: &str = "verdicts.jsonl";
 pub(super) const REPLIES: &str = "replies.jsonl";
+pub(super) const RUBRICS: &str = "rubrics.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 /// The subfolders of a run folder.
@@ -94,8 +98,11 @@ pub struct RunFolder {
     pub answers: Vec<AnswerRow>,
     /// The rows that count: judge by judge in order of first appearance, each in dataset order.
     pub verdicts: Vec<VerdictRow>,
+    /// What judges were told; none in runs that were judged before rubrics had names.
+    pub rubrics: Vec<RubricRow>,
     /// What was spent, in the order of time; none in runs of version 0.1.0.
     pub costs: Vec<CostRow>,
+    judges: Vec<JudgeName>,
 }
 
 impl RunFolder {
@@ -106,8 +113,10 @@ impl RunFolder {
         let keys = keys(&plan, &header.identity);
         let answers = in_order(&keys, &read_rows(&dir.join(ANSWERS))?, answer_key);
         let verdicts = verdicts_in_order(&keys, &read_rows(&dir.join(VERDICTS))?);
+        let rubrics: Vec<RubricRow> = read_rows(&dir.join(RUBRICS))?;
         let costs = read_rows(&dir.join(COSTS))?;
-        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, costs })
+        let judges = judge_names(&verdicts, &rubrics, &header.identity.benchmark);
+        Ok(RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges })
     }
 
     /// The same run with the answers and verdicts of one condition alone. An empty name is the plain one or, where the run has
@@ -127,6 +136,8 @@ impl RunFolder {
         self.answers.retain(|row| row.condition == name);
         self.verdicts.retain(|row| row.condition == name);
         self.costs.retain(|row| row.condition == name);
+        let verdicts = &self.verdicts;
+        self.judges.retain(|judge| verdicts.iter().any(|row| names_judge(row) && judge.gave(row)));
         Ok(self)
     }
 
@@ -141,9 +152,15 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
-    /// The judges that gave at least one clean verdict, each with the rubric that it judged by, in order of first appearance.
-    pub fn judges(&self) -> Vec<(&str, Option<&str>)> {
-        judges(self.verdicts.iter().filter(|row| row.error.is_none()))
+    /// The judges that gave at least one clean verdict, one for each rubric that they judged by, and the readings, also those that could
+    /// read nothing, in order of first appearance.
+    pub fn judges(&self) -> &[JudgeName] {
+        &self.judges
+    }
+
+    /// Whether a judge gave a clean verdict.
+    pub fn has_verdicts(&self, judge: &JudgeName) -> bool {
+        self.verdicts.iter().any(|row| row.error.is_none() && judge.gave(row))
     }
 }
 
@@ -345,6 +362,12 @@ impl RunStore {
             None => RowLog::open(self.dir.join(REPLIES))?,
         };
         self.replies.insert(log).append(row)
+    }
+
+    /// Keeps what a judge is told, where it is not kept yet.
+    pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
+        let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
+        if log.rows.contains(&row) { Ok(()) } else { log.append(row) }
     }
 
     /// Appends what an answer or a call of a judge cost.

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::condition::Question;
+use super::context_budget::Dropped;
 use super::cost::Cost;
 use super::error::RunError;
+use super::rows::says_too_long;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::chat::{ChatModel, Message, Sampling};
 use crate::data::{Case, Probe};
@@ -29,15 +31,13 @@ pub fn check_patience(failed_in_a_row: usize, error: &dyn std::fmt::Display) -> 
     }
 }
 
-/// The conversation that puts a probe, and what had to be left out of it.
+/// The conversation that puts a probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shown {
     /// What is sent.
     pub messages: Vec<Message>,
-    /// Original indices of the segments that truncation dropped, ascending.
-    pub dropped: Vec<usize>,
-    /// Those of them that are immediate neighbours of evidence.
-    pub dropped_neighbours: Vec<usize>,
+    /// What of the history was left out of it.
+    pub dropped: Dropped,
 }
 
 /// A chat model under test.
@@ -99,7 +99,6 @@ where
                         prompt_tokens: reply.prompt_tokens,
                         completion_tokens: reply.completion_tokens,
                         dropped: shown.dropped,
-                        dropped_neighbours: shown.dropped_neighbours,
                         scores: BTreeMap::new(),
                         attention: None,
                         cost: Some(cost),
@@ -107,9 +106,13 @@ where
                     sink(question, Ok(outcome))?;
                 }
                 Err(error) => {
-                    self.failed_in_a_row += 1;
-                    sink(question, Err(error.to_string()))?;
-                    check_patience(self.failed_in_a_row, &error)?;
+                    let error = error.to_string();
+                    sink(question, Err(error.clone()))?;
+                    // Of the server a prompt that is too long says nothing.
+                    if !says_too_long(&error) {
+                        self.failed_in_a_row += 1;
+                        check_patience(self.failed_in_a_row, &error)?;
+                    }
                 }
             }
         }

@@ -7,9 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cause_rows::{CAUSES, CauseLine, Effect, TotalKind, TotalRow};
+use super::cause_rows::{CauseLine, Effect, TotalKind, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
-use super::jsonl::RowLog;
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
 use crate::attention::LayerKind;
@@ -71,7 +70,7 @@ pub fn measure(
     stop: &AtomicBool,
     show_progress: bool,
 ) -> Result<Measured, CauseError> {
-    let mut log: RowLog<CauseLine> = RowLog::open(folder.dir.join(CAUSES))?;
+    let mut log = open_log(&folder.dir)?;
     let there = there(&log.rows);
     let mut measured = Measured::default();
     let mut todo = 0;
@@ -125,7 +124,8 @@ fn row(case: &CaseAnswers, ablated: &Ablated, answer: &Answer<'_>, total: Effect
         span: span.label.clone(),
         role: span.role.clone(),
         tokens: [span.start, span.end],
-        answer_tokens: store.generated.len(),
+        answer_tokens: answer.answer_tokens(),
+        thought_tokens: answer.thought_tokens(),
         log_p: answer.log_p(),
         total,
     }

@@ -1,11 +1,13 @@
 //! How sure counts are: pure functions of numbers and a seed.
 //!
 //! Intervals are here; beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`], [`agreement`]), spread over
-//! repetitions ([`spread`]), differences ([`paired`]), rank correlation ([`rank`]), ridge regression ([`ridge`]) and sparse linear fits ([`mod@lasso`]).
+//! repetitions ([`spread`]), differences ([`paired`]), rank correlation ([`rank`]), ridge regression ([`ridge`]) sparse linear fits ([`mod@lasso`])
+//! and controls of effects ([`control`]).
 //! Every bootstrap draws from ChaCha8 seeded by the caller, so that a table made
 //! again is the same table. It knows no benchmark and no run: [`crate::results`] counts those.
 
 pub mod agreement;
+pub mod control;
 pub mod holm;
 pub mod kappa;
 pub mod lasso;

@@ -2,7 +2,7 @@
 use palimpsest::agreement::key::Key;
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
-use palimpsest::judge::rubric_digest;
+use palimpsest::judge::{Instructions, rubric_digest};
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::Selection;
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
@@ -50,6 +50,7 @@ pub fn verdict(case: &str, probe: &str, correct: Option<bool>) -> VerdictRow {
         probe: probe.to_owned(),
         judge: JUDGE.to_owned(),
         rubric: Some(rubric_digest(&Stale.rubric())),
+        rubric_name: Some("released".to_owned()),
         correct,
         reason: correct.map(|_| "it says so".to_owned()),
         error: correct.is_none().then(|| "unreadable".to_owned()),
@@ -116,6 +117,7 @@ impl Desk {
             let rows: Vec<VerdictRow> =
                 own.map(|(at, item)| verdict(&item.case, &item.probe, verdict_of(at, item))).collect();
             write_rows(&self.at(name).join("verdicts.jsonl"), &rows);
+            write_rows(&self.at(name).join("rubrics.jsonl"), &[Instructions::from(&Stale.rubric()).row()]);
         }
     }
 
@@ -243,7 +245,8 @@ T2              120   95.00  0.8944   97.73   89.58  93.48  1.39  10.42
 Gemini-3.1-pro  120   96.67  0.9241   98.75   96.34  97.53  2.63   3.66
 GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
 ";
-    let expected = format!("judge: {JUDGE}\n\nratings.csv against the judge; in %, but for kappa\n{printed}");
+    let expected =
+        format!("judge: {JUDGE} (released)\n\nratings.csv against the judge; in %, but for kappa\n{printed}");
     assert_eq!(scored.out, expected);
 
     // The same numbers in every format.
@@ -255,7 +258,9 @@ GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
     assert_eq!(counts, [99, 2, 8, 131].map(Some));
     assert!((overall["kappa"].as_f64().unwrap() - 0.9152).abs() < 5e-5);
     let csv = desk.score(&["ratings.csv"], &["--format", "csv"]).out;
-    let row = format!("{JUDGE},ratings.csv,type,T2,120,95.00,0.8944,97.73,89.58,93.48,1.39,10.42,43,1,5,71");
+    let row = format!(
+        "{JUDGE} (released),ratings.csv,type,T2,120,95.00,0.8944,97.73,89.58,93.48,1.39,10.42,43,1,5,71"
+    );
     assert!(csv.lines().any(|line| line == row), "{csv}");
     let md = desk.score(&["ratings.csv"], &["--format", "md"]).out;
     assert!(md.contains("\n| IPA | 80 | 91.25 | 0.8261 | 100.00 | 83.33 | 90.91 | 0.00 | 16.67 |\n"), "{md}");
@@ -364,13 +369,13 @@ fn a_score_refuses_other_answers_other_rubrics_and_mixed_judges() {
     };
     said("gpt/answers.jsonl", "line two", "line three", "is not the one that was rated");
     said(
-        "gpt/verdicts.jsonl",
-        &rubric_digest(&Stale.rubric()),
+        "gpt/rubrics.jsonl",
+        &Instructions::from(&Stale.rubric()).criteria(),
         "another",
-        "judged by another rubric than the raters read",
+        "released that the raters read",
     );
     said("gpt/verdicts.jsonl", "judge-70b", "judge-8b", "choose one with --judge NAME");
-    said("sheet/key.json", "palimpsest agreement 1", "palimpsest agreement 9", "its format is");
+    said("sheet/key.json", "palimpsest agreement 2", "palimpsest agreement 9", "its format is");
     said("sheet/key.json", "\"run\": 1", "\"run\": 7", "names run 7, and there are 2");
     let identity = desk.key().runs[1].identity_sha256.clone();
     said("sheet/key.json", &identity, "other", "is not the run that the sheet was drawn from");

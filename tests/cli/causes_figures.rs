@@ -2,27 +2,34 @@
 use std::collections::BTreeMap;
 
 use palimpsest::attention::AttentionStore;
-use palimpsest::run::cause_rows::{CauseRow, read_causes, read_totals};
+use palimpsest::run::cause_rows::{CauseRow, ControlRow, Effect, read_causes, read_controls, read_totals};
+use palimpsest::run::control_pool::Pools;
 use palimpsest::run::session_measures::{SessionMeasures, measures_path};
 use serde_json::json;
 
-use super::knockouts::fixture;
+use super::knockouts::{fixture, think};
 use super::*;
 
 /// Windows beside layers that see everything, a gate and linear layers, sinks.
 const MODELS: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
 /// A run of some cases of the sample by a tiny model, its causes measured.
-fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
+pub(super) fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
     caused_within("4096", name, cases, dir, more);
 }
 
 fn caused_within(context: &str, name: &str, cases: usize, dir: &Path, more: &[&str]) {
+    caused_behind(0, context, name, cases, dir, more);
+}
+
+/// With so many tokens of a thought before each answer.
+fn caused_behind(thought: usize, context: &str, name: &str, cases: usize, dir: &Path, more: &[&str]) {
     let mut run = command(["run", "--data", "sample", "--context", context, "--max-new-tokens", "6"]);
     run.args(["--allow-longer", "--limit", &cases.to_string(), "--model"]).arg(fixture(name));
     run.arg("--out").arg(dir);
     let done = ended(run);
     assert_eq!(done.code, Some(0), "{name}: {}", done.err);
+    think(dir, thought);
     let mut causes = command(["causes"]);
     causes.arg(dir).arg("--model").arg(fixture(name)).args(more);
     if name.starts_with("qwen35") {
@@ -42,7 +49,7 @@ fn measures(dir: &Path, store: &AttentionStore) -> SessionMeasures {
     SessionMeasures::open(&measures_path(dir, &store.case, &store.probe, &store.condition)).unwrap()
 }
 
-fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
+pub(super) fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
     let mut csv = csv::Reader::from_path(dir.join(format!("figures/{figure}.csv"))).unwrap();
     csv.deserialize().map(Result::unwrap).collect()
 }
@@ -50,10 +57,13 @@ fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
 #[test]
 fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
     let root = tempfile::tempdir().unwrap();
-    for name in MODELS {
-        let dir = root.path().join(name);
-        caused(name, 1, &dir, &[]);
+    // The answer's rows and targets are those behind a thought, which has a row of its own.
+    let thinking = MODELS.map(|name| (name, 0)).into_iter().chain([("llama-tiny", 2)]);
+    for (name, thought) in thinking {
+        let dir = root.path().join(format!("{name}-{thought}"));
+        caused_behind(thought, "4096", name, 1, &dir, &[]);
         let store = stores(&dir).remove(0);
+        assert_eq!(store.thought(), thought);
         let found = measures(&dir, &store);
         assert!(found.spans.len() > 2, "{name}: {:?}", found.spans);
         let n = store.tokens.len();
@@ -66,11 +76,17 @@ fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
         spans.insert("the question".to_owned(), json!([query.start, query.end]));
         // The last position of the prompt is in no other span: it is where the answer's rows begin.
         assert!(query.end < n, "{name}");
-        spans.insert("the answer".to_owned(), json!([n - 1, all.len()]));
-        let target = |(i, token): (usize, &u32)| json!({"position": n - 1 + i, "token": token});
-        let targets: Vec<_> = store.generated.iter().enumerate().map(target).collect();
+        let first = n - 1 + thought;
+        spans.insert("the answer".to_owned(), json!([first, all.len()]));
+        let mut rows = vec!["the question", "the answer"];
+        if thought > 0 {
+            spans.insert("the thought".to_owned(), json!([n - 1, first]));
+            rows.push("the thought");
+        }
+        let target = |(i, token): (usize, &u32)| json!({"position": first + i, "token": token});
+        let targets: Vec<_> = store.generated[thought..].iter().enumerate().map(target).collect();
         let file = json!({
-            "tokens": all, "spans": spans, "rows": ["the question", "the answer"], "logits": 1,
+            "tokens": all, "spans": spans, "rows": rows, "logits": 1,
             "measures": ["mass", "share", "value_norm", "output_norm"], "targets": targets
         });
         let (tokens, out) = (root.path().join("tokens.json"), root.path().join("out.safetensors"));
@@ -82,7 +98,7 @@ fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
         let expected = candle_core::safetensors::load(&out, &candle_core::Device::Cpu).unwrap();
         let numbers = |key: &str| expected[key].flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let (layers, heads, rows, sessions) = found.mass.dim();
-        // The trace has two spans more, and attribution a third: what is in none.
+        // The trace has the rows' spans too, and attribution one more: what is in none.
         let places: Vec<String> = spans.keys().cloned().collect();
         let place = |session: usize| places.iter().position(|label| *label == found.spans[session]).unwrap();
         let close = |what: &str, a: f32, b: f32| {
@@ -108,9 +124,33 @@ fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
             let mean = (0..targets.len()).map(of_target).sum::<f32>() / targets.len() as f32;
             close("attribution", value, mean);
         }
-        assert_eq!((rows, sessions), (2, found.spans.len()));
+        assert_eq!((rows, sessions), (if thought > 0 { 3 } else { 2 }, found.spans.len()));
+        assert_eq!(
+            found.rows.last().map(String::as_str),
+            Some(if thought > 0 { "thought" } else { "answer" })
+        );
         assert!(found.attribution.iter().any(|x| x.abs() > 1e-4), "{name}");
     }
+}
+
+#[test]
+fn measures_of_the_older_format_are_refused_and_made_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    caused("llama-tiny", 1, &dir, &["--controls", "0"]);
+    let store = stores(&dir).remove(0);
+    let path = measures_path(&dir, &store.case, &store.probe, &store.condition);
+    let whole = std::fs::read(&path).unwrap();
+    let (now, before) = (&b"session measures 2"[..], &b"session measures 1"[..]);
+    let at = whole.windows(now.len()).position(|window| window == now).unwrap();
+    let older = [&whole[..at], before, &whole[at + now.len()..]].concat();
+    std::fs::write(&path, older).unwrap();
+    let error = SessionMeasures::open(&path).unwrap_err().to_string();
+    assert!(error.contains("measures 1") && error.contains("measure the causes again"), "{error}");
+    let mut again = command(["causes", "--controls", "0"]);
+    again.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+    assert_eq!(ended(again).code, Some(0));
+    assert!(std::fs::read(&path).unwrap() == whole);
 }
 
 /// Spearman's correlation of numbers without ties, by its textbook form.
@@ -137,6 +177,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let causes = read_causes(&dir).unwrap();
     let points = rows(&dir, "causes-points");
     assert_eq!(points.len(), causes.len());
+    let controls = read_controls(&dir).unwrap();
     let stores = stores(&dir);
     type Answer = (Vec<f64>, Vec<Vec<f64>>, Vec<f64>, Vec<bool>);
     let mut by_case: BTreeMap<String, Vec<Answer>> = BTreeMap::new();
@@ -153,14 +194,34 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
             let cause = causes.iter().find(|row| {
                 (&row.case, &row.probe, &row.span) == (&store.case, &store.probe, &point["session"])
             });
-            let effect: f64 = point["effect"].parse().unwrap();
-            assert!((effect + cause.unwrap().effect.log_p).abs() < 1e-12);
+            let cause = cause.unwrap();
+            let number = |column: &str| point[column].parse::<f64>().unwrap();
+            let effect = number("effect");
+            assert!((effect - cause.effect.log_p_drop).abs() < 1e-12);
+            assert!((number("kl") - cause.effect.kl).abs() < 1e-12);
+            assert!((number("kl_answer") - cause.effect.kl_answer).abs() < 1e-12);
+            match control_of(cause, &controls) {
+                Some(control) => assert!((number("control") - control).abs() < 1e-12, "{point:?}"),
+                None => assert_eq!(point["control"], ""),
+            }
             let s = measured.spans.iter().position(|span| *span == point["session"]).unwrap();
             let of_layer = |l: usize| {
                 (0..heads).map(|h| f64::from(measured.mass[[l, h, 0, s]])).sum::<f64>() / heads as f64
             };
             let mean = (0..layers).map(of_layer).sum::<f64>() / layers as f64;
-            assert!((point["mass"].parse::<f64>().unwrap() - mean).abs() < 1e-9);
+            assert!((number("mass") - mean).abs() < 1e-9);
+            // Of a norm the mean over layers of the session's part of what the layer reads of all sessions.
+            for (column, norm) in
+                [("value_norm", &measured.value_norm), ("output_norm", &measured.output_norm)]
+            {
+                let over_heads =
+                    |l: usize, s: usize| (0..heads).map(|h| f64::from(norm[[l, h, 0, s]])).sum::<f64>();
+                let of_layer = |l: usize| {
+                    over_heads(l, s) / (0..measured.spans.len()).map(|s| over_heads(l, s)).sum::<f64>()
+                };
+                let expected = (0..layers).map(of_layer).sum::<f64>() / layers as f64;
+                assert!((number(column) - expected).abs() < 1e-9, "{column} of {point:?}, not {expected}");
+            }
             effects.push(effect);
             (0..layers).for_each(|l| masses[l].push(of_layer(l)));
             overall.push(mean);
@@ -209,6 +270,64 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let chance = over_cases(&|(effects, ..)| 3.0 / effects.len() as f64);
     assert!((line("effect itself")["mark"].parse::<f64>().unwrap() - chance).abs() < 1e-9);
 
+    // Means by role, beside the controls of the same sessions at their lengths, over cases that have one.
+    let by_role = |role: &str, of: &dyn Fn(&CauseRow) -> Option<f64>| {
+        let mut cases: BTreeMap<&str, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+        for row in causes.iter().filter(|row| row.role.as_deref().unwrap_or("others") == role) {
+            let probes = cases.entry(&row.case).or_default();
+            if let Some(value) = of(row) {
+                probes.entry(&row.probe).or_default().push(value);
+            }
+        }
+        cases.retain(|_, probes| !probes.is_empty());
+        let mean = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
+        let of_case = |probes: &BTreeMap<&str, Vec<f64>>| mean(probes.values().cloned().map(mean).collect());
+        (mean(cases.values().map(of_case).collect()), cases.len().to_string())
+    };
+    let line_of = |figure: &str, group: &str, label: &str| {
+        let all = rows(&dir, figure);
+        let found = all.into_iter().find(|row| row["group"] == group && row["line"] == label);
+        found.unwrap_or_else(|| panic!("{figure} has no line {label}"))
+    };
+    for role in ["old", "new", "others"] {
+        let (first, all) = ("first token of the answer", "all tokens of the answer, mean");
+        let expected = [
+            ("causes-effects", "", role.to_owned(), by_role(role, &|row| Some(row.effect.log_p_drop))),
+            (
+                "causes-effects",
+                "",
+                format!("{role}, control of the same length"),
+                by_role(role, &|row| control_of(row, &controls)),
+            ),
+            ("causes-kl", first, role.to_owned(), by_role(role, &|row| Some(row.effect.kl))),
+            ("causes-kl", all, role.to_owned(), by_role(role, &|row| Some(row.effect.kl_answer))),
+        ];
+        for (figure, group, label, (mean, n)) in expected {
+            let line = line_of(figure, group, &label);
+            assert!(
+                (line["value"].parse::<f64>().unwrap() - mean).abs() < 1e-9,
+                "{figure}, {label}: {line:?}"
+            );
+            assert_eq!(line["n"], n, "{figure}, {label}");
+        }
+    }
+
+    // The sessions with the largest effects, by name.
+    let mut largest: Vec<&CauseRow> = causes.iter().collect();
+    largest.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
+    let drawn = rows(&dir, "causes-largest");
+    assert_eq!(drawn.len(), 12);
+    for (row, expected) in drawn.iter().zip(&largest) {
+        assert_eq!(
+            (&row["case"], &row["probe"], &row["session"]),
+            (&expected.case, &expected.probe, &expected.span)
+        );
+        assert!((row["effect"].parse::<f64>().unwrap() - expected.effect.log_p_drop).abs() < 1e-12);
+    }
+    let named = format!("{} of {}, {}", largest[0].span, largest[0].case, largest[0].probe);
+    let svg = std::fs::read_to_string(dir.join("figures/causes-largest.svg")).unwrap();
+    assert!(svg.contains(&named), "{named}");
+
     // The page says it, with its caveat.
     let report = |dir: &Path| {
         let mut report = command(["report"]);
@@ -222,9 +341,21 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
         "Does the mass tell the cause?",
         "Only direct paths were blocked",
         "id=\"causes-found\"",
+        &format!("The largest effects: {named}"),
+        "at the answer&#x27;s first token and over all its tokens (mean)",
+        "measured on the half that did not choose",
     ] {
         assert!(page.contains(words), "{words}");
     }
+
+    // The layers through which most is lost are chosen on one half of the eight cases and measured on the other.
+    let mut windows = command(["causes", "--windows", "1", "--controls", "0"]);
+    windows.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+    assert_eq!(ended(windows).code, Some(0));
+    assert_eq!(report(&dir).code, Some(0));
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    let chosen = "By windows of 1 layer, chosen on one half of the cases and measured on the other, both ways, an answer loses most";
+    assert!(page.contains(&format!("{chosen} without the old session at layer ")), "{page}");
 
     // A damaged file is named with its remedy.
     let file = measures_path(&dir, &stores[0].case, &stores[0].probe, "");
@@ -256,7 +387,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         for cause in
             causes.iter().filter(|row| row.role.as_deref() == Some("new") && row.layers.is_some_and(holds))
         {
-            by_case.entry(&cause.case).or_default().push(-cause.effect.log_p);
+            by_case.entry(&cause.case).or_default().push(cause.effect.log_p_drop);
         }
         let mean = |all: &Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
         let expected = by_case.values().map(mean).sum::<f64>() / by_case.len() as f64;
@@ -271,7 +402,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         let mut answers: BTreeMap<(&str, &str), Sessions<'_>> = BTreeMap::new();
         let holds = |layers: [usize; 2]| (layers[0]..layers[1]).contains(&layer);
         for row in causes.iter().filter(|row| row.layers.is_some_and(holds)) {
-            let session = (row.tokens[0], row.span.as_str(), row.role.as_deref(), -row.effect.log_p);
+            let session = (row.tokens[0], row.span.as_str(), row.role.as_deref(), row.effect.log_p_drop);
             answers.entry((&row.case, &row.probe)).or_default().push(session);
         }
         answers.values_mut().for_each(|sessions| sessions.sort_by_key(|session| session.0));
@@ -324,10 +455,23 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     page.arg(&dir);
     assert_eq!(ended(page).code, Some(0));
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-    assert!(page.contains("Through which layers answers take from one history"));
+    assert!(page.contains("Effects of one history by layers"));
+    // Two cases are too few for a choice, and the page says so instead of naming the largest mean.
+    assert!(page.contains("Windows of 2 layers were blocked for 2 cases: with fewer than 8"), "{page}");
+    let captions = std::fs::read_to_string(dir.join("figures/captions.json")).unwrap();
+    assert!(captions.contains("blocked at 2 layers at a time"));
+    // Columns have the numbers of the spans: sessions were dropped to fit the context.
+    let spans: std::collections::BTreeSet<&str> = of_case.iter().map(|row| row["session"].as_str()).collect();
+    let svg = std::fs::read_to_string(dir.join("figures/causes-map-case.svg")).unwrap();
+    let numbers: Vec<&str> =
+        spans.iter().map(|span| span.trim_start_matches("session[").trim_end_matches(']')).collect();
+    assert!(numbers.iter().any(|number| number.parse::<usize>().unwrap() >= numbers.len()), "{numbers:?}");
+    for number in numbers {
+        assert!(svg.lines().any(|line| line.trim() == number), "session[{number}] has no column");
+    }
 
     // Windows of another width take their place.
-    let mut wider = command(["causes", "--windows", "3", "--controls", "none"]);
+    let mut wider = command(["causes", "--windows", "3", "--controls", "0"]);
     wider.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     let done = ended(wider);
     assert_eq!(done.code, Some(0), "{}", done.err);
@@ -335,7 +479,8 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     figures.arg(&dir);
     assert_eq!(ended(figures).code, Some(0));
     let wide = read_causes(&dir).unwrap().into_iter().filter(|row| row.layers == Some([0, 3]));
-    let wide: BTreeMap<_, _> = wide.map(|row| ((row.case, row.probe, row.span), -row.effect.log_p)).collect();
+    let wide: BTreeMap<_, _> =
+        wide.map(|row| ((row.case, row.probe, row.span), row.effect.log_p_drop)).collect();
     for row in rows(&dir, "causes-map-case") {
         let own = wide[&(row["case"].clone(), row["probe"].clone(), row["session"].clone())];
         assert!((row["value"].parse::<f64>().unwrap() - own).abs() < 1e-12, "{row:?}");
@@ -347,33 +492,149 @@ fn width(layers: Option<[usize; 2]>) -> usize {
     layers.map_or(0, |[start, end]| end - start)
 }
 
+/// The control of a session by its definition: the median effect of the five stretches nearest in log length, and of those as near as the
+/// fifth, that do not touch it.
+fn control_of(row: &CauseRow, controls: &[ControlRow]) -> Option<f64> {
+    let log = |[start, end]: [usize; 2]| ((end - start) as f64).ln();
+    let far = |control: &ControlRow| (log(control.tokens) - log(row.tokens)).abs();
+    let mut own: Vec<&ControlRow> = (controls.iter())
+        .filter(|c| (&c.case, &c.probe, c.layers) == (&row.case, &row.probe, row.layers))
+        .filter(|c| c.tokens[1] <= row.tokens[0] || row.tokens[1] <= c.tokens[0])
+        .collect();
+    own.sort_by(|a, b| far(a).total_cmp(&far(b)));
+    let fifth = far(own.get(4).or(own.last())?);
+    let mut effects: Vec<f64> = own.iter().filter(|c| far(c) <= fifth).map(|c| c.effect.log_p_drop).collect();
+    effects.sort_by(f64::total_cmp);
+    let n = effects.len();
+    Some((effects[(n - 1) / 2] + effects[n / 2]) / 2.0)
+}
+
 #[test]
-fn controls_are_given_to_the_sessions_that_are_asked_for() {
+fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let root = tempfile::tempdir().unwrap();
-    let effects = |controls: &str| {
+    let measured = |controls: &str| {
         let dir = root.path().join(controls);
         // Room for stretches as long as the evidence.
         caused_within("16384", "llama-tiny", 1, &dir, &["--controls", controls]);
-        read_causes(&dir).unwrap()
+        (read_causes(&dir).unwrap(), read_controls(&dir).unwrap(), dir)
     };
-    let [all, evidence, none] = ["all", "evidence", "none"].map(effects);
-    // Of long sessions in a short history there may be no room for one.
-    assert!(all.iter().any(|row| row.control.is_some() && row.role.is_none()));
-    assert!(none.iter().all(|row| row.control.is_none()));
-    assert!(evidence.iter().all(|row| row.role.is_some() || row.control.is_none()));
-    assert!(evidence.iter().any(|row| row.control.is_some()));
-    // The same sessions, the same effects, and of evidence the same controls.
-    for ((all, evidence), none) in all.iter().zip(&evidence).zip(&none) {
-        assert_eq!((&all.span, &all.case, &all.probe), (&none.span, &none.case, &none.probe));
-        assert!((all.effect.log_p - none.effect.log_p).abs() < 1e-6);
-        if evidence.role.is_some() {
-            let tokens = |row: &CauseRow| row.control.map(|control| control.tokens);
-            assert_eq!(tokens(all), tokens(evidence));
+    let [(rows, controls, dir), (same, none, _)] = ["12", "0"].map(measured);
+    assert_eq!((controls.len(), none.len()), (3 * 12, 0));
+    for (a, b) in rows.iter().zip(&same) {
+        assert_eq!((&a.span, &a.case, &a.probe), (&b.span, &b.case, &b.probe));
+        assert!((a.effect.log_p_drop - b.effect.log_p_drop).abs() < 1e-6);
+    }
+    // Every session has a control, evidence too.
+    let pools = Pools::new(&controls);
+    for row in &rows {
+        let (found, expected) = (pools.control(row, |e| e.log_p_drop).unwrap(), control_of(row, &controls));
+        assert!((found - expected.unwrap()).abs() < 1e-12, "{row:?}");
+    }
+    assert_eq!(Pools::new(&none).control(&rows[0], |e| e.log_p_drop), None);
+    // What is printed: means beside controls of equal length, every stretch counted once, and the largest by name.
+    let again = || {
+        let mut again = command(["causes"]);
+        again.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+        ended(again).out
+    };
+    let out = again();
+    let of_role = |role: &str| -> Vec<&CauseRow> {
+        rows.iter().filter(|row| row.role.as_deref() == Some(role)).collect()
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let line = |begins: [&str; 2]| -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        out.lines().map(words).find(|words| words.len() > 2 && words[..2] == begins).unwrap()
+    };
+    for role in ["old", "new"] {
+        let (line, rows) = (line(["all", role]), of_role(role));
+        let drops: Vec<f64> = rows.iter().map(|row| row.effect.log_p_drop).collect();
+        let of_controls: Vec<f64> = rows.iter().filter_map(|row| control_of(row, &controls)).collect();
+        let whole: Vec<f64> = rows.iter().map(|row| row.effect.kl_answer).collect();
+        assert_eq!(line[2], rows.len().to_string());
+        assert_eq!(line[3], format!("{:+.4}", mean(&drops)));
+        assert_eq!(line[5], format!("{:.4}", mean(&whole)));
+        assert_eq!(line[7], format!("{:+.4}", mean(&of_controls)));
+        assert_eq!(line[10], rows.len().to_string());
+    }
+    let stretches: Vec<f64> = controls.iter().map(|row| row.effect.log_p_drop).collect();
+    let own = line(["all", "random"]);
+    assert_eq!((own[3].as_str(), &own[4]), ("36", &format!("{:+.4}", mean(&stretches))));
+    assert!(out.contains("36 readings of 12 random stretches without evidence in 1 case;"), "{out}");
+    let largest = rows.iter().max_by(|a, b| a.effect.log_p_drop.abs().total_cmp(&b.effect.log_p_drop.abs()));
+    let largest = largest.unwrap();
+    let first = line([&largest.case, &largest.probe]);
+    let Effect { log_p_drop, kl, kl_answer, .. } = largest.effect;
+    let numbers = [format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")];
+    assert_eq!((&first[2], &first[4..7]), (&largest.span, &numbers[..]));
+    assert!(out.contains(&format!("the 8 largest of {} effects", rows.len())), "{out}");
+    // More stretches are drawn and measured beside those that are there; the sessions are not measured again.
+    let mut more = command(["causes", "--controls", "5"]);
+    more.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
+    assert_eq!(ended(more).code, Some(0));
+    assert_eq!(read_causes(&dir).unwrap(), rows);
+    assert!(read_controls(&dir).unwrap().len() > controls.len());
+    // The words of before are refused with what is to be given.
+    for word in ["all", "evidence", "none"] {
+        let mut refused = command(["causes", "--controls", word]);
+        let refused = ended({
+            refused.arg(&dir);
+            refused
+        });
+        assert!(
+            refused.code == Some(2) && refused.err.contains("12 unless told otherwise, or 0"),
+            "{}",
+            refused.err
+        );
+    }
+    let mut refused = command(["causes", "--total", "--controls", "0"]);
+    refused.arg(&dir);
+    assert_eq!(ended(refused).code, Some(2));
+}
+
+#[test]
+fn causes_of_the_older_format_are_refused_with_the_remedy_and_left_as_they_are() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    caused("llama-tiny", 1, &dir, &["--controls", "0"]);
+    let file = dir.join("causes.jsonl");
+    let blocked = concat!(
+        r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"answer_tokens":2,"log_p":-1.0,"#,
+        r#""effect":{"log_p":-0.5,"kl":0.1,"changed":true},"control":{"tokens":[9,15],"effect":{"log_p":0.0,"kl":0.0,"changed":false}}}"#
+    );
+    let total = concat!(
+        r#"{"kind":"total","case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"answer_tokens":2,"log_p":-1.0,"#,
+        r#""total":{"log_p":-0.5,"kl":0.1,"changed":true}}"#
+    );
+    let subset = concat!(
+        r#"{"kind":"subset","case":"c","probe":"SR","seed":0,"subset":0,"ablation":"removed","sessions":[],"answer_tokens":2,"#,
+        r#""answer_log_p":-2.0}"#
+    );
+    let fit = concat!(
+        r#"{"kind":"contextcite","case":"c","probe":"SR","seed":0,"subsets":4,"ablation":"removed","answer_tokens":2,"#,
+        r#""intercept":0.0,"weights":[]}"#
+    );
+    let whole = std::fs::read_to_string(&file).unwrap();
+    for old in [blocked, total, subset, fit] {
+        // Also as the last line, which a crash may have torn.
+        for text in [format!("{old}\n"), format!("{whole}{old}\n")] {
+            std::fs::write(&file, &text).unwrap();
+            let mut commands = [command(["causes"]), command(["causes", "--total"]), command(["figures"])];
+            for refused in &mut commands {
+                refused.arg(&dir);
+            }
+            for refused in &mut commands[..2] {
+                refused.arg("--model").arg(fixture("llama-tiny"));
+            }
+            for refused in commands {
+                let done = ended(refused);
+                let line = format!("causes.jsonl line {} is of an older format", text.lines().count());
+                assert!(done.code == Some(1) && done.err.contains(&line), "{old}: {}", done.err);
+                assert!(done.err.contains("move the file away and measure the causes again"), "{}", done.err);
+            }
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
     }
-    let mut refused = command(["causes", "--total", "--controls", "none"]);
-    refused.arg(root.path().join("all"));
-    assert_eq!(ended(refused).code, Some(2));
 }
 
 #[test]
@@ -398,13 +659,13 @@ fn total_effects_stand_beside_the_direct_ones() {
             (&row.case, &row.probe, &row.span) == (&point["case"], &point["probe"], &point["session"])
         });
         let found: f64 = point["total_effect"].parse().unwrap();
-        assert!((found + own.unwrap().total.log_p).abs() < 1e-12, "{point:?}");
+        assert!((found - own.unwrap().total.log_p_drop).abs() < 1e-12, "{point:?}");
     }
     let mean = |role: &str| {
         let of_role: Vec<f64> = totals
             .iter()
             .filter(|row| row.role.as_deref() == Some(role))
-            .map(|row| -row.total.log_p)
+            .map(|row| row.total.log_p_drop)
             .collect();
         of_role.iter().sum::<f64>() / of_role.len() as f64
     };

@@ -69,7 +69,7 @@ fn an_inspect_log_has_a_sample_an_answer_and_a_scorer_a_judge() {
     assert_eq!(log["results"]["completed_samples"], 11);
     // Of twelve answers those at 0, 2, 4, ... are right; the error and the lost verdict count as not correct.
     let scores = log["results"]["scores"].as_array().unwrap();
-    assert_eq!(scores.iter().map(|s| s["name"].as_str().unwrap()).collect::<Vec<_>>()[0], "first");
+    assert_eq!(scores.iter().map(|s| s["name"].as_str().unwrap()).collect::<Vec<_>>()[0], "first (released)");
     assert_eq!((&scores[1]["scored_samples"], &scores[1]["unscored_samples"]), (&json!(10), &json!(2)));
     assert_eq!(scores[1]["metrics"]["accuracy"]["value"], 0.5);
     assert_eq!(log["stats"]["model_usage"]["tiny"]["total_tokens"], 12 * 109);
@@ -110,21 +110,22 @@ fn verdicts_that_are_no_result_are_exported_with_the_reason_and_without_an_accur
     let rename = |name: &str| text.replace(super::agree::JUDGE, name);
     std::fs::write(&path, text.clone() + &rename(tiny)).unwrap();
     let done = made.export("inspect", &[]);
-    let said = "the verdicts of local:smollm2-135m are no result: local:smollm2-135m has about 135 million";
+    let said = "the verdicts of local:smollm2-135m (released) are no result: local:smollm2-135m has about 135 million";
+    let labelled = |name: &str| format!("{name} (released)");
     assert!(done.code == Some(0) && done.err.contains(said), "{}", done.err);
     let log: Value = serde_json::from_slice(&std::fs::read(made.at("inspect")).unwrap()).unwrap();
     let scores = log["results"]["scores"].as_array().unwrap();
-    let of = |name: &str| scores.iter().find(|score| score["name"] == name).unwrap();
+    let of = |name: &str| scores.iter().find(|score| score["name"] == labelled(name)).unwrap();
     assert_eq!(of(super::agree::JUDGE)["metrics"]["accuracy"]["value"], 0.5);
     assert_eq!(of(super::agree::JUDGE)["metadata"].get("no_result"), None);
     assert_eq!(of(tiny)["metrics"], json!({}));
     let why = of(tiny)["metadata"]["no_result"].as_str().unwrap();
     assert!(why.contains("cannot judge"), "{why}");
     // The judge that was first gave one verdict, which is no sameness.
-    assert_eq!(log["eval"]["metadata"]["no_result"], json!({ tiny: why }));
-    assert_eq!(log["eval"]["tags"], json!(["no result by local:smollm2-135m"]));
+    assert_eq!(log["eval"]["metadata"]["no_result"], json!({ labelled(tiny): why }));
+    assert_eq!(log["eval"]["tags"], json!(["no result by local:smollm2-135m (released)"]));
     // What it said stays with the samples.
-    assert_eq!(log["samples"][0]["scores"][tiny]["value"], "C");
+    assert_eq!(log["samples"][0]["scores"][labelled(tiny)]["value"], "C");
 
     let done = made.export("parquet", &[]);
     assert!(done.code == Some(0) && done.err.contains(said), "{}", done.err);
@@ -154,7 +155,7 @@ fn a_parquet_file_has_the_rows_fields_and_the_verdicts() {
     assert_eq!(rows.len(), 12);
     let names: std::collections::BTreeSet<&str> = rows[0].keys().map(String::as_str).collect();
     let expected = "model case probe condition labels query answer stop prompt_tokens completion_tokens dropped_sessions \
-                    attention error judge rubric correct score choice probability reason verdict_error";
+                    attention error judge rubric rubric_name correct score choice probability reason verdict_error";
     assert_eq!(names, expected.split_whitespace().collect());
     let text = |row: usize, name: &str| match &rows[row][name] {
         Field::Str(text) => Some(text.clone()),
@@ -225,7 +226,7 @@ fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused
             vec!["export", "--format", "stale", &dir, "--with-history"],
             "--with-history is for --format inspect",
         ),
-        (vec!["export", "--format", "longmemeval", &dir, "--judge", "x"], "--judge is for"),
+        (vec!["export", "--format", "longmemeval", &dir, "--judge", "x"], "--judge and --rubric are for"),
     ] {
         let refused = palimpsest(&args);
         assert!(refused.code == Some(2) && refused.err.contains(what), "{args:?}: {}", refused.err);

@@ -1,9 +1,10 @@
 //! Runs with paths blocked, and what blocking tells of the answers of a run: as typed.
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::attention::AttentionStore;
 use palimpsest::prompt::Span;
-use palimpsest::run::causes::{CAUSES, CauseRow, Effect, read_causes};
+use palimpsest::run::cause_rows::read_lines;
+use palimpsest::run::causes::{CAUSES, CauseLine, read_causes, read_controls};
 use serde_json::{Value as Json, json};
 
 use super::resume::{interrupt, signal};
@@ -265,6 +266,24 @@ fn run_for_causes(name: &str, out: &Path, more: &[&str]) -> Command {
     run_of(name, out, &[more, &["--sessions", "7"]].concat())
 }
 
+/// Makes the first tokens of what was generated a thought, as the attention files say it: the row `answer` begins behind them.
+pub fn think(dir: &Path, thought: usize) {
+    if thought == 0 {
+        return;
+    }
+    let folder = RunFolder::read(dir).unwrap();
+    for row in &folder.answers {
+        let Some(mut store) = folder.attention(row).unwrap().filter(|store| !store.generated.is_empty())
+        else {
+            continue;
+        };
+        assert!(store.generated.len() > thought, "{:?}", store.generated);
+        let answer = store.rows.iter_mut().find(|row| row.label == "answer").unwrap();
+        answer.start += thought;
+        store.save(&dir.join(row.attention.as_deref().unwrap())).unwrap();
+    }
+}
+
 pub fn causes(name: &str, dir: &Path, more: &[&str]) -> Command {
     let mut command = command(["causes"]);
     command.arg(dir).arg("--model").arg(fixture(name)).args(more);
@@ -308,49 +327,68 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             "{}",
             done.out
         );
-        for (i, row) in rows.iter().enumerate() {
+        let open = done.out.contains("75% of the layers named are linear-attention layers");
+        assert_eq!(open, name == "qwen35-text-tiny", "{}", done.out);
+        let controls = read_controls(&dir).unwrap();
+        assert_eq!(controls.len(), stores.len() * 12 * windows.len(), "{name}");
+        for row in &rows {
             let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
-            assert!(windows.contains(&row.layers), "{name}");
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
-            assert_eq!(row.answer_tokens, store.generated.len());
-            // Every ninth, since each is a whole pass.
-            if i % 9 > 0 {
+            assert_eq!((row.answer_tokens, row.thought_tokens), (store.generated.len(), 0));
+            // Rows keep which share of the layers was left open.
+            let hybrid = name == "qwen35-text-tiny";
+            assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
+        }
+        // A pool a case: the same for its probes and windows, within the history, without evidence.
+        let pool: BTreeSet<(usize, [usize; 2])> =
+            controls.iter().map(|row| (row.stretch, row.tokens)).collect();
+        assert_eq!(pool.len(), 12, "{name}: {pool:?}");
+        let store = &stores[0];
+        for (_, [start, end]) in &pool {
+            for other in store.keys.iter().filter(|span| span.role.is_some() && !span.is("query")) {
+                assert!(
+                    other.end <= *start || *end <= other.start,
+                    "{name}: {start}..{end} touches {other:?}"
+                );
+            }
+            assert!(
+                *start >= rows[0].tokens[0] && *end <= rows.iter().map(|row| row.tokens[1]).max().unwrap()
+            );
+        }
+        let blocked = rows.iter().map(|row| (&row.probe, row.tokens, row.layers, row.log_p, row.effect));
+        let stretches =
+            controls.iter().map(|row| (&row.probe, row.tokens, row.layers, row.log_p, row.effect));
+        let mut plains = BTreeMap::new();
+        for (i, row) in blocked.chain(stretches).enumerate() {
+            let (probe, tokens, at, log_p, effect) = row;
+            let store = stores.iter().find(|store| store.probe == *probe).unwrap();
+            assert!(windows.contains(&at), "{name}");
+            // Every thirteenth, since each is a whole pass.
+            if i % 13 > 0 {
                 continue;
             }
             let blocked = |range: [usize; 2]| {
                 // Of hybrid models the softmax layers alone, of which this one has one.
-                let layers = if name == "qwen35-text-tiny" { Some([2, 3]) } else { row.layers };
+                let layers = if name == "qwen35-text-tiny" { Some([2, 3]) } else { at };
                 let mut knockout = json!({"rows": "blocked", "range": range});
                 if let Some(layers) = layers {
                     knockout["layers"] = json!(layers);
                 }
                 told(&traced(name, store, json!([knockout])).0, &store.generated)
             };
-            let (plain, first, likeliest) = told(&traced(name, store, json!([])).0, &store.generated);
-            assert!((plain - row.log_p).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
-            let check = |range: [usize; 2], found: &Effect| {
-                let (mean, other, now) = blocked(range);
-                let kl: f64 = first.iter().zip(&other).map(|(p, q)| p.exp() * (p - q)).sum();
-                assert!((found.log_p - (mean - plain)).abs() < 1e-4, "{name} {row:?}: {}", mean - plain);
-                assert!((found.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
-                assert_eq!(found.changed, now != likeliest, "{name} {row:?}");
-            };
-            check(row.tokens, &row.effect);
-            if let Some(control) = &row.control {
-                let evidence = |span: &&Span| span.role.is_some() || span.label == row.span;
-                for other in store.keys.iter().filter(evidence).filter(|span| !span.is("query")) {
-                    assert!(
-                        other.end <= control.tokens[0] || control.tokens[1] <= other.start,
-                        "{name} {row:?}"
-                    );
-                }
-                assert_eq!(control.tokens[1] - control.tokens[0], span.len());
-                check(control.tokens, &control.effect);
-            }
+            let whole = || told(&traced(name, store, json!([])).0, &store.generated);
+            let (plain, first, likeliest) = plains.entry(probe).or_insert_with(whole).clone();
+            assert!((plain - log_p).abs() < 1e-4, "{name}: {plain}, not {log_p}");
+            let (mean, other, now) = blocked(tokens);
+            let kl: f64 = first.iter().zip(&other).map(|(p, q)| p.exp() * (p - q)).sum();
+            assert!((effect.log_p_drop - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
+            assert!((effect.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
+            assert_eq!((effect.changed, effect.thought), (now != likeliest, None), "{name} {row:?}");
         }
         // Different paths have different effects, and some have one.
-        let effects: BTreeSet<String> = rows.iter().map(|row| format!("{:.9}", row.effect.log_p)).collect();
+        let effects: BTreeSet<String> =
+            rows.iter().map(|row| format!("{:.9}", row.effect.log_p_drop)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
         // Nothing is left to do, and the same is shown.
         let again = ended(causes(name, &dir, more));
@@ -376,14 +414,18 @@ fn causes_killed_and_started_again_end_with_the_same_rows() {
     std::fs::write(&file, [&kept[..], b"{\"case\":"].concat()).unwrap();
     let resumed = ended(causes("llama-tiny", &dir, &[]));
     assert_eq!(resumed.code, Some(0), "{}", resumed.err);
-    let key = |row: &CauseRow| (row.probe.clone(), row.span.clone());
-    let (a, b) = (read_causes(&whole).unwrap(), read_causes(&dir).unwrap());
-    assert_eq!(a.iter().map(key).collect::<Vec<_>>(), b.iter().map(key).collect::<Vec<_>>());
+    let key = |line: &CauseLine| match line {
+        CauseLine::Blocked(row) => (row.probe.clone(), row.span.clone(), row.tokens, row.effect),
+        CauseLine::Control(row) => (row.probe.clone(), row.stretch.to_string(), row.tokens, row.effect),
+        other => panic!("{other:?}"),
+    };
+    let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<Vec<_>>();
+    let (a, b) = (keys(&whole), keys(&dir));
+    assert_eq!(a.len(), 3 * (7 + 12));
+    assert_eq!(a.len(), b.len());
     for (a, b) in a.iter().zip(&b) {
-        assert!(
-            (a.effect.log_p - b.effect.log_p).abs() < 1e-6
-                && a.control.map(|c| c.tokens) == b.control.map(|c| c.tokens)
-        );
+        assert_eq!((&a.0, &a.1, a.2), (&b.0, &b.1, b.2));
+        assert!((a.3.log_p_drop - b.3.log_p_drop).abs() < 1e-6);
     }
 }
 

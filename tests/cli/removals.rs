@@ -9,7 +9,7 @@ use palimpsest::run::cause_rows::{
 use palimpsest::run::context_cite::logit;
 use palimpsest::statistics::lasso::lasso;
 
-use super::knockouts::{causes, run_of, stores, told, traced};
+use super::knockouts::{causes, fixture, run_of, stores, told, traced};
 use super::resume::{interrupt, signal};
 use super::*;
 
@@ -22,7 +22,7 @@ fn sessions(store: &AttentionStore) -> Vec<Span> {
 }
 
 /// A store whose prompt lacks all tokens of these spans; spans behind them moved up.
-fn without(store: &AttentionStore, removed: &[&Span]) -> AttentionStore {
+pub fn without(store: &AttentionStore, removed: &[&Span]) -> AttentionStore {
     let gone = |at: &usize| removed.iter().any(|span| span.range().contains(at));
     let moved = |at: usize| at - (0..at).filter(|at| gone(at)).count();
     let mut store = store.clone();
@@ -52,6 +52,17 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         assert_eq!(rows.len(), stores.len() * 4, "{name}");
         assert!(done.err.contains(&format!("{} removals", rows.len())), "{}", done.err);
         assert!(done.out.contains("removed") && done.out.contains("old"), "{}", done.out);
+        let largest =
+            rows.iter().max_by(|a, b| a.total.log_p_drop.abs().total_cmp(&b.total.log_p_drop.abs()));
+        let largest = largest.unwrap();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut named =
+            done.out.lines().map(words).skip_while(|words| words.first().is_none_or(|w| w != "case"));
+        let first = named.nth(1).unwrap();
+        let numbers = [largest.total.log_p_drop, largest.total.kl, largest.total.kl_answer];
+        assert_eq!((&first[1], &first[2]), (&largest.probe, &largest.span));
+        assert_eq!(first[4], format!("{:+.4}", numbers[0]));
+        assert_eq!(first[5..7], numbers[1..].iter().map(|kl| format!("{kl:.4}")).collect::<Vec<_>>());
         for row in rows.iter().step_by(3) {
             let store = stores.iter().find(|store| store.probe == row.probe).unwrap();
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
@@ -60,11 +71,12 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
             let (mean, other, now) = read_again(name, &without(store, &[span]));
             let kl: f64 = first.iter().zip(&other).map(|(p, q)| p.exp() * (p - q)).sum();
             assert!((row.log_p - plain).abs() < 1e-4, "{name}: {plain}, not {}", row.log_p);
-            assert!((row.total.log_p - (mean - plain)).abs() < 1e-4, "{name} {row:?}: {}", mean - plain);
+            assert!((row.total.log_p_drop - (plain - mean)).abs() < 1e-4, "{name} {row:?}: {}", plain - mean);
             assert!((row.total.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
             assert_eq!(row.total.changed, now != likeliest, "{name} {row:?}");
         }
-        let effects: BTreeSet<String> = rows.iter().map(|row| format!("{:.9}", row.total.log_p)).collect();
+        let effects: BTreeSet<String> =
+            rows.iter().map(|row| format!("{:.9}", row.total.log_p_drop)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
         // Blocked paths stand beside them in the same file, and neither counts as the other.
         if name == "llama-tiny" {
@@ -95,6 +107,15 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         let done = ended(causes(name, &dir, &more));
         assert_eq!(done.code, Some(0), "{}", done.err);
         assert!(done.out.contains(&format!("sessions {}", ablation.key())), "{}", done.out);
+        let weights: Vec<_> =
+            read_surrogates(&dir).unwrap().into_iter().flat_map(|row| row.weights).collect();
+        let of_last = &weights[weights.len() - stores.len() * 4..];
+        let largest = of_last.iter().max_by(|a, b| a.weight.abs().total_cmp(&b.weight.abs())).unwrap();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut named =
+            done.out.lines().map(words).skip_while(|words| words.first().is_none_or(|w| w != "case"));
+        let first = named.nth(1).unwrap();
+        assert_eq!(first[2..], [largest.span.clone(), first[3].clone(), format!("{:+.4}", largest.weight)]);
         let rows: Vec<SubsetRow> = subsets(&dir).into_iter().filter(|row| row.ablation == ablation).collect();
         assert_eq!(rows.len(), stores.len() * 6);
         for row in rows.iter().step_by(4) {
@@ -170,7 +191,7 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
         CauseLine::Total(row) => (row.probe.clone(), row.span.clone()),
         CauseLine::Subset(row) => (row.probe.clone(), row.subset.to_string()),
         CauseLine::Surrogate(row) => (row.probe.clone(), String::new()),
-        CauseLine::Blocked(_) => unreachable!(),
+        CauseLine::Blocked(_) | CauseLine::Control(_) => unreachable!(),
     };
     let keys = |dir: &Path| read_lines(dir).unwrap().iter().map(key).collect::<BTreeSet<_>>();
     assert_eq!(keys(&whole), keys(&dir));
@@ -178,4 +199,76 @@ fn removals_killed_and_started_again_end_with_the_same_rows() {
     for (a, b) in read_surrogates(&whole).unwrap().iter().zip(&read_surrogates(&dir).unwrap()) {
         assert!(a.weights.iter().zip(&b.weights).all(|(a, b)| (a.weight - b.weight).abs() < 1e-3));
     }
+}
+
+#[test]
+fn merged_shards_have_the_causes_of_the_whole_run() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let run = |name: &str, more: &[&str]| {
+        let mut run =
+            command(["run", "--data", "sample", "--sessions", "4", "--limit", "3", "--context", "8192"]);
+        run.args(["--max-new-tokens", "6", "--allow-longer", "--model"]).arg(fixture("llama-tiny"));
+        run.arg("--out").arg(at(name)).args(more);
+        let done = ended(run);
+        assert_eq!(done.code, Some(0), "{}", done.err);
+    };
+    run("whole", &[]);
+    run("a", &["--shard", "0/2"]);
+    run("b", &["--shard", "1/2"]);
+    for name in ["whole", "a", "b"] {
+        for more in [&["--controls", "2"][..], &["--contextcite", "3", "--ablate", "block"]] {
+            assert_eq!(ended(causes("llama-tiny", &at(name), more)).code, Some(0));
+        }
+    }
+    let merge = |out: &str| {
+        let mut merge = command(["merge"]);
+        merge.arg(at(out)).args([at("b"), at("a")]);
+        ended(merge)
+    };
+    let merged = merge("merged");
+    assert_eq!(merged.code, Some(0), "{}", merged.err);
+    // Case by case, those of a case as they were measured, to the last digit.
+    let text = |name: &str| std::fs::read_to_string(at(name).join(CAUSES)).unwrap();
+    let whole = text("whole");
+    let mut lines: Vec<(String, &str)> = read_lines(&at("whole"))
+        .unwrap()
+        .iter()
+        .map(|row| row.case().to_owned())
+        .zip(whole.lines())
+        .collect();
+    let cases: Vec<String> =
+        RunFolder::read(&at("whole")).unwrap().plan.iter().map(|case| case.case.clone()).collect();
+    lines.sort_by_key(|(of, _)| cases.iter().position(|case| case == of));
+    let expected: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+    assert!(text("merged") == expected);
+    assert!(merged.out.contains(&format!("{} rows of causes", lines.len())), "{}", merged.out);
+    let measures = |name: &str| {
+        let files = std::fs::read_dir(at(name).join("causes")).unwrap().map(|file| file.unwrap().path());
+        let read = |path: PathBuf| (path.file_name().unwrap().to_owned(), std::fs::read(&path).unwrap());
+        files.map(read).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert!(measures("merged") == measures("whole"));
+    // Nothing is left to measure there.
+    let again = ended(causes("llama-tiny", &at("merged"), &["--controls", "2"]));
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(read_lines(&at("merged")).unwrap().len(), lines.len());
+    let whole = ended(causes("llama-tiny", &at("whole"), &["--controls", "2"]));
+    assert_eq!(again.out, whole.out);
+
+    // A shard that lacks some is named, and they can be measured in the whole.
+    assert_eq!(ended(causes("llama-tiny", &at("a"), &["--total"])).code, Some(0));
+    let uneven = merge("uneven");
+    let said = format!("without all causes that other shards have: {};", at("b").display());
+    assert!(uneven.code == Some(0) && uneven.out.contains(&said), "{}", uneven.out);
+    assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).code, Some(0));
+    let expected = ended(causes("llama-tiny", &at("whole"), &["--total"]));
+    assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).out, expected.out);
+    // Causes of the older format are a reason not to merge.
+    let old = r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"answer_tokens":2,"log_p":-1.0,"#;
+    let old = format!("{old}{}\n", r#""effect":{"log_p":-0.5,"kl":0.1,"changed":true}}"#);
+    std::fs::write(at("b").join(CAUSES), old).unwrap();
+    let refused = merge("refused");
+    assert!(refused.code == Some(1) && refused.err.contains("of an older format"), "{}", refused.err);
+    assert!(!at("refused").exists());
 }

@@ -21,10 +21,10 @@ fn shown(path: &Path) -> &str {
 fn check_sums_a_sound_file_up_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("good.json");
-    std::fs::write(&path, json!([row("a"), row("b")]).to_string()).unwrap();
+    std::fs::write(&path, json!([super::checks::row("a")]).to_string()).unwrap();
     let (code, out, err) = palimpsest(&["data", "check", shown(&path)]);
     assert_eq!((code, err.as_str(), out.lines().count()), (0, "", 1));
-    assert!(out.contains("2 rows (T1 2), no problems, SHA-256 "), "{out}");
+    assert!(out.contains("1 rows (T2 1), no problems, SHA-256 "), "{out}");
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn check_names_rows_whose_text_spells_special_tokens_also_beside_broken_ones() {
     let (code, out, _) = palimpsest(&["data", "check", shown(&path)]);
     assert_eq!(code, 0);
     assert!(out.contains("note: 1 case") && out.contains("case `marked`: <|im_end|>"), "{out}");
-    assert!(!out.contains("`plain`"), "{out}");
+    let (_, note) = out.split_once("note: ").unwrap();
+    assert!(!note.contains("`plain`"), "{out}");
     let mut broken = row("broken");
     broken["type"] = json!("T9");
     std::fs::write(&path, json!([broken, marked]).to_string()).unwrap();
@@ -69,6 +70,59 @@ fn check_names_rows_whose_text_spells_special_tokens_also_beside_broken_ones() {
         out.contains("case `marked`: <|im_end|>") && err.contains("1 problems in 1 of 2 rows"),
         "{out}{err}"
     );
+}
+
+#[test]
+fn check_counts_findings_by_check_shows_the_first_and_gives_all_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.json");
+    let mut odd = super::checks::row("a");
+    for session in [0, 2, 4] {
+        odd["haystack_session"][session][1]["content"] = json!("STOP");
+    }
+    odd["M_new"] = json!("A crane lifted my greenhouse onto a truck now.");
+    let mut broken = super::checks::row("b");
+    broken["type"] = json!("T9");
+    std::fs::write(&path, json!([odd]).to_string()).unwrap();
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path), "--examples", "2"]);
+    assert_eq!((code, err.as_str()), (0, ""), "findings refuse nothing");
+    let lines: Vec<&str> = out.lines().skip(1).collect();
+    let about = "turns that are no text but a generator's word, an error message or nothing";
+    assert_eq!(
+        lines,
+        [
+            "warning: marked-update: 1 new states with words of negation or change",
+            "  marked-update: case `a`: the new state says: now",
+            &format!("error: stray-text: 3 {about}"),
+            "  stray-text: case `a` [0]: turn 1 is \"STOP\"",
+            "  stray-text: case `a` [2]: turn 1 is \"STOP\"",
+            "  and 1 more",
+        ]
+    );
+    std::fs::write(&path, json!([odd, broken]).to_string()).unwrap();
+    let (code, out, err) = palimpsest(&["data", "check", shown(&path), "--json"]);
+    assert!(code == 1 && err.contains("1 problems in 1 of 2 rows"), "{code} {err}");
+    let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["problem", "finding", "finding", "finding", "finding", "summary"]);
+    assert_eq!((&rows[0]["row"], &rows[0]["field"]), (&json!(1), &json!("type")));
+    assert_eq!(
+        rows[2],
+        json!({
+            "kind": "finding", "severity": "error", "check": "stray-text", "case": "a", "segments": [0],
+            "message": "turn 1 is \"STOP\"",
+        })
+    );
+    let summary = rows.last().unwrap();
+    assert_eq!(
+        (&summary["rows"], &summary["problems"], &summary["sound"]),
+        (&json!(2), &json!(1), &json!(false))
+    );
+    assert_eq!(summary["checks"][1]["findings"], 3);
+    // A built-in sample is data, too.
+    let (code, out, _) = palimpsest(&["data", "check", "sample", "--json"]);
+    assert_eq!(code, 0);
+    assert!(out.lines().last().unwrap().contains("\"benchmark\":\"stale\""), "{out}");
 }
 
 #[test]
@@ -143,5 +197,30 @@ fn stats_refuse_encodings_and_labels_that_there_are_not() {
     let (code, _, err) = palimpsest(&["data", "stats", "sample", "--tokenizer", "p50k"]);
     assert!(code == 2 && err.contains("p50k") && err.contains("cl100k_base"), "{code} {err}");
     let (code, _, err) = palimpsest(&["data", "stats", "sample", "--by", "colour"]);
-    assert!(code == 2 && err.contains("colour") && err.contains("type"), "{code} {err}");
+    assert!(code == 2 && err.contains("colour") && err.contains("case, type"), "{code} {err}");
+}
+
+#[test]
+fn stats_of_data_without_labels_have_one_row_or_one_a_history() {
+    let rows = |args: &[&str]| {
+        let (code, out, err) =
+            palimpsest(&[&["data", "stats", "sample:subtlememory", "--json"], args].concat());
+        assert_eq!((code, err.as_str()), (0, ""));
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&out).unwrap();
+        rows
+    };
+    let one = rows(&[]);
+    assert_eq!(one.len(), 1);
+    assert_eq!((&one[0]["split"], &one[0]["sessions_mean"]), (&json!("all"), &json!(24.0)));
+    let each = rows(&["--by", "case"]);
+    assert_eq!(
+        each.iter().map(|row| row["split"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["persona_0", "all"]
+    );
+    assert_eq!(each[0]["formatted"], one[0]["formatted"]);
+    assert!(each[0]["content"]["max"].as_u64().unwrap() > 1000);
+    let (code, out, _) = palimpsest(&["data", "stats", "sample:subtlememory"]);
+    assert!(code == 0 && out.contains("cases of  cases  sessions"), "{out}");
+    let (code, _, err) = palimpsest(&["data", "stats", "sample", "--by", "case", "--figure", "x"]);
+    assert!(code == 2 && err.contains("--figure"), "{code} {err}");
 }

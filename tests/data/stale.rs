@@ -308,7 +308,8 @@ fn what_is_no_array_of_rows_is_refused_at_its_place() {
     let good = row("a").to_string();
     for (text, column, found) in [
         (String::new(), 1, "the end of the file"),
-        (good.clone(), 1, "`{`"),
+        (good.clone(), good.len(), "`}`; the object that a STALE file may be"),
+        ("7".to_owned(), 1, "`7`"),
         ("\u{feff}[]".to_owned(), 1, "0xEF"),
         (format!("[{good},]"), good.len() + 3, "`]`"),
         (format!("[{good} {good}]"), good.len() + 3, "`{`"),

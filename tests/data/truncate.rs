@@ -1,10 +1,13 @@
-//! Evidence-preserving truncation.
+//! The ways to cut a history, each against its definition written down plainly.
 
 use std::collections::BTreeSet;
 
 use jiff::ToSpan;
 use jiff::civil::date;
-use palimpsest::data::truncate::{TruncateError, Truncated, truncate};
+use palimpsest::data::draw::Draws;
+use palimpsest::data::truncate::{
+    Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases, truncate_plain,
+};
 use palimpsest::data::{History, Segment, Turn};
 use proptest::prelude::*;
 
@@ -118,6 +121,93 @@ fn wrong_arguments_are_named() {
     );
 }
 
+#[test]
+fn plain_truncation_cuts_one_gap_into_the_middle_whatever_is_evidence() {
+    let of = |cost: &[usize], budget| truncate_plain(&history(cost.len()), cost, 5, budget);
+    let cut = of(&[10; 10], 65).unwrap();
+    assert_eq!((kept(&cut), cut.tokens), (vec![0, 1, 2, 7, 8, 9], 65));
+    assert_eq!((cut.dropped, cut.dropped_neighbours), (vec![3, 4, 5, 6], vec![]));
+    // Half of the room is the beginning's; what it cannot use goes to the end, and the other way round.
+    assert_eq!(kept(&of(&[40, 10, 10, 10, 10, 10], 45).unwrap()), [2, 3, 4, 5]);
+    assert_eq!(kept(&of(&[10, 10, 10, 10, 10, 40], 45).unwrap()), [0, 1, 2, 3]);
+    assert_eq!(
+        kept(&of(&[10, 10, 10, 10, 40], 65).unwrap()),
+        [0, 1, 2, 3],
+        "the last needs 40 of the 30 left"
+    );
+    assert_eq!(kept(&of(&[10, 10, 10, 10, 40], 75).unwrap()), [0, 1, 2, 4]);
+    let whole = of(&[10; 4], 45).unwrap();
+    assert_eq!((kept(&whole).len(), whole.dropped.len(), whole.tokens), (4, 0, 45));
+
+    let nothing = of(&[30, 1, 30], 25).unwrap_err();
+    assert_eq!(nothing, TruncateError::NothingFits { first: 30, last: 30, fixed: 5, budget: 25 });
+    assert!(nothing.to_string().contains("raise --context"), "{nothing}");
+    assert!(matches!(of(&[1; 3], 4), Err(TruncateError::DoesNotFit { fixed: 5, budget: 4, .. })));
+    assert!(matches!(truncate_plain(&history(3), &[1; 2], 0, 9), Err(TruncateError::Costs { .. })));
+    assert!(of(&[usize::MAX; 3], usize::MAX).is_err());
+}
+
+fn phases(
+    cost: &[usize],
+    anchors: (usize, usize),
+    budget: usize,
+    seed: u64,
+) -> Result<Truncated, TruncateError> {
+    let ends = (Some(anchors.0), Some(anchors.1), 2);
+    truncate_phases(&history(cost.len()), ends, cost, (5, budget), (seed, "case probe"))
+}
+
+#[test]
+fn in_phases_two_go_from_the_head_then_two_from_the_tail_then_some_between() {
+    let of = |anchors, budget| phases(&[10; 10], anchors, budget, 0).map(|cut| cut.dropped);
+    assert_eq!(of((4, 6), 105), Ok(vec![]));
+    assert_eq!(of((4, 6), 95), Ok(vec![0]));
+    assert_eq!(of((4, 6), 85), Ok(vec![0, 1]));
+    assert_eq!(of((4, 6), 75), Ok(vec![0, 1, 9]));
+    assert_eq!(of((4, 6), 65), Ok(vec![0, 1, 8, 9]));
+    assert_eq!(of((4, 6), 55), Ok(vec![0, 1, 5, 8, 9]));
+    // Never the evidence, and nothing else: what is before the one and behind the other stays.
+    let error = of((4, 6), 45).unwrap_err();
+    assert_eq!(error, TruncateError::StillTooLong { tokens: 55, budget: 45 });
+    assert!(error.to_string().contains("at least that many or give --truncation evidence"), "{error}");
+    assert_eq!(of((0, 9), 95).map(|dropped| dropped.len()), Ok(1), "neither end can go");
+    assert_eq!(of((1, 8), 85), Ok(vec![0, 9]));
+    // Of those between some are drawn, by the seed and the name.
+    let drawn: BTreeSet<Vec<usize>> =
+        (0..40).map(|seed| phases(&[10; 10], (1, 8), 75, seed).unwrap().dropped).collect();
+    assert_eq!(drawn, (2..8).map(|between| vec![0, between, 9]).collect());
+    let near = phases(&[10; 6], (1, 4), 45, 0).unwrap();
+    assert_eq!((near.dropped, near.dropped_neighbours), (vec![0, 5], vec![0, 5]));
+    assert!(matches!(
+        truncate_phases(&history(3), (None, None, 2), &[1; 2], (0, 9), (0, "")),
+        Err(TruncateError::Costs { .. })
+    ));
+}
+
+#[test]
+fn a_middle_leaves_two_ends_in_their_proportion() {
+    let middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
+    assert_eq!(middle.ends(131_071, 200_000), None);
+    assert_eq!(middle.ends(131_072, 200_000), Some((65_536, 65_531)), "at that length whatever the context");
+    assert_eq!(middle.ends(131_071, 131_070), Some((65_536, 65_531)), "131,067 fit");
+    assert_eq!(middle.ends(5_000, 4_000), Some((2_001, 1_999)), "scaled: 4,000 x 65,531 / 131,067 = 1,999.9");
+    assert_eq!(middle.ends(4_000, 4_000), None);
+    assert_eq!(middle.ends(10, 0), Some((0, 0)));
+}
+
+#[test]
+fn a_way_knows_its_budget_and_its_words() {
+    let of = Truncation::Phases(Phases { first: "a", last: "b", ends: 2, context: 128_000, reserved: 512 });
+    assert_eq!(of.budget(200_000, 2048), 128_000 - 2048 - 512);
+    assert_eq!(of.budget(4096, 1024), 4096 - 1024 - 512);
+    assert_eq!(Truncation::Plain.budget(200_000, 1024), 198_976);
+    let middle = Truncation::Middle(Middle { from: 1, first: 1, last: 1 });
+    let names = [Truncation::Evidence, Truncation::Plain, of, middle].map(Truncation::name);
+    assert_eq!(names, ["evidence", "plain", "authors", "authors"]);
+    // Old runs have this word in their identity.
+    assert_eq!(Truncation::Evidence.policy(), "evidence-preserving truncation");
+}
+
 prop_compose! {
     fn any_case()(
         cost in prop::collection::vec(0usize..400, 2..40),
@@ -130,6 +220,59 @@ prop_compose! {
 }
 
 proptest! {
+    #[test]
+    fn plain_truncation_is_its_definition(case in any_case()) {
+        let (cost, _, _, fixed, budget, _, _) = case;
+        let n = cost.len();
+        let sum = |range: std::ops::Range<usize>| cost[range].iter().sum::<usize>();
+        let Some(room) = budget.checked_sub(fixed) else { return Ok(()) };
+        // The longest beginning in half of the room; the longest end in what is left; the longest beginning in what that leaves.
+        let half = (0..=n).rev().find(|&head| sum(0..head) <= room / 2).unwrap();
+        let tail = (half..=n).find(|&tail| sum(0..half) + sum(tail..n) <= room).unwrap();
+        let head = (0..=tail).rev().find(|&head| sum(0..head) + sum(tail..n) <= room).unwrap();
+        let expected: Vec<usize> = (0..head).chain(tail..n).collect();
+        match truncate_plain(&history(n), &cost, fixed, budget) {
+            Ok(cut) => {
+                prop_assert_eq!(kept(&cut), expected.clone());
+                prop_assert_eq!(cut.tokens, fixed + expected.iter().map(|&i| cost[i]).sum::<usize>());
+                prop_assert!(cut.dropped.iter().all(|i| !expected.contains(i)));
+                prop_assert_eq!(cut.dropped.len() + expected.len(), n);
+            }
+            Err(_) => prop_assert!(expected.is_empty(), "{:?}", expected),
+        }
+    }
+
+    #[test]
+    fn phases_are_taken_one_segment_after_the_other(case in any_case()) {
+        let (cost, old, new, _, budget, _, seed) = case;
+        let mut left: Vec<usize> = (0..cost.len()).collect();
+        let tokens = |left: &[usize]| 5 + left.iter().map(|&i| cost[i]).sum::<usize>();
+        for _ in 0..2 {
+            if tokens(&left) > budget && left[0] != old {
+                left.remove(0);
+            }
+        }
+        for _ in 0..2 {
+            if tokens(&left) > budget && left[left.len() - 1] != new {
+                left.pop();
+            }
+        }
+        let mut between: Vec<usize> = (old + 1..new).collect();
+        Draws::new("palimpsest truncation phases 1", seed, "case probe").shuffle(&mut between);
+        for gone in between {
+            if tokens(&left) > budget {
+                left.retain(|i| *i != gone);
+            }
+        }
+        match phases(&cost, (old, new), budget, seed) {
+            Ok(cut) => prop_assert_eq!((kept(&cut), cut.tokens), (left.clone(), tokens(&left))),
+            Err(error) => {
+                prop_assert_eq!(error, TruncateError::StillTooLong { tokens: tokens(&left), budget });
+                prop_assert!(tokens(&left) > budget);
+            }
+        }
+    }
+
     #[test]
     fn whatever_the_costs(case in any_case()) {
         let (cost, old, new, fixed, budget, larger, seed) = case;

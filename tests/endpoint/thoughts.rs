@@ -21,13 +21,18 @@ fn content(text: &str, finish: &str) -> Scripted {
 
 /// The rows of a case's three probes, without what the case puts into them; and what the server was asked.
 fn rows(script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
+    rows_told(EndpointThinking::default(), script, retries)
+}
+
+/// The same of an endpoint that was told this about thoughts.
+fn rows_told(told: EndpointThinking, script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
     let all = cases(1);
     let root = tempfile::tempdir().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let plan = Selection::of_all(&Stale).plan(&all).unwrap();
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let server = serve(script);
-    let mut endpoint = server.endpoint(retries);
+    let mut endpoint = server.endpoint(retries).thinking(told);
     let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
     // An endpoint that is gone ends the run; its rows are there.
     let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false);
@@ -153,6 +158,7 @@ fn what_is_said_about_thoughts_is_sent_and_nothing_where_nothing_is_said() {
     let kwargs = json!({ "enable_thinking": false, "x": [1] });
     let server = serve(vec![ok("fine", "stop")]);
     let thinking = EndpointThinking {
+        on: false,
         chat_template_kwargs: kwargs.as_object().unwrap().clone(),
         reasoning_effort: Some(ReasoningEffort::Low),
         max_tokens: 100,
@@ -162,4 +168,37 @@ fn what_is_said_about_thoughts_is_sent_and_nothing_where_nothing_is_said() {
     let body: Value = serde_json::from_str(seen[0].split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(body["chat_template_kwargs"], kwargs);
     assert_eq!((&body["reasoning_effort"], &body["max_tokens"]), (&json!("low"), &json!(132)));
+}
+
+/// The server's template opened the thought, and the limit came before its end: no marker is in the reply.
+#[test]
+fn a_reply_that_was_cut_without_a_marker_is_no_answer_where_the_model_was_told_to_think() {
+    let told = |on: bool| EndpointThinking { on, ..EndpointThinking::default() };
+    let script = || {
+        vec![
+            content("Rome was long ago, and then", "length"),
+            // What the server split itself, and what is marked, is known.
+            said(&json!({ "content": "In Os", "reasoning_content": "Rome?" }), "length"),
+            content("Rome?</think>In Os", "length"),
+        ]
+    };
+    let (found, _) = rows_told(told(true), script(), 0);
+    let cut = json!({ "thought": "Rome was long ago, and then", "prompt_tokens": 11, "completion_tokens": 3,
+        "dropped_sessions": [0], "error": CUT, "cut": true });
+    let mut limited = answer("In Os", Some("Rome?"));
+    limited["stop"] = "max_new_tokens".into();
+    assert_eq!(found, [cut, limited.clone(), limited]);
+
+    // A model that was told nothing answers, and was cut.
+    let (found, _) = rows_told(told(false), script(), 0);
+    assert_eq!(
+        (&found[0]["answer"], &found[0]["stop"]),
+        (&json!("Rome was long ago, and then"), &json!("max_new_tokens"))
+    );
+    // One that ended its turn answered without a thought.
+    let (found, _) = rows_told(told(true), (0..3).map(|_| content("In Oslo.", "stop")).collect(), 0);
+    assert_eq!(found, vec![answer("In Oslo.", None); 3]);
+    // An empty thought, as templates write it that switch thoughts off, is no part of the answer.
+    let (found, _) = rows((0..3).map(|_| content("<think>\n\n</think>\n\nIn Oslo.", "stop")).collect(), 0);
+    assert_eq!(found, vec![answer("In Oslo.", None); 3]);
 }

@@ -7,7 +7,7 @@ fn exported(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, Exch
     export(folder, partial).map(format)
 }
 
-fn imported(dir: &Path, text: &[u8], cases: &[Case], partial: bool) -> Result<usize, String> {
+fn imported(dir: &Path, text: &[u8], cases: &[Case], partial: bool) -> Result<Imported, String> {
     let entries = parse(text).map_err(|e| e.to_string())?;
     let dataset = Named { name: "sample".to_owned(), digest: "d1".to_owned() };
     let job = Import { benchmark: &Stale, dataset, cases, model: "theirs".to_owned(), partial };
@@ -27,7 +27,7 @@ fn exported_answers_come_back_the_same() {
         "answer to case-1/IPA: \"é\"\nsecond line"
     );
     let back = root.path().join("imported");
-    assert_eq!(imported(&back, &text, &all, false).unwrap(), 6);
+    assert_eq!(imported(&back, &text, &all, false).unwrap(), Imported { answers: 6, thoughts: 0, cut: 0 });
     let folder = RunFolder::read(&back).unwrap();
     assert_eq!(exported(&folder, false).unwrap(), answers);
     assert_eq!(folder.header.identity.model.name, "theirs");
@@ -51,7 +51,7 @@ fn missing_answers_are_listed_and_only_exchanged_when_asked_for() {
     let error = imported(&back, &text, &all, false).unwrap_err();
     assert!(error.contains("case-1/PR"), "{error}");
     assert!(!back.exists());
-    assert_eq!(imported(&back, &text, &all, true).unwrap(), 5);
+    assert_eq!(imported(&back, &text, &all, true).unwrap().answers, 5);
     assert!(RunFolder::read(&back).unwrap().answers[4].error.is_some());
 }
 
@@ -70,6 +70,83 @@ fn foreign_answers_that_do_not_fit_the_dataset_are_refused() {
     let known = row.replace('U', "case-0");
     assert!(refused(format!("[{known},{known}]")).contains("`case-0` occurs twice"));
     assert!(refused("{}".to_owned()).contains("target_model_responses"));
+    assert!(refused(format!("{{\"data\": {known}}}")).contains("exchange format"));
     assert!(refused(format!("[{known}")).contains("exchange format"));
-    assert_eq!(imported(&dir, format!("[{known}]").as_bytes(), &all, true).unwrap(), 2);
+    assert_eq!(imported(&dir, format!("[{known}]").as_bytes(), &all, true).unwrap().answers, 2);
+}
+
+/// What a reasoning model wrote, as its authors' script stored it.
+#[test]
+fn imported_answers_pass_the_same_split_as_generated_ones() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("imported");
+    let texts = [
+        "<think>It was Oslo, then Bergen.</think>\n\nBergen.",
+        "the prompt opened this thought</think>Bergen.",
+        "<think>It was Oslo, then",
+        "<|channel|>analysis<|message|>Oslo?<|end|><|start|>assistant<|channel|>final<|message|>Bergen.",
+        "<think></think>Bergen.",
+        " In <think>Bergen</think>. ",
+    ];
+    let row = |case: usize, at: usize| {
+        let [one, two, three] = [0, 1, 2].map(|probe| texts[at + probe]);
+        serde_json::json!({ "uid": format!("case-{case}"),
+            "target_model_responses": { "dim1_response": one, "dim2_response": two, "dim3_response": three } })
+    };
+    let text = serde_json::to_vec(&serde_json::json!([row(0, 0), row(1, 3)])).unwrap();
+    assert_eq!(imported(&dir, &text, &all, false).unwrap(), Imported { answers: 5, thoughts: 3, cut: 1 });
+    let folder = RunFolder::read(&dir).unwrap();
+    let found: Vec<(Option<&str>, Option<&str>)> =
+        folder.answers.iter().map(|row| (row.thought.as_deref(), row.answer.as_deref())).collect();
+    let expected = [
+        (Some("It was Oslo, then Bergen."), Some("Bergen.")),
+        (Some("the prompt opened this thought"), Some("Bergen.")),
+        (Some("It was Oslo, then"), None),
+        (Some("Oslo?"), Some("Bergen.")),
+        (None, Some("Bergen.")),
+        // As it came: no thought begins it.
+        (None, Some(texts[5])),
+    ];
+    assert_eq!(found, expected);
+    let cut = &folder.answers[2];
+    assert!(
+        cut.cut && cut.error.as_deref().is_some_and(|error| error.contains("inside its thought")),
+        "{cut:?}"
+    );
+}
+
+#[test]
+fn answers_in_an_object_are_read_and_failed_calls_are_errors() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let row = |uid: &str, second: &str| {
+        serde_json::json!({
+            "uid": uid, "target_model": "theirs", "target_model_meta": {"dim1_meta": {"tokens": 3}},
+            "target_model_responses": {
+                "dim1_response": "a", "dim2_response": second, "dim3_response": "An ERROR: Failed after multiple retries. is no answer",
+            },
+        })
+    };
+    let rows =
+        serde_json::json!([row("case-0", "b"), row("case-1", " ERROR: Failed after multiple retries.\n")]);
+    let mut made = Vec::new();
+    for (name, text) in
+        [("list", rows.to_string()), ("object", serde_json::json!({"model": "x", "data": rows}).to_string())]
+    {
+        let dir = root.path().join(name);
+        // Nothing is missing: the call that failed is an error of its own, and is not asked for.
+        assert_eq!(imported(&dir, text.as_bytes(), &all, false).unwrap().answers, 5);
+        let folder = RunFolder::read(&dir).unwrap();
+        let errors: Vec<_> = folder.answers.iter().filter(|row| row.error.is_some()).collect();
+        assert_eq!(errors.len(), 1);
+        assert_eq!(
+            (errors[0].case.as_str(), errors[0].probe.as_str(), errors[0].answer.as_deref()),
+            ("case-1", "PR", None)
+        );
+        let error = errors[0].error.as_deref().unwrap();
+        assert!(error.contains("ERROR: Failed after multiple retries."), "{error}");
+        made.push(folder.answers);
+    }
+    assert_eq!(made[0], made[1]);
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
+use palimpsest::figures::Figure;
 use palimpsest::figures::sheet::{Panel, Sheet};
 use palimpsest::figures::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
 use palimpsest::lens::{
@@ -185,4 +186,28 @@ fn captions_of_softmax_models_are_as_committed() {
         let theirs = captions[&figure.name]["caption"].as_str().unwrap();
         assert_eq!(reading(&figure.caption), reading(theirs), "{}", figure.name);
     }
+}
+
+/// Where one differs, the pictures drawn anew lie in the folder that the message names.
+#[test]
+fn every_committed_png_is_its_svg_rasterised() {
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "figures"].iter().collect();
+    let names = std::fs::read_dir(&folder).unwrap().filter_map(|entry| {
+        let path = entry.unwrap().path();
+        (path.extension()? == "svg").then(|| path.file_stem().unwrap().to_str().unwrap().to_owned())
+    });
+    let figure = |name: String| Figure {
+        svg: committed(&format!("{name}.svg")),
+        name,
+        title: String::new(),
+        caption: String::new(),
+        csv: Vec::new(),
+    };
+    let figures: Vec<Figure> = names.map(figure).collect();
+    let drawn = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("committed-figures");
+    palimpsest::figures::write(&figures, &drawn).unwrap();
+    let png = |folder: &PathBuf, figure: &Figure| std::fs::read(folder.join(format!("{}.png", figure.name)));
+    let differ = |figure: &&Figure| png(&folder, figure).unwrap() != png(&drawn, figure).unwrap();
+    let differ: Vec<&str> = figures.iter().filter(differ).map(|figure| figure.name.as_str()).collect();
+    assert!(figures.len() > 10 && differ.is_empty(), "{differ:?} differ from {}", drawn.display());
 }

@@ -1,5 +1,10 @@
 //! What must hold for what a judge is told.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use palimpsest::benchmarks::knowme::KnowMe;
+use palimpsest::benchmarks::rubric_named;
+use palimpsest::benchmarks::subtlememory::SubtleMemory;
 use palimpsest::judge::judge_prompt;
 
 use super::*;
@@ -30,29 +35,102 @@ fn the_prompt_holds_all_that_the_judge_may_see_and_no_history() {
 #[test]
 fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
     let all = exchanges();
-    let three = judge_prompt(&Stale.rubric(), &planned(), &all).unwrap();
     let rule = |prompt: &str, id: &str| {
         let lines = prompt.lines().filter(|line| line.starts_with(&format!("- {id} ")));
         let lines: Vec<String> = lines.map(str::to_owned).collect();
         assert_eq!(lines.len(), 1, "{id} in {prompt}");
         lines[0].clone()
     };
-    for (at, id) in ["SR", "PR", "IPA"].into_iter().enumerate() {
-        let one = judge_prompt(&Stale.rubric(), &planned(), &all[at..=at]).unwrap();
-        assert_eq!(rule(&one, id), rule(&three, id));
-        assert_eq!(one.matches("<exchange").count(), 1);
-        assert!(one.contains(&format!("Its key is \"{id}\"; it holds an object with")), "{one}");
-        for other in ["SR", "PR", "IPA"].into_iter().filter(|other| *other != id) {
-            assert!(!one.contains(&format!("- {other} ")), "{one}");
+    let mut rules = BTreeMap::new();
+    for rubric in Stale.rubrics() {
+        let three = judge_prompt(rubric, &planned(), &all).unwrap();
+        for (at, id) in ["SR", "PR", "IPA"].into_iter().enumerate() {
+            let one = judge_prompt(rubric, &planned(), &all[at..=at]).unwrap();
+            assert_eq!(rule(&one, id), rule(&three, id));
+            assert_eq!(one.matches("<exchange").count(), 1);
+            assert!(one.contains(&format!("Its key is \"{id}\"; it holds an object with")), "{one}");
+            for other in ["SR", "PR", "IPA"].into_iter().filter(|other| *other != id) {
+                assert!(!one.contains(&format!("- {other} ")), "{one}");
+            }
+            rules.insert((rubric.name, id), rule(&three, id));
+        }
+        assert!(!three.contains("\n\n\n"), "{three}");
+    }
+    let says = |rubric, id, words: &str| {
+        let rule = &rules[&(rubric, id)];
+        assert!(rule.contains(words), "{rubric} {id}: {rule}");
+    };
+    // As the authors' judge: doubt is enough for SR, one of two things for PR, and IPA fails where nobody could act on it.
+    says("released", "SR", "It need not be sure of it");
+    says("released", "SR", "or says that it does not know the state");
+    says("released", "PR", "one of the two is enough");
+    says("released", "IPA", "safe under the updated state");
+    says("released", "IPA", "so general or vague");
+    // Section 3.5 of the paper: doubt alone is not enough for PR; IPA is judged by what it acts on and by nothing else.
+    says("strict", "PR", "Both are needed");
+    says("strict", "PR", "doubts the premise");
+    says("strict", "IPA", "no difference whether the response names the change");
+    says("strict", "IPA", "suit the earlier state as well as the updated one");
+}
+
+#[test]
+fn every_benchmark_has_rubrics_by_distinct_names_that_return_the_same_kind_of_verdict() {
+    for benchmark in palimpsest::benchmarks::ALL {
+        let names: BTreeSet<&str> = benchmark.rubrics().iter().map(|rubric| rubric.name).collect();
+        assert_eq!(names.len(), benchmark.rubrics().len());
+        assert_eq!(Some(benchmark.rubric()), benchmark.rubrics().first().copied(), "{}", benchmark.name());
+        for rubric in benchmark.rubrics() {
+            assert_eq!(rubric.verdict, benchmark.rubric().verdict, "{}", rubric.name);
+            assert_eq!(rubric.unit, benchmark.rubric().unit, "{}", rubric.name);
+            assert_eq!(rubric_named(benchmark, rubric.name).unwrap(), *rubric);
+        }
+        let error = rubric_named(benchmark, "nonsense").unwrap_err().to_string();
+        assert!(error.contains(benchmark.title()) && error.contains("`nonsense`"), "{error}");
+        assert!(names.iter().all(|name| error.contains(name)) && error.contains("the default"), "{error}");
+    }
+    let names = |benchmark: &dyn Benchmark| benchmark.rubrics().iter().map(|r| r.name).collect::<Vec<_>>();
+    assert_eq!(names(&Stale), ["released", "strict"]);
+    assert_eq!(names(&KnowMe), ["released", "graded"]);
+}
+
+/// Verdicts of versions whose rows named no rubric are those by the texts of then, which ask the same of answers that were not cut.
+#[test]
+fn the_texts_of_earlier_versions_are_known_by_their_digests() {
+    let strict = rubric_named(&Stale, "strict").unwrap();
+    let paper = SubtleMemory.rubric();
+    // SubtleMemory's text is as it was; of the others a line about cut answers is new.
+    for (rubric, same) in [(strict, false), (paper, true), (rubric_named(&KnowMe, "graded").unwrap(), false)]
+    {
+        for reasons in [Reasons::First, Reasons::Last, Reasons::None] {
+            let digest = Instructions { reasons, ..Instructions::from(&rubric) }.digest();
+            assert_eq!(rubric.earlier.contains(&digest.as_str()), same, "{} {reasons:?}", rubric.name);
+        }
+        assert_eq!(rubric.earlier.len() % 3, 0);
+    }
+    let released = Instructions::from(&Stale.rubric());
+    let elsewhere =
+        Instructions { reasons: Reasons::None, thinking: Some("on".to_owned()), ..released.clone() };
+    assert_ne!(elsewhere.digest(), released.digest());
+    assert_eq!(elsewhere.criteria(), released.criteria(), "raters share the text, not where reasons stand");
+    assert_ne!(Instructions::from(&strict).criteria(), released.criteria());
+    let own = released.clone().with_template("Judge {{ old }}.".to_owned());
+    assert!(own.name.starts_with("own-") && own.name.len() == 12 && own.criteria() != released.criteria());
+}
+
+#[test]
+fn a_judge_is_told_of_answers_that_were_cut_in_every_benchmark() {
+    let mut all = exchanges();
+    all[1].cut = true;
+    for rubric in Stale.rubrics() {
+        let prompt = judge_prompt(rubric, &planned(), &all).unwrap();
+        assert_eq!(prompt.matches("cut the response to").count(), 1, "{prompt}");
+        assert!(prompt.contains("The limit on its length cut the response to PR off."), "{prompt}");
+    }
+    for benchmark in palimpsest::benchmarks::ALL.iter().filter(|b| b.readings().is_empty()) {
+        for rubric in benchmark.rubrics() {
+            assert!(rubric.template.contains("probe.cut"), "{} {}", benchmark.name(), rubric.name);
         }
     }
-    // Doubt alone is not enough for PR; IPA is judged by what it acts on and by nothing else.
-    assert!(rule(&three, "PR").contains("Both are needed"));
-    assert!(rule(&three, "PR").contains("doubts the premise"));
-    assert!(rule(&three, "IPA").contains("no difference whether the response names the change"));
-    assert!(rule(&three, "IPA").contains("suit the earlier state as well as the updated one"));
-    assert!(!three.contains("awareness"));
-    assert!(!three.contains("\n\n\n"), "{three}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Came {
             probe: probe.to_owned(),
             judge: self.server.endpoint(0).name(),
             rubric: Some(stale().digest()),
+            rubric_name: Some("released".to_owned()),
             ..VerdictRow::default()
         };
         match outcome {

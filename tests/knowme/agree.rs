@@ -47,6 +47,7 @@ fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<u32>) {
         condition: "full".to_owned(),
         judge: JUDGE.to_owned(),
         rubric: Some(rubric_digest(&KnowMe.rubric())),
+        rubric_name: Some("released".to_owned()),
         score: score(&probe.id),
         error: score(&probe.id).is_none().then(|| "unreadable".to_owned()),
         ..VerdictRow::default()

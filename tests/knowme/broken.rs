@@ -1,4 +1,6 @@
-//! Broken data is refused, with one line for each thing that is wrong.
+//! Broken rows are refused, with one line for each thing that is wrong; a question or an answer costs its question alone.
+
+use palimpsest::run::file_plan::FilePlan;
 
 use super::*;
 
@@ -26,26 +28,26 @@ fn said(folder: Folder) -> Vec<String> {
 fn every_broken_row_is_named_by_file_row_id_and_field() {
     assert_eq!(said(sound()), Vec::<String>::new());
     type Change = fn(&mut Value);
-    let changes: [(&str, Change, String); 16] = [
+    let changes: [(&str, Change, String); 19] = [
         (
             ANSWERS,
             |v| drop(v.as_array_mut().unwrap().pop()),
             format!(
-                "{QUESTIONS}, row 1 (uid \"2\"), id: found a question without an answer; add its answer to {ANSWERS}, or remove it"
+                "{QUESTIONS}, row 1 (uid \"T1-2\"), id: found a question without an answer; add its answer to {ANSWERS}, or remove it"
             ),
         ),
         (
             QUESTIONS,
             |v| drop(v.as_array_mut().unwrap().pop()),
             format!(
-                "{ANSWERS}, row 1 (uid \"2\"), id: found an answer without a question; add its question to {QUESTIONS}, or remove it"
+                "{ANSWERS}, row 1 (uid \"T1-2\"), id: found an answer without a question; add its question to {QUESTIONS}, or remove it"
             ),
         ),
         (
             QUESTIONS,
             |v| v[1]["question"] = json!("  "),
             format!(
-                "{QUESTIONS}, row 1 (uid \"2\"), question: found an empty text; write a text that is not blank"
+                "{QUESTIONS}, row 1 (uid \"T1-2\"), question: found an empty text; write a text that is not blank"
             ),
         ),
         (
@@ -59,51 +61,72 @@ fn every_broken_row_is_named_by_file_row_id_and_field() {
             QUESTIONS,
             |v| v[1]["id"] = json!("1"),
             format!(
-                "{QUESTIONS}, row 1 (uid \"1\"), id: found a second question of this id; give every question its own id"
+                "{QUESTIONS}, row 1 (uid \"T1-1\"), id: found a second question of this id; give every question its own id"
             ),
         ),
         (
             ANSWERS,
             |v| v[1]["id"] = json!(1),
             format!(
-                "{ANSWERS}, row 1 (uid \"1\"), id: found the id of row 0 again; give every answer its own id"
+                "{ANSWERS}, row 1 (uid \"T1-1\"), id: found the id of row 0 again; give every answer its own id"
             ),
         ),
         (
             ANSWERS,
             |v| v[0]["answer"] = json!(7),
-            format!("{ANSWERS}, row 0 (uid \"1\"), answer: found the number 7; write a text, or null"),
+            format!("{ANSWERS}, row 0 (uid \"T1-1\"), answer: found the number 7; write a text, or null"),
         ),
         (
             ANSWERS,
-            |v| v[0]["answer"] = json!([]),
+            |v| drop(v[0].as_object_mut().unwrap().remove("answer")),
             format!(
-                "{ANSWERS}, row 0 (uid \"1\"), answer: found an empty array; list the events in their order"
+                "{ANSWERS}, row 0 (uid \"T1-1\"), answer: found no such field; write a text that is not blank"
             ),
+        ),
+        (
+            QUESTIONS,
+            |v| v[0]["options"] = json!(["x", "y"]),
+            format!(
+                "{QUESTIONS}, row 0 (uid \"T1-1\"), options: found a field that is not known and says something in 1 rows; call it by one \
+                 of id, question, or remove it: what it says would be lost"
+            ),
+        ),
+        (
+            "d.json",
+            |v| (v[1]["weather"], v[2]["weather"]) = (json!("fair"), json!("foul")),
+            "d/input/d.json, row 1 (uid \"2\"), weather: found a field that is not known and says something in 2 rows; call it by one of \
+             id, timestamp, location, action, dialogue, environment, background, inner_thought, category, or remove it: what it says would \
+             be lost"
+                .to_owned(),
+        ),
+        (
+            "d.json",
+            |v| v[1]["Mind"] = json!("another thought"),
+            "d/input/d.json, row 1 (uid \"2\"), \"Mind\": found the same key a second time; keep one of them".to_owned(),
         ),
         (
             ANSWERS,
             |v| v[0]["answer"] = json!([{"event": "x"}]),
             format!(
-                "{ANSWERS}, row 0 (uid \"1\"), answer[0].rank: found no such field; write a whole number"
+                "{ANSWERS}, row 0 (uid \"T1-1\"), answer[0].rank: found no such field; write a whole number"
             ),
         ),
         (
             ANSWERS,
             |v| v[0]["answer"] = json!([{"rank": 1, "event": "x"}, {"rank": 1, "event": "y"}]),
             format!(
-                "{ANSWERS}, row 0 (uid \"1\"), answer[1].rank: found the rank 1 again; give every event its own"
+                "{ANSWERS}, row 0 (uid \"T1-1\"), answer[1].rank: found the rank 1 again; give every event its own"
             ),
         ),
         (
             ANSWERS,
             |v| v[0]["evidence"] = json!([0, null]),
-            format!("{ANSWERS}, row 0 (uid \"1\"), evidence[1]: found null; write the id of an event"),
+            format!("{ANSWERS}, row 0 (uid \"T1-1\"), evidence[1]: found null; write the id of an event"),
         ),
         (
             ANSWERS,
             |v| v[0]["strategy"] = json!(["x"]),
-            format!("{ANSWERS}, row 0 (uid \"1\"), strategy: found an array of 1; write a text, or null"),
+            format!("{ANSWERS}, row 0 (uid \"T1-1\"), strategy: found an array of 1; write a text, or null"),
         ),
         (
             "d.json",
@@ -159,7 +182,9 @@ fn a_torn_file_is_named_with_the_row_and_the_line() {
         .map(|(name, bytes)| if name == QUESTIONS { (name, doubled.clone()) } else { (name, bytes) });
     let lines = said(folder.collect());
     assert!(
-        lines.iter().any(|line| line.contains("row 0 (uid \"1\"), \"id\": found the same key a second time")),
+        lines
+            .iter()
+            .any(|line| line.contains("row 0 (uid \"T1-1\"), \"id\": found the same key a second time")),
         "{lines:?}"
     );
 }
@@ -219,12 +244,12 @@ fn check_lists_flags_without_failing_and_problems_with() {
     let good = crate::cli::palimpsest(["data", "check", &write(sound(), "good")]);
     assert_eq!(good.code, Some(0), "{}", good.err);
     assert!(good.out.contains("1 rows (d 1), 2 questions (T1 2), no problems"), "{}", good.out);
-    assert!(good.out.contains("flag: case `d`, d/input/d.json: 2 inversions of time"), "{}", good.out);
+    assert!(good.out.contains("warning: time-order: 2 segments whose time sorts before"), "{}", good.out);
     let bad = edited(sound(), QUESTIONS, |v| v[1]["id"] = json!(3));
     let bad = crate::cli::palimpsest(["data", "check", &write(bad, "bad")]);
     assert_eq!(bad.code, Some(1));
-    assert_eq!(bad.out.lines().count(), 2, "{}", bad.out);
-    assert!(bad.err.contains("not a sound KnowMe-Bench file: 2 problems in 1 of 1 rows"), "{}", bad.err);
+    assert_eq!(bad.out.lines().filter(|line| line.contains("; ")).count(), 2, "{}", bad.out);
+    assert!(bad.err.contains("not a sound KnowMe-Bench file: 2 problems in 1 of 2 rows"), "{}", bad.err);
     // Events alone, as a file: what is missing is said, not that it is another benchmark's.
     let alone = root.path().join("good/d/input/d.json").display().to_string();
     let alone = crate::cli::palimpsest(["data", "check", &alone]);
@@ -234,4 +259,69 @@ fn check_lists_flags_without_failing_and_problems_with() {
         alone.out,
         alone.err
     );
+}
+
+#[test]
+fn a_broken_row_costs_its_question_alone() {
+    let rows = || {
+        json!([
+            {"id": 1, "question": "a?", "answer": "a"}, {"id": 2, "question": "b?", "answer": "b"},
+            {"id": 3, "question": "c?", "answer": "c"}, {"id": 4, "question": "d?", "answer": "d"},
+        ])
+    };
+    let folder = small("d", &[(FACTS, rows()), ("Temporal Reasoning", rows())]);
+    let asked = |case: &Case| case.probes.iter().map(|probe| probe.id.clone()).collect::<Vec<_>>();
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change, &[&str], &[&str]); 7] = [
+        (QUESTIONS, |v| v[1]["question"] = json!(7), &["T1-1", "T1-3", "T1-4"], &["T1-2"]),
+        (QUESTIONS, |v| v[1]["id"] = Value::Null, &["T1-1", "T1-3", "T1-4"], &["T1-row-1"]),
+        (QUESTIONS, |v| v[1]["id"] = json!(9), &["T1-1", "T1-3", "T1-4"], &["T1-9"]),
+        (QUESTIONS, |v| drop(v.as_array_mut().unwrap().remove(1)), &["T1-1", "T1-3", "T1-4"], &["T1-2"]),
+        (ANSWERS, |v| v[1]["evidence"] = json!({}), &["T1-1", "T1-3", "T1-4"], &["T1-2"]),
+        (ANSWERS, |v| v[1]["id"] = json!(3), &["T1-1", "T1-4"], &["T1-2", "T1-3"]),
+        (ANSWERS, |v| *v = json!([]), &[], &["T1-1", "T1-2", "T1-3", "T1-4"]),
+    ];
+    for (file, change, sound, broken) in changes {
+        let mut rows = read(edited(folder.clone(), file, change)).into_iter();
+        let case = rows.next().unwrap().unwrap();
+        assert_eq!(asked(&case), [sound, &["T3-1", "T3-2", "T3-3", "T3-4"]].concat(), "{file} {broken:?}");
+        let left: Vec<String> = rows
+            .map(|row| match row {
+                Err(ReadError::Row(row)) => {
+                    assert_eq!((row.labels["dataset"].as_str(), row.probes.len()), ("d", 1));
+                    assert_eq!(row.probes[0].facets["task"], "T1");
+                    row.probes[0].id.clone()
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(left, broken, "{file}");
+    }
+}
+
+#[test]
+fn a_broken_question_stays_in_the_plan_and_the_others_are_asked() {
+    let folder = edited(sound(), ANSWERS, |v| v[1]["evidence"] = json!({}));
+    let mut plan = FilePlan::new(&KnowMe);
+    for row in read(folder) {
+        match row {
+            Ok(case) => plan.sound(&case),
+            Err(ReadError::Row(problems)) => plan.broken(problems),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let plan = plan.finish();
+    let rows: Vec<_> = plan
+        .iter()
+        .map(|row| {
+            (
+                row.case.as_str(),
+                row.labels["dataset"].as_str(),
+                row.probes[0].id.as_str(),
+                row.broken.is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(rows, [("d", "d", "T1-1", false), ("T1-2", "d", "T1-2", true)]);
+    assert_eq!(plan[1].probes[0].facets["task"], "T1");
 }

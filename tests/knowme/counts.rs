@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::{Graded, Table, TableOptions};
+use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table, TableOptions};
 use palimpsest::data::Notes;
 
 use super::*;
@@ -50,6 +50,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 dataset: "folder",
                 judge: Some("judge"),
                 condition: a.condition,
+                context: context(a.condition),
                 repetition: 0,
                 case: a.dataset,
                 probe: id,
@@ -58,14 +59,27 @@ fn tables(all: &[Answers]) -> Vec<Table> {
                 notes: &notes,
                 answered: true,
                 answer: Some("an answer"),
+                fits: true,
+                shown: Shown::default(),
+                cut: false,
                 correct: None,
                 score,
                 choice: None,
                 probability: None,
+                history_cut: None,
             });
         }
     }
     KnowMe.tables(&rows, OPTIONS)
+}
+
+/// What the settings of these names show.
+fn context(condition: &str) -> Context {
+    KnowMe
+        .settings()
+        .iter()
+        .find(|setting| setting.name == condition)
+        .map_or(Context::Whole, |one| one.context)
 }
 
 /// A cell's lines, by the row's setting and the task.
@@ -98,11 +112,30 @@ fn differences_of_two_settings_follow_from_the_table() {
         answers("d2", "T2", "mem0", 200, 830),
     ]);
     let first = |setting: &str| cell(&found[0], setting, "T2")[0].parse::<f64>().unwrap();
-    assert_eq!((first("full"), first("mem0"), first("rag")), (71.2, 11.8, 4.5));
-    assert_eq!(format!("{:.1}", first("mem0") - first("rag")), "7.3");
+    assert_eq!((first("full"), first("mem0"), first("rag, BM25")), (71.2, 11.8, 4.5));
+    assert_eq!(format!("{:.1}", first("mem0") - first("rag, BM25")), "7.3");
     // The base stands first, wherever it comes.
     let settings: Vec<&str> = found[0].sheet.rows.iter().map(|row| row[2][0].as_str()).collect();
-    assert_eq!(settings, ["full", "rag", "mem0"]);
+    assert_eq!(settings, ["full", "rag, BM25", "mem0"]);
+}
+
+/// The paper's RAG is dense: words in its place are named.
+#[test]
+fn retrieval_is_named_by_what_finds_the_events() {
+    let found = tables(&[
+        answers("d1", "T1", "full", 10, 20),
+        answers("d1", "T1", "rag", 10, 30),
+        answers("d1", "T1", "rag-dense", 10, 40),
+    ]);
+    let settings: Vec<&str> = found[0].sheet.rows.iter().map(|row| row[2][0].as_str()).collect();
+    assert_eq!(settings, ["full", "rag, BM25", "rag-dense, all-MiniLM-L6-v2"]);
+    let notes = found[0].sheet.notes.join("\n");
+    assert!(notes.contains("the paper's RAG is dense"), "{notes}");
+    // A system of that name whose answers were brought in is called what it calls itself.
+    assert_eq!(Context::Whole.named("rag"), "rag");
+    assert_eq!(Context::Retrieved { by: Retriever::Bm25, most: 5 }.named("default"), "default, BM25");
+    let dense = tables(&[answers("d1", "T1", "rag-dense", 10, 40)]);
+    assert!(!dense[0].sheet.notes.join("\n").contains("BM25"));
 }
 
 #[test]
@@ -145,7 +178,7 @@ fn errors_count_as_0_and_the_mean_without_them_stands_beside_it() {
 #[test]
 fn a_setting_that_was_asked_other_questions_is_not_set_against_the_base() {
     let found = tables(&[answers("d1", "T1", "full", 20, 50), answers("d1", "T1", "rag", 10, 30)]);
-    assert_eq!(cell(&found[0], "rag", "T1"), ["60.0*"]);
+    assert_eq!(cell(&found[0], "rag, BM25", "T1"), ["60.0*"]);
     assert!(found[0].sheet.notes.iter().any(|note| note.starts_with("* other questions")));
 }
 

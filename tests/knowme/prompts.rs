@@ -1,5 +1,6 @@
 //! What the model under test and the judge are shown.
 
+use palimpsest::benchmarks::rubric_named;
 use palimpsest::judge::{Exchange, judge_prompt};
 use palimpsest::model::fetch::ModelStore;
 use palimpsest::prompt::{PromptBuilder, Templates};
@@ -42,7 +43,7 @@ fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_se
 fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     let case = case(sample());
     let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
-    let rubric = KnowMe.rubric();
+    let rubric = rubric_named(&KnowMe, "graded").unwrap();
     let prompt = |id: &str, answer: Option<&str>| {
         let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
         let exchange = Exchange { probe, answer: answer.map(str::to_owned), cut: false };
@@ -76,4 +77,73 @@ fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     assert!(prompt("T2-2", None).contains("(no answer was given)"));
     assert!(prompt("T2-2", None).contains("How the question was made a trap: False Premise."));
     assert!(prompt("T3-1", None).contains("From 09:05:30 to 09:09:30"));
+}
+
+/// The scale of the authors' judge by task; the other rubric scores a guess at a trap 0, this one 1.
+#[test]
+fn the_released_rubric_has_the_scale_of_the_authors() {
+    let case = case(sample());
+    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
+    let prompt = |rubric: &str, id: &str| {
+        let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
+        let exchange = Exchange { probe, answer: Some("an answer".to_owned()), cut: true };
+        judge_prompt(&rubric_named(&KnowMe, rubric).unwrap(), &plan[0], &[exchange]).unwrap()
+    };
+    assert_eq!(KnowMe.rubric().name, "released");
+    let says = |id: &str, words: &[&str]| {
+        let text = prompt("released", id);
+        for word in words {
+            assert!(text.contains(word), "{id}: {word} in {text}");
+        }
+        assert!(text.contains("cut this answer off") && !text.contains("\n\n\n"), "{text}");
+    };
+    says("T1-1", &["2: the right words tied to the wrong person", "1: made up", "0: no answer"]);
+    says("T2-1", &["5: the answer says so", "1: it answers as if the record told it", "0: no answer"]);
+    for id in ["T3-1", "T5-1"] {
+        says(id, &["Only 0, 3 and 5 are given here.", "3: not exact", "0: anything else"]);
+        assert!(!prompt("graded", id).contains("Only 0, 3 and 5"));
+    }
+    says(
+        "T4-1",
+        &["1: the order is wrong throughout or reversed", "0: no answer, or it says that it does not know"],
+    );
+    for id in ["T6-1", "T7-1"] {
+        says(id, &["3: a feeling in general terms", "2: the outer events alone", "1: it misreads"]);
+    }
+    assert!(prompt("graded", "T2-1").contains("0: it answers as if the record told it"));
+}
+
+/// Data set 3 asks for orders under the traps' name.
+#[test]
+fn a_trap_whose_reference_is_an_order_is_judged_as_one_and_flagged() {
+    let mut files = sample();
+    let name = "answer/Adversarial Abstention_answers.json";
+    let answers = files.iter_mut().find(|(file, _)| file == name).map(|(_, bytes)| bytes).unwrap();
+    let mut rows: Value = serde_json::from_slice(answers).unwrap();
+    rows[0]["answer"] = "B -> C -> A. (Event B comes first.)".into();
+    *answers = serde_json::to_vec(&rows).unwrap();
+    let case = case(files);
+    let flags: Vec<String> = KnowMe.findings(&case).iter().map(ToString::to_string).collect();
+    let order = "gold-form: case `diary` T2-1: a trap whose gold is \"B -> C -> A. (Event B comes first.)\"";
+    assert_eq!(flags, [order]);
+    let expects =
+        |id: &str| case.probes.iter().find(|probe| probe.id == id).unwrap().facets.get("expects").cloned();
+    assert_eq!((expects("T2-1").as_deref(), expects("T2-2")), (Some("order"), None));
+
+    let plan = Selection::of_all(&KnowMe).plan(std::slice::from_ref(&case)).unwrap();
+    for rubric in KnowMe.rubrics() {
+        let prompt = |id: &str| {
+            let probe = plan[0].probes.iter().find(|probe| probe.id == id).unwrap().clone();
+            let exchange = Exchange { probe, answer: Some("B, C, A".to_owned()), cut: false };
+            judge_prompt(rubric, &plan[0], &[exchange]).unwrap()
+        };
+        let (order, trap) = (prompt("T2-1"), prompt("T2-2"));
+        assert!(
+            order.contains("the order of the reference from end to end")
+                || order.contains("an order must be that"),
+            "{order}"
+        );
+        assert!(!order.contains("trap") && !order.contains("as if the record told it"), "{order}");
+        assert!(trap.contains("as if the record told it") && trap.contains("made a trap"), "{trap}");
+    }
 }

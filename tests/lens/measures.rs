@@ -90,8 +90,16 @@ impl Benchmark for Duel {
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    fn rubric(&self) -> Rubric {
-        Rubric { template: "", unit: JudgeUnit::Probe, verdict: VerdictKind::Choice { of: &["A", "B"] } }
+    fn rubrics(&self) -> &'static [Rubric] {
+        const RUBRICS: [Rubric; 1] = [Rubric {
+            name: "plain",
+            about: "the only one",
+            template: "",
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Choice { of: &["A", "B"] },
+            earlier: &[],
+        }];
+        &RUBRICS
     }
     fn split(&self) -> &'static str {
         "kind"

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use palimpsest::benchmarks::memrewardbench::Row;
+use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
 
 use super::{lines, row};
@@ -65,6 +67,23 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         judged.out
     );
 
+    // What read nothing is a result: all of it is wrong.
+    let shown = done(palimpsest(["table", text(&out), "--format", "json"]));
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    let rows = shown["rows"].as_array().unwrap();
+    for judge in ["lenient", "strict"] {
+        let own: Vec<_> = rows.iter().filter(|row| row["judge"] == judge).collect();
+        assert_eq!(own.len(), 2, "{judge}: {rows:?}");
+        for row in own {
+            let overall = &row["table"]["overall"];
+            assert_eq!((&overall["accuracy"], &overall["expected"]), (&0.0.into(), &3.into()), "{row}");
+        }
+        let own = shown["tables"]["accuracy"]["rows"].as_array().unwrap();
+        let own: Vec<_> = own.iter().filter(|row| row["judge"] == judge).collect();
+        assert_eq!(own.len(), 2, "{judge}");
+        assert!(own.iter().all(|row| row["Avg"] == "0.00 0/3" && row["does not fit"] == "0"), "{own:?}");
+    }
+
     // With answers that say something.
     let mut rows = folder.answers.clone();
     let said = ["[[A]] it is", "**[[B]]**", "[[A]] again", "[[A]]"];
@@ -124,6 +143,8 @@ fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
         text(&out),
         "--conditions",
         "chosen-last",
+        "--max-new-tokens",
+        "4",
         "--context",
         "4096",
         "--allow-longer",
@@ -132,4 +153,71 @@ fn the_sample_is_written_and_known_again_and_a_cut_off_file_is_one_line() {
     for part in ["`chosen-last`", "chosen-first: the better trajectory is agent A", "random-density-50"] {
         assert!(unknown.err.contains(part), "{}", unknown.err);
     }
+}
+
+#[test]
+fn a_pair_that_does_not_fit_is_counted_as_wrong_and_as_that() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, out) = (root.path().join("pairs"), root.path().join("run"));
+    let long = Row { question: "The lamp is in the hall. ".repeat(200), ..row(2) };
+    std::fs::write(&data, lines(&[row(1), long])).unwrap();
+    let model = fixture("llama-tiny");
+    let ran = palimpsest([
+        "run",
+        "--data",
+        text(&data),
+        "--model",
+        text(&model),
+        "--out",
+        text(&out),
+        "--max-new-tokens",
+        "4",
+        "--context",
+        "2048",
+        "--allow-longer",
+        "--no-attention",
+    ]);
+    assert!(ran.err.contains("needs") && ran.err.contains("raise --context"), "{}", ran.err);
+    let folder = RunFolder::read(&out).unwrap();
+    let overlong: Vec<&str> =
+        folder.answers.iter().filter(|row| !row.fits()).map(|row| row.case.as_str()).collect();
+    assert_eq!(overlong, ["2", "2"]);
+    done(palimpsest(["judge", text(&out)]));
+    let shown = done(palimpsest(["table", text(&out), "--judge", "scored", "--format", "json"]));
+    let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+    let rows = shown["tables"]["accuracy"]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["does not fit"] == "1"), "{rows:?}");
+    let all = shown["tables"]["orders"]["rows"].as_array().unwrap();
+    assert!(all.iter().all(|row| row["unparsed"] == "0.0 0/4" && row["does not fit"] == "1"), "{all:?}");
+
+    // A run without attention has no figures of it, and has those of its verdicts.
+    let pictures = root.path().join("figures");
+    let drawn = done(palimpsest(["figures", text(&out), "--out", text(&pictures), "--judge", "scored"]));
+    assert!(drawn.out.contains("length: Accuracy and consistency by length"), "{}", drawn.out);
+    let csv = std::fs::read_to_string(pictures.join("length.csv")).unwrap();
+    assert!(csv.contains("all: accuracy,\"scored, chosen-first\",8k,"), "{csv}");
+    assert!(csv.contains("all: consistency,\"scored, both orders\",8k,"), "{csv}");
+}
+
+/// What servers write where a prompt is too long for them, and what they write else.
+#[test]
+fn a_servers_refusal_of_a_long_prompt_is_known() {
+    let row = |error: &str| AnswerRow { error: Some(error.to_owned()), ..AnswerRow::default() };
+    for long in [
+        "endpoint http://h model m: status 400: {\"message\":\"This model's maximum context length is 8192 tokens.\"}; remedy",
+        "endpoint http://h model m: status 400: {\"code\":\"context_length_exceeded\"}; remedy",
+        "status 400: the request exceeds the available context size. try increasing the context size",
+        "status 400: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    ] {
+        assert!(!row(long).fits(), "{long}");
+    }
+    for other in [
+        "endpoint http://h model m: status 500: out of memory",
+        "not asked: row 3",
+        "the model gave no answer",
+    ] {
+        assert!(row(other).fits(), "{other}");
+    }
+    assert!(AnswerRow::default().fits());
 }

@@ -12,6 +12,7 @@ use palimpsest::benchmarks::{
 };
 use palimpsest::chat::Sampling;
 use palimpsest::data::Case;
+use palimpsest::data::truncate::Truncation;
 use palimpsest::engine::memory_plan::Branches;
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Rows};
 use palimpsest::progress::Status;
@@ -34,7 +35,14 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 
 fn options(share_prefix: bool) -> SubjectOptions {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 8 };
-    SubjectOptions { sampling, seed: 0, attention: true, answer_rows: true, share_prefix }
+    SubjectOptions {
+        sampling,
+        truncation: Truncation::Evidence,
+        seed: 0,
+        attention: true,
+        answer_rows: true,
+        share_prefix,
+    }
 }
 
 /// What comes of a case's only probe.
@@ -188,8 +196,16 @@ impl Benchmark for Middle {
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         BENCHMARK.templates()
     }
-    fn rubric(&self) -> Rubric {
-        Rubric { template: "", unit: JudgeUnit::Probe, verdict: VerdictKind::Correct }
+    fn rubrics(&self) -> &'static [Rubric] {
+        const RUBRICS: [Rubric; 1] = [Rubric {
+            name: "plain",
+            about: "the only one",
+            template: "",
+            unit: JudgeUnit::Probe,
+            verdict: VerdictKind::Correct,
+            earlier: &[],
+        }];
+        &RUBRICS
     }
     fn decisive(&self, answer: &str) -> Option<usize> {
         Some(middle(answer))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Setting;
 use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted, micro};
-use palimpsest::benchmarks::{Benchmark, Graded, Table, TableOptions};
+use palimpsest::benchmarks::{Benchmark, Chart, Context, Graded, Shown, Table, TableOptions, TrendChart};
 use palimpsest::data::Notes;
 use palimpsest::data::draw::Draws;
 
@@ -21,6 +21,8 @@ struct Owned {
     correct: Option<bool>,
     choice: Option<&'static str>,
     repetition: u32,
+    fits: bool,
+    source: Option<&'static str>,
 }
 
 fn labels(setting: Setting, length: &str) -> BTreeMap<String, String> {
@@ -42,14 +44,25 @@ fn pairs(condition: &str, setting: Setting, right: usize, of: usize) -> Vec<Owne
         correct: Some(i < right),
         choice: Some(if (i < right) == condition.starts_with("chosen") { "A" } else { "B" }),
         repetition: 0,
+        fits: true,
+        source: None,
     };
     (0..of).map(one).collect()
 }
 
+fn with_graded<T>(rows: &[Owned], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
+    let notes = Notes::new();
+    let facets: Vec<BTreeMap<String, String>> = rows
+        .iter()
+        .map(|row| row.source.map(|name| ("source".to_owned(), name.to_owned())).into_iter().collect())
+        .collect();
+    let graded: Vec<Graded<'_>> =
+        rows.iter().zip(&facets).map(|(row, facets)| graded(row, &notes, facets)).collect();
+    make(&graded)
+}
+
 fn tables(rows: &[Owned]) -> Vec<Table> {
-    let (notes, facets) = (Notes::new(), BTreeMap::new());
-    let graded: Vec<Graded<'_>> = rows.iter().map(|row| graded(row, &notes, &facets)).collect();
-    BENCHMARK.tables(&graded, TableOptions { resamples: 100, seed: 0 })
+    with_graded(rows, |graded| BENCHMARK.tables(graded, TableOptions { resamples: 100, seed: 0 }))
 }
 
 fn graded<'a>(row: &'a Owned, notes: &'a Notes, facets: &'a BTreeMap<String, String>) -> Graded<'a> {
@@ -59,6 +72,7 @@ fn graded<'a>(row: &'a Owned, notes: &'a Notes, facets: &'a BTreeMap<String, Str
         dataset: "data",
         judge: Some(row.judge),
         condition: &row.condition,
+        context: Context::Whole,
         repetition: row.repetition,
         case: &row.case,
         probe: "verdict",
@@ -67,10 +81,14 @@ fn graded<'a>(row: &'a Owned, notes: &'a Notes, facets: &'a BTreeMap<String, Str
         notes,
         answered: true,
         answer: None,
+        fits: row.fits,
+        shown: Shown::default(),
+        cut: false,
         correct: row.correct,
         score: None,
         choice: row.choice,
         probability: None,
+        history_cut: None,
     }
 }
 
@@ -293,7 +311,7 @@ fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() 
     let tables = tables(&rows);
     let accuracy = tables.iter().find(|table| table.key == "accuracy").unwrap();
     let firsts: Vec<[&str; 4]> = (accuracy.sheet.rows.iter())
-        .map(|row| [&*row[1][0], &*row[2][0], &*row[8][0], &*row[row.len() - 1][1]])
+        .map(|row| [&*row[1][0], &*row[2][0], &*row[8][0], &*row[row.len() - 2][1]])
         .collect();
     assert_eq!(
         firsts,
@@ -346,4 +364,179 @@ fn consistency_is_what_its_definition_says_and_holds_for_any_verdicts() {
         assert_eq!(of, plain, "{round}");
         assert!(found.holds() && found.unparsed.of == 2 * n && found.first_position.of == 2 * n - plain.4);
     }
+}
+
+/// Pairs of all lengths: of the first length none is right, of the next one one, and so on.
+fn of_lengths(condition: &str, setting: Setting, of: usize) -> Vec<Owned> {
+    let lengths = ["8k", "16k", "32k", "64k", "128k"].into_iter().enumerate();
+    let rows = lengths.flat_map(|(right, length)| {
+        pairs(condition, setting, right, of).into_iter().map(move |row| Owned {
+            labels: labels(setting, length),
+            case: format!("{length} {}", row.case),
+            ..row
+        })
+    });
+    rows.collect()
+}
+
+#[test]
+fn what_does_not_fit_is_wrong_and_has_a_column_of_its_own_in_every_table() {
+    let mut rows = Vec::new();
+    for condition in ["chosen-first", "rejected-first"] {
+        for setting in [SequentialNoise, Mem0Mem, Sequential, AMemOut] {
+            rows.extend(pairs(condition, setting, 4, 4));
+        }
+        rows.extend(pairs(&format!("{condition}-untagged"), AMemOut, 4, 4));
+        rows.extend(pairs(&format!("{condition}-density-50"), Sequential, 4, 4));
+    }
+    // One pair of each setting is too long in both orders, and another one could not be read in the first.
+    for row in &mut rows {
+        let (long, unread) = (row.case.ends_with("-0"), row.case.ends_with("-1"));
+        if long || unread && row.condition.starts_with("chosen") {
+            (row.correct, row.choice, row.fits) = (None, None, !long);
+        }
+    }
+    let tables = tables(&rows);
+    for table in &tables {
+        let columns = &table.sheet.columns;
+        let at = columns.iter().position(|column| column.name == "does not fit");
+        let at = at.unwrap_or_else(|| panic!("{}", table.key));
+        let counts: Vec<usize> = table.sheet.rows.iter().map(|row| row[at][0].parse().unwrap()).collect();
+        assert!(counts.iter().any(|count| *count > 0), "{}", table.key);
+    }
+    let row = cells(&tables, "accuracy", &["chosen-first"]);
+    assert_eq!((&*row["does not fit"], &*row["LR S-Noise"], &*row["Avg"]), ("4", "50.00", "50.00"));
+    let row = cells(&tables, "orders", &["plain", "all"]);
+    // Of the 32 verdicts of both orders 8 are of prompts that did not fit, and 4 could not be read.
+    assert_eq!((&*row["unparsed"], &*row["does not fit"], &*row["stable_right"]), ("12.5", "4", "50.0"));
+    let row = cells(&tables, "tags", &["chosen-first"]);
+    assert_eq!((&*row["with"], &*row["does not fit"]), ("50.00", "2"));
+    assert_eq!(cells(&tables, "density", &["rejected-first", "S"])["does not fit"], "1");
+    assert_eq!(cells(&tables, "patterns", &["rejected-first"])["does not fit"], "2");
+    assert_eq!(cells(&tables, "criteria", &["plain"])["does not fit"], "3");
+    assert_eq!(cells(&tables, "lengths", &["rejected-first"])["does not fit"], "4");
+    assert_eq!(cells(&tables, "consistency", &["plain"])["does not fit"], "4");
+}
+
+#[test]
+fn accuracy_and_consistency_have_tables_by_setting_and_length() {
+    let mut rows = Vec::new();
+    for condition in ["chosen-first", "rejected-first"] {
+        rows.extend(of_lengths(condition, SequentialNoise, 4));
+        rows.extend(of_lengths(condition, SequentialDrop, 5));
+    }
+    // Of the longest pairs of Noise the first is wrong in one order.
+    let at = rows
+        .iter()
+        .position(|row| row.condition == "rejected-first" && row.case.starts_with("128k"))
+        .unwrap();
+    (rows[at].correct, rows[at].choice) = (Some(false), Some("A"));
+    let tables = tables(&rows);
+    let lengths = ["8k", "16k", "32k", "64k", "128k", "Avg"];
+    let of = |key: &str, leads: &[&str]| {
+        let row = cells(&tables, key, leads);
+        lengths.map(|length| row[length].clone())
+    };
+    assert_eq!(
+        of("accuracy-lengths", &["chosen-first", "S-Noise"]),
+        ["0.0", "25.0", "50.0", "75.0", "100.0", "50.0"]
+    );
+    assert_eq!(of("accuracy-lengths", &["rejected-first", "S-Noise"])[4..], ["75.0", "45.0"]);
+    assert_eq!(
+        of("accuracy-lengths", &["chosen-first", "S-Drop"]),
+        ["0.0", "20.0", "40.0", "60.0", "80.0", "40.0"]
+    );
+    // Pairs weigh the same: 20 of 45, and of the longest 8 of 9.
+    assert_eq!(of("accuracy-lengths", &["chosen-first", "LR"])[4..], ["88.9", "44.4"]);
+    let stable = of("consistency-lengths", &["plain", "S-Noise", "stable"]);
+    assert_eq!(stable, ["100.0", "100.0", "100.0", "100.0", "75.0", "95.0"]);
+    let right = of("consistency-lengths", &["plain", "S-Noise", "stable_right"]);
+    assert_eq!(right, ["0.0", "25.0", "50.0", "75.0", "75.0", "45.0"]);
+    assert_eq!(of("consistency-lengths", &["plain", "all", "stable_right"])[5], "42.2");
+    // Without both orders there is no consistency, and settings without pairs have no row.
+    assert!(
+        self::tables(&of_lengths("random", SequentialNoise, 4))
+            .iter()
+            .all(|table| table.key != "consistency-lengths")
+    );
+    let accuracy = tables.iter().find(|table| table.key == "accuracy-lengths").unwrap();
+    assert_eq!(accuracy.sheet.rows.len(), 2 * 4);
+}
+
+/// Long-form pairs of a source at two densities.
+fn of_source(source: &'static str, setting: Setting, right: [usize; 2], of: usize) -> Vec<Owned> {
+    let densities = [0, 100].into_iter().zip(right);
+    let rows = densities
+        .flat_map(|(density, right)| pairs(&format!("random-density-{density}"), setting, right, of));
+    rows.map(|row| Owned { source: Some(source), case: format!("{source} {}", row.case), ..row }).collect()
+}
+
+#[test]
+fn density_has_rows_by_the_source_of_the_question() {
+    let rows = [
+        of_source("LongProc", Sequential, [1, 4], 4),
+        of_source("LongGenBench", Sequential, [2, 3], 4),
+        of_source("LongEval", Parallel, [0, 1], 2),
+    ]
+    .concat();
+    let tables = tables(&rows);
+    let of = |part: &str| {
+        let row = cells(&tables, "density", &["random", part]);
+        [&row["constraints 0%"], &row["constraints 100%"]].map(Clone::clone)
+    };
+    assert_eq!(of("LongProc"), ["25.0", "100.0"]);
+    assert_eq!(of("LongGenBench"), ["50.0", "75.0"]);
+    assert_eq!(of("LongEval"), ["0.0", "50.0"]);
+    assert_eq!(of("S"), ["37.5", "87.5"]);
+    assert_eq!(of("LG"), ["30.0", "80.0"]);
+}
+
+/// The trends of rows, by key.
+fn trends(rows: &[Owned], key: &str) -> TrendChart {
+    let charts = with_graded(rows, |graded| BENCHMARK.charts(graded));
+    let of_key = |chart: Chart| match chart {
+        Chart::Trends(chart) if chart.key == key => Some(chart),
+        _ => None,
+    };
+    charts.into_iter().find_map(of_key).unwrap_or_else(|| panic!("no chart {key}"))
+}
+
+#[test]
+fn lengths_and_densities_are_drawn_as_lines_of_the_tables_numbers() {
+    let mut rows = of_lengths("random", SequentialNoise, 4);
+    for condition in ["chosen-first", "rejected-first"] {
+        rows.extend(of_lengths(condition, SequentialDrop, 5));
+    }
+    let chart = trends(&rows, "length-by-setting");
+    let titles: Vec<&str> = chart.rows.iter().flatten().map(|panel| panel.title.as_str()).collect();
+    assert_eq!(titles, ["S-Noise: accuracy", "S-Drop: accuracy", "S-Drop: consistency"]);
+    let noise = &chart.rows[0][0].lines;
+    assert_eq!((noise.len(), noise[0].name.as_str()), (1, "lenient, random"));
+    let counts: Vec<(usize, usize)> = noise[0].points.iter().map(|point| (point.count, point.of)).collect();
+    assert_eq!(counts, [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]);
+    assert_eq!(chart.rows[0][1].lines.len(), 2, "a line an order");
+    let interval = noise[0].points[1].interval().unwrap();
+    // Wilson's interval of 1 of 4, by its definition.
+    let (n, p, z) = (4.0, 0.25, 1.959_963_984_540_054_f64);
+    let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+    let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    assert!((interval.low - (middle - half)).abs() < 1e-9 && (interval.high - (middle + half)).abs() < 1e-9);
+
+    let by_task = trends(&rows, "length");
+    let titles: Vec<&str> = by_task.rows.iter().flatten().map(|panel| panel.title.as_str()).collect();
+    assert_eq!(titles, ["LR: accuracy", "all: accuracy", "LR: consistency", "all: consistency"]);
+
+    let figure = palimpsest::figures::draw_chart(&Chart::Trends(chart), "origin").unwrap();
+    assert!(figure.svg.starts_with("<svg") && figure.svg.contains("S-Drop: consistency"));
+    let csv = String::from_utf8(figure.csv).unwrap();
+    // Two accuracies of Drop, one of Noise, one consistency, at five lengths.
+    assert_eq!(csv.lines().count(), 1 + 4 * 5);
+    assert!(csv.contains("\nS-Noise: accuracy,\"lenient, random\",16k,1,4,0.045587,0.699358"), "{csv}");
+
+    let density = trends(&of_source("LongProc", Sequential, [1, 4], 4), "density");
+    let titles: Vec<&str> = density.rows.iter().flatten().map(|panel| panel.title.as_str()).collect();
+    assert_eq!(titles, ["LG", "S", "LongProc"]);
+    assert_eq!(density.places, ["0%", "25%", "50%", "75%", "100%"]);
+    // Without pairs there is nothing to draw.
+    assert!(with_graded(&[], |graded| BENCHMARK.charts(graded)).is_empty());
 }

@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use palimpsest::attention::{Hole, LayerHoles, NoObserver};
 use palimpsest::engine::Engine;
 use palimpsest::heads::score::{Answering, Planted, read};
-use palimpsest::run::causes::{Answer, Effect};
+use palimpsest::run::causes::{Answer, Effect, Said};
 use serde_json::json;
 
 use super::checkpoint::Llama;
@@ -98,10 +98,12 @@ const QUESTION: usize = 16;
 const SOURCE: usize = 2;
 const ANSWER: [u32; 2] = [14, 15];
 
-fn effects(engine: &Engine, layers: std::ops::Range<usize>) -> (f64, Vec<Effect>) {
+/// The mean log-probability of the answer behind so many tokens of a thought, and what hiding each session changes of it.
+fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usize) -> (f64, Vec<Effect>) {
     let mut cache = engine.decoder().cache(64).unwrap();
     engine.fill_cache(&mut cache, &PROMPT[..QUESTION], &mut NoObserver, &mut |_| true).unwrap();
-    let answer = Answer::read(engine, &mut cache, (&PROMPT[QUESTION..], &ANSWER)).unwrap();
+    let answer =
+        Answer::read(engine, &mut cache, (&PROMPT[QUESTION..], Said { tokens: &ANSWER, thought })).unwrap();
     let holes = |keys: &std::ops::Range<usize>| {
         LayerHoles::at(&layers, 2, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
     };
@@ -109,6 +111,10 @@ fn effects(engine: &Engine, layers: std::ops::Range<usize>) -> (f64, Vec<Effect>
     let effects = answer.effects(engine, &mut cache, &holes, &mut |_| true).unwrap();
     assert_eq!(cache.len(), QUESTION);
     (answer.log_p(), effects)
+}
+
+fn effects(engine: &Engine, layers: std::ops::Range<usize>) -> (f64, Vec<Effect>) {
+    effects_behind(engine, layers, 0)
 }
 
 #[test]
@@ -120,20 +126,44 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
     assert!(log_p > -0.01, "the copy is certain: {log_p}");
     for (nth, effect) in all.iter().enumerate() {
         if nth == SOURCE {
-            assert!(effect.log_p < -3.0 && effect.kl > 3.0 && effect.changed, "{effect:?}");
+            // One sign: the answer needs it.
+            assert!(effect.log_p_drop > 3.0 && effect.kl > 3.0 && effect.kl_answer > 3.0, "{effect:?}");
+            assert!(effect.changed && effect.thought.is_none());
         } else {
             assert!(
-                effect.log_p.abs() < 1e-3 && effect.kl < 1e-3 && !effect.changed,
+                effect.log_p_drop.abs() < 1e-3 && effect.kl < 1e-3 && effect.kl_answer < 1e-3,
                 "session {nth}: {effect:?}"
             );
+            assert!(!effect.changed);
         }
     }
     // The head that copies is in the second layer; the first one's of the question look at the question.
     let (_, first) = effects(&engine, 0..1);
-    assert!(first.iter().all(|effect| effect.log_p.abs() < 1e-3 && !effect.changed), "{first:?}");
+    assert!(first.iter().all(|effect| effect.log_p_drop.abs() < 1e-3 && !effect.changed), "{first:?}");
     let (_, second) = effects(&engine, 1..2);
-    assert!((second[SOURCE].log_p - all[SOURCE].log_p).abs() < 1e-3, "{second:?}");
+    assert!((second[SOURCE].log_p_drop - all[SOURCE].log_p_drop).abs() < 1e-3, "{second:?}");
     assert!(second.iter().enumerate().all(|(nth, effect)| effect.changed == (nth == SOURCE)));
+}
+
+#[test]
+fn an_answer_begins_behind_its_thought_and_the_thought_has_effects_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    induction().write_folder(dir.path());
+    let engine = engine(dir.path(), 64);
+    let ((whole, all), (behind, split)) = (effects(&engine, 0..2), effects_behind(&engine, 0..2, 1));
+    // Two tokens are generated: the first is the thought, the second the answer.
+    for (all, split) in all.iter().zip(&split) {
+        let thought = split.thought.unwrap();
+        let halves = 0.5 * (thought.log_p_drop + split.log_p_drop);
+        assert!((all.log_p_drop - halves).abs() < 1e-9, "{all:?} {split:?}");
+        assert!((all.kl - thought.kl).abs() < 1e-12, "what was generated first is the thought's");
+        assert!((split.kl - split.kl_answer).abs() < 1e-12, "an answer of one token");
+        assert!((all.kl_answer - 0.5 * (thought.kl + split.kl)).abs() < 1e-9);
+        assert_eq!(all.changed, thought.changed || split.changed);
+    }
+    assert!((whole - behind).abs() < 0.01);
+    let thought = split[SOURCE].thought.unwrap();
+    assert!(thought.log_p_drop > 3.0 && thought.changed && split[SOURCE].log_p_drop > 3.0, "{split:?}");
 }
 
 #[test]

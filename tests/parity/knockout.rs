@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{Hole, Knockout, LayerHoles, NoObserver};
+use palimpsest::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
 use palimpsest::engine::{BatchSequence, Engine};
 use palimpsest::model::Cache;
 use safetensors::SafeTensors;
@@ -34,12 +34,18 @@ fn reference(name: &str) -> (Tensors, Json) {
 
 /// What `palimpsest trace` makes of a tokens file.
 fn traced(name: &str, file: &Json) -> Tensors {
+    generating(name, file, 0)
+}
+
+/// The same with `--generate`.
+fn generating(name: &str, file: &Json, tokens: usize) -> Tensors {
+    let generate = tokens.to_string();
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
     std::fs::write(&tokens, file.to_string()).unwrap();
     let folder = fixture(name);
     let args = ["--model", shown(&folder), "--tokens", shown(&tokens), "--out", shown(&out), "--chunk", "37"];
-    let (code, _, err) = trace(&args);
+    let (code, _, err) = trace(&[&args[..], &["--generate", &generate, "--allow-longer"]].concat());
     assert_eq!(code, 0, "{name}: {err}");
     read(&out)
 }
@@ -84,13 +90,15 @@ fn logits_masses_and_largest_keys_are_those_of_transformers_with_the_keys_masked
 #[test]
 fn another_layer_other_rows_other_keys_and_no_knockout_at_all_give_other_numbers() {
     for name in TINY {
-        let (expected, file) = reference(name);
+        let (expected, mut file) = reference(name);
+        // Behind `new`, and within every window of the query.
+        file["spans"]["other"] = json!([120, 130]);
         let softmax = |layer: u64| {
             let spec = engine(&fixture(name), 64).decoder().spec().clone();
             spec.layers.get(layer as usize).is_some_and(|layer| layer.attention().is_some())
         };
         let mut planted = vec![("none", json!([]))];
-        for (what, key, value) in [("rows", "rows", "tail"), ("keys", "keys", "neighbour")] {
+        for (what, key, value) in [("rows", "rows", "tail"), ("keys", "keys", "other")] {
             let mut knockouts = file["knockouts"].clone();
             knockouts[0][key] = json!(value);
             // `tail` sees itself only through `old`.
@@ -139,8 +147,80 @@ fn what_cannot_be_blocked_is_refused_before_the_weights_are_read() {
     assert!(err.contains("row 139") && err.contains("window"), "{err}");
     let err = refused("qwen35-text-tiny", json!([{"rows": "query", "keys": "old"}]));
     assert!(err.contains("layer 0") && err.contains("linear") && err.contains("@2..3"), "{err}");
+    // Neither later keys, nor keys outside a window.
+    let err = refused("llama-tiny", json!([{"rows": "old", "keys": "query"}]));
+    assert!(err.contains("`old->query` blocks nothing") && !err.contains("window"), "{err}");
+    let err = refused("gemma3-tiny", json!([{"rows": "query", "keys": "old", "layers": [0, 2]}]));
+    assert!(err.contains("blocks nothing") && err.contains("window"), "{err}");
+    // No token is generated.
+    let err = refused("llama-tiny", json!([{"rows": "each", "keys": "old"}]));
+    assert!(err.contains("`each`") && err.contains("--generate"), "{err}");
     let err = refused("llama-tiny", json!([{"rows": "query", "keys": "old", "heads": [1]}]));
     assert!(err.contains("heads"), "{err}");
+}
+
+/// The last layer that keeps all keys, and its place among the softmax layers.
+fn whole_layer(name: &str) -> (usize, usize) {
+    let kinds = engine(&fixture(name), 64).decoder().spec().layer_kinds();
+    let at = kinds.iter().rposition(|kind| matches!(kind, LayerKind::Softmax { window: None, .. })).unwrap();
+    (at, kinds[..at].iter().filter(|kind| **kind != LayerKind::Linear).count())
+}
+
+#[test]
+fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_those_rows_only() {
+    const NEW: usize = 4;
+    for name in TINY {
+        let (layer, place) = whole_layer(name);
+        let mut file: Json =
+            serde_json::from_slice(&std::fs::read(fixture(name).join("tokens.json")).unwrap()).unwrap();
+        let n = file["tokens"].as_array().unwrap().len();
+        let old = file["spans"].as_object().unwrap().keys().position(|span| span == "old").unwrap();
+        assert_eq!(file["spans"]["query"][1], n, "the query ends the prompt");
+        file["rows"] = json!(["query", "answer", "each"]);
+        let mut run = |rows: &str, only: bool| {
+            file["knockouts"] =
+                json!([{"rows": rows, "keys": "old", "layers": [layer, layer + 1], "only": only}]);
+            let found = generating(name, &file, NEW);
+            let of = |tensor: &Tensor| -> Vec<f32> {
+                let heads: Vec<Vec<Vec<f32>>> = tensor.get(place).unwrap().to_vec3().unwrap();
+                let rows = heads[0].len();
+                (0..rows).map(|row| heads.iter().map(|rows| rows[row][old]).sum()).collect()
+            };
+            let generated: Vec<u32> = found["generated"].to_vec1().unwrap();
+            let (named, each) = (of(&found["mass"]), of(&found["mass_each"]));
+            (generated, named, each, found)
+        };
+        // 1. Rows up to the prompt's end: every generated token is kept from it, as the rows named are.
+        let (generated, named, each, found) = run("query", false);
+        assert_eq!((named.as_slice(), each.as_slice()), (&[0.0; 2][..], &[0.0; NEW][..]), "{name}");
+        // 2. `only`: the first generated token, which the prompt's last position predicts, and none after it.
+        let (_, named, each, _) = run("query", true);
+        assert!(named[0] == 0.0 && each[0] == 0.0, "{name}: {named:?} {each:?}");
+        assert!(each[1..].iter().all(|mass| *mass > 0.0), "{name}: {each:?}");
+        // 3. Rows of generated tokens alone, by either name.
+        for rows in ["answer", "each"] {
+            let (_, named, each, _) = run(rows, false);
+            assert!(named[0] > 0.0, "{name}: the question still sees it");
+            assert_eq!((named[1], each.as_slice()), (0.0, &[0.0; NEW][..]), "{name}: {rows}");
+        }
+        // 4. One pass over prompt and answer with the same rows blocked predicts the same tokens with the same masses.
+        let mut tokens: Vec<u32> = serde_json::from_value(file["tokens"].clone()).unwrap();
+        tokens.extend(&generated[..NEW - 1]);
+        let mut whole = file.clone();
+        whole["spans"]["blocked"] = json!([file["spans"]["query"][0], tokens.len()]);
+        for i in 0..NEW {
+            whole["spans"][format!("at {i}")] = json!([n - 1 + i, n + i]);
+        }
+        whole["rows"] = json!((0..NEW).map(|i| format!("at {i}")).collect::<Vec<_>>());
+        whole["knockouts"] =
+            json!([{"rows": "blocked", "keys": "old", "layers": [layer, layer + 1], "only": true}]);
+        (whole["tokens"], whole["logits"]) = (json!(tokens), json!(NEW));
+        let whole = traced(name, &whole);
+        assert_eq!(whole["logits"].argmax(1).unwrap().to_vec1::<u32>().unwrap(), generated, "{name}");
+        let spans = found["mass_each"].dim(3).unwrap();
+        let off = apart(&numbers(&found["mass_each"]), &numbers(&whole["mass"].narrow(3, 0, spans).unwrap()));
+        assert!(off < 1e-5, "{name}: masses of generated tokens are off by {off:e}");
+    }
 }
 
 /// `old` hidden from everything from token `from` on, at the last softmax layer.

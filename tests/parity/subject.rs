@@ -8,6 +8,7 @@ use palimpsest::benchmarks::row_roles;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::Sampling;
+use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
 use palimpsest::engine::memory_plan::Branches;
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
@@ -28,7 +29,14 @@ fn ask(
 ) -> Vec<Result<ProbeOutcome, String>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-    let options = SubjectOptions { sampling, seed: 0, attention, answer_rows: true, share_prefix };
+    let options = SubjectOptions {
+        sampling,
+        truncation: Truncation::Evidence,
+        seed: 0,
+        attention,
+        answer_rows: true,
+        share_prefix,
+    };
     let stop = AtomicBool::new(false);
     let mut outcomes = Vec::new();
     let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop);
@@ -165,8 +173,14 @@ fn the_text_of_answers_generated_together_is_shown_whole_and_in_order() {
         let mut model = model_for(TINY[0], 8192, branches);
         let builder = PromptBuilder::new(Templates::load(&Stale, None).unwrap(), model.template().clone());
         let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
-        let options =
-            SubjectOptions { sampling, seed: 0, attention: false, answer_rows: true, share_prefix: true };
+        let options = SubjectOptions {
+            sampling,
+            truncation: Truncation::Evidence,
+            seed: 0,
+            attention: false,
+            answer_rows: true,
+            share_prefix: true,
+        };
         let stop = AtomicBool::new(false);
         let mut text = String::new();
         LocalSubject::new(&mut model, builder, row_roles(&Stale), options, &stop)

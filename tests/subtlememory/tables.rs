@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
 use palimpsest::benchmarks::subtlememory::counts::{percent, points};
-use palimpsest::benchmarks::{Benchmark, Chart, Graded, Table, TableOptions};
+use palimpsest::benchmarks::{BarChart, Benchmark, Chart, Context, Graded, Shown, Table, TableOptions};
 use palimpsest::data::Notes;
-use palimpsest::figures::stacked;
+use palimpsest::figures::draw_chart;
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::mcnemar::mcnemar;
 use serde_json::Value;
@@ -20,6 +20,10 @@ struct Row {
     probe: String,
     facets: BTreeMap<String, String>,
     correct: Option<bool>,
+    judge: &'static str,
+    answer: Option<String>,
+    /// The segments that were shown; absent where that is the whole history.
+    shown: Option<Vec<usize>>,
 }
 
 fn facets(relation: &str, subtype: &str) -> BTreeMap<String, String> {
@@ -34,8 +38,9 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         run: &row.run,
         model: &row.model,
         dataset: "data",
-        judge: Some("judge"),
+        judge: Some(row.judge),
         condition: &row.condition,
+        context: Context::Whole,
         repetition: 0,
         case: "persona_0",
         probe: &row.probe,
@@ -43,11 +48,15 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
         facets: &row.facets,
         notes: &notes,
         answered: true,
-        answer: None,
+        answer: row.answer.as_deref(),
+        fits: true,
+        shown: Shown { context: row.shown.as_deref(), dropped: &[] },
+        cut: false,
         correct: row.correct,
         score: None,
         choice: None,
         probability: None,
+        history_cut: None,
     });
     make(&graded.collect::<Vec<Graded<'_>>>())
 }
@@ -87,6 +96,9 @@ fn published(run: &str, condition: &str, right: [usize; 5]) -> Vec<Row> {
             probe: format!("{subtype}-{at}"),
             facets: facets(relation, subtype),
             correct: Some(at < right),
+            judge: "judge",
+            answer: None,
+            shown: None,
         }));
     }
     rows
@@ -214,6 +226,9 @@ fn rows_of(reference: &Value) -> Vec<Row> {
                 probe: question[0].as_str().unwrap().to_owned(),
                 facets: facets(question[1].as_str().unwrap(), question[2].as_str().unwrap()),
                 correct: Some(right == '1'),
+                judge: "judge",
+                answer: None,
+                shown: None,
             });
         }
     }
@@ -311,8 +326,7 @@ fn charts_of(rows: &[Row]) -> Vec<Chart> {
 fn the_waterfall_is_drawn_with_parts_that_fill_every_bar() {
     let reference = reference();
     let charts = charts_of(&rows_of(&reference));
-    assert_eq!(charts.len(), 1);
-    let Chart { key, parts, bars, .. } = &charts[0];
+    let [Chart::Bars(BarChart { key, parts, bars, .. })] = &charts[..] else { panic!("{charts:?}") };
     assert_eq!((key.as_str(), parts.len(), bars.len()), ("waterfall", 5, 16));
     for bar in bars {
         let model = bar.group.split(", ").nth(1).unwrap();
@@ -323,7 +337,7 @@ fn the_waterfall_is_drawn_with_parts_that_fill_every_bar() {
         assert_eq!(bar.counts[..3], [of(3), of(2) - of(3), of(1) - of(2)]);
         assert!(bar.counts[3] <= of(4) - of(3), "right by the system alone is outside S_P");
     }
-    let figure = stacked(&charts[0], "origin").unwrap();
+    let figure = draw_chart(&charts[0], "origin").unwrap();
     assert!(figure.svg.starts_with("<svg") && figure.svg.contains("lost in retrieval"));
     assert_eq!(String::from_utf8(figure.csv).unwrap().lines().count(), 1 + 16 * 5);
     // Without both diagnoses there is nothing to draw.
@@ -387,13 +401,139 @@ fn questions_of_one_side_alone_are_no_pair_and_no_waterfall() {
 fn soft_and_strong_wordings_are_never_compared() {
     let mut rows = published("a", "oracle-soft", [168, 131, 378, 364, 259]);
     rows.extend(published("a", "default", [100; 5]));
-    rows.extend(published("a", "full-soft", [90; 5]));
+    rows.extend(published("a", "default-soft", [90; 5]));
     let tables = tables_of(&rows, 1);
     let gap = table(&tables, "oracle-gap");
     assert_eq!(gap.sheet.rows.len(), 1);
     let row = cells(gap, &["gpt-5.4"]);
-    assert_eq!(row["setting"][0], "full (ours), soft");
+    assert_eq!(row["setting"][0], "default, soft");
     let accuracy = table(&tables, "accuracy");
     let settings: Vec<&str> = accuracy.sheet.rows.iter().map(|row| row[2][0].as_str()).collect();
-    assert_eq!(settings, ["oracle, soft", "default", "full (ours), soft"]);
+    assert_eq!(settings, ["oracle, soft", "default", "default, soft"]);
+}
+
+/// The full history is no system of the paper's, and neither are the two diagnoses.
+#[test]
+fn the_best_system_is_a_memory_and_the_full_history_is_counted_nowhere() {
+    let mut rows = published("a", "oracle", [168, 131, 378, 364, 259]);
+    rows.extend(published("a", "perfect", [168, 131, 378, 364, 259]));
+    rows.extend(published("a", "full", [200, 140, 300, 390, 300]));
+    rows.extend(published("a", "default", [100, 100, 200, 150, 100]));
+    rows.extend(published("b", "default", [100, 100, 200, 250, 150]));
+    let tables = tables_of(&rows, 1);
+    let row = cells(table(&tables, "oracle-gap"), &["gpt-5.4", "a"]);
+    assert_eq!((row["best system"][0].as_str(), row["setting"][0].as_str()), ("b", "default"));
+    assert_eq!(row["best"][0], percent(800, 1522));
+    let notes = &table(&tables, "accuracy").sheet.notes;
+    assert!(notes.contains(&"contextual is above temporal in 1 of 2 systems".to_owned()), "{notes:?}");
+    // With one memory beside the full history there is nothing to count over, and of none no best one.
+    rows.retain(|row| row.run == "a");
+    let one = tables_of(&rows, 1);
+    assert!(table(&one, "accuracy").sheet.notes.iter().all(|note| !note.contains("systems")));
+    rows.retain(|row| row.condition != "default");
+    assert!(tables_of(&rows, 1).iter().all(|table| table.key != "oracle-gap"));
+}
+
+/// Holm's correction knows the answer models of one wording and judge, and nothing of other judges' tests.
+#[test]
+fn holm_corrects_within_one_wording_and_judge() {
+    let mut rows = Vec::new();
+    // The oracle alone is right in 9, 7 and 8 questions, the memory in one.
+    for (model, judge, wording, alone) in
+        [("m1", "j1", "", 9), ("m2", "j1", "", 7), ("m1", "j2", "", 8), ("m1", "j1", "-soft", 6)]
+    {
+        for (condition, from, to) in [("oracle", 1, alone + 1), ("default", 0, 1)] {
+            let own = published("run", &format!("{condition}{wording}"), [0; 5]).into_iter().enumerate();
+            rows.extend(own.map(|(at, row)| Row {
+                run: format!("run-{model}"),
+                model: model.to_owned(),
+                judge,
+                correct: Some((from..to).contains(&at)),
+                ..row
+            }));
+        }
+    }
+    let tables = tables_of(&rows, 1);
+    let gap = table(&tables, "oracle-gap");
+    assert_eq!(gap.sheet.rows.len(), 4);
+    let found: Vec<[String; 5]> = (gap.sheet.rows.iter())
+        .map(|row| {
+            let of = |name: &str| {
+                let at = gap.sheet.columns.iter().position(|column| column.name == name).unwrap();
+                row[at][0].clone()
+            };
+            ["model", "judge", "setting", "p", "p (Holm)"].map(of)
+        })
+        .collect();
+    let p = |b: usize| mcnemar(b, 1);
+    let shown = |p: f64| format!("{p:.4}");
+    let family = holm(&[p(9), p(7)]);
+    let expected = |model: &str, judge: &str, setting: &str, p: f64, holm: f64| {
+        [model.to_owned(), judge.to_owned(), setting.to_owned(), shown(p), shown(holm)]
+    };
+    for row in [
+        expected("m1", "j1", "default", p(9), family[0]),
+        expected("m2", "j1", "default", p(7), family[1]),
+        expected("m1", "j2", "default", p(8), p(8)),
+        expected("m1", "j1", "default, soft", p(6), p(6)),
+    ] {
+        assert!(found.contains(&row), "{row:?} of {found:?}");
+    }
+    assert_ne!(shown(family[0]), shown(p(9)), "a family of two corrects");
+}
+
+#[test]
+fn the_waterfall_says_which_losses_can_only_be_noise() {
+    // By question: right under oracle, perfect and default; whether the answer and the sessions stay the same at either step.
+    let questions = [
+        // Lost in memory: the judge alone; the same sessions; neither.
+        ([true, false, false], ["a", "a", "b"], [1, 2, 3]),
+        ([true, false, false], ["a", "b", "b"], [1, 1, 1]),
+        ([true, false, true], ["a", "b", "b"], [1, 2, 2]),
+        // Lost in retrieval: the judge alone, whatever was shown; the same sessions; neither, twice.
+        ([true, true, false], ["a", "b", "b"], [1, 1, 2]),
+        ([true, true, false], ["a", "a", "b"], [1, 1, 1]),
+        ([true, true, false], ["a", "a", "b"], [1, 1, 2]),
+        ([true, true, false], ["a", "a", "c"], [1, 1, 3]),
+        // Never held, and kept.
+        ([false, true, false], ["a", "a", "a"], [1, 1, 1]),
+        ([true, true, true], ["a", "b", "c"], [1, 2, 3]),
+    ];
+    let rows = |oracle_run: &str| -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (at, (right, answers, shown)) in questions.iter().enumerate() {
+            for (step, condition) in ["oracle", "perfect", "default"].into_iter().enumerate() {
+                rows.push(Row {
+                    run: if step == 0 { oracle_run.to_owned() } else { "run".to_owned() },
+                    model: "m".to_owned(),
+                    condition: condition.to_owned(),
+                    probe: at.to_string(),
+                    facets: facets("nuanced", "temporal"),
+                    correct: Some(right[step]),
+                    judge: "judge",
+                    answer: Some(answers[step].to_owned()),
+                    shown: Some(vec![shown[step]]),
+                });
+            }
+        }
+        rows
+    };
+    let steps = |rows: &[Row]| -> Vec<String> {
+        let tables = tables_of(rows, 1);
+        let sheet = &table(&tables, "waterfall").sheet;
+        let of_steps = sheet.columns.iter().position(|column| column.group == "O to P").unwrap();
+        let names: Vec<&str> = sheet.columns[of_steps..].iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["lost", "same answer", "same context", "lost", "same answer", "same context"]);
+        sheet.rows[0][of_steps..].iter().map(|cell| cell[0].clone()).collect()
+    };
+    assert_eq!(steps(&rows("run")), ["3", "1", "1", "4", "1", "1"]);
+    // Another run may have other prompts: there the same sessions say nothing, the same answer does.
+    assert_eq!(steps(&rows("other")), ["3", "1", "0", "4", "1", "1"]);
+    let charts = charts_of(&rows("run"));
+    let [Chart::Bars(BarChart { bars, caption, .. })] = &charts[..] else { panic!("{charts:?}") };
+    assert_eq!(bars[0].note, "P_preserve 62.50, P_retrieve 20.00; noise 2+2");
+    assert!(caption.contains("noise: questions lost"));
+    // An answer that is missing is none that is the same.
+    let without: Vec<Row> = rows("run").into_iter().map(|row| Row { answer: None, ..row }).collect();
+    assert_eq!(steps(&without), ["3", "0", "0", "4", "0", "0"]);
 }

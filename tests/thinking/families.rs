@@ -338,5 +338,5 @@ fn how_much_is_thought_is_said_to_templates_that_read_it_and_refused_by_others()
     }
     // Prompt, thought and answer must fit together.
     let tight = run(&at("qwen"), &at("no"), &["--thinking", "on", "--context", "4100"]);
-    assert!(tight.code == Some(1) && tight.err.contains("--max-thinking 4096"), "{}", tight.err);
+    assert!(tight.code == Some(2) && tight.err.contains("--max-thinking 4096"), "{}", tight.err);
 }

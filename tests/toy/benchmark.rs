@@ -83,13 +83,17 @@ impl Benchmark for Logbook {
         ]
     }
 
-    fn rubric(&self) -> Rubric {
-        Rubric {
+    fn rubrics(&self) -> &'static [Rubric] {
+        const RUBRICS: [Rubric; 1] = [Rubric {
+            name: "log",
+            about: "the only one",
             template: "On the ship {{ labels.ship }}:\n{% for probe in probes %}{{ probe.id }}: {{ probe.query }}\nRight: {{ probe.right }}\n\
                        Given: {{ probe.answer }}\n{% endfor %}Reply with JSON: {\"ID\": {\"score\": 0 to 2, \"reason\": \"...\"}}.",
             unit: JudgeUnit::Probe,
             verdict: VerdictKind::Score { most: 2 },
-        }
+            earlier: &[],
+        }];
+        &RUBRICS
     }
 
     fn split(&self) -> &'static str {

@@ -9,6 +9,7 @@ use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Cases, Files, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
+use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Place};
 use palimpsest::engine::memory_plan::Branches;
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
@@ -65,7 +66,14 @@ fn model(name: &str, branches: Branches) -> LocalModel {
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };
 
 fn options() -> SubjectOptions {
-    SubjectOptions { sampling: SAMPLING, seed: 0, attention: true, answer_rows: true, share_prefix: true }
+    SubjectOptions {
+        sampling: SAMPLING,
+        truncation: Truncation::Evidence,
+        seed: 0,
+        attention: true,
+        answer_rows: true,
+        share_prefix: true,
+    }
 }
 
 fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> LocalSubject<'a> {
@@ -211,7 +219,8 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         ]
     );
     let page = report::page(&run, &verdicts, Some(&lens), &figures).unwrap();
-    for part in ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "Event 3", "place"]
+    for part in
+        ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "event[3]", "place"]
     {
         assert!(page.contains(part), "{part} is not on the page");
     }
@@ -332,8 +341,8 @@ impl Benchmark for AskedFirst {
     fn question_first(&self) -> bool {
         true
     }
-    fn rubric(&self) -> palimpsest::benchmarks::Rubric {
-        LOGBOOK.rubric()
+    fn rubrics(&self) -> &'static [palimpsest::benchmarks::Rubric] {
+        LOGBOOK.rubrics()
     }
     fn split(&self) -> &'static str {
         "ship"

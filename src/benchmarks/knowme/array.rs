@@ -13,16 +13,47 @@ use crate::benchmarks::reading::ReadError;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row(pub Vec<(String, Value)>);
 
+/// Other names of fields, as data sets 2 and 3 write them.
+const ALSO: [(&str, &str); 2] = [("mind", "inner_thought"), ("evidence_ids", "evidence")];
+
+/// The name under which a key is known: in lower case, with `_` for spaces and hyphens.
+pub(super) fn known_as(key: &str) -> String {
+    let plain = key.trim().to_lowercase().replace([' ', '-'], "_");
+    ALSO.iter().find(|(other, _)| *other == plain).map_or(plain, |(_, name)| (*name).to_owned())
+}
+
 impl Row {
-    /// A field; `None` where there is none or it is null.
+    /// A field, whatever the case of its name; `None` where there is none or it is null.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value).filter(|value| !value.is_null())
+        let of_name = |(key, value): &&(String, Value)| !value.is_null() && known_as(key) == name;
+        self.0.iter().find(of_name).map(|(_, value)| value)
     }
 
-    /// A key that stands twice.
+    /// Whether there is such a field, be it null.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| known_as(key) == name)
+    }
+
+    /// A key that stands twice, or under two of its names of which each says something.
     pub(super) fn doubled(&self) -> Option<&str> {
-        let keys = || self.0.iter().map(|(key, _)| key.as_str());
-        keys().enumerate().find(|(at, key)| keys().take(*at).any(|before| before == *key)).map(|(_, key)| key)
+        let fields = || self.0.iter().enumerate();
+        let twice = |(at, (key, value)): &(usize, &(String, Value))| {
+            fields().take(*at).any(|(_, (before, earlier))| {
+                before == key || (known_as(before) == known_as(key) && !is_blank(value) && !is_blank(earlier))
+            })
+        };
+        fields().find(twice).map(|(_, (key, _))| key.as_str())
+    }
+}
+
+/// Whether a value says nothing.
+pub(super) fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

@@ -7,13 +7,30 @@ use std::collections::HashMap;
 use jiff::civil::DateTime;
 
 use super::array::Row;
-use super::findings::{FileFindings, examples, quote};
+use super::findings::{FileFindings, quote};
 use super::terms::{EVENT, FIELDS, TIMESTAMP};
+use crate::data::finding::Check;
 use crate::data::{Segment, Turn};
 
-/// What an event's row may hold.
-const KNOWN: [&str; 8] =
-    ["id", TIMESTAMP, "location", "action", "dialogue", "environment", "background", "inner_thought"];
+/// A time in words.
+static NO_DATE: Check = Check::warning("no-date", "timestamps that are no date; they are shown as they are");
+/// An event of which nothing is shown.
+static EMPTY_EVENT: Check =
+    Check::warning("empty-event", "events that say nothing: all of their fields are empty");
+
+/// What an event's row may hold, by the names under which fields are known. `category` (data set 3) only repeats which fields say
+/// something.
+const KNOWN: [&str; 9] = [
+    "id",
+    TIMESTAMP,
+    "location",
+    "action",
+    "dialogue",
+    "environment",
+    "background",
+    "inner_thought",
+    "category",
+];
 /// How the format writes a time.
 const FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"];
 
@@ -29,21 +46,18 @@ pub(super) struct Events {
 /// Reads the rows of an input file. Everything odd that leaves the events usable is flagged.
 pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     let mut events = Events::default();
-    let (mut undated, mut unread, mut bare) = (0, Vec::new(), 0);
     for (at, row) in rows.iter().enumerate() {
         let id = to.id(at, row, &KNOWN);
         let uid = id.as_deref();
         let text = to.text(at, uid, row, TIMESTAMP);
         let mut turns = Vec::new();
         let time = match &text {
-            None => {
-                undated += 1;
-                None
-            }
+            None => None,
             Some(text) => {
                 let time = time(text);
                 if time.is_none() {
-                    unread.push(format!("row {at} {}", quote(text)));
+                    let finding = to.finding(&NO_DATE, quote(text)).at([at]);
+                    to.flag(finding);
                     turns.push(Turn::new(TIMESTAMP, text.as_str()));
                 }
                 time
@@ -52,7 +66,10 @@ pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
         for field in FIELDS {
             turns.extend(to.text(at, uid, row, field).map(|text| Turn::new(field, text)));
         }
-        bare += usize::from(turns.is_empty());
+        if turns.is_empty() {
+            let finding = to.finding(&EMPTY_EVENT, "an event without a text").at([at]);
+            to.flag(finding);
+        }
         events.segments.push(Segment { kind: EVENT.to_owned(), index: at, time, turns });
         let Some(id) = id else { continue };
         match events.by_id.get(&id) {
@@ -68,33 +85,9 @@ pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     if rows.is_empty() {
         to.problem(0, None, "(file)", "no events", "give the events of the data set");
     }
-    to.flag(undated, || "events have no timestamp; they are shown without one".to_owned());
-    to.flag(unread.len(), || {
-        format!("timestamps are no date; they are shown as they are: {}", examples(&unread))
-    });
-    let (by_date, by_none) = inversions(&events.segments);
-    to.flag(by_date + by_none, || {
-        format!(
-            "inversions of time, where an event's timestamp sorts before that of the event above it ({by_date} by date, {by_none} \
-             because it has none); file order is kept"
-        )
-    });
-    to.flag(bare, || "events say nothing: all of their fields are empty".to_owned());
+    to.refuse_unknown(&KNOWN);
     to.done();
     events
-}
-
-/// How many events come before the event above them: by date, and because they have no timestamp, which sorts first.
-fn inversions(segments: &[Segment]) -> (usize, usize) {
-    let mut counts = (0, 0);
-    for (before, event) in segments.iter().zip(segments.iter().skip(1)) {
-        match (before.time, event.time) {
-            (Some(before), Some(time)) if time < before => counts.0 += 1,
-            (Some(_), None) => counts.1 += 1,
-            _ => {}
-        }
-    }
-    counts
 }
 
 /// A time that exists, with seconds or without.

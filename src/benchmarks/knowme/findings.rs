@@ -1,29 +1,38 @@
-//! What reading a data set finds: problems, which refuse it, and flags, which are told and kept.
+//! What reading a data set finds: problems, which refuse it or one of its questions, and findings, which are told and kept.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::array::Row;
+use super::array::{Row, is_blank, known_as};
 use crate::benchmarks::reading::Problem;
-use crate::data::Flag;
+use crate::data::finding::{Check, Finding};
+
+/// Fields that nobody reads.
+pub(super) static UNUSED_FIELD: Check = Check::warning("unused-field", "fields that are not used");
 
 /// Most characters of a value that a message repeats.
 const QUOTED: usize = 60;
-/// Most examples that a flag names.
-const EXAMPLES: usize = 3;
 
-/// Problems and flags of one data set.
+/// Problems and findings of one data set.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
+    /// The data set's id.
+    pub case: String,
+    /// What refuses the data set.
     pub problems: Vec<Problem>,
-    pub flags: Vec<Flag>,
+    pub flags: Vec<Finding>,
 }
 
 impl Findings {
-    /// For the rows of a file.
-    pub(super) fn of_file<'a>(&'a mut self, file: &'a str) -> FileFindings<'a> {
-        FileFindings { file, all: self, unknown: BTreeMap::new() }
+    /// Of the data set of this id.
+    pub(super) fn new(case: &str) -> Self {
+        Findings { case: case.to_owned(), ..Findings::default() }
+    }
+
+    /// For the rows of a file. Ids are told with `prefix` in front.
+    pub(super) fn of_file<'a>(&'a mut self, file: &'a str, prefix: &'static str) -> FileFindings<'a> {
+        FileFindings { file, prefix, all: self, found: Vec::new(), unknown: BTreeMap::new() }
     }
 
     /// Of a file or folder as a whole.
@@ -38,20 +47,31 @@ impl Findings {
         });
     }
 
-    /// Flags something that occurs `count` times; nothing where it does not.
-    pub(super) fn flag(&mut self, file: &str, count: usize, what: impl FnOnce() -> String) {
-        if count > 0 {
-            self.flags.push(Flag { file: Some(file.to_owned()), count, what: what() });
-        }
+    /// Something odd in a file.
+    pub(super) fn flag(&mut self, check: &'static Check, file: &str, what: impl Into<String>) {
+        self.flags.push(Finding::new(check, &self.case, what).in_file(file));
     }
 }
 
-/// What is found in one file. [`Self::done`] tells of fields that nobody reads.
+/// A field that nobody knows and that says something.
+struct Unknown {
+    /// The first row that has it, and its id.
+    row: usize,
+    uid: Option<String>,
+    /// How many have it.
+    rows: usize,
+}
+
+/// What is found in one file.
 pub(super) struct FileFindings<'a> {
     pub file: &'a str,
+    /// What ids are told with: the task's.
+    prefix: &'static str,
     all: &'a mut Findings,
-    /// Fields that are not read, and in how many rows.
-    unknown: BTreeMap<String, usize>,
+    /// Problems since [`Self::take`].
+    found: Vec<Problem>,
+    /// Fields that are not read.
+    unknown: BTreeMap<String, Unknown>,
 }
 
 impl FileFindings<'_> {
@@ -64,22 +84,33 @@ impl FileFindings<'_> {
         found: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.all.problems.push(Problem {
+        self.found.push(Problem {
             file: Some(self.file.to_owned()),
             row,
-            uid: uid.map(str::to_owned),
+            uid: uid.map(|uid| format!("{}{uid}", self.prefix)),
             field: field.to_owned(),
             found: found.into(),
             remedy: remedy.into(),
         });
     }
 
-    /// Flags something in the file that occurs `count` times.
-    pub(super) fn flag(&mut self, count: usize, what: impl FnOnce() -> String) {
-        self.all.flag(self.file, count, what);
+    /// The problems since the last call: those of one row.
+    pub(super) fn take(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.found)
     }
 
-    /// The row's id; reports one that is missing or cannot be read, keys that stand twice, and counts fields that are not in `known`.
+    /// Something odd.
+    pub(super) fn flag(&mut self, finding: Finding) {
+        self.all.flags.push(finding.in_file(self.file));
+    }
+
+    /// A finding of this data set, for [`Self::flag`].
+    pub(super) fn finding(&self, check: &'static Check, what: impl Into<String>) -> Finding {
+        Finding::new(check, &self.all.case, what)
+    }
+
+    /// The row's id; reports one that is missing or cannot be read, keys that stand twice, and counts fields that are not in `known`
+    /// and say something.
     pub(super) fn id(&mut self, at: usize, row: &Row, known: &[&str]) -> Option<String> {
         let id = row.get("id").and_then(id);
         if id.is_none() {
@@ -89,8 +120,11 @@ impl FileFindings<'_> {
         if let Some(key) = row.doubled() {
             self.problem(at, id.as_deref(), &quote(key), "the same key a second time", "keep one of them");
         }
-        for (key, _) in row.0.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
-            *self.unknown.entry(key.clone()).or_default() += 1;
+        for (key, value) in &row.0 {
+            if !is_blank(value) && !known.contains(&known_as(key).as_str()) {
+                let new = || Unknown { row: at, uid: id.clone(), rows: 0 };
+                self.unknown.entry(key.clone()).or_insert_with(new).rows += 1;
+            }
         }
         id
     }
@@ -117,11 +151,24 @@ impl FileFindings<'_> {
         text
     }
 
-    /// Flags the fields that were not read.
-    pub(super) fn done(mut self) {
-        for (field, rows) in std::mem::take(&mut self.unknown) {
-            self.flag(rows, || format!("rows have the field {}, which is not used", quote(&field)));
+    /// Reports the fields that say something and are not known, each once: what they say would be lost.
+    pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
+        for (field, Unknown { row, uid, rows }) in std::mem::take(&mut self.unknown) {
+            let found = format!("a field that is not known and says something in {rows} rows");
+            let remedy =
+                format!("call it by one of {}, or remove it: what it says would be lost", known.join(", "));
+            self.problem(row, uid.as_deref(), &field, found, remedy);
         }
+    }
+
+    /// Hands over what was found. Problems left refuse the data set; fields that were not read are flagged.
+    pub(super) fn done(mut self) {
+        for (field, Unknown { rows, .. }) in std::mem::take(&mut self.unknown) {
+            let finding = self.finding(&UNUSED_FIELD, format!("{} in {rows} rows", quote(&field)));
+            self.flag(finding);
+        }
+        let left = self.take();
+        self.all.problems.extend(left);
     }
 }
 
@@ -153,10 +200,4 @@ pub(super) fn quote(text: &str) -> String {
         short.push('…');
     }
     format!("{short:?}")
-}
-
-/// The first few of a list.
-pub(super) fn examples(all: &[String]) -> String {
-    let some = all.iter().take(EXAMPLES).cloned().collect::<Vec<_>>().join(", ");
-    if all.len() > EXAMPLES { format!("{some}, …") } else { some }
 }

@@ -2,7 +2,7 @@
 //! was to be seen.
 
 use super::task::Task;
-use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, INNER, OUTER, TASK, TYPE};
+use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, EXPECTS, INNER, OUTER, TASK, TYPE};
 use crate::benchmarks::{Axis, Grouping, Measure, QUERY, Scale};
 
 /// More or less than stands beside it.
@@ -56,7 +56,7 @@ pub(super) const MEASURES: [Measure; 5] = [
 
 pub(super) const GROUPINGS: [Grouping; 2] = [BY_SCORE, BY_TYPE];
 
-/// Full marks of T2 are for abstaining alone (section 4.4).
+/// Full marks of T2 are for abstaining alone (section 4.4); its questions that want something else have a row of their own.
 const BY_SCORE: Grouping = Grouping {
     key: "task",
     label: "task and score (full marks; of T2, whose answer is that there is none: abstained)",
@@ -68,7 +68,8 @@ const BY_SCORE: Grouping = Grouping {
             Some(false) => "less",
             None => "not scored",
         };
-        Some((task.clone(), word.to_owned()))
+        let row = seen.facets.get(EXPECTS).map_or_else(|| task.clone(), |wants| format!("{task} {wants}"));
+        Some((row, word.to_owned()))
     },
 };
 

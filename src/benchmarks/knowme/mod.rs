@@ -11,24 +11,31 @@
 mod array;
 pub mod divergence;
 mod events;
+mod expected;
 mod findings;
 mod folder;
+mod golds;
 mod measures;
 mod questions;
 mod reader;
+mod rubrics;
 mod sample;
 mod table;
 pub mod task;
 mod terms;
 
 use terms::{
-    ANCHOR_END, ANCHOR_START, BEST, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK, TITLE,
+    ANCHOR_END, ANCHOR_START, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK, TITLE,
 };
 
 use super::{
-    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
-    QUERY, Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit, VerdictKind,
+    Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, LayerSpans, Measure, QUERY,
+    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit,
 };
+use crate::data::truncate::Truncation;
+
+use crate::data::Case;
+use crate::data::finding::{Finding, Gold};
 
 /// Events that are retrieved for a question (section 5.1).
 const MOST_RETRIEVED: usize = 50;
@@ -82,6 +89,14 @@ impl Benchmark for KnowMe {
         reader::read(files)
     }
 
+    fn golds(&self, case: &Case) -> Vec<Gold> {
+        golds::golds(case)
+    }
+
+    fn findings(&self, case: &Case) -> Vec<Finding> {
+        golds::findings(case)
+    }
+
     fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
         sample::files(spec)
     }
@@ -94,6 +109,11 @@ impl Benchmark for KnowMe {
         if fits { &[FULL] } else { &[RAG] }
     }
 
+    /// The paper says nothing of cutting. Nearly every event is evidence of some question, so what is kept must not depend on it.
+    fn truncations(&self) -> &'static [Truncation] {
+        &[Truncation::Plain, Truncation::Evidence]
+    }
+
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("system.j2", include_str!("templates/system.j2")),
@@ -104,13 +124,8 @@ impl Benchmark for KnowMe {
         ]
     }
 
-    /// Section 4.4: one call a question, a score with a reason.
-    fn rubric(&self) -> Rubric {
-        Rubric {
-            template: include_str!("templates/judge.j2"),
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Score { most: BEST },
-        }
+    fn rubrics(&self) -> &'static [Rubric] {
+        &rubrics::RUBRICS
     }
 
     fn split(&self) -> &'static str {

@@ -6,15 +6,24 @@ use serde_json::{Value, json};
 
 use super::array::Row;
 use super::events::Events;
-use super::findings::{FileFindings, Findings, describe, examples, id, quote};
-use super::task::Task;
+use super::expected::Expected;
+use super::findings::{FileFindings, Findings, describe, id};
+use super::task::{TRAP, Task};
 use super::terms::{
-    ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, INNER, OUTER, OUTER_FIELDS, REASONING, REFERENCE,
-    STRATEGY, TASK, THOUGHT, TYPE,
+    ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, EXPECTS, INNER, OUTER, OUTER_FIELDS, REASONING,
+    REFERENCE, STRATEGY, TASK, THOUGHT, TYPE,
 };
+use crate::benchmarks::reading::{BrokenProbe, Problem};
+use crate::data::finding::Check;
 use crate::data::{Evidence, Notes, Place, Probe};
 
-/// What rows may hold. `question_id`, which some have, repeats nothing that is needed.
+/// Evidence that is not there.
+static DANGLING_EVIDENCE: Check = Check::warning(
+    "dangling-evidence",
+    "questions that name evidence that is not among the events; it is left out",
+);
+
+/// What rows may hold, by the names under which fields are known. `question_id`, which some have, repeats nothing that is needed.
 const OF_QUESTION: [&str; 2] = ["id", "question"];
 const OF_ANSWER: [&str; 8] =
     ["id", "answer", EVIDENCE, TYPE, REASONING, STRATEGY, ENTITY_TYPE, "question_id"];
@@ -29,6 +38,23 @@ pub(super) struct TaskRows<'a> {
     pub answers: (&'a str, Vec<Row>),
 }
 
+/// The questions of a task in file order.
+#[derive(Default)]
+pub(super) struct Read {
+    /// Those that can be asked.
+    pub sound: Vec<Question>,
+    /// Those that cannot, each with all that is wrong with it.
+    pub broken: Vec<Broken>,
+}
+
+/// A question that cannot be asked.
+pub(super) struct Broken {
+    pub probe: BrokenProbe,
+    pub problems: Vec<Problem>,
+    /// Whether it lacks its answer: an answer without a question may be its.
+    unanswered: bool,
+}
+
 /// What an answer's row says.
 struct Answer {
     row: usize,
@@ -36,63 +62,97 @@ struct Answer {
     reasoning: Option<String>,
     facets: BTreeMap<String, String>,
     evidence: Vec<String>,
+    problems: Vec<Problem>,
 }
 
-/// The questions of a task in file order, each with its answer. One without the other is a problem.
-pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Findings) -> Vec<Question> {
+/// The questions of a task, each with its answer. A broken row of either file costs its own question and no other.
+pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Findings) -> Read {
     let TaskRows { task, questions: (question_file, questions), answers: (answer_file, answers) } = files;
-    let mut answers = read_answers(answers, findings.of_file(answer_file));
-    let mut to = findings.of_file(question_file);
-    let (mut read, mut seen, mut dangling) = (Vec::new(), HashSet::new(), Vec::new());
-    let mut texts: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut answers, mut strays) = read_answers(answers, findings.of_file(answer_file, task.prefix));
+    let mut to = findings.of_file(question_file, task.prefix);
+    let (mut read, mut seen, mut dangling) = (Read::default(), HashSet::new(), Vec::new());
     for (at, row) in questions.iter().enumerate() {
         let id = to.id(at, row, &OF_QUESTION);
         let query = to.needed(at, id.as_deref(), row, "question");
-        let (Some(id), Some(query)) = (id, query) else { continue };
-        if !seen.insert(id.clone()) {
-            to.problem(at, Some(&id), "id", "a second question of this id", "give every question its own id");
-            continue;
+        to.refuse_unknown(&OF_QUESTION);
+        let again = id.as_ref().is_some_and(|id| !seen.insert(id.clone()));
+        if again {
+            to.problem(
+                at,
+                id.as_deref(),
+                "id",
+                "a second question of this id",
+                "give every question its own id",
+            );
         }
-        let Some(answer) = answers.remove(&id) else {
+        let answer = id.as_ref().filter(|_| !again).and_then(|id| answers.remove(id));
+        if answer.is_none() && !again && id.is_some() {
             let remedy = format!("add its answer to {answer_file}, or remove it");
-            to.problem(at, Some(&id), "id", "a question without an answer", remedy);
-            continue;
-        };
-        *texts.entry(query.trim().to_owned()).or_default() += 1;
-        let name = format!("{}-{id}", task.id);
-        let missing = answer.evidence.iter().filter(|id| !events.by_id.contains_key(*id));
-        let missing: Vec<&str> = missing.map(String::as_str).collect();
-        if !missing.is_empty() {
-            dangling.push(format!("{name} ({})", missing.join(" ")));
+            to.problem(at, id.as_deref(), "id", "a question without an answer", remedy);
         }
-        read.push(question(task, name, query, answer, events));
+        let name = match &id {
+            Some(id) if !again => format!("{}{id}", task.prefix),
+            Some(id) => format!("{}{id}-row-{at}", task.prefix),
+            None => format!("{}row-{at}", task.prefix),
+        };
+        let mut problems = to.take();
+        match (query, answer) {
+            (Some(query), Some(answer)) if problems.is_empty() && answer.problems.is_empty() => {
+                let missing = answer.evidence.iter().filter(|id| !events.by_id.contains_key(*id));
+                let missing: Vec<&str> = missing.map(String::as_str).collect();
+                if !missing.is_empty() {
+                    dangling.push((name.clone(), missing.join(" ")));
+                }
+                read.sound.push(question(task, name, query, answer, events));
+            }
+            (_, answer) => {
+                let unanswered = answer.is_none() && !again;
+                problems.extend(answer.into_iter().flat_map(|answer| answer.problems));
+                read.broken.push(Broken { probe: broken(task, name), problems, unanswered });
+            }
+        }
     }
-    let mut repeated: Vec<(&String, usize)> =
-        texts.iter().filter(|(_, times)| **times > 1).map(|(text, times)| (text, *times)).collect();
-    repeated.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
-    to.flag(repeated.iter().map(|(_, times)| times).sum(), || {
-        let texts: Vec<String> = repeated.iter().map(|(text, n)| format!("{n} {}", quote(text))).collect();
-        format!("questions have the text of another one: {}", examples(&texts))
-    });
     to.done();
+    let mut to = findings.of_file(answer_file, task.prefix);
     let mut left: Vec<(String, Answer)> = answers.into_iter().filter(|(id, _)| !seen.contains(id)).collect();
     left.sort_by_key(|(_, answer)| answer.row);
-    let mut to = findings.of_file(answer_file);
     for (id, answer) in left {
         let remedy = format!("add its question to {question_file}, or remove it");
         to.problem(answer.row, Some(&id), "id", "an answer without a question", remedy);
+        strays.push((Some(id), to.take()));
     }
-    to.flag(dangling.len(), || {
-        let title = task.title;
-        let examples = examples(&dangling);
-        format!("questions of {title} name evidence that is not among the events; it is left out: {examples}")
-    });
+    for (name, missing) in dangling {
+        let finding = to.finding(&DANGLING_EVIDENCE, format!("no event {missing}")).of([name]);
+        to.flag(finding);
+    }
+    to.done();
+    // An answer that finds no question is told with a question that finds no answer, so that none is counted twice.
+    for (at, (id, problems)) in strays.into_iter().enumerate() {
+        match read.broken.iter_mut().find(|broken| broken.unanswered) {
+            Some(broken) => {
+                broken.problems.extend(problems);
+                broken.unanswered = false;
+            }
+            None => {
+                let name = id.unwrap_or_else(|| format!("answer-{at}"));
+                let probe = broken(task, format!("{}{name}", task.prefix));
+                read.broken.push(Broken { probe, problems, unanswered: false });
+            }
+        }
+    }
     read
 }
 
-/// The answers by id.
-fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> HashMap<String, Answer> {
-    let mut read: HashMap<String, Answer> = HashMap::new();
+fn broken(task: &Task, id: String) -> BrokenProbe {
+    BrokenProbe { id, facets: BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]) }
+}
+
+/// The problems of an answer whose question is not known, with its id where it can be read.
+type Stray = (Option<String>, Vec<Problem>);
+
+/// The answers by id, and what is wrong with rows that have none.
+fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answer>, Vec<Stray>) {
+    let (mut read, mut strays): (HashMap<String, Answer>, Vec<Stray>) = (HashMap::new(), Vec::new());
     for (at, row) in rows.iter().enumerate() {
         let own = to.id(at, row, &OF_ANSWER);
         let uid = own.as_deref();
@@ -104,25 +164,35 @@ fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> HashMap<String, Answe
         });
         let facets = facets.collect();
         let reasoning = to.text(at, uid, row, REASONING);
-        let Some(own) = own else { continue };
-        if let Some(first) = read.get(&own) {
+        let Some(own) = own else {
+            strays.push((None, to.take()));
+            continue;
+        };
+        if let Some(first) = read.get_mut(&own) {
             let found = format!("the id of row {} again", first.row);
             to.problem(at, Some(&own), "id", found, "give every answer its own id");
+            // Which of the two is the question's is not known.
+            first.problems.extend(to.take());
             continue;
         }
         // One without a reference is reported; its question is not to be reported again as unanswered.
-        let reference = reference.unwrap_or_default();
-        read.insert(own, Answer { row: at, reference, reasoning, facets, evidence });
+        let (reference, problems) = (reference.unwrap_or_default(), to.take());
+        read.insert(own, Answer { row: at, reference, reasoning, facets, evidence, problems });
     }
     to.done();
-    read
+    (read, strays)
 }
 
-/// The reference: a text, or a list of events in the order of their ranks.
+/// The reference: a text, which may be empty, or a list of events in the order of their ranks.
 fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>) -> Option<Value> {
     const NAME: &str = "answer";
-    let Some(Value::Array(items)) = row.get(NAME) else {
-        return to.needed(at, uid, row, NAME).map(Value::String);
+    let items = match row.get(NAME) {
+        Some(Value::Array(items)) => items,
+        // The field says that there is nothing; without the field nothing is said.
+        None if row.has(NAME) => return Some(Value::String(String::new())),
+        Some(Value::String(text)) if text.trim().is_empty() => return Some(Value::String(String::new())),
+        Some(Value::String(text)) => return Some(Value::String(text.clone())),
+        _ => return to.needed(at, uid, row, NAME).map(Value::String),
     };
     let mut ranked: Vec<(i64, Value)> = Vec::with_capacity(items.len());
     for (place, item) in items.iter().enumerate() {
@@ -146,8 +216,7 @@ fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>)
         ranked.push((rank, item));
     }
     if ranked.is_empty() {
-        to.problem(at, uid, NAME, "an empty array", "list the events in their order");
-        return None;
+        return Some(Value::String(String::new()));
     }
     ranked.sort_by_key(|(rank, _)| *rank);
     Some(ranked.into_iter().map(|(_, item)| item).collect())
@@ -178,6 +247,10 @@ fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'
 fn question(task: &Task, name: String, query: String, answer: Answer, events: &Events) -> Question {
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();
+    // Of traps that are none alone: plans of data without such rows stay as they are.
+    let trap = reference.as_str().filter(|text| task.id == TRAP && !text.trim().is_empty());
+    let expects = trap.and_then(|reference| Expected::of(reference).facet());
+    facets.extend(expects.map(|expects| (EXPECTS.to_owned(), expects.to_owned())));
     notes.insert(REFERENCE.to_owned(), reference);
     notes.extend(reasoning.map(|reasoning| (REASONING.to_owned(), Value::String(reasoning))));
     notes.extend(facets.get(STRATEGY).map(|strategy| (STRATEGY.to_owned(), strategy.as_str().into())));

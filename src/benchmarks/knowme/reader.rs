@@ -1,7 +1,8 @@
 //! A folder of data sets, each of which is a case: its events are the history, its questions the probes.
 //!
-//! Owns what a sound data set is. A data set with a problem is refused whole, with every problem of it named; oddities that change no
-//! figure silently are flags of the case. Called by [`crate::benchmarks::dataset`].
+//! Owns what a sound data set is. A broken row of questions or answers costs its question alone, which follows the case as a broken row
+//! of its own, with every problem of it named. A problem of the events or of a file refuses the data set whole, since every question
+//! stands on all of it. Oddities that change no figure silently are flags of the case. Called by [`crate::benchmarks::dataset`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,12 +10,16 @@ use super::array::{Row, rows};
 use super::events;
 use super::findings::Findings;
 use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
-use super::questions::{self, TaskRows};
+use super::questions::{self, Broken, TaskRows};
 use super::task::{TASKS, Task};
 use super::terms::{DATASET, TITLE};
 use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
-use crate::data::{Case, History, JudgeOnly, Notes, Probe};
+use crate::data::finding::Check;
+use crate::data::{Case, History, JudgeOnly, Probe};
+
+/// A task that a data set does not ask.
+static NO_QUESTIONS: Check = Check::warning("no-questions", "tasks without questions");
 
 /// The three folders of a data set.
 const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
@@ -22,9 +27,9 @@ const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
 /// Whether files are of this benchmark: events with these fields, or the three folders with files of its tasks.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     let has_events = |name: &str| {
-        let text = files.beginning(name);
-        let fields = ["\"inner_thought\"", "\"environment\"", "\"timestamp\""];
-        fields.iter().all(|field| text.contains(field))
+        let text = files.beginning(name).to_lowercase();
+        let thought = ["\"inner_thought\"", "\"mind\""].iter().any(|field| text.contains(field));
+        thought && ["\"environment\"", "\"timestamp\""].iter().all(|field| text.contains(field))
     };
     let names = files.names();
     let found = datasets(&names);
@@ -46,25 +51,25 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     }
     // id -> the data set that had it first
     let mut ids: HashMap<String, String> = HashMap::new();
-    Box::new(found.into_iter().map(move |(root, of)| {
-        let mut findings = Findings::default();
+    Box::new(found.into_iter().flat_map(move |(root, of)| {
         let id = of.id(root);
+        let mut findings = Findings::new(&id);
         if let Some(first) = ids.insert(id.clone(), root.to_owned()) {
             let found = format!("the name {id:?} of the data set in {first:?} again");
             findings.whole(of.inputs.first().unwrap_or(&root), &found, "give every data set its own name");
         }
-        one(&files, root, &of, id, findings)
+        one(&files, root, &of, id, findings).unwrap_or_else(|error| vec![Err(error)])
     }))
 }
 
-/// One data set.
+/// One data set: its case, where it can be asked at all, then the questions that cannot, each as a row of its own.
 fn one(
     files: &Files<'_>,
     root: &str,
     of: &DatasetFiles<'_>,
     id: String,
     mut findings: Findings,
-) -> Result<Case, ReadError> {
+) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
     for (file, why) in &of.unknown {
         match why {
             Unknown::Task => {
@@ -76,7 +81,7 @@ fn one(
         }
     }
     let events = match of.inputs.as_slice() {
-        [input] => events::read(&read_rows(files, input)?, findings.of_file(input)),
+        [input] => events::read(&read_rows(files, input)?, findings.of_file(input, "")),
         several => {
             let found = match several {
                 [] => "no file of events".to_owned(),
@@ -87,7 +92,7 @@ fn one(
         }
     };
     let has_events = !events.segments.is_empty();
-    let mut questions = Vec::new();
+    let (mut questions, mut broken) = (Vec::new(), Vec::new());
     for task in &TASKS {
         let files_of = of.tasks.get(task.id);
         let Some(names) = paired(task, files_of, root, of, &mut findings) else { continue };
@@ -97,33 +102,46 @@ fn one(
             answers: (names.1, read_rows(files, names.1)?),
         };
         let read = questions::read(&both, &events, &mut findings);
-        questions.extend(read);
+        questions.extend(read.sound);
+        broken.extend(read.broken);
     }
-    if findings.problems.is_empty() && questions.is_empty() {
+    if findings.problems.is_empty() && questions.is_empty() && broken.is_empty() {
         findings.whole(&format!("{root}question/"), "no questions", LAYOUT);
     }
     let labels = BTreeMap::from([(DATASET.to_owned(), id.clone())]);
     if !findings.problems.is_empty() || !has_events {
         // All of its questions stay in the denominators.
-        let broken = |(probe, _): (Probe, Notes)| BrokenProbe { id: probe.id, facets: probe.facets };
-        let probes = questions.into_iter().map(broken).collect();
-        return Err(ReadError::Row(RowProblems { problems: findings.problems, labels, probes }));
+        let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });
+        let mut probes: Vec<BrokenProbe> = sound.collect();
+        let mut problems = findings.problems;
+        for of in broken {
+            problems.extend(of.problems);
+            probes.push(of.probe);
+        }
+        return Err(ReadError::Row(RowProblems { problems, labels, probes }));
     }
-    let mut of_probes = BTreeMap::new();
-    let mut probes = Vec::with_capacity(questions.len());
-    for (probe, notes) in questions {
-        of_probes.insert(probe.id.clone(), notes);
-        probes.push(probe);
+    let mut rows = Vec::new();
+    if !questions.is_empty() {
+        let mut of_probes = BTreeMap::new();
+        let mut probes = Vec::with_capacity(questions.len());
+        for (probe, notes) in questions {
+            of_probes.insert(probe.id.clone(), notes);
+            probes.push(probe);
+        }
+        rows.push(Ok(Case {
+            id,
+            labels: labels.clone(),
+            history: History { segments: events.segments, query_time: None },
+            probes,
+            judge: JudgeOnly { of_probes, ..JudgeOnly::default() },
+            flags: findings.flags,
+            ..Case::default()
+        }));
     }
-    Ok(Case {
-        id,
-        labels,
-        history: History { segments: events.segments, query_time: None },
-        probes,
-        judge: JudgeOnly { of_probes, ..JudgeOnly::default() },
-        flags: findings.flags,
-        ..Case::default()
-    })
+    rows.extend(broken.into_iter().map(|Broken { probe, problems, .. }| {
+        Err(ReadError::Row(RowProblems { problems, labels: labels.clone(), probes: vec![probe] }))
+    }));
+    Ok(rows)
 }
 
 /// The files of a task's questions and answers. A task that has neither is flagged; one of the two is a problem.
@@ -153,9 +171,8 @@ fn paired<'a>(
             findings.whole(answers, &found, format!("add {root}question/{title}_questions.json"));
         }
         (None, None) => {
-            findings.flag(&format!("{root}question/"), 1, || {
-                format!("task has no questions here: {} ({title})", task.id)
-            });
+            let what = format!("{} ({title})", task.id);
+            findings.flag(&NO_QUESTIONS, &format!("{root}question/"), what);
         }
     }
     None

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::task::TASKS;
 use super::terms::{BEST, DATASET, FULL, TASK, TITLE};
-use crate::benchmarks::{Graded, Table};
+use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::sheet::{Column, Sheet, cell};
 
 /// What marks a number that is not set against the base.
@@ -33,6 +33,8 @@ struct Scores<'a> {
     scored: usize,
     /// Which questions: data set, case, probe, repetition.
     questions: BTreeSet<Question<'a>>,
+    /// The answers to histories that were cut.
+    cuts: CutCount,
 }
 
 type Question<'a> = (&'a str, &'a str, &'a str, u32);
@@ -65,6 +67,8 @@ struct Backbone<'a> {
 struct System<'a> {
     backbone: Backbone<'a>,
     condition: &'a str,
+    /// What of the history its setting shows.
+    context: Context,
     /// By task.
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
@@ -124,13 +128,17 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
         let backbone = Backbone { model: row.model, judge: row.judge, run };
         let is_same = |system: &System<'_>| system.backbone == backbone && system.condition == row.condition;
         let at = found.iter().position(is_same).unwrap_or_else(|| {
-            found.push(System { backbone, condition: row.condition, scores: BTreeMap::new() });
+            let (condition, context) = (row.condition, row.context);
+            found.push(System { backbone, condition, context, scores: BTreeMap::new() });
             found.len() - 1
         });
         let Some(system) = found.get_mut(at) else { continue };
         let task = row.facets.get(TASK).map_or("", String::as_str);
         let scores = system.scores.entry(task).or_default();
         scores.questions.insert(question_of(row));
+        if row.answered {
+            scores.cuts.add(row.history_cut);
+        }
         if let Some(score) = row.score {
             scores.sum += u64::from(score);
             scores.scored += 1;
@@ -174,14 +182,23 @@ fn sheet(systems: &[System<'_>], mean: Mean) -> Sheet {
             .iter()
             .find(|other| other.backbone == system.backbone && is_base(other.condition))
             .filter(|_| !is_base(system.condition));
-        let mut row = vec![cell(model), cell(judge.unwrap_or("-")), cell(system.condition)];
+        let setting = system.context.named(system.condition);
+        let mut row = vec![cell(model), cell(judge.unwrap_or("-")), cell(setting)];
         if has_runs {
             row.insert(1, cell(run.unwrap_or("-")));
         }
         for task in &TASKS {
             let own = system.scores.get(task.id);
-            let lines = score_cell(own, base.and_then(|base| base.scores.get(task.id)), mean);
+            let of_base = base.and_then(|base| base.scores.get(task.id));
+            let mut lines = score_cell(own, of_base, mean);
             starred |= lines.iter().any(|line| line.ends_with(OTHER_QUESTIONS));
+            // A difference rests on the base, too.
+            let compared = of_base.filter(|_| lines.len() > 1);
+            let numbered = own.filter(|own| own.percent(mean).is_some());
+            let mut marks = numbered.into_iter().chain(compared).map(|scores| scores.cuts.mark());
+            if let (Some(first), Some(mark)) = (lines.first_mut(), marks.find(|mark| !mark.is_empty())) {
+                first.push_str(mark);
+            }
             row.push(lines);
         }
         rows.push(row);
@@ -210,6 +227,16 @@ fn notes(systems: &[System<'_>], mean: Mean, starred: bool) -> Vec<String> {
             "{OTHER_QUESTIONS} other questions than those of `{FULL}`: the score, not a difference"
         ));
     }
+    if systems.iter().any(|system| matches!(system.context, Context::Retrieved { by: Retriever::Bm25, .. })) {
+        notes.push(
+            "the paper's RAG is dense: it compares with retrieval by embeddings, not with BM25".to_owned(),
+        );
+    }
+    notes.extend(systems.iter().filter_map(|system| {
+        let mut cuts = CutCount::default();
+        system.scores.values().for_each(|scores| cuts.extend(&scores.cuts));
+        cuts.note(&format!("{} {}", system.backbone.model, system.condition))
+    }));
     let mut counts: BTreeMap<&str, BTreeSet<Question<'_>>> = BTreeMap::new();
     for (task, scores) in systems.iter().flat_map(|system| &system.scores) {
         counts.entry(task).or_default().extend(&scores.questions);
@@ -235,7 +262,7 @@ mod tests {
     #[test]
     fn percentages_have_the_planned_or_the_scored_questions_below_the_line() {
         let questions = (0..4).map(|nth| ("", "", "", nth)).collect();
-        let scores = Scores { sum: 9, scored: 3, questions };
+        let scores = Scores { sum: 9, scored: 3, questions, ..Scores::default() };
         assert_eq!((scores.percent(Mean::OfAll), scores.percent(Mean::OfScored)), (Some(45.0), Some(60.0)));
         assert_eq!(Scores::default().percent(Mean::OfAll), None);
         assert_eq!(key("Dataset 1/β"), "dataset-1-β");

@@ -3,8 +3,10 @@
 /// A task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
-    /// `T1` to `T7`: what ids begin with, and the facet `task`.
+    /// `T1` to `T7`: the facet `task`.
     pub id: &'static str,
+    /// What ids of its questions begin with: `T1-`.
+    pub prefix: &'static str,
     /// As the paper and the files name it.
     pub title: &'static str,
     /// The template of its questions.
@@ -13,9 +15,19 @@ pub struct Task {
     pub level: &'static str,
 }
 
-const fn task(id: &'static str, title: &'static str, form: &'static str, level: &'static str) -> Task {
-    Task { id, title, form, level }
+const fn task(
+    [id, prefix]: [&'static str; 2],
+    title: &'static str,
+    form: &'static str,
+    level: &'static str,
+) -> Task {
+    Task { id, prefix, title, form, level }
 }
+
+/// The task whose questions are traps.
+pub(super) const TRAP: &str = "T2";
+/// The task that asks for durations and orders.
+pub(super) const TIMES: &str = "T3";
 
 const FACTS: &str = "Level I";
 const LOGIC: &str = "Level II";
@@ -25,13 +37,13 @@ const INSIGHT: &str = "Level III";
 ///
 /// T3 is of level I, as section 4.1 and the heads of table 1 have it; section 5.3 counts it to level II.
 pub static TASKS: [Task; 7] = [
-    task("T1", "Information Extraction", "question", FACTS),
-    task("T2", "Adversarial Abstention", "question", FACTS),
-    task("T3", "Temporal Reasoning", "question", FACTS),
-    task("T4", "Logical Event Ordering", "ordering", LOGIC),
-    task("T5", "Mnestic Trigger Analysis", "question", LOGIC),
-    task("T6", "Mind-Body Interaction", "insight", INSIGHT),
-    task("T7", "Expert-Annotated Psychoanalysis", "insight", INSIGHT),
+    task(["T1", "T1-"], "Information Extraction", "question", FACTS),
+    task(["T2", "T2-"], "Adversarial Abstention", "question", FACTS),
+    task(["T3", "T3-"], "Temporal Reasoning", "question", FACTS),
+    task(["T4", "T4-"], "Logical Event Ordering", "ordering", LOGIC),
+    task(["T5", "T5-"], "Mnestic Trigger Analysis", "question", LOGIC),
+    task(["T6", "T6-"], "Mind-Body Interaction", "insight", INSIGHT),
+    task(["T7", "T7-"], "Expert-Annotated Psychoanalysis", "insight", INSIGHT),
 ];
 
 impl Task {

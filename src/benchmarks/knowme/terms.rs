@@ -8,6 +8,8 @@ pub const TASK: &str = "task";
 pub const TYPE: &str = "type";
 pub const STRATEGY: &str = "strategy";
 pub const ENTITY_TYPE: &str = "entity_type";
+/// What the reference of a trap (T2) wants where that is not to abstain: `order` or `fact`.
+pub const EXPECTS: &str = "expects";
 
 /// What a segment of the history is.
 pub const EVENT: &str = "event";

@@ -1,107 +1,138 @@
 //! The constraints of a long-form question, and the question with a part of them (MemoryRewardBench, appendix D.4).
 //!
-//! The paper samples whole constraints in proportion and does not say what counts as one. Here it is:
+//! Questions come from three data sets, told by their form, and each has constraints of its own ([`super::outlines`] reads the lists):
 //!
-//! - a sentence that begins with `You can travel from`: a route of LongProc's;
-//! - an item `1)`, `2)`, ... numbered in order, from its number to the next one's or to the end of its line;
-//! - a line that begins with a bullet (`-`, `*`, `+`, `•`) or with a number and a full stop.
+//! - **LongProc**: the known routes of the problem itself, which stands behind the mark `[PROBLEM]` where there is one: a city's sentence
+//!   with its route. Notes, the format, the worked example and the reminders stay at every density.
+//! - **LongEval**: what is planned for the text of a `Title:`: list items, the entries of a JSON block, else lines. Without any of them the
+//!   topic is left alone.
+//! - **LongGenBench** and any other question: items `1)`, `2)`, ... numbered in order, and lines that begin with a bullet or with a number
+//!   and a full stop. Where items stand below an item, or inside it as a list of brackets, they are the constraints, and it is their
+//!   head, which goes with the last of them. An example in brackets belongs to its item, whatever is numbered in it.
 //!
-//! The rest of the question, with the numbers of the items that stay, is left as it is. At 100% the question is unchanged, at 0%
-//! all constraints are gone. Which go is drawn by the seed and the case, the same way at every density, so that what is kept at one
-//! density is kept at every higher one.
+//! What is no constraint is left as it is. At 100% the question is unchanged. Which constraints go is drawn by the seed and the case, the
+//! same way at every density, so that what is kept at one density is kept at every higher one.
 
-use std::ops::Range;
-
+use super::outlines::{Constraints, Piece, items, plan};
+use super::terms::Source;
 use crate::data::draw::Draws;
 
+/// Behind it stands the problem of a path puzzle.
+const PROBLEM: &str = "[PROBLEM]";
 /// How a route of a path puzzle begins.
 const ROUTE: &str = "You can travel from ";
+/// How a question about an article begins, in lower case.
+const TITLE: &str = "title:";
 
-/// Where the constraints stand, ascending.
-pub(super) fn constraints(question: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let (mut start, mut number) = (0, 0);
-    for line in question.split_inclusive('\n') {
+/// The data set that a long-form question comes from; absent where its form is none of theirs.
+pub(super) fn source(question: &str) -> Option<Source> {
+    let begins = question.trim_start().get(..TITLE.len()).map(str::to_ascii_lowercase);
+    if problem(question).1.contains(ROUTE) {
+        Some(Source::LongProc)
+    } else if begins.as_deref() == Some(TITLE) {
+        Some(Source::LongEval)
+    } else {
+        (items(question).all.len() > 1).then_some(Source::LongGenBench)
+    }
+}
+
+pub(super) fn constraints(question: &str) -> Constraints {
+    match source(question) {
+        Some(Source::LongProc) => routes(question),
+        Some(Source::LongEval) => plan(question),
+        Some(Source::LongGenBench) | None => items(question),
+    }
+}
+
+/// Where the problem of a path puzzle begins, and its text.
+fn problem(question: &str) -> (usize, &str) {
+    let start = question.rfind(PROBLEM).map_or(0, |at| at + PROBLEM.len());
+    (start, question.get(start..).unwrap_or_default())
+}
+
+/// The known routes: each with the sentence before it, where that is of the same city.
+fn routes(question: &str) -> Constraints {
+    let mut found = Constraints::default();
+    let (mut start, text) = problem(question);
+    for line in text.split_inclusive('\n') {
         let shown = line.trim_end();
-        let before = found.len();
-        found.extend(routes(shown).into_iter().map(|range| start + range.start..start + range.end));
-        if found.len() == before {
-            let marks = marks(shown, &mut number);
-            let ends = marks.iter().skip(1).copied().chain([shown.len()]);
-            found.extend(marks.iter().zip(ends).map(|(&from, to)| start + from..start + to));
-        }
-        if found.len() == before && is_item(shown) {
-            let indent = shown.len() - shown.trim_start().len();
-            found.push(start + indent..start + shown.len());
+        let mut reached = 0;
+        for (at, _) in shown.match_indices(ROUTE) {
+            let rest = shown.get(at..).unwrap_or_default();
+            let city = rest.get(ROUTE.len()..).and_then(|rest| rest.split(" to ").next()).unwrap_or_default();
+            let before = shown.get(reached..at).unwrap_or_default();
+            // The sentence before is of the same city where it begins with its name.
+            let begins = |own: usize| {
+                let before = before.get(..own).unwrap_or_default().trim_end();
+                before.is_empty() || before.ends_with(['.', ':'])
+            };
+            let mut names = before.rmatch_indices(city).map(|(own, _)| own);
+            let own = names.find(|own| !city.is_empty() && begins(*own));
+            let from = own.map_or(at, |own| reached + own);
+            // Names have full stops of their own: the sentence ends behind the means of transport.
+            let by = rest.find(" by ").unwrap_or(0);
+            let end = rest.get(by..).and_then(|rest| rest.find('.'));
+            reached = at + end.map_or(rest.len(), |end| by + end + 1);
+            found.all.push(Piece { bytes: start + from..start + reached, listed: false });
         }
         start += line.len();
     }
     found
 }
 
-/// The sentences of a line that are routes.
-fn routes(line: &str) -> Vec<Range<usize>> {
-    let sentence = |(at, _): (usize, &str)| {
-        let rest = line.get(at..).unwrap_or_default();
-        let ends = rest.match_indices('.').map(|(dot, _)| dot + 1);
-        let end = ends.into_iter().find(|&end| rest[end..].is_empty() || rest[end..].starts_with(' '));
-        at..at + end.unwrap_or(rest.len())
-    };
-    line.match_indices(ROUTE).map(sentence).collect()
-}
-
-/// Where the items `1)`, `2)`, ... of a line begin. `number` is the last one so far, over all lines.
-fn marks(line: &str, number: &mut usize) -> Vec<usize> {
-    let mut found = Vec::new();
-    for (close, _) in line.match_indices(')') {
-        let before = line.get(..close).unwrap_or_default();
-        let start = before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let Ok(value) = before.get(start..).unwrap_or_default().parse::<usize>() else { continue };
-        let apart = !before[..start].ends_with(|c: char| c.is_alphanumeric() || c == '(' || c == '.');
-        let stands = apart
-            || before[..start].ends_with('.') && !before[..start].ends_with(|c: char| c.is_ascii_digit());
-        if stands && (value == *number + 1 || value == 1) {
-            found.push(start);
-            *number = value;
-        }
-    }
-    found
-}
-
-/// Whether a line is an item of a list.
-fn is_item(line: &str) -> bool {
-    let line = line.trim_start();
-    let bullet = ["- ", "* ", "+ ", "• "].iter().any(|mark| line.starts_with(mark));
-    let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    let digits = line.len() - rest.len();
-    bullet || ((1..=2).contains(&digits) && rest.starts_with(". "))
-}
-
 /// The question with `percent` of its constraints, rounded half up to whole ones.
 pub(super) fn thinned(question: &str, percent: u32, seed: u64, case: &str) -> String {
-    let all = constraints(question);
+    let Constraints { all, heads } = constraints(question);
     let keep = (all.len() * percent.min(100) as usize + 50) / 100;
     if keep >= all.len() {
         return question.to_owned();
     }
     let mut order: Vec<usize> = (0..all.len()).collect();
     Draws::new("density of constraints", seed, case).shuffle(&mut order);
-    let mut gone: Vec<usize> = order.split_off(keep);
-    gone.sort_unstable();
-    let mut text = String::with_capacity(question.len());
+    let mut is_gone = vec![false; all.len()];
+    for at in order.split_off(keep) {
+        is_gone[at] = true;
+    }
+    let of_heads = heads.iter().filter(|head| {
+        let own = is_gone.get(head.of.clone()).unwrap_or_default();
+        !own.is_empty() && own.iter().all(|gone| *gone)
+    });
+    let of_all = all.iter().zip(&is_gone).filter(|(_, gone)| **gone).map(|(piece, _)| piece);
+    let mut gone: Vec<&Piece> = of_all.chain(of_heads.map(|head| &head.piece)).collect();
+    // What holds others comes before them.
+    gone.sort_by_key(|piece| (piece.bytes.start, std::cmp::Reverse(piece.bytes.end)));
+    without(question, &gone)
+}
+
+/// The text without some pieces, and without the commas and empty lines that they leave behind.
+fn without(text: &str, gone: &[&Piece]) -> String {
+    let mut kept = String::with_capacity(text.len());
     let mut reached = 0;
-    for range in gone.into_iter().filter_map(|at| all.get(at)) {
-        text.push_str(question.get(reached..range.start).unwrap_or_default());
-        reached = range.end;
+    for Piece { bytes, listed } in gone {
+        if bytes.end <= reached {
+            continue;
+        }
+        kept.push_str(text.get(reached..bytes.start.max(reached)).unwrap_or_default());
+        reached = bytes.end;
+        let rest = text.get(reached..).unwrap_or_default();
+        if *listed {
+            if let Some(after) = rest.trim_start().strip_prefix(',') {
+                reached = text.len() - after.trim_start().len();
+                continue;
+            }
+            // The last of its list: the comma before it goes.
+            if kept.trim_end().ends_with(',') {
+                kept.truncate(kept.trim_end().len() - 1);
+            }
+        }
         // A line of which nothing is left goes with its end, and of two spaces one does.
-        let rest = question.get(reached..).unwrap_or_default();
-        let line_is_gone = (text.is_empty() || text.ends_with('\n')) && rest.starts_with('\n');
-        if line_is_gone || text.ends_with(' ') && rest.starts_with(' ') {
+        let line_is_gone = (kept.is_empty() || kept.ends_with('\n')) && rest.starts_with('\n');
+        if line_is_gone || kept.ends_with(' ') && rest.starts_with(' ') {
             reached += 1;
         }
     }
-    text.push_str(question.get(reached..).unwrap_or_default());
-    text
+    kept.push_str(text.get(reached..).unwrap_or_default());
+    kept
 }
 
 #[cfg(test)]
@@ -111,7 +142,12 @@ mod tests {
     const DIARY: &str = "Write a diary. Captures:1) Birthdays: his wife (21 May), 2) A festival in week 30-31.3) Pottery every 5 weeks.\nEnd.";
 
     fn found(question: &str) -> Vec<&str> {
-        constraints(question).into_iter().map(|range| question[range].trim()).collect()
+        constraints(question).all.into_iter().map(|piece| question[piece.bytes].trim()).collect()
+    }
+
+    /// The question at 0%.
+    fn bare(question: &str) -> String {
+        thinned(question, 0, 3, "c")
     }
 
     #[test]
@@ -121,9 +157,15 @@ mod tests {
             ["1) Birthdays: his wife (21 May),", "2) A festival in week 30-31.", "3) Pottery every 5 weeks."]
         );
         assert_eq!(found("Plan:\n1) one (as in 7)\n2) two\n"), ["1) one (as in 7)", "2) two"]);
-        assert_eq!(found("Title\n- a\n * b\n2024. A year\n12. twelve"), ["- a", "* b", "12. twelve"]);
+        assert_eq!(found("Heads\n- a\n * b\n2024. A year\n12. twelve"), ["- a", "* b", "12. twelve"]);
         let routes = "A is a city. You can travel from A to St. Ives by bus. B is a city. You can travel from B to C by train.\nFind it.";
-        assert_eq!(found(routes).len(), 2);
+        assert_eq!(
+            found(routes),
+            [
+                "A is a city. You can travel from A to St. Ives by bus.",
+                "B is a city. You can travel from B to C by train."
+            ]
+        );
         assert!(found("Tell me about (1) and 3) of them.").is_empty());
     }
 
@@ -141,9 +183,57 @@ mod tests {
             let more = kept(more);
             assert!(kept(less).iter().all(|point| more.contains(point)));
         }
-        assert_eq!(thinned(&question, 0, 3, "c"), "Do this:\nNow.");
+        assert_eq!(bare(&question), "Do this:\nNow.");
         assert_eq!(thinned(&question, 100, 3, "c"), question);
         assert_ne!(kept(50), found(&thinned(&question, 50, 4, "c")));
-        assert_eq!(thinned(DIARY, 0, 3, "c"), "Write a diary. Captures:\nEnd.");
+        assert_eq!(bare(DIARY), "Write a diary. Captures:\nEnd.");
+    }
+
+    /// On texts made of everything that lists are made of: what is left is in the text in its order.
+    #[test]
+    fn no_text_is_too_odd_and_what_is_left_of_it_stood_there_before() {
+        const PARTS: [&str; 26] = [
+            "1) ",
+            "2) ",
+            "3) ",
+            "- ",
+            "* ",
+            "  ",
+            "\n",
+            "\\n",
+            "(e.g. ",
+            "(",
+            ")",
+            "), ",
+            ": ",
+            ", ",
+            "; ",
+            "[",
+            "]",
+            "{\"k\": ",
+            "}",
+            "\"v\"",
+            "['",
+            "', '",
+            "```json\n",
+            "bullet points: ",
+            "You can travel from A to B by bus.",
+            "é",
+        ];
+        for seed in 0..4000 {
+            let mut draws = Draws::new("odd texts", seed, "c");
+            let begins = ["", "Title: t\n", "[PROBLEM]"][draws.index(3)];
+            let parts = 1 + draws.index(14);
+            let text: String = (0..parts).map(|_| PARTS[draws.index(PARTS.len())]).collect();
+            let text = format!("{begins}{text}");
+            for percent in [0, 50, 100] {
+                let left = thinned(&text, percent, seed, "c");
+                let mut rest = text.chars();
+                assert!(
+                    left.chars().all(|c| rest.any(|other| other == c)),
+                    "{text:?} at {percent}: {left:?}"
+                );
+            }
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! What is counted of graded pairs: how many are right, and what both orders of a pair say together.
 //!
-//! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1). Of repetitions the
-//! first is counted.
+//! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1), and so does what did
+//! not fit the context, which is counted apart. Of repetitions the first is counted.
 
 use std::collections::BTreeMap;
 
 use super::orders::{LETTERS, Order, Variant, parse};
-use super::terms::{CTX_LENGTH, Length, SUBTASK, Setting, TASK, Task};
+use super::terms::{CTX_LENGTH, Length, SOURCE, SUBTASK, Setting, Source, TASK, Task};
 use crate::benchmarks::Graded;
 
 /// Right ones among all.
@@ -51,6 +51,8 @@ pub struct Verdict {
     pub right: Option<bool>,
     /// Whether the one shown first was; `None` where nothing could be read.
     pub first: Option<bool>,
+    /// Whether the prompt fitted the context; where it did not, nothing could be read.
+    pub fits: bool,
 }
 
 /// A pair as tables split it.
@@ -62,6 +64,8 @@ pub struct Compared {
     pub setting: Option<Setting>,
     /// Its length.
     pub length: Option<Length>,
+    /// The data set that a pair of long-form generation was made from, where its question tells.
+    pub source: Option<Source>,
     /// What was said, by order and variant.
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
@@ -90,14 +94,16 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
             all.len() - 1
         });
         let length = row.labels.get(CTX_LENGTH).and_then(|name| Length::parse(name));
+        let source = row.facets.get(SOURCE).and_then(|name| Source::parse(name));
         let pair = all[at].pairs.entry(row.case).or_insert_with(|| Compared {
             task,
             setting,
             length,
+            source,
             verdicts: BTreeMap::new(),
         });
         let first = row.choice.filter(|_| row.correct.is_some()).map(|choice| choice == LETTERS[0]);
-        pair.verdicts.insert(asked, Verdict { right: row.correct, first });
+        pair.verdicts.insert(asked, Verdict { right: row.correct, first, fits: row.fits });
     }
     all
 }
@@ -122,6 +128,12 @@ impl Counted<'_> {
         share
     }
 
+    /// Prompts of the pairs that `wanted` takes that did not fit the context: each is wrong in [`Counted::accuracy`].
+    pub fn overlong(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> usize {
+        let pairs = self.pairs.values().filter(|pair| wanted(pair));
+        pairs.filter_map(|pair| pair.verdicts.get(&asked)).filter(|verdict| !verdict.fits).count()
+    }
+
     /// What both orders say of the pairs that `wanted` takes; `None` where not both were asked.
     pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
         let mut found = Consistency::default();
@@ -144,10 +156,11 @@ impl Counted<'_> {
             for verdict in [chosen, rejected] {
                 match verdict.first {
                     Some(first) => found.first_position.add(first),
-                    None => found.unparsed.count += 1,
+                    None => found.unparsed.count += usize::from(verdict.fits),
                 }
                 found.unparsed.of += 1;
             }
+            found.overlong += usize::from(!(chosen.fits && rejected.fits));
         }
         (found.chosen_first.of > 0).then_some(found)
     }
@@ -172,8 +185,10 @@ pub struct Consistency {
     pub only_rejected_first: usize,
     /// The first one, of all verdicts that could be read.
     pub first_position: Share,
-    /// Verdicts that could not be read, of both orders.
+    /// Verdicts that could not be read, of both orders; a prompt that did not fit the context has none to be read.
     pub unparsed: Share,
+    /// Pairs that did not fit the context, in one order at least.
+    pub overlong: usize,
 }
 
 impl Consistency {

@@ -10,24 +10,29 @@ pub mod counts;
 mod difference;
 mod measures;
 mod orders;
+mod outlines;
 mod reader;
 mod row;
 mod sample;
 mod tables;
 mod tags;
 mod terms;
+mod trends;
 mod verdicts;
 mod write;
 
 pub use orders::{Order, Variant, parse as parse_setting};
-pub use terms::{Length, Setting, Task};
+pub use terms::{Length, Setting, Source, Task};
 pub use write::{Row, write_parquet};
 
 use super::{
-    Benchmark, Cases, Curve, Dimension, Files, GENERATION, Graded, Grouping, JudgeUnit, LayerSpans, Measure,
-    Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, TableOptions, VERDICT, VerdictKind,
+    Benchmark, Cases, Chart, Curve, Dimension, Files, GENERATION, Graded, Grouping, JudgeUnit, LayerSpans,
+    Measure, Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, TableOptions, VERDICT,
+    VerdictKind,
 };
 use crate::data::Case;
+use crate::data::check::Scope;
+use crate::data::truncate::{Middle, Truncation};
 use terms::{
     BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
 };
@@ -47,6 +52,19 @@ const CURVES: [Curve; 11] = [
     Curve::new(VERDICT, BLOCK),
     Curve::new(SECOND, FIRST),
 ];
+
+/// No model judges: answers say what they choose ([`Benchmark::readings`]).
+const RUBRICS: [Rubric; 1] = [Rubric {
+    name: "letters",
+    about: "read by rules, put to nobody",
+    template: "",
+    unit: JudgeUnit::Probe,
+    verdict: VerdictKind::Choice { of: &orders::LETTERS },
+    earlier: &[],
+}];
+
+/// What the authors' code leaves of a prompt of 131,072 tokens and more.
+const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
 
 /// The benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +91,11 @@ impl Benchmark for MemRewardBench {
         Box::new(reader::Pairs::new(files))
     }
 
+    /// The query is our own instruction, and the trajectories of a pair differ by little.
+    fn scope(&self) -> Scope {
+        Scope { queries: false, copies: false }
+    }
+
     fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
         if let Some(segments) = spec.segments {
             let why = format!(
@@ -95,6 +118,16 @@ impl Benchmark for MemRewardBench {
         orders::arrange(case, setting, seed)
     }
 
+    /// Section C.2.
+    fn max_new_tokens(&self) -> usize {
+        16_384
+    }
+
+    /// A pair is shown whole or not at all, or as the authors' code cuts. No segment of it can go as a whole.
+    fn truncations(&self) -> &'static [Truncation] {
+        &[Truncation::Evidence, Truncation::Middle(MIDDLE)]
+    }
+
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("system.j2", include_str!("templates/system.j2")),
@@ -105,9 +138,8 @@ impl Benchmark for MemRewardBench {
         ]
     }
 
-    /// No model judges: answers say what they choose ([`Benchmark::readings`]).
-    fn rubric(&self) -> Rubric {
-        Rubric { template: "", unit: JudgeUnit::Probe, verdict: VerdictKind::Choice { of: &orders::LETTERS } }
+    fn rubrics(&self) -> &'static [Rubric] {
+        &RUBRICS
     }
 
     fn readings(&self) -> &'static [Reading] {
@@ -159,6 +191,11 @@ impl Benchmark for MemRewardBench {
     }
 
     fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
-        tables::all(graded)
+        let counted = counts::counted(graded);
+        tables::all(graded, &counted, trends::tables(&counted))
+    }
+
+    fn charts(&self, graded: &[Graded<'_>]) -> Vec<Chart> {
+        trends::charts(&counts::counted(graded))
     }
 }

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::constraints;
 use super::orders::{Order, Pair};
 use super::terms::{
-    CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SUBTASK, Setting, TASK, Task, UNDERSTANDING, VERDICT,
-    names,
+    CTX_LENGTH, GENERATION, LENGTH, Length, SETTING, SOURCE, SUBTASK, Setting, TASK, Task, UNDERSTANDING,
+    VERDICT, names,
 };
 use crate::benchmarks::reading::{Problem, RowProblems};
 use crate::data::{Case, Probe};
@@ -106,9 +107,11 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
     else {
         return Err(RowProblems { problems, labels, ..RowProblems::default() });
     };
+    let source = if setting.task() == Task::Generation { constraints::source(&question) } else { None };
     let pair = Pair { question, chosen, rejected };
     let (history, evidence) = pair.shown(Order::ChosenFirst.chosen_first(&id, 0));
-    let facets = [(TASK, setting.task().name()), (SETTING, setting.name()), (LENGTH, length.name())];
+    let mut facets = vec![(TASK, setting.task().name()), (SETTING, setting.name()), (LENGTH, length.name())];
+    facets.extend(source.map(|source| (SOURCE, source.name())));
     let form = match setting.task() {
         Task::Generation => GENERATION,
         Task::Reasoning | Task::Dialogue => UNDERSTANDING,
@@ -117,7 +120,7 @@ pub(super) fn case_of(raw: RawRow, at: Position<'_>) -> Result<Case, RowProblems
         id: VERDICT.to_owned(),
         form: form.to_owned(),
         query: QUERY.to_owned(),
-        facets: facets.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        facets: facets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         options: OPTIONS.map(str::to_owned).to_vec(),
         ..Probe::default()
     };

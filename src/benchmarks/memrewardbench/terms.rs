@@ -16,6 +16,8 @@ pub(super) const CTX_LENGTH: &str = "ctx_length";
 pub(super) const SETTING: &str = "setting";
 /// Facet: the length.
 pub(super) const LENGTH: &str = "length";
+/// Facet: the data set that a long-form question comes from.
+pub(super) const SOURCE: &str = "source";
 
 /// The probe of every pair.
 pub(super) const VERDICT: &str = "verdict";
@@ -232,6 +234,36 @@ impl Setting {
             (Setting::Parallel, &["parallel", "p"]),
         ];
         spelt(text, &spellings)
+    }
+}
+
+/// One of the three data sets that long-form questions come from (appendix B.3). Rows do not name it; their form tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// Routes between cities.
+    LongProc,
+    /// Menus, diaries, buildings by numbered rules.
+    LongGenBench,
+    /// Articles by a title and bullet points.
+    LongEval,
+}
+
+impl Source {
+    /// All, in the order of appendix B.3.
+    pub const ALL: [Source; 3] = [Source::LongProc, Source::LongGenBench, Source::LongEval];
+
+    /// As the paper writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::LongProc => "LongProc",
+            Source::LongGenBench => "LongGenBench",
+            Source::LongEval => "LongEval",
+        }
+    }
+
+    /// The data set of a name.
+    pub fn parse(name: &str) -> Option<Source> {
+        Source::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 

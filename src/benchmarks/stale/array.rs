@@ -1,4 +1,4 @@
-//! Cuts the text of a JSON array into the texts of its elements, without holding more than one.
+//! Cuts the text of a JSON array, alone or as the `data` of an object, into the texts of its elements, without holding more than one.
 //!
 //! A serde visitor over the array would push rows at a callback and end at the first bad one; cutting first lets the caller
 //! pull rows and go on behind a row that is sound JSON of the wrong shape. Only brackets, strings and commas are
@@ -50,6 +50,8 @@ impl RowStart {
 pub(super) struct RowSplitter<R> {
     reader: R,
     place: Place,
+    /// Whether the array stands in an object.
+    in_object: bool,
     rows: usize,
     line: usize,
     column: usize,
@@ -57,7 +59,7 @@ pub(super) struct RowSplitter<R> {
 
 impl<R: BufRead> RowSplitter<R> {
     pub(super) fn new(reader: R) -> Self {
-        RowSplitter { reader, place: Place::BeforeArray, rows: 0, line: 1, column: 1 }
+        RowSplitter { reader, place: Place::BeforeArray, in_object: false, rows: 0, line: 1, column: 1 }
     }
 
     /// Puts the next element's text into `text`; `None` at the end of a sound array.
@@ -66,20 +68,26 @@ impl<R: BufRead> RowSplitter<R> {
         if self.place == Place::BeforeArray {
             match self.peek_after_space()? {
                 Some(b'[') => self.bump(),
+                Some(b'{') => {
+                    self.in_object = true;
+                    self.bump();
+                    self.enter_data(text)?;
+                }
                 other => {
-                    let remedy = "a STALE file is one JSON array of rows, so it begins with `[`";
+                    let remedy = "a STALE file is one JSON array of rows, so it begins with `[`, or an object whose `data` is one";
                     return Err(self.unexpected(other, remedy));
                 }
             }
+            text.clear();
             self.place = Place::BeforeFirst;
         }
         match (self.place, self.peek_after_space()?) {
             (Place::BeforeFirst, Some(b']')) => {
-                self.end_of_array()?;
+                self.end_of_array(text)?;
                 return Err(ReadError::NoCases { benchmark: super::TITLE });
             }
             (Place::BetweenRows, Some(b']')) => {
-                self.end_of_array()?;
+                self.end_of_array(text)?;
                 return Ok(None);
             }
             (Place::BetweenRows, Some(b',')) => {
@@ -101,10 +109,78 @@ impl<R: BufRead> RowSplitter<R> {
         Ok(Some(start))
     }
 
-    /// Consumes `]` and makes sure that nothing follows.
-    fn end_of_array(&mut self) -> Result<(), ReadError> {
+    /// Goes on to behind the `[` of the object's `data`, past the other keys and their values, which go through `text`.
+    fn enter_data(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        const REMEDY: &str = "the object that a STALE file may be has the array of rows under the key `data`";
+        loop {
+            let key_follows = self.peek_after_space()?;
+            if key_follows != Some(b'"') {
+                return Err(self.unexpected(key_follows, REMEDY));
+            }
+            let is_data = self.key(text)?;
+            match self.peek_after_space()? {
+                Some(b'[') if is_data => {
+                    self.bump();
+                    return Ok(());
+                }
+                other if is_data => return Err(self.unexpected(other, REMEDY)),
+                _ => self.skip_value(text)?,
+            }
+            match self.peek_after_space()? {
+                Some(b',') => self.bump(),
+                other => return Err(self.unexpected(other, REMEDY)),
+            }
+        }
+    }
+
+    /// Consumes what the object has behind its `data`, its `}` with it.
+    fn leave_object(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        loop {
+            match self.peek_after_space()? {
+                Some(b'}') => {
+                    self.bump();
+                    return Ok(());
+                }
+                Some(b',') => self.bump(),
+                other => return Err(self.unexpected(other, "a `,` or the closing `}` must follow a value")),
+            }
+            match self.peek_after_space()? {
+                Some(b'"') => {}
+                other => return Err(self.unexpected(other, "a key must stand here")),
+            }
+            if self.key(text)? {
+                let found = self.peek_after_space()?;
+                return Err(self.unexpected(found, "this is a second `data`; keep one of them"));
+            }
+            self.peek_after_space()?;
+            self.skip_value(text)?;
+        }
+    }
+
+    /// Consumes a key with its colon; whether it is `data`.
+    fn key(&mut self, text: &mut Vec<u8>) -> Result<bool, ReadError> {
+        self.skip_value(text)?;
+        match self.peek_after_space()? {
+            Some(b':') => self.bump(),
+            other => return Err(self.unexpected(other, "a `:` must follow a key")),
+        }
+        Ok(text.as_slice() == b"\"data\"")
+    }
+
+    /// Consumes a value, which `text` then holds.
+    fn skip_value(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        text.clear();
+        self.copy_element(RowStart { row: self.rows, line: self.line, column: self.column }, text)
+    }
+
+    /// Consumes `]`, and the rest of the object that the array may stand in, and makes sure that nothing follows.
+    fn end_of_array(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         self.bump();
         self.place = Place::AfterArray;
+        if self.in_object {
+            self.leave_object(text)?;
+            text.clear();
+        }
         match self.peek_after_space()? {
             None => Ok(()),
             other => Err(self.unexpected(other, "nothing may follow the array")),

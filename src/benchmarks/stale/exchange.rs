@@ -1,12 +1,15 @@
 //! Answers in the exchange format of STALE's authors, so that their judge can score ours and ours theirs.
 //!
-//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`; the
-//! dimensions are SR, PR and IPA. Called by `palimpsest export` and `palimpsest import`.
+//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`, or an object whose `data`
+//! is one; the dimensions are SR, PR and IPA. A call that failed has [`FAILED`] in the place of its answer. Called by `palimpsest export` and `palimpsest import`.
 
 use serde::{Deserialize, Serialize};
 
 use super::row::PROBES;
 use crate::benchmarks::Exchanged;
+
+/// What the authors' program writes where a model gave no answer.
+pub const FAILED: &str = "ERROR: Failed after multiple retries.";
 
 /// One element of the array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,29 +41,44 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<St
 /// The text is not in the exchange format.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the answers are not in the exchange format: {0}; expected an array of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
+    "the answers are not in the exchange format: {0}; expected an array, or an object whose `data` is one, of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
 )]
 pub struct NotAnswers(#[from] serde_json::Error);
 
-/// The answers of a file; an empty one counts as missing.
+/// The object that the array may stand in.
+#[derive(Deserialize)]
+struct Wrapped {
+    data: Vec<StaleAnswers>,
+}
+
+/// The answers of a file; an empty one counts as missing, one that failed as an error.
 ///
 /// # Errors
 /// [`NotAnswers`] for a text in another format.
 pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
-    let entries: Vec<StaleAnswers> = serde_json::from_slice(text)?;
+    let entries: Vec<StaleAnswers> = match text.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice::<Wrapped>(text)?.data,
+        _ => serde_json::from_slice(text)?,
+    };
     let exchanged = |entry: StaleAnswers| {
         let StaleResponses { dim1_response, dim2_response, dim3_response } = entry.target_model_responses;
         let responses = PROBES.iter().zip([dim1_response, dim2_response, dim3_response]);
         let given = responses.filter(|(_, response)| !response.trim().is_empty());
-        let answers = given.map(|((_, id, _), response)| ((*id).to_owned(), response)).collect();
-        Exchanged { case: entry.uid, answers }
+        let given = given.map(|((_, id, _), response)| ((*id).to_owned(), response));
+        let (errors, answers) = given.partition(|(_, response)| has_failed(response));
+        Exchanged { case: entry.uid, answers, errors }
     };
     Ok(entries.into_iter().map(exchanged).collect())
 }
 
+/// Whether an answer is the text of a call that failed, with or without its full stop.
+fn has_failed(response: &str) -> bool {
+    response.trim().trim_end_matches('.') == FAILED.trim_end_matches('.')
+}
+
 /// The same, to be written; a missing answer is an empty string, which is what the authors' judge can read.
 pub fn format(answers: Vec<Exchanged>) -> Vec<StaleAnswers> {
-    let format = |Exchanged { case, mut answers }| {
+    let format = |Exchanged { case, mut answers, .. }| {
         let [dim1_response, dim2_response, dim3_response] =
             PROBES.map(|(_, id, _)| answers.remove(id).unwrap_or_default());
         let target_model_responses = StaleResponses { dim1_response, dim2_response, dim3_response };

@@ -6,23 +6,27 @@
 
 mod array;
 pub mod exchange;
+mod findings;
 pub mod haystack;
 mod lengths;
 mod reader;
 mod row;
+mod rubrics;
 pub mod sample;
 mod terms;
 mod write;
 
+pub use findings::CHANGE_WORDS;
 pub use reader::StaleReader;
-use terms::{NEW, OLD, SESSION, SPLIT};
+use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
 pub use write::{WriteError, write_stale};
 
 use super::reading::ReadError;
-use super::{
-    Benchmark, Cases, Curve, Files, JudgeUnit, Overall, QUERY, Rubric, SampleError, SampleSpec, VerdictKind,
-};
+use super::{Benchmark, Cases, Curve, Files, Overall, QUERY, Rubric, SampleError, SampleSpec};
+use crate::data::Case;
+use crate::data::finding::Finding;
 use crate::data::stats::PrintedStats;
+use crate::data::truncate::{Phases, Truncation};
 
 /// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
@@ -32,9 +36,20 @@ const TITLE: &str = "STALE";
 /// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
+/// How the authors' code cuts: 128,000 tokens in all, of which it keeps 512 free; two sessions from either end, then some between the
+/// old one and the new.
+const PHASES: Phases = Phases { first: OLD, last: NEW, ends: 2, context: 128_000, reserved: 512 };
+
 /// The benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct Stale;
+
+fn read<'a>(files: &Files<'a>, split: Option<&'static str>) -> Cases<'a> {
+    match files.open_first() {
+        Ok(text) => Box::new(StaleReader::with_split(text, split)),
+        Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
+    }
+}
 
 impl Benchmark for Stale {
     fn name(&self) -> &'static str {
@@ -47,14 +62,26 @@ impl Benchmark for Stale {
 
     fn recognises(&self, files: &Files<'_>) -> bool {
         let beginning = files.first_beginning();
-        !files.is_folder() && (beginning.contains("\"haystack_session\"") || beginning.contains("\"M_old\""))
+        let fields = ["\"haystack_session\"", "\"M_old\"", "\"old_info\""];
+        !files.is_folder() && fields.iter().any(|field| beginning.contains(field))
     }
 
     fn read<'a>(&self, files: Files<'a>) -> Cases<'a> {
-        match files.open_first() {
-            Ok(text) => Box::new(StaleReader::new(text)),
-            Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
-        }
+        read(&files, None)
+    }
+
+    /// The rows of the construction's own files have no `type`.
+    fn splits(&self) -> &'static [&'static str] {
+        &TYPES
+    }
+
+    fn read_as<'a>(&self, files: Files<'a>, split: &'static str) -> Cases<'a> {
+        read(&files, Some(split))
+    }
+
+    /// As the paper says (section 4.1), as the authors' code cuts where it is asked to, and without a look at the evidence.
+    fn truncations(&self) -> &'static [Truncation] {
+        &[Truncation::Evidence, Truncation::Phases(PHASES), Truncation::Plain]
     }
 
     fn published(&self, sha256: &str) -> Option<&'static str> {
@@ -63,6 +90,10 @@ impl Benchmark for Stale {
 
     fn printed_lengths(&self) -> &'static [PrintedStats] {
         &lengths::TABLE_5
+    }
+
+    fn findings(&self, case: &Case) -> Vec<Finding> {
+        findings::findings(case)
     }
 
     fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
@@ -83,13 +114,8 @@ impl Benchmark for Stale {
         ]
     }
 
-    /// Appendices E.1 and E.3: one call a case, a boolean with a reason for each probe.
-    fn rubric(&self) -> Rubric {
-        Rubric {
-            template: include_str!("templates/judge.j2"),
-            unit: JudgeUnit::Case,
-            verdict: VerdictKind::Correct,
-        }
+    fn rubrics(&self) -> &'static [Rubric] {
+        &rubrics::RUBRICS
     }
 
     fn split(&self) -> &'static str {

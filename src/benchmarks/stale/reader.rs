@@ -11,6 +11,8 @@
 //! - `query_time`, where present, is not before the last session. Equal is legal: the benchmark's construction lets the
 //!   last session's time match the time of the query.
 //! - A text of nothing but white space is empty.
+//! - The rows may stand in an object under `data`; its other keys are passed over. `old_info` is another name of `M_old`.
+//! - Rows without a `type`, as the construction writes them, are of the type that the user gives. Their `time_gap` is a label.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -32,13 +34,26 @@ pub struct StaleReader<R> {
     text: Vec<u8>,
     /// uid -> the row that had it first.
     uids: HashMap<String, usize>,
+    /// The type of rows that do not say it.
+    split: Option<&'static str>,
     ended: bool,
 }
 
 impl<R: BufRead> StaleReader<R> {
     /// A reader over the text of a whole file.
     pub fn new(reader: R) -> Self {
-        StaleReader { rows: RowSplitter::new(reader), text: Vec::new(), uids: HashMap::new(), ended: false }
+        Self::with_split(reader, None)
+    }
+
+    /// The same, where rows that do not say their type are of this one.
+    pub fn with_split(reader: R, split: Option<&'static str>) -> Self {
+        StaleReader {
+            rows: RowSplitter::new(reader),
+            text: Vec::new(),
+            uids: HashMap::new(),
+            split,
+            ended: false,
+        }
     }
 
     fn read(&mut self) -> Result<Option<Case>, ReadError> {
@@ -46,7 +61,7 @@ impl<R: BufRead> StaleReader<R> {
             return Ok(None);
         };
         let node: Node = serde_json::from_slice(&self.text).map_err(|e| start.error(&e))?;
-        let (uid, outcome) = row::case_from_row(node, start.row);
+        let (uid, outcome) = row::case_from_row(node, start.row, self.split);
         let (case, RowProblems { mut problems, labels, .. }) = match outcome {
             Ok(case) => {
                 let labels = case.labels.clone();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::civil::DateTime;
 
-use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
 use crate::benchmarks::node::{Node, quote};
 use crate::benchmarks::reading::{Problem, RowProblems};
 use crate::data::{Case, Evidence, History, Probe, Segment, Turn};
@@ -22,7 +22,11 @@ const ROW_FIELDS: [&str; 9] = [
     "probing_queries",
 ];
 
-/// The field that some derived files add.
+/// The field of the old state, and another name for it.
+const OLD_FIELD: &str = "M_old";
+const OLD_ALSO: &str = "old_info";
+
+/// The field that some derived files and the construction's own add.
 const QUERY_TIME: &str = "query_time";
 
 /// The fields by which derived files label what changes (the paper's figure 5 counts categories of attributes). Each is a label
@@ -37,8 +41,13 @@ pub(super) const PROBES: [(&str, &str, &str); 3] =
 const WHOLE_ROW: &str = "(row)";
 
 /// The row's uid where it is readable, and the case or all that is wrong with the row.
-pub(super) fn case_from_row(node: Node, row: usize) -> (Option<String>, Result<Case, RowProblems>) {
-    let mut checker = Checker { row, uid: None, problems: Vec::new(), labels: BTreeMap::new() };
+/// `split` is its type where it does not say it.
+pub(super) fn case_from_row(
+    node: Node,
+    row: usize,
+    split: Option<&'static str>,
+) -> (Option<String>, Result<Case, RowProblems>) {
+    let mut checker = Checker { row, uid: None, split, problems: Vec::new(), labels: BTreeMap::new() };
     let case = checker.case(node);
     let Checker { uid, problems, labels, .. } = checker;
     let outcome = match case {
@@ -52,6 +61,8 @@ pub(super) fn case_from_row(node: Node, row: usize) -> (Option<String>, Result<C
 struct Checker {
     row: usize,
     uid: Option<String>,
+    /// The type that is given for rows that do not say it.
+    split: Option<&'static str>,
     problems: Vec<Problem>,
     /// What could be read of the case's labels.
     labels: BTreeMap<String, String>,
@@ -77,13 +88,13 @@ impl Checker {
         {
             self.uid = Some(uid.clone());
         }
-        let optional: Vec<&str> = std::iter::once(QUERY_TIME).chain(LABELS).collect();
-        let mut fields = self.object(WHOLE_ROW, node, &ROW_FIELDS, &optional)?;
+        let optional: Vec<&str> = [QUERY_TIME, TIME_GAP].into_iter().chain(LABELS).collect();
+        let mut fields = self.object(WHOLE_ROW, self.with_usual_names(node), &ROW_FIELDS, &optional)?;
 
         let id = self.text(&mut fields, "uid");
         let split = self.split(&mut fields);
         self.labels.extend(split.clone().map(|split| (SPLIT.to_owned(), split)));
-        let old = self.text(&mut fields, "M_old");
+        let old = self.text(&mut fields, OLD_FIELD);
         let new = self.text(&mut fields, "M_new");
         let explanation = self.text(&mut fields, "explanation");
         let sessions = fields.take("haystack_session").and_then(|node| self.sessions(node));
@@ -93,6 +104,8 @@ impl Checker {
         let query_time = fields.take(QUERY_TIME).map(|node| self.time(QUERY_TIME, node));
 
         let mut labels = BTreeMap::new();
+        let time_gap = fields.take(TIME_GAP).and_then(|node| self.time_gap(node));
+        labels.extend(time_gap.map(|gap| (TIME_GAP.to_owned(), gap)));
         for name in LABELS {
             if let Some(text) = self.text(&mut fields, name) {
                 labels.insert(name.to_owned(), text);
@@ -144,6 +157,37 @@ impl Checker {
         })
     }
 
+    /// The row under the names that the published file has: the other name of the old state, and the type that is given.
+    fn with_usual_names(&self, node: Node) -> Node {
+        let Node::Object(mut fields) = node else { return node };
+        let has = |fields: &[(String, Node)], name: &str| fields.iter().any(|(other, _)| other == name);
+        if !has(&fields, OLD_FIELD)
+            && let Some((name, _)) = fields.iter_mut().find(|(name, _)| name == OLD_ALSO)
+        {
+            OLD_FIELD.clone_into(name);
+        }
+        if !has(&fields, SPLIT)
+            && let Some(split) = self.split
+        {
+            fields.push((SPLIT.to_owned(), Node::String(split.to_owned())));
+        }
+        Node::Object(fields)
+    }
+
+    /// How far apart the two statements are, in words or as a number.
+    fn time_gap(&mut self, node: Node) -> Option<String> {
+        match node {
+            Node::Null => None,
+            Node::String(text) if text.trim().is_empty() => None,
+            Node::String(text) => Some(text),
+            Node::Number(number) => Some(number.to_string()),
+            other => {
+                self.problem(TIME_GAP, other.describe(), "write a text or a number, or leave it out");
+                None
+            }
+        }
+    }
+
     /// The fields of an object at `path`, with unknown, repeated and missing ones reported.
     fn object(&mut self, path: &str, node: Node, required: &[&str], optional: &[&str]) -> Option<Fields> {
         let mut all = required.join(", ");
@@ -171,7 +215,11 @@ impl Checker {
         }
         for name in required {
             if !fields.0.iter().any(|(seen, _)| seen == name) {
-                self.problem(format!("{prefix}{name}"), "no such field", "add it");
+                let remedy = match *name {
+                    SPLIT if path == WHOLE_ROW => "add it, or give the type of all such rows with --type",
+                    _ => "add it",
+                };
+                self.problem(format!("{prefix}{name}"), "no such field", remedy);
             }
         }
         Some(fields)
@@ -198,12 +246,17 @@ impl Checker {
     }
 
     fn split(&mut self, fields: &mut Fields) -> Option<String> {
-        let split = self.text(fields, "type")?;
-        if matches!(split.as_str(), "T1" | "T2") {
-            return Some(split);
+        let split = self.text(fields, SPLIT)?;
+        if !TYPES.contains(&split.as_str()) {
+            self.problem(SPLIT, quote(&split), "write \"T1\" or \"T2\"");
+            return None;
         }
-        self.problem("type", quote(&split), "write \"T1\" or \"T2\"");
-        None
+        if let Some(given) = self.split.filter(|given| *given != split) {
+            let remedy = "leave --type out where rows say their own";
+            self.problem(SPLIT, format!("{} where --type is {given}", quote(&split)), remedy);
+            return None;
+        }
+        Some(split)
     }
 
     fn array(&mut self, path: &str, node: Node, of: &str) -> Option<Vec<Node>> {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::row::{LABELS, PROBES, shown};
-use super::terms::{EXPLANATION, NEW, OLD, SPLIT};
+use super::terms::{EXPLANATION, NEW, OLD, SPLIT, TIME_GAP};
 use crate::data::{Case, Turn};
 
 /// Why a case could not be written.
@@ -107,6 +107,10 @@ fn row(case: &Case) -> Result<Row<'_>, WriteError> {
         timestamps: case.history.segments.iter().map(time).collect::<Result<_, _>>()?,
         probing_queries: Queries { dim1_query: query(0)?, dim2_query: query(1)?, dim3_query: query(2)? },
         query_time: case.history.query_time.map(shown),
-        labels: LABELS.iter().filter_map(|name| Some((*name, case.labels.get(*name)?.as_str()))).collect(),
+        labels: LABELS
+            .into_iter()
+            .chain([TIME_GAP])
+            .filter_map(|name| Some((name, case.labels.get(name)?.as_str())))
+            .collect(),
     })
 }

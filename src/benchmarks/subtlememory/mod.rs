@@ -8,6 +8,7 @@
 
 pub mod counts;
 mod fields;
+mod findings;
 mod instances;
 mod measures;
 mod reader;
@@ -23,6 +24,8 @@ use super::{
     QUERY, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit, VerdictKind,
 };
 use crate::data::Case;
+use crate::data::finding::{Finding, Gold};
+use crate::data::truncate::Truncation;
 use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
@@ -38,6 +41,24 @@ const CURVES: [Curve; 6] = [
     // For the rows: what targets pay to each other is a measure.
     Curve::new(TARGET, TARGET),
 ];
+
+/// Section 2.2 and appendix C.1.3: one call a question, one word with a short reason.
+const RUBRICS: [Rubric; 1] = [Rubric {
+    name: "paper",
+    about: "the guidance by relation of section 2.2 and appendix C.1.3",
+    template: include_str!("templates/judge.j2"),
+    unit: JudgeUnit::Probe,
+    verdict: VerdictKind::Label { right: "CORRECT", wrong: "WRONG" },
+    // The last three: with right answers settled word for word.
+    earlier: &[
+        "ea79c8650ff8b5da51caedffa50a58f20386af9fcb20bb5026c6734ebcebe66d",
+        "9427e383a33468496f0640468cf4c8085ff2c32183def0429148b8809c39f00a",
+        "30bef7fc2a06f8167905c49b6315cb92d401758ba21c71675c355d3536a73a8d",
+        "6e32cf19579ff191037d9c0782f4fb53bfff47ff81e41b66bd31fadcdb08289f",
+        "e6b8da8b6310da01ec8ee573a1bd53bc45aaf4565f5dd334e4cecf1c8913f462",
+        "d89466e08f03a379e83e13c63a8f90ff76f2b8955149640a6fd58cd824c45153",
+    ],
+}];
 
 /// The benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +94,14 @@ impl Benchmark for SubtleMemory {
         reader::read(files)
     }
 
+    fn golds(&self, case: &Case) -> Vec<Gold> {
+        findings::golds(case)
+    }
+
+    fn findings(&self, case: &Case) -> Vec<Finding> {
+        findings::findings(case)
+    }
+
     fn sample(&self, spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
         sample::files(spec)
     }
@@ -93,6 +122,11 @@ impl Benchmark for SubtleMemory {
         case
     }
 
+    /// The paper has no full history to cut. Nearly every session is evidence of some question, so what is kept must not depend on it.
+    fn truncations(&self) -> &'static [Truncation] {
+        &[Truncation::Plain, Truncation::Evidence]
+    }
+
     fn templates(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("system.j2", include_str!("templates/system.j2")),
@@ -102,13 +136,8 @@ impl Benchmark for SubtleMemory {
         ]
     }
 
-    /// Section 2.2 and appendix C.1.3: one call a question, one word with a short reason.
-    fn rubric(&self) -> Rubric {
-        Rubric {
-            template: include_str!("templates/judge.j2"),
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Label { right: "CORRECT", wrong: "WRONG" },
-        }
+    fn rubrics(&self) -> &'static [Rubric] {
+        &RUBRICS
     }
 
     fn accepted(&self) -> Option<&'static str> {

@@ -14,12 +14,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use super::fields::{peek_text, rows};
+use super::findings::ORDER_FIELD;
 use super::instances::{instance, questions_of};
 use super::sessions::{Sessions, sessions};
 use crate::benchmarks::node::Node;
 use crate::benchmarks::reading::{Problem, ReadError, RowProblems};
 use crate::benchmarks::{Cases, Files};
-use crate::data::{Case, Flag, History, JudgeOnly};
+use crate::data::finding::Finding;
+use crate::data::{Case, History, JudgeOnly};
 
 /// The file of the sessions.
 pub(super) const HISTORY_FILE: &str = "history_sessions.json";
@@ -165,9 +167,11 @@ impl Folder {
         let mut cases = Vec::new();
         if !probes.is_empty() {
             let Sessions { segments, out_of_order, .. } = history;
-            let what = "sessions stand elsewhere by their field `order` than by their timestamps, which are followed";
-            let flag = Flag { file: Some(history_file), count: out_of_order, what: what.to_owned() };
-            let flags = Some(flag).filter(|_| out_of_order > 0).into_iter().collect();
+            let flag = |(at, place): (usize, usize)| {
+                let what = format!("the session of place {at} has the place {place} by its field `order`");
+                Finding::new(&ORDER_FIELD, &case, what).at([at]).in_file(&history_file)
+            };
+            let flags = out_of_order.into_iter().map(flag).collect();
             let history = History { segments, query_time: None };
             cases.push(Ok(Case { id: case, flags, history, probes, judge, ..Case::default() }));
         }

@@ -21,8 +21,8 @@ pub(super) struct Sessions {
     pub(super) segments: Vec<Segment>,
     /// The place of each session, by its id.
     pub(super) places: HashMap<String, usize>,
-    /// How many sessions stand elsewhere by their field `order` than by their timestamps.
-    pub(super) out_of_order: usize,
+    /// The sessions that stand elsewhere by their field `order` than by their timestamps, by their places, and where they would.
+    pub(super) out_of_order: Vec<(usize, usize)>,
 }
 
 struct Session {
@@ -37,7 +37,7 @@ struct Session {
 /// field.
 ///
 /// Sessions are put in the order of their timestamps; equal ones in that of their field `order`. The two agree in sound data, so
-/// how many sessions they place differently is counted.
+/// those that they place differently are told.
 pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessions, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut found: Vec<Session> = Vec::new();
@@ -66,7 +66,8 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     found.sort_by(by_time);
     let mut by_order: Vec<usize> = (0..found.len()).collect();
     by_order.sort_by_key(|at| found.get(*at).map(|session| session.order));
-    let out_of_order = by_order.iter().enumerate().filter(|(place, at)| place != *at).count();
+    let moved = by_order.iter().enumerate().filter(|(place, at)| place != *at);
+    let out_of_order = moved.map(|(place, at)| (*at, place)).collect();
     let places = found.iter().enumerate().map(|(at, session)| (session.id.clone(), at)).collect();
     let segments = found.into_iter().enumerate().map(|(index, Session { local, turns, .. })| Segment {
         kind: SESSION.to_owned(),

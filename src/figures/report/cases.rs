@@ -110,7 +110,7 @@ struct Block {
 struct SegmentPart {
     /// What it is: `session`, `event`.
     kind: String,
-    /// Its place in the whole history, from 1, as the figures number it.
+    /// Its place in the whole history, from 0, as files and figures number it.
     number: usize,
     /// What the prompt called it, where that is another number.
     shown_as: Option<usize>,
@@ -350,8 +350,8 @@ fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
     let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
     for PlannedEvidence { role, segment, .. } in &probe.evidence {
         match roles.iter_mut().find(|(name, _)| name == role) {
-            Some((_, segments)) => _ = segments.insert(segment + 1),
-            None => roles.push((role, BTreeSet::from([segment + 1]))),
+            Some((_, segments)) => _ = segments.insert(*segment),
+            None => roles.push((role, BTreeSet::from([*segment]))),
         }
     }
     let one = |(role, segments): &(&str, BTreeSet<usize>)| {
@@ -365,8 +365,7 @@ fn evidence_of(benchmark: &dyn Benchmark, probe: &PlannedProbe) -> String {
 /// What of the history an answer was given from, where a condition chose it.
 fn shown_of(benchmark: &dyn Benchmark, row: &AnswerRow) -> Option<String> {
     let context = row.context.as_ref()?;
-    let numbers: Vec<usize> =
-        context.iter().map(|index| index + 1).collect::<BTreeSet<_>>().into_iter().collect();
+    let numbers: Vec<usize> = context.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let plural = if numbers.len() == 1 { "" } else { "s" };
     let kind = benchmark.segment();
     Some(match numbers.is_empty() {
@@ -495,7 +494,7 @@ fn segments(
         let (turns, cut) = turns(segment, &marks, limit);
         SegmentPart {
             kind: segment.kind.clone(),
-            number: segment.index + 1,
+            number: segment.index,
             shown_as: segment.number,
             stood: stood(shown, segment, of_case, benchmark.beside()),
             time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
@@ -584,16 +583,21 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The segments that truncation left out, numbered from 1, as ranges; `None` where it left out none.
+/// The segments that truncation left out, numbered from 0, as ranges, or how much of their text; `None` where it left out none.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
-    let all = distinct(answers.iter().flat_map(|row| row.dropped_sessions.iter().map(|index| index + 1)));
-    let beside =
-        distinct(answers.iter().flat_map(|row| row.dropped_neighbours.iter().map(|index| index + 1)));
+    let all = distinct(answers.iter().flat_map(|row| row.dropped_sessions.iter().copied()));
+    let beside = distinct(answers.iter().flat_map(|row| row.dropped_neighbours.iter().copied()));
     let ranges = ranges(&all);
     let beside = match beside.as_slice() {
         [] => String::new(),
         some => format!(" Next to evidence: {}.", self::ranges(some)),
     };
+    if let ([], Some(row)) = (&*all, answers.iter().max_by_key(|row| row.dropped_tokens))
+        && row.dropped_tokens > 0
+    {
+        let (gone, of) = (row.dropped_tokens, row.history_tokens);
+        return Some(format!("{gone} of {of} tokens left out of the middle to fit the context."));
+    }
     (!all.is_empty()).then(|| {
         let name = if all.len() == 1 { segment.to_owned() } else { plural(segment) };
         format!("{} {name} left out to fit the context: {ranges}.{beside}", all.len())

@@ -15,7 +15,8 @@ use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
 use crate::results::labels::label_agreement;
-use crate::results::metrics::{self, AccuracyTable};
+use crate::results::metrics::AccuracyTable;
+use crate::results::outcomes::Outcomes;
 use crate::run::cost::{CostRow, MeanCost};
 use crate::run::error::RunError;
 use crate::run::labels::label_rows;
@@ -51,6 +52,8 @@ struct Page {
     judge_note: Option<String>,
     /// Why there is no accuracy to show although there are verdicts.
     no_result: Option<String>,
+    /// What a reader must know of the verdicts beside the numbers.
+    warnings: Vec<String>,
     /// By condition; of one condition without a name.
     accuracies: Vec<Accuracy>,
     attention: bool,
@@ -61,6 +64,8 @@ struct Page {
     /// What a segment of a history is called.
     segment: &'static str,
     answered: usize,
+    /// Answers that the limit of new tokens cut off.
+    cut: usize,
     failed: usize,
     expected: usize,
     /// Whether text that spells a special token was read as text.
@@ -143,12 +148,16 @@ fn page_of(
     let sum = |of: &dyn Fn(&View<'_>) -> usize| views.iter().map(of).sum::<usize>();
     let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
     let accuracy = |view: &View<'_>| {
-        let judge = view.verdicts.judge.as_deref().filter(|_| no_result.is_none())?;
-        let (cases, answers) = (view.run.cases(), view.run.answers());
-        let rows = view.verdicts.rows();
-        let table = metrics::accuracy_table(run.benchmark(), cases, answers, rows, judge, BOOTSTRAP_SEED);
+        let name = view.verdicts.name().filter(|_| no_result.is_none())?;
+        let (cases, answers, rows) = (view.run.cases(), view.run.answers(), view.verdicts.rows());
+        let outcomes = Outcomes::of(run.benchmark(), cases, answers, rows, &name.judge);
+        let table = AccuracyTable::of(&outcomes, &name.label, BOOTSTRAP_SEED);
         let condition = if views.len() > 1 { view.condition.to_owned() } else { String::new() };
         Some(Accuracy { condition, table })
+    };
+    let warning = |view: &View<'_>| {
+        let warning = view.verdicts.warning().filter(|_| no_result.is_none())?;
+        Some(if views.len() > 1 { format!("{}: {warning}", view.condition) } else { warning })
     };
     let page = Page {
         title: super::Origin::of(run, None).line,
@@ -161,11 +170,13 @@ fn page_of(
         judge_note: judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
         accuracies: views.iter().filter_map(accuracy).collect(),
         no_result: no_result.map(str::to_owned),
+        warnings: views.iter().filter_map(warning).collect(),
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
         viewer: lens.map_or("query", Lens::viewer),
         segment: run.benchmark().segment(),
         answered: sum(&|view| view.run.answers().len()) - failed,
+        cut: sum(&|view| view.run.answers().iter().filter(|row| row.reached_limit()).count()),
         failed,
         expected: run.cases().iter().map(|case| case.probes.len()).sum::<usize>() * views.len(),
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
@@ -199,7 +210,7 @@ pub fn write_study(
     let answered = match causes {
         None => Answered::default(),
         Some(causes) => Answered {
-            words: super::causes::in_words(causes, study),
+            words: super::cause_words::in_words(causes, study),
             pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
         },
     };

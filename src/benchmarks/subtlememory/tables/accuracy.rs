@@ -13,7 +13,7 @@ pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
     let rows: Vec<&System<'_>> =
         systems.iter().filter(|s| s.setting != super::super::settings::PERFECT).collect();
     let mut sheet = accuracies(&rows)?;
-    let of_systems: Vec<&System<'_>> = rows.iter().filter(|row| row.is_system()).copied().collect();
+    let of_systems: Vec<&System<'_>> = rows.iter().filter(|row| row.is_memory()).copied().collect();
     if of_systems.len() > 1 {
         let share = |row: &System<'_>, name: &'static str| {
             let (right, of) = Column::Subtype(name).counts(row);
@@ -54,12 +54,18 @@ fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
         let mut cells = heads.cells(row);
         cells.extend(COLUMNS.map(|column| {
             let (right, of) = column.counts(row);
-            vec![percent(right, of), format!("{right}/{of}")]
+            vec![marked(row, column, right, of), format!("{right}/{of}")]
         }));
         sheet_rows.push(cells);
         notes.extend(remarks(row));
     }
     Some(Sheet { columns, rows: sheet_rows, notes })
+}
+
+/// A share in percent, marked where it rests on histories that were cut.
+fn marked(row: &System<'_>, column: Column, right: usize, of: usize) -> String {
+    let cuts = row.cuts(|outcome| column.holds(outcome));
+    format!("{}{}", percent(right, of), cuts.mark())
 }
 
 /// What counts as wrong without a verdict, and what is in no relation.
@@ -96,7 +102,7 @@ pub(super) fn table_11(systems: &[System<'_>], options: TableOptions) -> Option<
                 || "-".to_owned(),
                 |Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
             );
-            vec![percent(right, of), ends]
+            vec![marked(row, column, right, of), ends]
         }));
         cells
     });

@@ -21,16 +21,30 @@ impl Heads {
     }
 
     pub(super) fn columns(&self) -> Vec<Column> {
-        let mut names = vec!["run", "model", "setting"];
-        names.extend(self.datasets.then_some("data"));
-        names.extend(self.judges.then_some("judge"));
-        names.into_iter().map(Column::text).collect()
+        let mut columns: Vec<Column> = ["run", "model", "setting"].map(Column::text).into();
+        columns.extend(self.of_groups());
+        columns
+    }
+
+    /// Data and judge, where they differ.
+    pub(super) fn of_groups(&self) -> Vec<Column> {
+        let names = self.datasets.then_some("data").into_iter().chain(self.judges.then_some("judge"));
+        names.map(Column::text).collect()
     }
 
     pub(super) fn cells(&self, row: &System<'_>) -> Vec<Vec<String>> {
-        let mut cells = vec![cell(row.run), cell(row.group.model), cell(row.setting())];
-        cells.extend(self.datasets.then(|| cell(row.group.dataset)));
-        cells.extend(self.judges.then(|| cell(row.group.judge.unwrap_or("none"))));
+        let mut cells = vec![
+            cell(row.run),
+            cell(row.group.model),
+            cell(format!("{}{}", row.setting(), row.cuts(|_| true).mark())),
+        ];
+        cells.extend(self.of_group(row));
         cells
+    }
+
+    /// The cells of [`Heads::of_groups`].
+    pub(super) fn of_group(&self, row: &System<'_>) -> Vec<Vec<String>> {
+        let dataset = self.datasets.then(|| cell(row.group.dataset));
+        dataset.into_iter().chain(self.judges.then(|| cell(row.group.judge.unwrap_or("none")))).collect()
     }
 }

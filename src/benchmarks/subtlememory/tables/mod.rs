@@ -7,7 +7,7 @@ mod paired;
 mod systems;
 mod waterfall;
 
-use crate::benchmarks::{Chart, Graded, Table, TableOptions};
+use crate::benchmarks::{CUT_MARK, Chart, Graded, Table, TableOptions};
 
 /// Those that the rows give.
 pub(super) fn tables(graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
@@ -20,7 +20,14 @@ pub(super) fn tables(graded: &[Graded<'_>], options: TableOptions) -> Vec<Table>
         accuracy::table_13(&systems),
         waterfall::figure_3(&systems),
     ];
-    tables.into_iter().flatten().collect()
+    let mut tables: Vec<Table> = tables.into_iter().flatten().collect();
+    let notes: Vec<String> = systems.iter().filter_map(systems::System::cut_note).collect();
+    let is_marked =
+        |table: &Table| table.sheet.rows.iter().flatten().flatten().any(|line| line.ends_with(CUT_MARK));
+    for table in tables.iter_mut().filter(|table| is_marked(table)) {
+        table.sheet.notes.extend(notes.iter().cloned());
+    }
+    tables
 }
 
 /// Figure 3, where any run has what it needs.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::settings::{self, SOFT};
 use super::super::terms::{RELATION, SUBTYPE};
-use crate::benchmarks::Graded;
+use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, Shown};
 
 /// A question, by case and probe.
 pub(super) type Question<'a> = (&'a str, &'a str);
@@ -26,6 +26,8 @@ pub(super) struct System<'a> {
     pub(super) run: &'a str,
     /// Without the wording.
     pub(super) setting: &'a str,
+    /// What of the history it shows.
+    context: Context,
     pub(super) repetition: u32,
     pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
 }
@@ -37,6 +39,22 @@ pub(super) struct Outcome<'a> {
     pub(super) subtype: Option<&'a str>,
     pub(super) right: bool,
     pub(super) judged: bool,
+    pub(super) answer: Option<&'a str>,
+    shown: Shown<'a>,
+    answered: bool,
+    history_cut: Option<HistoryCut>,
+}
+
+impl Outcome<'_> {
+    /// Whether both answers are the same word for word, so that only the judge can tell them apart.
+    pub(super) fn same_answer(&self, other: &Self) -> bool {
+        self.answer.is_some() && self.answer == other.answer
+    }
+
+    /// Whether both answers were given to the same segments.
+    pub(super) fn same_context(&self, other: &Self) -> bool {
+        self.answer.is_some() && other.answer.is_some() && self.shown.same(other.shown)
+    }
 }
 
 /// The systems in the order in which they come first.
@@ -55,8 +73,9 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
                 && system.repetition == row.repetition
         };
         let at = systems.iter().rposition(same).unwrap_or_else(|| {
-            let (run, repetition, outcomes) = (row.run, row.repetition, BTreeMap::new());
-            systems.push(System { group, run, setting, repetition, outcomes });
+            let (run, context, repetition, outcomes) =
+                (row.run, row.context, row.repetition, BTreeMap::new());
+            systems.push(System { group, run, setting, context, repetition, outcomes });
             systems.len() - 1
         });
         let facet = |name: &str| row.facets.get(name).map(String::as_str);
@@ -65,6 +84,10 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
             subtype: facet(SUBTYPE),
             right: row.correct == Some(true),
             judged: row.correct.is_some(),
+            answer: row.answer,
+            shown: row.shown,
+            answered: row.answered,
+            history_cut: row.history_cut,
         };
         if let Some(system) = systems.get_mut(at) {
             system.outcomes.insert((row.case, row.probe), outcome);
@@ -79,6 +102,17 @@ impl<'a> System<'a> {
         self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
     }
 
+    /// The answers that `holds` takes whose histories were cut.
+    pub(super) fn cuts(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> CutCount {
+        let answered = self.outcomes.values().filter(|outcome| outcome.answered && holds(outcome));
+        CutCount::of(answered.map(|outcome| outcome.history_cut))
+    }
+
+    /// What is said below tables of a system whose histories were cut.
+    pub(super) fn cut_note(&self) -> Option<String> {
+        self.cuts(|_| true).note(&format!("{} {}", self.run, self.setting()))
+    }
+
     /// Those that are right.
     pub(super) fn right(&self) -> BTreeSet<Question<'a>> {
         self.questions(|outcome| outcome.right)
@@ -89,7 +123,7 @@ impl<'a> System<'a> {
         let mut text = match self.setting {
             "" => "plain".to_owned(),
             settings::FULL => format!("{} (ours)", settings::FULL),
-            setting => setting.to_owned(),
+            setting => self.context.named(setting),
         };
         if self.group.soft {
             text += ", soft";
@@ -100,9 +134,14 @@ impl<'a> System<'a> {
         text
     }
 
-    /// Whether it answers from a memory: neither the reference nor the diagnosis of a memory.
+    /// Whether it is neither the reference nor the diagnosis of a memory.
     pub(super) fn is_system(&self) -> bool {
         !matches!(self.setting, settings::ORACLE | settings::PERFECT)
+    }
+
+    /// Whether it is a system of the paper's: it answers from a memory, and not from the full history.
+    pub(super) fn is_memory(&self) -> bool {
+        self.is_system() && self.setting != settings::FULL
     }
 
     /// Questions that have an outcome in one of two systems only; empty where they can be paired.

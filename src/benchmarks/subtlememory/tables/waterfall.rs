@@ -1,12 +1,14 @@
 //! The waterfall of figure 3: of what is right with the target sessions alone, what survives storing and finding.
 
+use std::collections::BTreeSet;
+
 use super::super::counts::{Stages, percent, stages};
 use super::super::settings::{ORACLE, PERFECT};
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED};
 use super::columns::Column;
 use super::heads::Heads;
-use super::systems::System;
-use crate::benchmarks::{Bar, Chart, Table};
+use super::systems::{Question, System};
+use crate::benchmarks::{Bar, BarChart, Chart, Table};
 use crate::ground::sheet::{self, Sheet, cell};
 
 /// All questions, and the relations.
@@ -22,7 +24,27 @@ struct Traced<'s, 'a> {
     system: &'s System<'a>,
     /// One for each of [`ROWS`].
     stages: [Stages; 4],
+    /// The same, of the steps from oracle to perfect and from there to the system's setting.
+    losses: [[Loss; 2]; 4],
 }
+
+/// Questions that one step loses although it changed nothing that a memory could answer for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Loss {
+    /// The answer is the same word for word before and after: the judge alone differs.
+    same_answer: usize,
+    /// The answers differ, but the same model was shown the same segments with the same prompt: sampling and the judge differ.
+    same_context: usize,
+}
+
+/// Questions that a step loses.
+type Lost = fn(&Stages) -> usize;
+
+/// The steps by name, with how many questions each loses.
+const STEPS: [(&str, Lost); 2] = [
+    ("O to P", |stages| stages.oracle - stages.preserved),
+    ("P to D", |stages| stages.preserved - stages.retrieved),
+];
 
 /// The systems that have both diagnoses, the best first, four rows each.
 pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
@@ -33,9 +55,13 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
     columns.push(sheet::Column::text("questions"));
     let numbers = ["of", "S_O", "S_P", "S_D", "P_preserve", "P_retrieve", "right", "outside S_P"];
     columns.extend(numbers.map(sheet::Column::number));
+    for (step, _) in STEPS {
+        let of_step = |name: &str| sheet::Column { group: step.to_owned(), ..sheet::Column::number(name) };
+        columns.extend(["lost", "same answer", "same context"].map(of_step));
+    }
     let mut sheet_rows = Vec::new();
-    for Traced { system, stages } in &traced {
-        for (column, stages) in ROWS.iter().zip(stages) {
+    for Traced { system, stages, losses } in &traced {
+        for ((column, stages), losses) in ROWS.iter().zip(stages).zip(losses) {
             let Stages { questions, oracle, preserved, retrieved, default, .. } = *stages;
             let mut cells = heads.cells(system);
             cells.push(cell(column.name()));
@@ -43,6 +69,10 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
             cells.extend(counts);
             cells.extend([cell(percent(preserved, oracle)), cell(percent(retrieved, preserved))]);
             cells.extend([default, stages.outside()].map(|count| cell(count.to_string())));
+            for (loss, (_, lost)) in losses.iter().zip(STEPS) {
+                let counts = [lost(stages), loss.same_answer, loss.same_context];
+                cells.extend(counts.map(|count| cell(count.to_string())));
+            }
             sheet_rows.push(cells);
         }
     }
@@ -50,7 +80,14 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
         0,
         "S_O: right under oracle; S_P: of these, right under perfect retrieval; S_D: of these, right in the row's setting. \
          P_preserve = S_P / S_O and P_retrieve = S_D / S_P in percent; their product is no accuracy: what is right in the setting but \
-         outside S_P stands in the last column"
+         outside S_P has a column of its own"
+            .to_owned(),
+    );
+    notes.insert(
+        1,
+        "of the questions that a step loses, those that it cannot have lost: same answer: the answers before and after are the same \
+         word for word, so that the judge alone differs; same context: other answers, but by one run to the same sessions with the same \
+         prompt, so that sampling and the judge alone differ"
             .to_owned(),
     );
     let title = "the waterfall of diagnosis (figure 3)".to_owned();
@@ -77,17 +114,18 @@ pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     let rows: Vec<&System<'_>> = traced.iter().map(|one| one.system).collect();
     let heads = Heads::of(&rows)?;
     let mut bars = Vec::new();
-    for Traced { system, stages } in &traced {
+    for Traced { system, stages, losses } in &traced {
         let group = heads.cells(system).into_iter().flatten().collect::<Vec<_>>().join(", ");
-        for (column, stages) in ROWS.iter().zip(stages) {
+        for ((column, stages), losses) in ROWS.iter().zip(stages).zip(losses) {
             let Stages { questions, oracle, preserved, retrieved, alone, .. } = *stages;
+            let [by_memory, by_retrieval] = losses.map(|loss| loss.same_answer + loss.same_context);
             let wrong = questions - oracle - alone;
             bars.push(Bar {
                 group: group.clone(),
                 label: column.name().to_owned(),
                 counts: vec![retrieved, preserved - retrieved, oracle - preserved, alone, wrong],
                 note: format!(
-                    "P_preserve {}, P_retrieve {}",
+                    "P_preserve {}, P_retrieve {}; noise {by_memory}+{by_retrieval}",
                     percent(preserved, oracle),
                     percent(retrieved, preserved)
                 ),
@@ -98,14 +136,15 @@ pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     let caption = "Of all questions and of each relation: right under oracle, under perfect retrieval and in the setting (kept); right under \
                    oracle and perfect retrieval, wrong in the setting (lost in retrieval); right under oracle, wrong under perfect retrieval \
                    (lost in memory); wrong under oracle, right in the setting (right by the system alone). P_preserve = |S_P| / |S_O| and \
-                   P_retrieve = |S_D| / |S_P| in percent. Systems by accuracy.";
-    Some(Chart {
+                   P_retrieve = |S_D| / |S_P| in percent. noise: questions lost in memory + lost in retrieval although the answer, or the \
+                   sessions shown by the run and so its prompt, are the same before and after: the judge and sampling alone differ. Systems by accuracy.";
+    Some(Chart::Bars(BarChart {
         key: "waterfall".to_owned(),
         title: "The waterfall of diagnosis".to_owned(),
         caption: caption.to_owned(),
         parts: parts.map(str::to_owned).to_vec(),
         bars,
-    })
+    }))
 }
 
 /// The stages of a system; absent, with a note, where a diagnosis is missing or on other questions.
@@ -135,7 +174,36 @@ fn trace<'s, 'a>(
         }
     }
     let (in_oracle, in_perfect, by_default) = (oracle.right(), perfect.right(), system.right());
-    let stages = ROWS
-        .map(|column| stages(&super::paired::asked(system, column), &in_oracle, &in_perfect, &by_default));
-    Some(Traced { system, stages })
+    let asked = ROWS.map(|column| super::paired::asked(system, column));
+    let stages = asked.each_ref().map(|asked| stages(asked, &in_oracle, &in_perfect, &by_default));
+    let losses = asked.each_ref().map(|asked| {
+        let preserved: BTreeSet<Question<'_>> = in_oracle.intersection(&in_perfect).copied().collect();
+        [
+            loss((oracle, perfect), asked.iter().filter(|one| in_oracle.contains(*one))),
+            loss((perfect, system), asked.iter().filter(|one| preserved.contains(*one))),
+        ]
+    });
+    Some(Traced { system, stages, losses })
+}
+
+/// Of the questions `held` before a step, those that it loses without having changed what a memory decides.
+fn loss<'q, 'a: 'q>(
+    (before, after): (&System<'a>, &System<'a>),
+    held: impl Iterator<Item = &'q Question<'a>>,
+) -> Loss {
+    let mut loss = Loss::default();
+    for question in held {
+        let (Some(then), Some(now)) = (before.outcomes.get(question), after.outcomes.get(question)) else {
+            continue;
+        };
+        if now.right {
+            continue;
+        }
+        if now.same_answer(then) {
+            loss.same_answer += 1;
+        } else if before.run == after.run && now.same_context(then) {
+            loss.same_context += 1;
+        }
+    }
+    loss
 }

@@ -1,0 +1,435 @@
+//! Lists in the text of a question: numbered items, bullets, items below and inside items, and the plan of an article with its JSON.
+//!
+//! Called by the constraints of questions, which say what becomes of them.
+
+use std::ops::Range;
+
+use serde::de::IgnoredAny;
+
+/// Openings of an example in brackets, in lower case.
+const EXAMPLES: [&str; 2] = ["(e.g.", "(for example"];
+/// What names the plan of an article, in lower case.
+const BULLET_POINT: &str = "bullet point";
+/// What its clause begins with, in lower case.
+const BASED_ON: &str = " based on";
+/// Inside one bullet, behind its colon, what parts the items of a list.
+const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
+
+/// A question's constraints, and what goes with them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Constraints {
+    /// Ascending.
+    pub(super) all: Vec<Piece>,
+    /// Text that is about several constraints.
+    pub(super) heads: Vec<Head>,
+}
+
+/// A constraint: it goes or stays as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Where it stands.
+    pub(super) bytes: Range<usize>,
+    /// Whether a comma parts it from its neighbours.
+    pub(super) listed: bool,
+}
+
+/// What goes when all of its constraints have gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Where it stands; it may hold its constraints.
+    pub(super) piece: Piece,
+    /// By their places in [`Constraints::all`].
+    pub(super) of: Range<usize>,
+}
+
+/// A piece of a list before it is known whether it is a constraint or the head of others.
+struct Item {
+    bytes: Range<usize>,
+    /// Items below it have a greater one.
+    depth: usize,
+    /// Whether other text parts it from the item before.
+    apart: bool,
+}
+
+/// The items of a question: numbered ones wherever they stand, and lines that begin like those of a list.
+pub(super) fn items(text: &str) -> Constraints {
+    let examples = examples(text);
+    let mut found: Vec<Item> = Vec::new();
+    let (mut number, mut apart, mut start) = (0, true, 0);
+    for line in text.split_inclusive('\n') {
+        let (from, shown) = (start, line.trim_end());
+        start += line.len();
+        if examples.iter().any(|example| example.contains(&from)) || shown.is_empty() {
+            continue;
+        }
+        // An example that begins here may end in another line, which then belongs to this one.
+        let shown_end = from + shown.len();
+        let open = examples.iter().find(|example| example.contains(&shown_end));
+        let end = open.map_or(shown_end, |example| line_end(text, example.end));
+        let marks: Vec<usize> = marks(shown, &mut number, false)
+            .into_iter()
+            .map(|at| from + at)
+            .filter(|at| !examples.iter().any(|example| example.contains(at)))
+            .collect();
+        let before = found.len();
+        add_line(&mut found, text, (from..end, marks, apart));
+        apart = found.len() == before;
+    }
+    let mut constraints = Constraints::default();
+    build(&mut constraints, text, &found);
+    constraints
+}
+
+/// The items of one line: those at its marks, or the line itself where it begins like one of a list.
+fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usize>, Vec<usize>, bool)) {
+    let shown = text.get(line.clone()).unwrap_or_default();
+    let depth = depth(shown);
+    let first = match (marks.first(), depth) {
+        // What stands before the marks of a bullet is their head.
+        (Some(mark), Some(depth)) if *mark > line.start + leading(shown) => {
+            found.push(Item { bytes: line.start..*mark, depth, apart });
+            depth + 1
+        }
+        (Some(_), _) => 1 + leading(shown) / 2 * 2,
+        (None, Some(depth)) => return found.push(Item { bytes: line, depth, apart }),
+        (None, None) => return,
+    };
+    let ends = marks.iter().skip(1).copied().chain([line.end]);
+    let apart =
+        |at: usize| apart && at == 0 && found.last().is_none_or(|item| item.bytes.start != line.start);
+    let items: Vec<Item> = marks
+        .iter()
+        .zip(ends)
+        .enumerate()
+        .map(|(at, (&from, to))| Item { bytes: from..to, depth: first, apart: apart(at) })
+        .collect();
+    found.extend(items);
+}
+
+/// Constraints of items: those without others below them, or what is listed inside one. The others are heads.
+fn build(found: &mut Constraints, text: &str, items: &[Item]) {
+    let mut at = 0;
+    while let Some(item) = items.get(at) {
+        let below = items.get(at + 1..).unwrap_or_default();
+        let count = below.iter().take_while(|other| other.depth > item.depth && !other.apart).count();
+        let first = found.all.len();
+        let plain = |bytes: Range<usize>| Piece { bytes, listed: false };
+        let members = if count == 0 { members(text, &item.bytes) } else { Vec::new() };
+        match members.first().map(|member| member.bytes.start) {
+            Some(inside) => {
+                found.all.extend(members);
+                found.heads.push(Head { piece: plain(item.bytes.start..inside), of: first..found.all.len() });
+            }
+            None if count == 0 => found.all.push(plain(item.bytes.clone())),
+            None => {
+                build(found, text, below.get(..count).unwrap_or_default());
+                found.heads.push(Head { piece: plain(item.bytes.clone()), of: first..found.all.len() });
+            }
+        }
+        at += 1 + count;
+    }
+}
+
+/// What is listed inside an item behind its colon, each with brackets behind it: `birthdays: wife (21 May), son (2 June)`.
+fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
+    let shown = text.get(item.clone()).unwrap_or_default();
+    let Some(colon) = shown.find(':') else { return Vec::new() };
+    let (mut found, mut depth) = (Vec::new(), 0_usize);
+    let mut from = colon + 1 + leading(shown.get(colon + 1..).unwrap_or_default());
+    for (at, c) in shown.char_indices().skip_while(|(at, _)| *at <= colon) {
+        match c {
+            '(' => depth += 1,
+            ')' => {
+                depth = depth.saturating_sub(1);
+                let rest = shown.get(at + 1..).unwrap_or_default();
+                let ends = rest.trim().is_empty() || [",", ";", "."].contains(&rest.trim());
+                if depth == 0 && (ends || rest.starts_with(", ") || rest.starts_with("; ")) {
+                    found.push(Piece { bytes: item.start + from..item.start + at + 1, listed: true });
+                    from = at + 2 + leading(rest.get(1..).unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+    }
+    let all_of_it = from >= shown.trim_end().len();
+    if found.len() > 1 && all_of_it { found } else { Vec::new() }
+}
+
+/// How deep in a list a line stands that begins like one of its items; bullets below a number of their own indent.
+fn depth(line: &str) -> Option<usize> {
+    let shown = line.trim_start();
+    let bullet = ["- ", "* ", "+ ", "• "].iter().any(|mark| shown.starts_with(mark));
+    let rest = shown.trim_start_matches(|c: char| c.is_ascii_digit());
+    let numbered = (1..=2).contains(&(shown.len() - rest.len())) && rest.starts_with(". ");
+    (bullet || numbered).then(|| 1 + leading(line) / 2 * 2 + usize::from(bullet))
+}
+
+/// Where the items `1)`, `2)`, ... of a line begin. `number` is the last one so far, over all lines. A new list begins at the beginning of
+/// a line, or `anywhere`.
+fn marks(line: &str, number: &mut usize, anywhere: bool) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (close, _) in line.match_indices(')') {
+        let before = line.get(..close).unwrap_or_default();
+        let start = before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let Ok(value) = before.get(start..).unwrap_or_default().parse::<usize>() else { continue };
+        let before = before.get(..start).unwrap_or_default();
+        let apart = !before.ends_with(|c: char| c.is_alphanumeric() || c == '(');
+        let begins = value == 1 && (anywhere || *number == 0 || before.trim().is_empty());
+        if apart && (value == *number + 1 || begins) {
+            found.push(start);
+            *number = value;
+        }
+    }
+    found
+}
+
+/// Examples in brackets, with all that is numbered in them; one that does not end goes to the end of its line.
+fn examples(text: &str) -> Vec<Range<usize>> {
+    let lower = text.to_ascii_lowercase();
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for opening in EXAMPLES {
+        for (start, _) in lower.match_indices(opening) {
+            let end = closing(text, start).unwrap_or_else(|| line_end(text, start));
+            found.push(start..end);
+        }
+    }
+    found
+}
+
+/// The end of the brackets that open at `start`. A number's bracket (`1)`) closes nothing.
+fn closing(text: &str, start: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, c) in text.get(start..)?.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => {
+                let before = text.get(start..start + at)?;
+                let bare = before.trim_end_matches(|c: char| c.is_ascii_digit());
+                if depth == 1 && bare.len() < before.len() && bare.ends_with(char::is_whitespace) {
+                    continue;
+                }
+                depth -= 1;
+                if depth == 0 {
+                    return Some(start + at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The end of the line that holds a place, without its white space.
+fn line_end(text: &str, at: usize) -> usize {
+    let line = text.get(at..).unwrap_or_default().split('\n').next().unwrap_or_default();
+    at + line.trim_end().len()
+}
+
+/// The plan of an article: all that stands behind the words that announce it, which go when all of it has gone. Where none do, the items.
+pub(super) fn plan(text: &str) -> Constraints {
+    let Some((clause, start)) = announced(text) else {
+        // JSON may stand where items would.
+        let json = text.match_indices(['{', '[']).find_map(|(at, _)| json_end(text, at).map(|end| at..end));
+        let mut found = Constraints::default();
+        match json {
+            Some(block) => {
+                json_value(&mut found, text, block.start);
+            }
+            None => found = items(text),
+        }
+        return found;
+    };
+    let mut found = Constraints::default();
+    let mut lines: Vec<Item> = Vec::new();
+    let mut reached = start;
+    let written = text.get(start..).is_some_and(|rest| rest.trim_start().starts_with("['"));
+    while let Some(line) = next_line(text, reached, written) {
+        reached = line.end;
+        let shown = text.get(line.clone()).unwrap_or_default();
+        let from = line.start + leading(shown);
+        if let Some(end) =
+            text.get(from..).filter(|rest| rest.starts_with(['{', '['])).and_then(|_| json_end(text, from))
+        {
+            build(&mut found, text, &lines);
+            lines.clear();
+            json_value(&mut found, text, from);
+            reached = end;
+            continue;
+        }
+        add_planned(&mut lines, text, line, written);
+    }
+    build(&mut found, text, &lines);
+    let piece = Piece { bytes: clause..text.trim_end().len(), listed: false };
+    found.heads.push(Head { piece, of: 0..found.all.len() });
+    found
+}
+
+/// Where the clause begins that announces a plan by its bullet points, and where the plan does.
+fn announced(text: &str) -> Option<(usize, usize)> {
+    let lower = text.to_ascii_lowercase();
+    let at = lower.find(BULLET_POINT)?;
+    let line = lower.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let clause = lower.get(line..at)?.rfind(BASED_ON).map_or(at, |before| line + before);
+    let clause = if text.get(line..at)?.trim().is_empty() { line } else { clause };
+    let word = at + BULLET_POINT.len();
+    let colon = lower.get(word..)?.split('\n').next()?.find(':');
+    Some((clause, colon.map_or(word, |colon| word + colon + 1)))
+}
+
+/// The line that begins at a place, with its end: a line break, one written as `\n`, or in a `written` list what parts its texts.
+fn next_line(text: &str, start: usize, written: bool) -> Option<Range<usize>> {
+    const BREAKS: [&str; 2] = ["\n", "\\n"];
+    const OF_LISTS: [&str; 4] = ["', '", "\", \"", "', \"", "\", '"];
+    let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
+    let breaks = BREAKS.iter().chain(OF_LISTS.iter().filter(|_| written));
+    let ends = breaks.filter_map(|mark| Some(start + rest.find(mark)? + mark.len()));
+    Some(start..ends.min().unwrap_or(text.len()))
+}
+
+/// The items of a plan's line: its list, what is listed inside a bullet, or the line; in a `written` list without quotes and brackets.
+fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: bool) {
+    const AROUND: [char; 5] = ['[', ']', '\'', '"', ','];
+    let quoted = |c: char| written && AROUND.contains(&c);
+    let shown = text.get(line.clone()).unwrap_or_default();
+    let shown = shown.strip_suffix("\\n").unwrap_or(shown);
+    let end = line.start + shown.trim_end_matches(|c: char| c.is_whitespace() || quoted(c)).len();
+    let blank = leading(shown);
+    let opened = shown.trim_start();
+    // The indent of a line counts where no bracket or quote stands before it.
+    let start = match opened.len() - opened.trim_start_matches(quoted).len() {
+        0 => line.start,
+        marks => line.start + blank + marks,
+    };
+    let own = text.get(start..end).unwrap_or_default();
+    if own.trim().is_empty() || own.trim().starts_with("```") {
+        return;
+    }
+    let marks: Vec<usize> = marks(own, &mut 0, true).into_iter().map(|at| start + at).collect();
+    let inline = inline(own);
+    match (depth(own), marks.len(), inline.len()) {
+        (_, 2.., _) => {
+            let before = found.len();
+            add_line(found, text, (start..end, marks, false));
+            // What stands before the first mark and is no bullet is their head, too.
+            if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
+                let (from, depth) = (first.bytes.start, first.depth);
+                found.iter_mut().skip(before).for_each(|item| item.depth += 1);
+                let head = Item { bytes: start..from, depth, apart: false };
+                if !text.get(start..from).unwrap_or_default().trim().is_empty() {
+                    found.insert(before, head);
+                }
+            }
+        }
+        (of_list, _, 2..) => {
+            let depth = of_list.unwrap_or(1);
+            let first = inline.first().map_or(end, |range| start + range.start);
+            found.push(Item { bytes: start..first, depth, apart: false });
+            found.extend(inline.into_iter().map(|range| Item {
+                bytes: start + range.start..start + range.end,
+                depth: depth + 1,
+                apart: false,
+            }));
+        }
+        (of_list, ..) => {
+            let heading = own.trim_start().starts_with('#')
+                || own.trim_end().ends_with([':', '*']) && of_list.is_none();
+            let depth = if heading { 0 } else { of_list.unwrap_or(1 + leading(own) / 2 * 2) };
+            found.push(Item { bytes: start..end, depth, apart: false });
+        }
+    }
+}
+
+/// The items that are listed inside one bullet behind its colon; none where there are not two.
+fn inline(bullet: &str) -> Vec<Range<usize>> {
+    let Some(colon) = bullet.find(": ").map(|at| at + 1) else { return Vec::new() };
+    let rest = bullet.get(colon..).unwrap_or_default();
+    for mark in INLINE {
+        let bullets = mark.starts_with(' ');
+        let mut starts: Vec<usize> = rest.match_indices(mark).map(|(at, _)| colon + at).collect();
+        if bullets && starts.first() != Some(&colon) {
+            continue;
+        }
+        if !bullets {
+            starts = [colon].into_iter().chain(starts.into_iter().map(|at| at + 1)).collect();
+        }
+        if starts.len() > 1 {
+            let ends = starts.iter().skip(1).copied().chain([bullet.len()]);
+            return starts.iter().zip(ends).map(|(&from, to)| from..to).collect();
+        }
+    }
+    Vec::new()
+}
+
+/// The end of the JSON object or array that begins at a place.
+fn json_end(text: &str, at: usize) -> Option<usize> {
+    let rest = text.get(at..).filter(|rest| rest.starts_with(['{', '[']))?;
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    Some(at + values.byte_offset())
+}
+
+/// Adds the entries of a sound JSON object or array at a place: every value that holds no others, with its name. What holds others is
+/// their head. Returns its end.
+fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
+    let mut place = skip_space(text, at + 1);
+    while let Some(c) = text.get(place..).and_then(|rest| rest.chars().next()) {
+        match c {
+            '}' | ']' => return place + 1,
+            ',' => place = skip_space(text, place + 1),
+            _ => {
+                let (start, first) = (place, found.all.len());
+                let mut end = json_end_of_entry(found, text, place);
+                let after = skip_space(text, end);
+                if text.get(after..).is_some_and(|rest| rest.starts_with(':')) {
+                    // What was read is a name: the entry is the name with its value.
+                    found.all.truncate(first);
+                    end = json_end_of_entry(found, text, skip_space(text, after + 1));
+                }
+                match found.all.get_mut(first..) {
+                    Some([one]) if one.bytes.end == end => one.bytes.start = start,
+                    _ => found.heads.push(Head {
+                        piece: Piece { bytes: start..end, listed: true },
+                        of: first..found.all.len(),
+                    }),
+                }
+                place = skip_space(text, end);
+            }
+        }
+    }
+    text.len()
+}
+
+/// Adds a value: its entries, or the value itself where it has none. Returns its end.
+fn json_end_of_entry(found: &mut Constraints, text: &str, at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    let end = match rest.chars().next() {
+        Some('{' | '[') => return json_value(found, text, at),
+        Some('"') => at + 1 + string_length(rest.get(1..).unwrap_or_default()),
+        _ => at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len()),
+    };
+    found.all.push(Piece { bytes: at..end, listed: true });
+    end
+}
+
+/// Bytes of a JSON string behind its first quote, with the last one.
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn skip_space(text: &str, at: usize) -> usize {
+    at + leading(text.get(at..).unwrap_or_default())
+}
+
+/// Bytes of the white space that a text begins with.
+fn leading(text: &str) -> usize {
+    text.len() - text.trim_start().len()
+}

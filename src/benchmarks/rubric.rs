@@ -1,0 +1,114 @@
+//! How a judge is asked: a benchmark's rubrics, each by a name.
+//!
+//! Two rubrics are two judges: verdicts carry the name, and tables have a row each.
+
+use super::Benchmark;
+
+/// How answers are judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rubric {
+    /// One word, for the command line, verdict rows and tables: `released`.
+    pub name: &'static str,
+    /// What sets it apart from the benchmark's others: a few words.
+    pub about: &'static str,
+    /// What the judge reads: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
+    /// `answer`, `cut`, `facets` and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
+    /// verdict, `last` after it, `none` where there is to be none.
+    pub template: &'static str,
+    /// What one call covers.
+    pub unit: JudgeUnit,
+    /// What it returns: the same for all rubrics of a benchmark.
+    pub verdict: VerdictKind,
+    /// Digests that verdict rows carry which were judged by it before rows named their rubric.
+    pub earlier: &'static [&'static str],
+}
+
+/// No rubric of a benchmark has the name that was typed.
+#[derive(Debug, thiserror::Error)]
+#[error("{benchmark} has no rubric `{name}`; it has: {known}")]
+pub struct UnknownRubric {
+    /// The benchmark's title.
+    pub benchmark: &'static str,
+    /// What was typed.
+    pub name: String,
+    /// Those that there are, the default first, each with what sets it apart.
+    pub known: String,
+}
+
+/// The rubric of a name.
+///
+/// # Errors
+/// [`UnknownRubric`], with those that there are.
+pub fn rubric_named(benchmark: &dyn Benchmark, name: &str) -> Result<Rubric, UnknownRubric> {
+    let found = benchmark.rubrics().iter().find(|rubric| rubric.name == name);
+    found.copied().ok_or_else(|| {
+        let known = benchmark.rubrics().iter().enumerate().map(|(at, rubric)| {
+            let default = if at == 0 { ", the default" } else { "" };
+            format!("{} ({}{default})", rubric.name, rubric.about)
+        });
+        let known = known.collect::<Vec<_>>().join("; ");
+        UnknownRubric { benchmark: benchmark.title(), name: name.to_owned(), known }
+    })
+}
+
+/// What one call of a judge covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JudgeUnit {
+    /// All probes of a case under a condition.
+    Case,
+    /// One probe under a condition.
+    Probe,
+}
+
+/// What a judge says of an answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum VerdictKind {
+    /// Right or wrong: `correct`, true or false.
+    Correct,
+    /// Right or wrong by one of two words: `label`. The reply is one object without ids, so a call covers one probe.
+    Label {
+        /// The word for a right answer.
+        right: &'static str,
+        /// The word for a wrong one.
+        wrong: &'static str,
+    },
+    /// `score`, a whole number from 0 to `most`.
+    Score {
+        /// The best.
+        most: u32,
+    },
+    /// `choice`, one of these words; right where it is the probe's note `expected`.
+    Choice {
+        /// The words.
+        of: &'static [&'static str],
+    },
+}
+
+impl VerdictKind {
+    /// The key that a judge's JSON and a verdict's row have for it.
+    pub fn key(self) -> &'static str {
+        match self {
+            VerdictKind::Correct => "correct",
+            VerdictKind::Label { .. } => "label",
+            VerdictKind::Score { .. } => "score",
+            VerdictKind::Choice { .. } => "choice",
+        }
+    }
+
+    /// Whether it says right or wrong, in whatever words.
+    pub fn is_right_or_wrong(self) -> bool {
+        matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
+    }
+
+    /// What its values are, for a judge.
+    pub fn values(self) -> String {
+        match self {
+            VerdictKind::Correct => "true or false".to_owned(),
+            VerdictKind::Label { right, wrong } => format!("\"{right}\" or \"{wrong}\""),
+            VerdictKind::Score { most } => format!("a whole number from 0 to {most}"),
+            VerdictKind::Choice { of } => {
+                of.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or ")
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Words for days and months that do not fit the dates beside them.
+//!
+//! Looked for are a weekday with a date (`Monday, March 3, 2025`, `Monday the 3rd of March`, `2025-03-03 (Monday)`; a date without a
+//! year is that nearest to the text's own), and, where the text has a time of its own, what it says of that day: `today is Monday`,
+//! `it's Monday morning`, `happy Monday`, `today is March 3`, `it's already March`. Other wording is not looked at.
+
+use jiff::civil::{Date, DateTime, Weekday};
+
+const WEEKDAYS: [(&str, Weekday); 7] = [
+    ("Monday", Weekday::Monday),
+    ("Tuesday", Weekday::Tuesday),
+    ("Wednesday", Weekday::Wednesday),
+    ("Thursday", Weekday::Thursday),
+    ("Friday", Weekday::Friday),
+    ("Saturday", Weekday::Saturday),
+    ("Sunday", Weekday::Sunday),
+];
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// Fewest letters of a weekday's or a month's name that are taken for it, where it begins with a capital.
+const SHORTEST: usize = 3;
+/// Words that may follow the name of a day after `it is`, beside the end of the sentence.
+const OF_DAY: [&str; 6] = ["today", "morning", "afternoon", "evening", "night", "already"];
+/// Words that may stand before the name of a day or month after `it is`.
+const BEFORE: [&str; 8] = ["a", "already", "now", "only", "still", "early", "mid", "late"];
+
+/// A word or a number, and where it stands.
+struct Token<'a> {
+    text: &'a str,
+    start: usize,
+    end: usize,
+}
+
+/// What a text says of days and months that is not so; each in words. `at` is when the text was written, where that is known.
+pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
+    // Most texts have none of these.
+    let lower = text.to_lowercase();
+    let begins = |name: &str| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()));
+    if !WEEKDAYS.iter().any(|(name, _)| begins(name)) && !MONTHS.iter().any(|name| begins(name)) {
+        return Vec::new();
+    }
+    let scan = Scan { text, tokens: tokens(text), at: at.map(DateTime::date) };
+    let mut found: Vec<String> = (0..scan.tokens.len()).filter_map(|place| scan.dated(place)).collect();
+    found.extend((0..scan.tokens.len()).filter_map(|place| scan.of_today(place)));
+    found
+}
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        match (c.is_alphanumeric(), start) {
+            (true, None) => start = Some(at),
+            (false, Some(from)) => {
+                let word = text.get(from..at).unwrap_or_default();
+                found.push(Token { text: word, start: from, end: at });
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A date as it is written: the year may be missing.
+#[derive(Clone, Copy)]
+struct Written {
+    year: Option<i16>,
+    month: i8,
+    day: i8,
+    /// The token behind it.
+    next: usize,
+}
+
+struct Scan<'a> {
+    text: &'a str,
+    tokens: Vec<Token<'a>>,
+    at: Option<Date>,
+}
+
+impl Scan<'_> {
+    fn word(&self, place: usize) -> &str {
+        self.tokens.get(place).map_or("", |token| token.text)
+    }
+
+    /// Whether a token is this word, in any case.
+    fn is(&self, place: usize, word: &str) -> bool {
+        self.word(place).eq_ignore_ascii_case(word)
+    }
+
+    /// Whether it is one of these.
+    fn is_one_of(&self, place: usize, words: &[&str]) -> bool {
+        words.iter().any(|word| self.is(place, word))
+    }
+
+    /// What stands between a token and the next one.
+    fn gap(&self, place: usize) -> &str {
+        let (Some(token), Some(next)) = (self.tokens.get(place), self.tokens.get(place + 1)) else {
+            return ".";
+        };
+        self.text.get(token.end..next.start).unwrap_or(".")
+    }
+
+    /// Whether a token and the next one belong together: nothing but spaces and commas between them.
+    fn joined(&self, place: usize) -> bool {
+        !self.gap(place).is_empty() && self.gap(place).chars().all(|c| c == ' ' || c == ',')
+    }
+
+    /// The piece of text from one token to before another.
+    fn piece(&self, from: usize, to: usize) -> &str {
+        let (Some(first), Some(last)) = (self.tokens.get(from), self.tokens.get(to.saturating_sub(1))) else {
+            return "";
+        };
+        self.text.get(first.start..last.end).unwrap_or_default()
+    }
+
+    /// A name in full, in any case, or its beginning with a capital.
+    fn is_name(&self, place: usize, name: &str) -> bool {
+        let Some(token) = self.tokens.get(place) else { return false };
+        let short = token.text.len() >= SHORTEST && name.starts_with(token.text);
+        short || name.eq_ignore_ascii_case(token.text)
+    }
+
+    fn weekday(&self, place: usize) -> Option<Weekday> {
+        // Of what somebody owns on that day nothing is said: `Monday's`.
+        let owns = self.is(place + 1, "s") && self.gap(place).starts_with(['\'', '’']);
+        let day = WEEKDAYS.iter().find(|(name, _)| self.is_name(place, name)).map(|(_, day)| *day);
+        day.filter(|_| !owns)
+    }
+
+    fn month(&self, place: usize) -> Option<i8> {
+        let at = MONTHS.iter().position(|name| self.is_name(place, name))?;
+        i8::try_from(at + 1).ok()
+    }
+
+    /// `3`, `3rd`.
+    fn day(&self, place: usize) -> Option<i8> {
+        let word = self.word(place);
+        let digits = ["st", "nd", "rd", "th"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+        let plain = (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+        digits.parse().ok().filter(|day| plain && (1..=31).contains(day))
+    }
+
+    fn year(&self, place: usize) -> Option<i16> {
+        let year: i16 = self.word(place).parse().ok()?;
+        (1000..=2999).contains(&year).then_some(year)
+    }
+
+    /// The date that begins at a token.
+    fn date(&self, place: usize) -> Option<Written> {
+        let with_year = |month: i8, day: i8, next: usize| {
+            let year = self.year(next).filter(|_| self.joined(next - 1));
+            Written { year, month, day, next: next + usize::from(year.is_some()) }
+        };
+        if let (Some(year), "-", "-") = (self.year(place), self.gap(place), self.gap(place + 1)) {
+            let month = self.word(place + 1).parse().ok()?;
+            return Some(Written { year: Some(year), month, day: self.day(place + 2)?, next: place + 3 });
+        }
+        if let (Some(month), Some(day)) = (self.month(place), self.day(place + 1))
+            && self.joined(place)
+        {
+            return Some(with_year(month, day, place + 2));
+        }
+        let day = self.day(place)?;
+        let of = place + 1 + usize::from(self.is(place + 1, "of"));
+        let month = self.month(of).filter(|_| (place..of).all(|at| self.joined(at)))?;
+        Some(with_year(month, day, of + 1))
+    }
+
+    /// The day that a date means: of one without a year that which is nearest to the text's own.
+    fn meant(&self, written: Written) -> Option<Date> {
+        let Written { year, month, day, .. } = written;
+        if let Some(year) = year {
+            return Date::new(year, month, day).ok();
+        }
+        let at = self.at?;
+        let near = (-1..=1).filter_map(|by| Date::new(at.year().checked_add(by)?, month, day).ok());
+        near.min_by_key(|date| (date.duration_since(at).as_hours().abs(), *date))
+    }
+
+    /// A weekday beside a date that falls on another one.
+    fn dated(&self, place: usize) -> Option<String> {
+        let (weekday, written, from, to) = match self.weekday(place) {
+            Some(weekday) => {
+                let the = place + 1 + usize::from(self.is(place + 1, "the"));
+                let written = self.date(the).filter(|_| (place..the).all(|at| self.joined(at)))?;
+                (weekday, written, place, written.next)
+            }
+            None => {
+                let written = self.date(place)?;
+                let behind = self.gap(written.next.checked_sub(1)?);
+                let iso = behind == " " && self.gap(place) == "-";
+                let weekday = self.weekday(written.next).filter(|_| iso || behind.trim() == "(")?;
+                (weekday, written, place, written.next + 1)
+            }
+        };
+        let meant = self.meant(written)?;
+        let said = self.piece(from, to);
+        let shown = if written.year.is_some() { String::new() } else { format!(" {}", meant.year()) };
+        (meant.weekday() != weekday).then(|| format!("\"{said}\"{shown} is a {}", name(meant.weekday())))
+    }
+
+    /// What the text says of its own day or month.
+    fn of_today(&self, place: usize) -> Option<String> {
+        let at = self.at?;
+        let is = |from: usize| {
+            let short = self.is(from, "s") && self.gap(from.checked_sub(1)?).starts_with(['\'', '’']);
+            (short || self.is(from, "is")).then_some(from + 1)
+        };
+        let today = self.is(place, "today");
+        let open = self.is(place, "it");
+        let subject = match self.is(place, "happy") {
+            true => place + 1,
+            false if today || open => is(place + 1)?,
+            false => return None,
+        };
+        let mut named = subject;
+        while self.is_one_of(named, &BEFORE) && named < subject + 2 {
+            named += 1;
+        }
+        if !(place..named)
+            .all(|at| self.gap(at).chars().all(|c| c == ' ' || c == '\'' || c == '’' || c == '-'))
+        {
+            return None;
+        }
+        let misfit = |to: usize| format!("\"{}\" on {at}, a {}", self.piece(place, to), name(at.weekday()));
+        if let Some(weekday) = self.weekday(named) {
+            let ends = !self.gap(named).chars().all(|c| c == ' ') || self.is_one_of(named + 1, &OF_DAY);
+            return ((!open || ends) && weekday != at.weekday()).then(|| misfit(named + 1));
+        }
+        if today && let Some(written) = self.date(named + usize::from(self.is(named, "the"))) {
+            let same = (written.month, written.day) == (at.month(), at.day());
+            return (!same || written.year.is_some_and(|year| year != at.year()))
+                .then(|| misfit(written.next));
+        }
+        let month = self.month(named).filter(|_| open)?;
+        let capital = self.tokens.get(named).is_some_and(|token| token.text.starts_with(char::is_uppercase));
+        let ends = !self.gap(named).chars().all(|c| c == ' ') || self.is(named + 1, "already");
+        (capital && ends && month != at.month()).then(|| misfit(named + 1))
+    }
+}
+
+fn name(day: Weekday) -> &'static str {
+    WEEKDAYS.iter().find(|(_, other)| *other == day).map_or("", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text's own day is a Wednesday.
+    fn said(text: &str) -> Vec<String> {
+        misfits(text, Some(jiff::civil::date(2025, 3, 5).at(10, 0, 0, 0)))
+    }
+
+    #[test]
+    fn a_weekday_beside_a_date_that_is_another_is_found_in_every_form() {
+        for text in [
+            "See you on Tuesday, March 3, 2025.",
+            "Tuesday 3 March 2025",
+            "Tuesday the 3rd of March, 2025",
+            "on Tue, Mar 3, 2025",
+            "2025-03-03 (Tuesday)",
+            "2025-03-03 Tuesday",
+            "March 3, 2025 (Tuesday)",
+            "by tuesday, march 3rd",
+        ] {
+            let found = said(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert!(found[0].ends_with("is a Monday"), "{text}: {found:?}");
+        }
+        // Without a year it is the one nearest to the text's own day: December 30 of the year before was a Monday.
+        assert_eq!(said("Tuesday, December 30"), ["\"Tuesday, December 30\" 2024 is a Monday"]);
+        assert_eq!(misfits("Tuesday, March 3", None), Vec::<String>::new(), "no year, and nothing to go by");
+        assert_eq!(misfits("Tuesday, March 3, 2025", None).len(), 1);
+    }
+
+    #[test]
+    fn what_a_text_says_of_its_own_day_is_held_against_its_time() {
+        for text in [
+            "Today is Monday.",
+            "today's Monday",
+            "It's Monday, and I am tired",
+            "It’s a Monday morning here",
+            "Happy Monday!",
+            "Today is March 4th",
+            "It's already April.",
+        ] {
+            assert_eq!(said(text).len(), 1, "{text}: {:?}", said(text));
+        }
+    }
+
+    #[test]
+    fn what_fits_or_says_nothing_of_that_day_is_left_alone() {
+        for text in [
+            "Monday, March 3, 2025",
+            "Friday, March 7, Saturday, March 8",
+            "Today is Wednesday, March 5.",
+            "today is the 5th of March",
+            "It's Wednesday morning",
+            "It's Monday nights that I swim",
+            "It is Tuesday for him when it is Monday here",
+            "It's March.",
+            "it may rain in may; we march 3 miles",
+            "I saw him on Monday. March 4 was better.",
+            "Monday's list: March 4, 2025",
+            "the sun 3 March 2025",
+            "Friday, February 30, 2025",
+        ] {
+            assert_eq!(said(text), Vec::<String>::new(), "{text}");
+        }
+    }
+}

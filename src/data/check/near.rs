@@ -1,0 +1,122 @@
+//! Texts that say nearly the same: pairs of sets of word bigrams by their Jaccard similarity, exactly and without comparing every pair.
+//!
+//! Two sets whose similarity is at least t share one of the first (1 - t)|a| + 1 elements of either, where elements are put in one
+//! order (prefix filtering). Rare elements come first, so that few pairs are left to compare.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::ground::words::words;
+
+/// The least similarity of texts that are told as alike.
+pub const ALIKE: f64 = 0.7;
+
+/// Two texts that are alike.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alike {
+    /// The place of the earlier one.
+    pub first: usize,
+    /// The place of the later one.
+    pub second: usize,
+    /// Elements of both by elements of either, in [0, 1].
+    pub similarity: f64,
+}
+
+/// What is compared of a text. Letter case, punctuation and white space make no difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shingles {
+    /// How many words it has.
+    pub words: usize,
+    /// The hash of all of them in their order.
+    pub digest: u64,
+    /// The hashes of its pairs of neighbouring words, sorted, each once; of a single word its own.
+    pub pairs: Vec<u64>,
+}
+
+impl Shingles {
+    /// Those of a text.
+    pub fn of(text: &str) -> Self {
+        let all = words(text);
+        let words: Vec<&str> = all.split_ascii_whitespace().collect();
+        let mut pairs: Vec<u64> = match words.as_slice() {
+            [one] => vec![hash(one)],
+            several => several.windows(2).map(|pair| hash(&pair)).collect(),
+        };
+        pairs.sort_unstable();
+        pairs.dedup();
+        Shingles { words: words.len(), digest: hash(&all), pairs }
+    }
+}
+
+/// The same for ever, as `DefaultHasher::new` has fixed keys.
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The Jaccard similarity of two sorted sets; 0 of two empty ones.
+pub fn similarity(a: &[u64], b: &[u64]) -> f64 {
+    let (mut i, mut j, mut common) = (0, 0, 0usize);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        common += usize::from(x == y);
+        (i, j) = (i + usize::from(x <= y), j + usize::from(y <= x));
+    }
+    let either = a.len() + b.len() - common;
+    if either == 0 { 0.0 } else { common as f64 / either as f64 }
+}
+
+/// All pairs of sets whose similarity is at least `least`, which is in (0, 1], in order. Each set is sorted and has no element twice.
+pub fn pairs(sets: &[Vec<u64>], least: f64) -> Vec<Alike> {
+    let mut often: HashMap<u64, usize> = HashMap::new();
+    for element in sets.iter().flatten() {
+        *often.entry(*element).or_default() += 1;
+    }
+    let mut holders: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut found = Vec::new();
+    for (second, set) in sets.iter().enumerate() {
+        let mut rare_first = set.clone();
+        rare_first.sort_unstable_by_key(|element| (often.get(element).copied(), *element));
+        // Rounded down a hair, so that a product that should be whole does not shorten the prefix.
+        let needed = (least * set.len() as f64 - 1e-9).ceil().max(0.0) as usize;
+        let prefix = (set.len() + 1).saturating_sub(needed).min(set.len());
+        let mut candidates: Vec<usize> = Vec::new();
+        for element in rare_first.iter().take(prefix) {
+            let of = holders.entry(*element).or_default();
+            candidates.extend(of.iter().copied());
+            of.push(second);
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        for first in candidates {
+            let Some(other) = sets.get(first) else { continue };
+            let (short, long) = (set.len().min(other.len()), set.len().max(other.len()));
+            if (short as f64) < least * long as f64 - 1e-9 {
+                continue;
+            }
+            let similarity = similarity(other, set);
+            if similarity >= least {
+                found.push(Alike { first, second, similarity });
+            }
+        }
+    }
+    found.sort_unstable_by_key(|pair| (pair.first, pair.second));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similarity_counts_common_elements_over_all() {
+        assert!((similarity(&[1, 2, 3], &[2, 3, 4]) - 0.5).abs() < 1e-12);
+        assert_eq!((similarity(&[], &[]), similarity(&[1], &[])), (0.0, 0.0));
+        assert_eq!(Shingles::of("The bridge, in 1931!"), Shingles::of("the BRIDGE in 1931"));
+        let of = |text: &str| {
+            let Shingles { words, pairs, .. } = Shingles::of(text);
+            (words, pairs.len())
+        };
+        assert_eq!((of("One"), of("one two one two"), of("")), ((1, 1), (4, 2), (0, 0)));
+    }
+}

@@ -1,0 +1,180 @@
+//! A check of data and what it finds.
+//!
+//! Readers, the checks of [`super::check`] and the benchmarks' own make findings; `palimpsest data check` tells them. A finding refuses
+//! nothing. Knows no case.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// How sure a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Wrong, whatever was meant.
+    Error,
+    /// To be looked at: it can be right.
+    Warning,
+}
+
+impl Severity {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// A check of data.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// One word, with hyphens.
+    pub name: &'static str,
+    /// How sure its findings are.
+    pub severity: Severity,
+    /// What it finds, in words that follow a count.
+    pub about: &'static str,
+}
+
+impl Check {
+    /// A check whose findings are wrong whatever was meant.
+    pub const fn error(name: &'static str, about: &'static str) -> Self {
+        Check { name, severity: Severity::Error, about }
+    }
+
+    /// A check whose findings are to be looked at.
+    pub const fn warning(name: &'static str, about: &'static str) -> Self {
+        Check { name, severity: Severity::Warning, about }
+    }
+}
+
+/// Something odd that keeps nothing from using the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which check found it.
+    #[serde(serialize_with = "name_of")]
+    pub check: &'static Check,
+    /// Which file of a folder; absent where the data set is one file, or all files are concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The case's id.
+    pub case: String,
+    /// Original indices of the segments concerned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<usize>,
+    /// Ids of the probes concerned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<String>,
+    /// What was found, with the words that show it.
+    pub message: String,
+}
+
+/// Places that a finding's text names.
+const PLACES: usize = 4;
+
+impl fmt::Display for Finding {
+    /// Check, file, case, probes or segments, and what was found, in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { check, file, case, segments, probes, message } = self;
+        write!(f, "{}: ", check.name)?;
+        if let Some(file) = file {
+            write!(f, "{file}: ")?;
+        }
+        write!(f, "case `{case}`")?;
+        let segments = || segments.iter().map(|index| format!("[{index}]")).collect();
+        let places: Vec<String> = if probes.is_empty() { segments() } else { probes.clone() };
+        for (at, place) in places.iter().take(PLACES).enumerate() {
+            write!(f, "{}{place}", if at == 0 { " " } else { ", " })?;
+        }
+        write!(f, "{}: {message}", if places.len() > PLACES { ", …" } else { "" })
+    }
+}
+
+fn name_of<S: Serializer>(check: &&'static Check, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(check.name)
+}
+
+impl Finding {
+    /// Of a case as a whole.
+    pub fn new(check: &'static Check, case: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Finding {
+            check,
+            file: None,
+            case: case.to_owned(),
+            segments: Vec::new(),
+            probes: Vec::new(),
+            message,
+        }
+    }
+
+    /// The same, of this file.
+    #[must_use]
+    pub fn in_file(self, file: &str) -> Self {
+        Finding { file: Some(file.to_owned()), ..self }
+    }
+
+    /// The same, of these segments.
+    #[must_use]
+    pub fn at(self, segments: impl IntoIterator<Item = usize>) -> Self {
+        Finding { segments: segments.into_iter().collect(), ..self }
+    }
+
+    /// The same, of these probes.
+    #[must_use]
+    pub fn of<S: Into<String>>(self, probes: impl IntoIterator<Item = S>) -> Self {
+        Finding { probes: probes.into_iter().map(Into::into).collect(), ..self }
+    }
+}
+
+/// What is known of the right answer to a probe, for checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gold {
+    /// The right answers; one of them is enough. None where the data gives none in words.
+    pub texts: Vec<String>,
+    /// Whether the answer is a quotation or nearly one, so that the evidence holds its words.
+    pub quoted: bool,
+    /// Whether the data means to give an answer and gives a blank one.
+    pub empty: bool,
+}
+
+/// Findings counted by check: the check, its findings, and how many probes they concern, each counted once.
+pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usize)> {
+    let mut found: Vec<(&'static Check, Vec<&Finding>)> = Vec::new();
+    let mut places: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for finding in findings {
+        let at = *places.entry(finding.check.name).or_insert_with(|| {
+            found.push((finding.check, Vec::new()));
+            found.len() - 1
+        });
+        if let Some((_, of)) = found.get_mut(at) {
+            of.push(finding);
+        }
+    }
+    let count = |of: &[&Finding]| {
+        let mut probes: Vec<(&str, &str)> =
+            of.iter().flat_map(|f| f.probes.iter().map(|probe| (f.case.as_str(), probe.as_str()))).collect();
+        probes.sort_unstable();
+        probes.dedup();
+        probes.len()
+    };
+    found
+        .into_iter()
+        .map(|(check, of)| (check, count(&of), of))
+        .map(|(check, n, of)| (check, of, n))
+        .collect()
+}
+
+/// Most characters of a text that a message repeats.
+const QUOTED: usize = 60;
+
+/// A text in a message, shortened, on one line.
+pub fn quote(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}

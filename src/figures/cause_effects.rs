@@ -1,0 +1,290 @@
+//! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers.
+
+use plotters::style::RGBColor;
+
+use super::cause_captions::{PALE, colour, controls_in_words, effect_in_words, has_thoughts, open_in_words};
+use super::curves::{bands, over_layers, stroke, table_of};
+use super::intervals::{Intervals, Line};
+use super::sheet::Panel;
+use super::style::{GREY, Marker, Stroke, shortened};
+use super::{Figure, FigureError, Origin, captions};
+use crate::lens::band::Estimate;
+use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
+use crate::lens::{Correctness, Series, Study};
+use crate::run::cause_rows::Effect;
+
+/// Effects that are drawn by name.
+const LARGEST: usize = 12;
+
+/// The axis of an effect.
+const AXIS: &str = "effect: log-probability lost a token";
+
+/// A session with its case, probe and condition: `session[6] of c1, SR`.
+pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
+    let condition = match answer.condition.as_str() {
+        "" => String::new(),
+        condition => format!(" under {condition}"),
+    };
+    format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
+}
+
+/// The sessions with the largest effects, by name.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    let segment = study.benchmark.segment();
+    let largest = causes.largest(LARGEST);
+    let place = |role: &String| causes.roles.iter().position(|known| known == role);
+    let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
+        group: String::new(),
+        label: format!(
+            "{} · {}",
+            shortened(&named(answer, session), 60),
+            session.role.as_deref().unwrap_or(OTHERS)
+        ),
+        estimate: Estimate { n: 0, value: Some(session.drop()), band: None, each: Vec::new() },
+        colour: session.role.as_ref().and_then(place).map_or(PALE, colour),
+        mark: session.control.map(|control| control.drop),
+    };
+    let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
+    let intervals = Intervals {
+        name: "causes-largest".to_owned(),
+        title: format!("The {} with the largest effects", captions::plural(segment)),
+        origin: origin.line.clone(),
+        caption: format!(
+            "The {} largest of {all} effects by their size, each of one {segment} on one answer; {} are numbered from 0, as in the run's \
+             files. {}{} The table beside the figure has the divergences too.",
+            largest.len(),
+            captions::plural(segment),
+            effect_in_words(causes),
+            controls_in_words(causes)
+        ),
+        axis: AXIS.to_owned(),
+        mark: match causes.pools() {
+            Some(_) => "control of the same length",
+            None => "",
+        },
+        ends: (0.0, 0.0),
+        percent: false,
+        lines: largest.iter().map(line).collect(),
+    };
+    let figure = intervals.figure()?;
+    let failed = |source| FigureError::Table { figure: figure.name.clone(), source };
+    let csv = largest_csv(&largest).map_err(failed)?;
+    Ok(Figure { csv, ..figure })
+}
+
+/// A row a session.
+fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record([
+        "case",
+        "probe",
+        "condition",
+        "session",
+        "role",
+        "tokens",
+        "effect",
+        "control",
+        "kl",
+        "kl_answer",
+        "changed",
+    ])?;
+    for (answer, session) in largest {
+        let Effect { kl, kl_answer, changed, .. } = session.effect;
+        table.write_record([
+            answer.case.clone(),
+            answer.probe.clone(),
+            answer.condition.clone(),
+            session.span.clone(),
+            session.role.clone().unwrap_or_default(),
+            session.tokens.to_string(),
+            session.drop().to_string(),
+            session.control.map(|control| control.drop.to_string()).unwrap_or_default(),
+            kl.to_string(),
+            kl_answer.to_string(),
+            changed.to_string(),
+        ])?;
+    }
+    table.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
+
+/// The roles of sessions, and none, with their colours.
+fn roles(causes: &Causes) -> Vec<(Option<&str>, RGBColor)> {
+    let roles = causes.roles.iter().enumerate().map(|(at, role)| (Some(role.as_str()), colour(at)));
+    roles.chain([(None, PALE)]).collect()
+}
+
+/// Lines of one group.
+struct Lines<'a> {
+    all: &'a mut Vec<Line>,
+    group: String,
+}
+
+impl Lines<'_> {
+    fn add(&mut self, role: Option<&str>, ending: &str, estimate: Option<Estimate>, colour: RGBColor) {
+        let label = format!("{}{ending}", role.unwrap_or(OTHERS));
+        let group = self.group.clone();
+        self.all.extend(estimate.map(|estimate| Line { group, label, estimate, colour, mark: None }));
+    }
+}
+
+/// Mean effects by role, for right and wrong answers where they are judged.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    let judged = [Correctness::Correct, Correctness::Wrong];
+    let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
+    let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
+    let thought = |effect: &Effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop);
+    let mut all = Vec::new();
+    for verdict in groups {
+        let group = if split { format!("{} answers", verdict.key()) } else { String::new() };
+        let mut lines = Lines { all: &mut all, group };
+        for (role, colour) in roles(causes) {
+            lines.add(role, "", causes.effect(role, verdict), colour);
+        }
+        for (role, _) in roles(causes) {
+            lines.add(
+                role,
+                ", control of the same length",
+                causes.control(role, verdict, |control| control.drop),
+                GREY,
+            );
+        }
+        for (role, colour) in roles(causes) {
+            lines.add(role, ", removed", causes.total(role, verdict), colour);
+        }
+        for (role, colour) in roles(causes) {
+            lines.add(role, ", on the thought", causes.mean_of(role, verdict, thought), colour);
+        }
+    }
+    let removed = match causes.total(None, Correctness::All) {
+        Some(_) => {
+            " Removed: the total effect, the session taken out and all after it read again, so that indirect paths count."
+        }
+        None => "",
+    };
+    let thoughts = match has_thoughts(causes) {
+        true => " On the thought: the log-probability a token that the thought before the answer loses.",
+        false => "",
+    };
+    let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
+    Intervals {
+        name: "causes-effects".to_owned(),
+        title: match split {
+            true => "Effects of each part of the history on right and wrong answers".to_owned(),
+            false => "Effects of each part of the history on the answer".to_owned(),
+        },
+        origin: origin.line.clone(),
+        caption: format!(
+            "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
+            effect_in_words(causes),
+            captions::plural(study.benchmark.segment()),
+            causes.unit.many(),
+            controls_in_words(causes),
+            bands(causes.unit)
+        ),
+        axis: AXIS.to_owned(),
+        mark: "",
+        ends: (0.0, 0.0),
+        percent: false,
+        lines: all,
+    }
+    .figure()
+}
+
+/// Mean divergences by role: of the answer's first token, and over all of its tokens.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
+    let kinds: [(&str, Numbers); 2] = [
+        ("first token of the answer", (|effect| effect.kl, |control| control.kl)),
+        ("all tokens of the answer, mean", (|effect| effect.kl_answer, |control| control.kl_answer)),
+    ];
+    let mut all = Vec::new();
+    for (group, (of, of_control)) in kinds {
+        let mut lines = Lines { all: &mut all, group: group.to_owned() };
+        for (role, colour) in roles(causes) {
+            lines.add(role, "", causes.mean_of(role, Correctness::All, of), colour);
+        }
+        for (role, _) in roles(causes) {
+            let control = causes.control(role, Correctness::All, of_control);
+            lines.add(role, ", control of the same length", control, GREY);
+        }
+    }
+    let (segment, unit) = (study.benchmark.segment(), causes.unit.many());
+    Intervals {
+        name: "causes-kl".to_owned(),
+        title: format!("How far a blocked {segment} moves the answer's distribution"),
+        origin: origin.line.clone(),
+        caption: format!(
+            "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
+             answer's first token, and averaged over all of its tokens. Where only the first moves, the {segment} decides how the answer \
+             begins; where only the mean does, what it says later on. Means over the {} in a role, then over answers and {unit}.{}{}{} {}",
+            captions::plural(segment),
+            open_in_words(causes.layers_open(), "the model's"),
+            match has_thoughts(causes) {
+                true => " The answer is the text behind the thought.",
+                false => "",
+            },
+            controls_in_words(causes),
+            bands(causes.unit)
+        ),
+        axis: "divergence (nats)".to_owned(),
+        mark: "",
+        ends: (0.0, 0.0),
+        percent: false,
+        lines: all,
+    }
+    .figure()
+}
+
+/// Effects by the layers at which sessions were blocked.
+///
+/// # Errors
+/// [`FigureError`], with the figure's name.
+pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
+    let name = "causes-by-window";
+    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter().enumerate())
+        .map(|(at, role)| {
+            let line = match role {
+                OTHERS => Stroke::solid(PALE, Marker::Circle),
+                _ => stroke(causes.roles.iter().position(|known| known == role).unwrap_or(at)),
+            };
+            (role.to_owned(), line, causes.by_window(Some(role)))
+        })
+        .collect();
+    series.push((
+        "controls of the evidence".to_owned(),
+        Stroke::solid(GREY, Marker::None).noise(),
+        causes.by_window(None),
+    ));
+    series.retain(|(.., series)| series.n > 0);
+    let panel = Panel {
+        title: String::new(),
+        legend: vec![(None, format!("n = {}", series.iter().map(|(.., s)| s.n).max().unwrap_or(0)))],
+        lines: series.iter().map(|(_, line, series)| (*line, series.clone())).collect(),
+    };
+    let legend = series.iter().map(|(label, line, of)| (*line, format!("{label} (n = {})", of.n))).collect();
+    let title = "Effects of each part of the history by windows of layers".to_owned();
+    let y_label = "log-probability lost a token";
+    let rows = vec![vec![Some(panel)]];
+    let (svg, title) = over_layers((name, title), origin, y_label, rows, legend, causes.unit.many())?;
+    let caption = format!(
+        "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is the \
+         natural-log probability a token that the answer loses; above 0, the answer needs the {segment} there. The effects of windows need not \
+         add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
+        open_in_words(causes.windows_open(), "the windows'"),
+        bands(causes.unit),
+        segment = study.benchmark.segment(),
+        width = captions::counted(causes.window_width(), "layer"),
+    );
+    let rows = series.iter().map(|(label, _, series)| (label.as_str(), series));
+    let csv = table_of(name, rows)?;
+    Ok(Figure { name: name.to_owned(), title, caption, svg, csv })
+}

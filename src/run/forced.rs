@@ -1,0 +1,264 @@
+//! A model's own answer under teacher forcing: how likely it is as it was, and what blocking or removing something changes of it.
+//!
+//! Called by the measures of causes ([`super::causes`], [`super::total_effect`], [`super::context_cite`]), over a cache that holds the
+//! history. A thought before the answer is read with it and counted apart.
+
+use candle_core::Tensor;
+use rayon::prelude::*;
+
+use super::cause_rows::{Effect, ThoughtEffect};
+use crate::attention::LayerHoles;
+use crate::engine::{Engine, EngineError};
+use crate::model::Cache;
+
+/// The part of a distribution that is kept as one number: that of its least likely tokens.
+const REST: f64 = 1e-6;
+
+/// Ranges of e-folds below the likeliest token in which probabilities are summed up to find the rest.
+const FOLDS: usize = 128;
+
+/// What was generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// All of its tokens.
+    pub tokens: &'a [u32],
+    /// How many of them are a thought before the answer.
+    pub thought: usize,
+}
+
+/// An answer under teacher forcing, with nothing blocked.
+pub struct Answer<'a> {
+    /// What is read after the cache: the prompt's rest, and what was generated without its last token.
+    tokens: Vec<u32>,
+    said: Said<'a>,
+    plain: Vec<Position>,
+    /// By position: those of the answer, and of the thought the first.
+    distributions: Vec<Option<Distribution>>,
+}
+
+/// What a pass tells of one token that was generated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Position {
+    /// Its natural-log probability.
+    log_p: f64,
+    /// Whether it is the likeliest in its place.
+    likeliest: bool,
+}
+
+impl Position {
+    fn of(token: u32, logits: &[f32], log_sum: f64) -> Self {
+        let log_p = logits.get(token as usize).map_or(f64::NEG_INFINITY, |&x| f64::from(x) - log_sum);
+        Position { log_p, likeliest: is_likeliest(token, logits) }
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// The answer in `said` to the prompt whose last tokens are `rest` and whose others are in the cache.
+    ///
+    /// # Errors
+    /// Those of the engine; no answer behind the thought.
+    pub fn read(
+        engine: &Engine,
+        cache: &mut Cache,
+        (rest, said): (&[u32], Said<'a>),
+    ) -> Result<Self, EngineError> {
+        let (_, before) = said.tokens.split_last().ok_or(EngineError::EmptyPrompt)?;
+        if said.thought >= said.tokens.len() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        let tokens = [rest, before].concat();
+        let of = |at: usize, logits: &[f32]| {
+            let log_sum = log_sum(logits);
+            let kept = (at == 0 || at >= said.thought).then(|| Distribution::of(logits, log_sum));
+            (Position::of(said.tokens[at], logits, log_sum), kept)
+        };
+        let none = [LayerHoles::default()];
+        let mut read = passes(engine, cache, (&tokens, said), &none, &of, &mut |_| true)?;
+        let (plain, distributions) = read.pop().unwrap_or_default().into_iter().unzip();
+        Ok(Answer { tokens, said, plain, distributions })
+    }
+
+    /// The natural-log probability of the answer behind the thought, mean per token.
+    pub fn log_p(&self) -> f64 {
+        mean(self.plain[self.said.thought..].iter().map(|position| position.log_p))
+    }
+
+    /// Tokens of the answer behind the thought.
+    pub fn answer_tokens(&self) -> usize {
+        self.said.tokens.len() - self.said.thought
+    }
+
+    /// Tokens of the thought.
+    pub fn thought_tokens(&self) -> usize {
+        self.said.thought
+    }
+
+    /// Tokens that a reading computes.
+    pub fn tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// What each of `holes` changes. The cache is as it was for [`Answer::read`].
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn effects(
+        &self,
+        engine: &Engine,
+        cache: &mut Cache,
+        holes: &[LayerHoles],
+        progress: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<Effect>, EngineError> {
+        let of = |at: usize, logits: &[f32]| {
+            let log_sum = log_sum(logits);
+            let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
+            (Position::of(self.said.tokens[at], logits, log_sum), kl)
+        };
+        let read = passes(engine, cache, (&self.tokens, self.said), holes, &of, progress)?;
+        Ok(read.iter().map(|changed| self.effect(changed)).collect())
+    }
+
+    fn effect(&self, changed: &[(Position, f64)]) -> Effect {
+        let part = |range: std::ops::Range<usize>| {
+            let both = || self.plain[range.clone()].iter().zip(&changed[range.clone()]);
+            let drop = mean(both().map(|(plain, (now, _))| plain.log_p - now.log_p));
+            (drop, both().any(|(plain, (now, _))| plain.likeliest != now.likeliest))
+        };
+        let Said { tokens, thought } = self.said;
+        let (log_p_drop, differs) = part(thought..tokens.len());
+        Effect {
+            log_p_drop,
+            kl: changed[thought].1,
+            kl_answer: mean(changed[thought..].iter().map(|(_, kl)| *kl)),
+            changed: differs,
+            thought: (thought > 0).then(|| {
+                let (log_p_drop, differs) = part(0..thought);
+                ThoughtEffect { log_p_drop, kl: changed[0].1, changed: differs }
+            }),
+        }
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len().max(1) as f64;
+    values.sum::<f64>() / n
+}
+
+/// Reads `tokens` under each of `holes`; their last positions predict what was said. Of each `of` makes something from the position's
+/// number and logits: (holes, positions).
+fn passes<T: Send>(
+    engine: &Engine,
+    cache: &mut Cache,
+    (tokens, said): (&[u32], Said<'_>),
+    holes: &[LayerHoles],
+    of: &(dyn Fn(usize, &[f32]) -> T + Sync),
+    progress: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<Vec<T>>, EngineError> {
+    let count = said.tokens.len();
+    let mut read: Vec<Vec<T>> = holes.iter().map(|_| Vec::with_capacity(count)).collect();
+    let mut take = |nth: usize, at: usize, logits: &Tensor| {
+        let logits: Vec<Vec<f32>> = logits.to_vec2()?;
+        let Some(read) = read.get_mut(nth) else { return Ok(()) };
+        // Vocabularies are large: a position a core.
+        let positions = logits.par_iter().take(count.saturating_sub(at)).enumerate();
+        read.par_extend(positions.map(|(i, logits)| of(at + i, logits)));
+        Ok(())
+    };
+    engine.read_variants(cache, (tokens, count), holes, &mut take, progress)?;
+    Ok(read)
+}
+
+/// Whether no logit is above the token's, and of those before it none is as high.
+fn is_likeliest(token: u32, logits: &[f32]) -> bool {
+    let token = token as usize;
+    logits.get(token).is_some_and(|own| {
+        logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
+    })
+}
+
+/// The logarithm of the sum of the exponentials of finite logits.
+fn log_sum(logits: &[f32]) -> f64 {
+    let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
+    f64::from(greatest) + sum.ln()
+}
+
+/// The distribution of one position: its likeliest tokens, and the rest, at most [`REST`], as one. A long answer's whole distributions would
+/// take gigabytes.
+struct Distribution {
+    /// Tokens and logits.
+    tokens: Vec<(u32, f32)>,
+    log_sum: f64,
+    rest: f64,
+}
+
+impl Distribution {
+    fn of(logits: &[f32], log_sum: f64) -> Self {
+        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let fold = |x: f32| ((greatest - x).max(0.0) as usize).min(FOLDS - 1);
+        let mut sums = [0.0; FOLDS];
+        for &x in logits {
+            sums[fold(x)] += (f64::from(x) - log_sum).exp();
+        }
+        // The fewest folds from the likeliest on that leave no more than that out.
+        let mut rest = 0.0;
+        let mut kept = FOLDS;
+        while kept > 1 && rest + sums[kept - 1] <= REST {
+            kept -= 1;
+            rest += sums[kept];
+        }
+        let tokens = (0u32..).zip(logits.iter().copied()).filter(|(_, x)| fold(*x) < kept).collect();
+        Distribution { tokens, log_sum, rest }
+    }
+
+    /// The Kullback-Leibler divergence of the distribution of `logits` from this one, in nats, with the rest as one outcome: too small by at
+    /// most the divergence within the rest times [`REST`].
+    fn divergence(&self, logits: &[f32], log_sum: f64) -> f64 {
+        let (mut sum, mut held) = (0.0, 0.0);
+        for &(token, x) in &self.tokens {
+            let log_p = f64::from(x) - self.log_sum;
+            let log_q = logits.get(token as usize).map_or(f64::NEG_INFINITY, |&y| f64::from(y) - log_sum);
+            sum += log_p.exp() * (log_p - log_q);
+            held += log_q.exp();
+        }
+        if self.rest > 0.0 {
+            // What rounding leaves of a rest that is all but nothing is not taken for one.
+            let other = (1.0 - held).max(f64::EPSILON);
+            sum += self.rest * (self.rest / other).ln();
+        }
+        sum.max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::draw::Draws;
+
+    /// The divergence over all tokens, in f64.
+    fn plain(p: &[f32], q: &[f32]) -> f64 {
+        let log = |x: &[f32]| -> Vec<f64> {
+            let all: f64 = x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+            x.iter().map(|&x| f64::from(x) - all).collect()
+        };
+        log(p).iter().zip(log(q)).map(|(p, q)| p.exp() * (p - q)).sum()
+    }
+
+    #[test]
+    fn divergences_without_the_least_likely_tokens_are_those_of_all() {
+        let mut draws = Draws::new("divergence", 0, "");
+        for spread in [1.0, 10.0, 40.0] {
+            let mut logits = || (0..5000).map(|_| spread * draws.index(10_000) as f32 / 10_000.0).collect();
+            let (p, q): (Vec<f32>, Vec<f32>) = (logits(), logits());
+            let near: Vec<f32> = p.iter().zip(&q).map(|(p, q)| p + 0.01 * q).collect();
+            let kept = Distribution::of(&p, log_sum(&p));
+            for other in [&p, &q, &near] {
+                let (found, expected) = (kept.divergence(other, log_sum(other)), plain(&p, other));
+                assert!((found - expected).abs() < 1e-4, "{spread}: {found} is not {expected}");
+            }
+            assert!(kept.divergence(&p, log_sum(&p)) < 1e-9);
+            // Flat distributions are kept whole, steep ones are not.
+            assert_eq!(kept.tokens.len() < 4000, spread == 40.0, "{spread}: {}", kept.tokens.len());
+        }
+    }
+}
