@@ -10,6 +10,7 @@ use resvg::usvg::roxmltree::Document;
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
 mod committed;
+mod conditions;
 
 struct Made {
     dir: tempfile::TempDir,

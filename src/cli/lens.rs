@@ -9,6 +9,7 @@ use crate::lens::{
     Baseline, ByHeads, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
     Study, table,
 };
+use crate::run::condition::label;
 
 /// Curves and ratios of a run, as CSV.
 #[derive(Debug, clap::Args)]
@@ -25,8 +26,8 @@ const DEFAULT_RESAMPLES: u32 = 2000;
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
-    /// The answers of this condition, for example repeat-2; several with commas [default: the plain one, or all where a run has no
-    /// plain one].
+    /// The answers of this condition, `plain` or for example repeat-2; several with commas [default: all that repeat no other; of
+    /// `report` all].
     #[arg(long = "condition", value_name = "NAME", value_delimiter = ',')]
     pub(super) conditions: Vec<String>,
     /// Split by this judge's verdicts, with or without its rubric in brackets, as tables have it [default: the judge and rubric of the
@@ -130,14 +131,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let written = table::write_study(&study, &args.dir.join(folder))?;
     for (condition, lens) in study.measured() {
-        if study.conditions.len() > 1 {
-            let _ = writeln!(text, "condition {}", condition.name);
+        if study.selection.several {
+            let _ = writeln!(text, "condition {}", label(&condition.name));
         }
         text += &summary(lens);
     }
     for condition in study.conditions.iter().filter(|condition| condition.lens.is_none()) {
         let why = condition.without.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "condition {}: not measured ({why})", condition.name);
+        let _ = writeln!(text, "condition {}: not measured ({why})", label(&condition.name));
     }
     text += &measures(&study);
     for path in written {
@@ -236,8 +237,9 @@ fn measures(study: &Study) -> String {
                 for row in rows {
                     for line in &row.lines {
                         let Some(mean) = line.series.mean_over(kind) else { continue };
-                        let words = [&row.row, row.condition.as_ref().unwrap_or(&row.row), &line.word];
-                        let mut named: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
+                        let condition =
+                            row.condition.as_deref().filter(|_| study.selection.several).map_or("", label);
+                        let mut named = vec![row.row.as_str(), condition, line.word.as_str()];
                         named.retain(|word| !word.is_empty());
                         named.dedup();
                         let named = named.join(" ");
