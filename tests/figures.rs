@@ -604,12 +604,14 @@ fn written_figures_are_svg_pdf_png_and_csv_with_captions_beside_them() {
         let said = |name: &str| document.root_element().attribute(name).unwrap().parse::<u32>().unwrap();
         assert_eq!((size(16), size(20)), (2 * said("width"), 2 * said("height")));
         let pdf = std::fs::read(out.join(format!("{}.pdf", figure.name))).unwrap();
-        assert!(pdf.starts_with(b"%PDF-") && !holds(&pdf, b"/CreationDate"), "{}", figure.name);
+        assert!(pdf.starts_with(b"%PDF-"), "{}", figure.name);
+        let pdf: Vec<u8> = pdf.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        assert!(!holds(&pdf, b"/CreationDate"), "{}", figure.name);
         // the letters that are used, in a font of the file's own, with what they stand for
         for word in ["/FontFile2", "/ToUnicode", "/BaseFont/PALIMP+Arimo"] {
             assert!(holds(&pdf, word.as_bytes()), "{} lacks {word}", figure.name);
         }
-        let page = format!("/MediaBox[0 0 {} {}]", points(said("width")), points(said("height")));
+        let page = format!("/MediaBox[00{}{}]", points(said("width")), points(said("height")));
         assert!(holds(&pdf, page.as_bytes()), "{} lacks {page}", figure.name);
     }
     let again = made.dir.path().join("again");

@@ -201,23 +201,20 @@ pub(super) struct ValueAxis {
     upright: bool,
 }
 
-/// Room that the name of a value axis takes at the left.
-const BESIDE: i32 = 18;
-
 impl ValueAxis {
     /// Of panels that are so high together, in a picture of a width.
     pub fn of(label: &str, height: i32, width: i32) -> Self {
         if label.is_empty() {
             return ValueAxis { lines: Vec::new(), upright: true };
         }
-        let upright = text_width(label, 12) <= height;
+        let upright = !is_sized() && text_width(label, 12) <= height;
         let lines = if upright { vec![label.to_owned()] } else { wrapped(label, 12, width - 2 * margin()) };
         ValueAxis { lines, upright }
     }
 
-    /// Room at the left.
-    pub fn left(&self) -> i32 {
-        if self.upright && !self.lines.is_empty() { BESIDE } else { 0 }
+    /// Room that it takes at the left of the panels: none where a width is stated, and every pixel is the panels'.
+    pub fn beside(label: &str) -> i32 {
+        if label.is_empty() || is_sized() { 0 } else { 18 }
     }
 
     /// Room above the panels.
@@ -238,6 +235,13 @@ impl ValueAxis {
         }
         Ok(())
     }
+}
+
+/// Columns for so many panels, of which so many have room beside each other: as few empty places as may be, then as many columns.
+pub(super) fn columns_for(count: usize, most: usize) -> usize {
+    let most = most.clamp(1, count.max(1));
+    let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
+    (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
 
 /// Entries of a legend as lines that fit a width.
@@ -298,4 +302,39 @@ pub(super) fn svg(
         units(width),
         units(height),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_leave_as_few_places_empty_as_may_be() {
+        let cases = [
+            (3, 2, 1),
+            (4, 3, 2),
+            (5, 3, 3),
+            (6, 4, 3),
+            (7, 4, 4),
+            (10, 3, 2),
+            (1, 4, 1),
+            (0, 3, 1),
+            (4, 9, 4),
+        ];
+        for (count, most, columns) in cases {
+            assert_eq!(columns_for(count, most), columns, "{count} panels, room for {most}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_their_width_and_lose_no_letter() {
+        let text =
+            "attention mass (share of a row token's attention) overanextremelylongwordwithoutanyspace end";
+        let lines = wrapped(text, 12, 100);
+        assert!(lines.len() > 3 && lines.iter().all(|line| text_width(line, 12) <= 100), "{lines:?}");
+        let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
+        assert_eq!(letters(&lines.concat()), letters(text));
+        assert!(text_width(&fitted(text, 12, 80), 12) <= 80);
+        assert_eq!(wrapped("short", 12, 100), ["short"]);
+    }
 }

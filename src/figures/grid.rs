@@ -9,8 +9,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::FigureError;
 use super::axis::{value_ticks, write_value};
 use super::canvas::{
-    Area, Head, Refusal, fitted, flowed, is_sized, margin, room, svg, text_width, width_for, write,
-    write_middle, write_upright,
+    Area, Head, Refusal, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width, width_for,
+    write, write_middle, write_upright,
 };
 use super::sheet::LINEAR_LEGEND;
 use super::style::{self, GREY, INK, UNIT};
@@ -277,13 +277,13 @@ pub(super) fn draw(name: &str, title: &str, origin: &str, grid: &Grid<'_>) -> Re
     let across = |maps: i32, width: i32| 2 * margin() + LEFT + maps * (width + BETWEEN) + BAR;
     // Those that need the whole width stand below each other.
     let least = if is_sized() { layout.width.min(LEAST.0) } else { layout.width.min(room() - across(1, 0)) };
-    let beside = (1..=count).take_while(|maps| across(*maps, least) <= room()).last().unwrap_or(1);
-    let beside = (count + (count + beside - 1) / beside - 1) / ((count + beside - 1) / beside);
+    let fit = (1..=count).take_while(|maps| across(*maps, least) <= room()).count();
+    let beside = columns_for(maps.len(), fit) as i32;
     let width = width_for(across(beside, layout.width));
     let fitting = (width - across(beside, 0)) / beside;
     let map_width = if is_sized() { fitting } else { layout.width.min(fitting) };
     let maps: Vec<Map> = maps.iter().map(|map| labelled(map, map_width)).collect();
-    let down = (count + beside - 1) / beside;
+    let down = maps.len().div_ceil(beside as usize).max(1) as i32;
     let below = Below::of(&maps, map_width);
     let map_height = MAP_HEAD + MAP_HEIGHT + below.height() + 26;
     let head = Head::of(title, origin, width);

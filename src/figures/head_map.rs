@@ -8,8 +8,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::write_value;
 use super::canvas::{
-    Area, Head, Refusal, fitted, is_sized, margin, room, svg, text_width, width_for, write, write_middle,
-    write_upright,
+    Area, Head, Refusal, columns_for, fitted, is_sized, margin, room, svg, text_width, width_for, write,
+    write_middle, write_upright,
 };
 use super::style::{GREY, GRID, INK, UNIT, diverging};
 use super::{Figure, FigureError, Origin};
@@ -54,9 +54,9 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let count = maps.len().max(1) as i32;
     let across = |columns: i32, map: i32| 2 * margin() + LEFT + columns * (map + BETWEEN) + BAR;
     let least = if is_sized() { SIZES.0.min(size(heads)) } else { size(heads) };
-    let beside = (1..=count).take_while(|columns| across(*columns, least) <= room()).last().unwrap_or(1);
-    let rows = (count + beside - 1) / beside;
-    let columns = (count + rows - 1) / rows;
+    let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
+    let columns = columns_for(maps.len(), fit) as i32;
+    let rows = maps.len().div_ceil(columns as usize).max(1) as i32;
     let width = width_for(across(columns, size(heads)));
     let fitting = (width - across(columns, 0)) / columns;
     let map_width = size(heads).min(fitting);

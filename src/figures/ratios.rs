@@ -110,7 +110,7 @@ fn draw(
                         without.push(group);
                         continue;
                     }
-                    if series.points.iter().all(|point| point.value.is_none()) {
+                    if series.points.iter().all(|point| !point.value.is_some_and(f64::is_finite)) {
                         undivided.push(lens.label(&group));
                         of_run.extend((series.n > 0).then_some(series));
                         continue;

@@ -6,8 +6,8 @@ use plotters::style::text_anchor::HPos;
 use super::FigureError;
 use super::axis::{round_ticks, value_ticks, write_value};
 use super::canvas::{
-    Area, Head, Refusal, ValueAxis, flowed, is_sized, margin, room, svg, text_width, width_for, write,
-    write_middle,
+    Area, Head, Refusal, ValueAxis, columns_for, flowed, is_sized, margin, room, svg, text_width, width_for,
+    write, write_middle,
 };
 use super::style::{GREY, GRID, INK, UNIT};
 
@@ -58,13 +58,16 @@ impl Scatter {
     /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
         let count = self.panels.len().max(1) as i32;
-        let across = |columns: i32, plot: i32| 2 * margin() + 18 + columns * (plot + Y_AXIS + GAP);
+        let across = |columns: i32, plot: i32| {
+            2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
+        };
         let least = if is_sized() { LEAST } else { SIZE.0 };
-        let columns = (1..=count).take_while(|columns| across(*columns, least) <= room()).last().unwrap_or(1);
+        let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
+        let columns = columns_for(self.panels.len(), fit) as i32;
         let width = width_for(across(columns, SIZE.0));
         let plot = SIZE.0.min((width - across(columns, 0)) / columns).max(60);
         let size = (plot, (plot * SIZE.1 / SIZE.0).max(120));
-        let rows = (count + columns - 1) / columns;
+        let rows = self.panels.len().div_ceil(columns as usize).max(1) as i32;
         let cell = 22 + size.1 + X_AXIS;
         let head = Head::of(&self.title, &self.origin, width);
         let y_label = ValueAxis::of(&self.y_label, rows * cell, width);
@@ -86,7 +89,8 @@ impl Scatter {
             y_label.draw(area, head.height(), top + rows * cell / 2)?;
             for (at, panel) in self.panels.iter().enumerate() {
                 let (column, row) = (at as i32 % columns, at as i32 / columns);
-                let left = margin() + 18 + column * (size.0 + Y_AXIS + GAP) + Y_AXIS;
+                let beside = ValueAxis::beside(&self.y_label);
+                let left = margin() + beside + column * (size.0 + Y_AXIS + GAP) + Y_AXIS;
                 self.panel(area, panel, (left, top + row * cell + 22), size, y_ends)?;
             }
             for (line, items) in legend.iter().enumerate() {

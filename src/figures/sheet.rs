@@ -17,8 +17,8 @@ use plotters::style::text_anchor::HPos;
 use super::FigureError;
 use super::axis::{Range, layer_ticks, linear_stretches, write_value};
 use super::canvas::{
-    Area, Head, Refusal, ValueAxis, fitted, flowed, is_sized, margin, room, svg, text_width, width_for,
-    wrapped, write, write_middle,
+    Area, Head, Refusal, ValueAxis, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width,
+    width_for, wrapped, write, write_middle,
 };
 use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
 use super::style::{GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
@@ -97,7 +97,7 @@ pub(super) fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> 
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let whole = rows.iter().all(|row| row.len() == columns && row.iter().all(Option::is_some));
     let panels = |row: Vec<Option<T>>| row.into_iter().flatten().collect::<Vec<T>>();
-    let balanced = |count: usize| count.div_ceil(count.div_ceil(most).max(1)).max(1);
+    let balanced = |count: usize| columns_for(count, most);
     if whole && (columns <= most || columns % balanced(columns) == 0) {
         let each = balanced(columns);
         return rows.into_iter().flat_map(|row| broken(panels(row), each)).collect();
@@ -169,7 +169,7 @@ impl Sheet {
         let top = head.height() + y_label.above();
         let bottom = top + plan.height();
         let height = bottom + 12 + legend.len() as i32 * LINE + margin();
-        let left = margin() + self.beside();
+        let left = margin() + ValueAxis::beside(&self.y_label);
         svg(name, &self.title, (width, height), |area| {
             head.draw(area)?;
             y_label.draw(area, head.height(), top + plan.height() / 2)?;
@@ -212,14 +212,9 @@ impl Sheet {
         })
     }
 
-    /// Room for the name of the value axis, left of the panels.
-    fn beside(&self) -> i32 {
-        if self.y_label.is_empty() { 0 } else { 18 }
-    }
-
     fn plan(&self) -> Plan {
         let across = |columns: i32, plot: i32| {
-            2 * margin() + self.beside() + columns * (plot + Y_AXIS + GAP)
+            2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
                 - if columns > 0 { GAP - 8 } else { 0 }
         };
         let natural = self.panel.0;
@@ -521,7 +516,7 @@ mod tests {
         };
         assert_eq!(laid("abc\ndef", 4), "abc\ndef");
         assert_eq!(laid("abcd\nefgh", 3), "ab\ncd\nef\ngh");
-        assert_eq!(laid("abcde\nfghij", 3), "abc\ndef\nghi\nj");
+        assert_eq!(laid("abcde\nfghij", 3), "ab\ncd\nef\ngh\nij");
         assert_eq!(laid("abcd\ne.gh\n....", 4), "abcd\negh");
         assert_eq!(laid("a.\n.b", 4), "ab");
         assert_eq!(laid("abc", 1), "a\nb\nc");
