@@ -21,7 +21,7 @@
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
-//! - [`figures`]: tables become SVG and PNG pictures and the one-page report.
+//! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.

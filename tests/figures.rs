@@ -73,30 +73,177 @@ fn every_svg_is_valid_xml_that_refers_to_nothing_outside_itself() {
     }
 }
 
-/// Every text of a figure lies within its picture, by a generous estimate of its width.
-fn assert_within(figure: &Figure) {
+/// A text with the box that it takes, in units of the picture.
+struct Set {
+    text: String,
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+}
+
+/// The texts of a picture with their boxes, by the widths of the figures' own font.
+fn set(figure: &Figure) -> Vec<Set> {
+    let document = Document::parse(&figure.svg).unwrap();
+    let nodes = document.descendants().filter(|node| node.tag_name().name() == "text");
+    let one = |node: resvg::usvg::roxmltree::Node<'_, '_>| {
+        let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
+        let text = node.text().unwrap().trim().to_owned();
+        let (x, y, size) = (number("x"), number("y"), number("font-size"));
+        let width = palimpsest::figures::Typeface::default().width(&text, size);
+        let along = match node.attribute("text-anchor").unwrap() {
+            "start" => (0.0, width),
+            "end" => (-width, 0.0),
+            _ => (-width / 2.0, width / 2.0),
+        };
+        // letters of words without accents: from a little below the line to the height of capitals
+        let across = if node.attribute("dy") == Some("0.76em") { (0.1, 0.95) } else { (-0.35, 0.35) };
+        let across = (across.0 * size, across.1 * size);
+        match node.attribute("transform") {
+            None => {
+                Set { text, left: x + along.0, right: x + along.1, top: y + across.0, bottom: y + across.1 }
+            }
+            Some(_) => {
+                Set { text, left: x + across.0, right: x + across.1, top: y - along.1, bottom: y - along.0 }
+            }
+        }
+    };
+    nodes.map(one).filter(|set| !set.text.is_empty()).collect()
+}
+
+/// The size of a picture in its units.
+fn view(figure: &Figure) -> [f64; 2] {
     let document = Document::parse(&figure.svg).unwrap();
     let view = document.root_element().attribute("viewBox").unwrap();
     let size: Vec<f64> = view.split(' ').map(|number| number.parse().unwrap()).collect();
-    for node in document.descendants().filter(|node| node.tag_name().name() == "text") {
-        let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
-        let text = node.text().unwrap().trim();
-        let width = text.chars().count() as f64 * number("font-size") * 0.5;
-        let upright = node.attribute("transform").is_none();
-        let (at, room) = if upright { (number("x"), size[2]) } else { (number("y"), size[3]) };
-        let (from, to) = match node.attribute("text-anchor").unwrap() {
-            "start" => (at, at + width),
-            "end" => (at - width, at),
-            _ => (at - width / 2.0, at + width / 2.0),
-        };
-        assert!(from >= 0.0 && to <= room, "{}: `{text}` spans {from}..{to} of {room}", figure.name);
+    [size[2], size[3]]
+}
+
+/// Every text of a figure lies within its picture.
+fn assert_within(figure: &Figure) {
+    let [width, height] = view(figure);
+    for Set { text, left, top, right, bottom } in set(figure) {
+        let within = left >= 0.0 && right <= width + 1.0 && top >= 0.0 && bottom <= height + 1.0;
+        assert!(
+            within,
+            "{}: `{text}` at {left}..{right}, {top}..{bottom} of {width} x {height}",
+            figure.name
+        );
+    }
+}
+
+/// No text of a figure lies over another.
+fn assert_apart(figure: &Figure) {
+    let texts = set(figure);
+    for (at, one) in texts.iter().enumerate() {
+        for other in &texts[..at] {
+            let across = one.right.min(other.right) - one.left.max(other.left);
+            let down = one.bottom.min(other.bottom) - one.top.max(other.top);
+            // letters may touch by less than a pixel
+            let over = across > 4.0 && down > 4.0;
+            assert!(!over, "{}: `{}` lies over `{}`", figure.name, one.text, other.text);
+        }
     }
 }
 
 #[test]
 fn every_text_lies_within_its_picture() {
     for plan in shapes() {
-        make(&plan).figures.iter().for_each(assert_within);
+        make(&plan).figures.iter().for_each(|figure| {
+            assert_within(figure);
+            assert_apart(figure);
+        });
+    }
+}
+
+/// Draws by a look.
+fn make_by(look: figures::Look, plan: &Plan) -> Vec<Figure> {
+    let _look = look.enter();
+    make(plan).figures
+}
+
+fn column() -> figures::Look {
+    let size = figures::look::Size { width: 84.0 / 25.4 * 96.0, text: 8.0 / 0.75 };
+    figures::Look { titles: false, size: Some(size), ..figures::Look::default() }
+}
+
+#[test]
+fn a_column_of_84_millimetres_holds_every_figure_with_words_of_8_points_and_nothing_over_another() {
+    for plan in shapes() {
+        for figure in make_by(column(), &plan) {
+            assert_within(&figure);
+            assert_apart(&figure);
+            let document = Document::parse(&figure.svg).unwrap();
+            assert_eq!(document.root_element().attribute("width"), Some("84.000mm"), "{}", figure.name);
+            let millimetres = 84.0 / view(&figure)[0];
+            let sizes =
+                document.descendants().filter_map(|node| node.attribute("font-size")?.parse::<f64>().ok());
+            let sizes: Vec<f64> = sizes.map(|size| size * millimetres / 25.4 * 72.0).collect();
+            let most = sizes.iter().copied().fold(0.0, f64::max);
+            let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
+            assert!((most - 8.0).abs() < 0.1 && least > 6.5, "{}: {least} to {most} pt", figure.name);
+            assert!(!texts(&figure).contains(&figure.title), "{}: the title is the caption's", figure.name);
+        }
+    }
+}
+
+#[test]
+fn no_picture_is_wider_than_a_screen() {
+    for plan in shapes() {
+        for figure in make(&plan).figures {
+            assert!(view(&figure)[0] <= 4.0 * 1240.0, "{}: {}", figure.name, view(&figure)[0]);
+        }
+    }
+}
+
+#[test]
+fn a_style_file_changes_colours_words_and_font_in_every_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("style.toml");
+    let font = concat!(env!("CARGO_MANIFEST_DIR"), "/src/figures/font/Arimo-Regular.ttf");
+    std::fs::copy(font, dir.path().join("mine.ttf")).unwrap();
+    std::fs::write(&path, "font = \"mine.ttf\"\n[colours]\nold = \"#123456\"\n[words]\nold = \"outdated\"\n")
+        .unwrap();
+    let style = figures::Style::read(&path).unwrap();
+    let figures = make_by(figures::Look { style, ..figures::Look::default() }, &Plan::small());
+    let split = figures.iter().find(|figure| figure.name == "curves-by-split-mass").unwrap();
+    assert!(split.svg.contains("#123456") && !split.svg.contains("#D55E00"));
+    let said = texts(split);
+    assert!(said.iter().any(|text| text == "query to outdated"), "{said:?}");
+    assert!(!said.iter().any(|text| text.contains("to old")));
+    // the look ends with its scope
+    assert!(find(&make(&Plan::small()), "curves-by-split-mass").svg.contains("#D55E00"));
+}
+
+#[test]
+fn one_colour_means_one_thing_in_every_figure() {
+    use palimpsest::figures::meaning::Meaning;
+    let written = |meaning: Meaning| {
+        let colour = meaning.own().colour;
+        format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
+    };
+    let made = make(&Plan::small());
+    let has = |name: &str, meaning: Meaning| find(&made, name).svg.contains(&written(meaning));
+    for (name, shown, others) in [
+        (
+            "curves-by-split-mass",
+            vec![Meaning::New, Meaning::Old, Meaning::Back],
+            vec![Meaning::Right, Meaning::Group(0)],
+        ),
+        ("curves-by-type-mass", vec![Meaning::Group(0), Meaning::Group(1)], vec![Meaning::New, Meaning::Old]),
+        ("ratio-of-means-mass", vec![Meaning::Right, Meaning::Wrong], vec![Meaning::New, Meaning::Group(0)]),
+    ] {
+        assert!(shown.iter().all(|meaning| has(name, *meaning)), "{name}");
+        assert!(!others.iter().any(|meaning| has(name, *meaning)), "{name}");
+    }
+}
+
+#[test]
+fn captions_and_titles_are_plain_text() {
+    for plan in shapes() {
+        for figure in make(&plan).figures {
+            assert!(!format!("{}{}", figure.title, figure.caption).contains('`'), "{}", figure.caption);
+        }
     }
 }
 
@@ -190,7 +337,7 @@ fn figures_take_the_probes_that_the_paper_takes_and_name_them() {
     assert!(table.contains(",SR+IPA,T1,") && !table.contains(",all,T1,"));
     for name in ["curves-by-split-mass", "ratio-of-means-mass", "mean-of-ratios-mass"] {
         let figure = find(&made, name);
-        let said = "Split by verdict: SR and IPA; PR is in the tables of `palimpsest lens`.";
+        let said = "Split by verdict: SR and IPA; PR is in the tables of palimpsest lens.";
         assert!(figure.caption.contains(said), "{}", figure.caption);
         assert!(figure.svg.contains("T1 IPA") && !figure.svg.contains("T1 PR"), "{name}");
     }
@@ -325,10 +472,37 @@ fn layers_without_mass_are_named() {
     let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
-    let said = "0 in some panel, and so interrupted on the logarithmic axis: query to old at layers 0–1, 3.";
+    let said = "a ring at its foot and a gap in the line: query to old at layers 0–1, 3.";
     assert!(caption("curves-by-type-mass").contains(said), "{}", caption("curves-by-type-mass"));
     assert!(caption("strip-case-mass").contains("Cells of 0: at layers 0–1, 3."));
     assert!(caption("strip-case-mass").contains("of them 0"));
+}
+
+#[test]
+fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
+    let dir = tempfile::tempdir().unwrap();
+    synthetic::write(dir.path(), &Plan { cases: 2, verdicts: false, ..Plan::small() });
+    // a knock-out: nothing of the query falls on the old session, at any layer
+    for case in 0..2 {
+        for probe in ["SR", "PR", "IPA"].into_iter().filter(|probe| (case, *probe) != (1, "PR")) {
+            let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
+            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let old = store.keys.iter().position(|span| span.is("old")).unwrap();
+            store.mass.slice_mut(ndarray::s![.., .., 1, old]).fill(0.0);
+            store.save(&path).unwrap();
+        }
+    }
+    let run = AnalysedRun::open(dir.path()).unwrap();
+    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
+    let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
+    let curves = texts(find("curves-by-type-mass"));
+    assert!(curves.iter().any(|text| text == "exactly 0") && curves.iter().any(|text| text == "0"));
+    assert!(!curves.iter().any(|text| text == "goes on beyond the axis"), "{curves:?}");
+    // no example has a ratio: nothing is drawn over the title, and the caption says why there is nothing
+    let ratios = find("mean-of-ratios-mass");
+    assert_apart(ratios);
+    assert!(ratios.caption.contains("Nothing is drawn"), "{}", ratios.caption);
 }
 
 #[test]
@@ -414,11 +588,11 @@ fn the_distribution_of_a_label_is_drawn_with_its_counts() {
 }
 
 #[test]
-fn written_figures_are_svg_png_and_csv_with_captions_beside_them() {
+fn written_figures_are_svg_pdf_png_and_csv_with_captions_beside_them() {
     let made = make(&Plan::small());
     let out = made.dir.path().join("figures");
     let written = figures::write(&made.figures, &out).unwrap();
-    assert_eq!(written.len(), made.figures.len() * 3 + 1);
+    assert_eq!(written.len(), made.figures.len() * 4 + 1);
     let captions: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("captions.json")).unwrap()).unwrap();
     for figure in &made.figures {
@@ -430,7 +604,32 @@ fn written_figures_are_svg_png_and_csv_with_captions_beside_them() {
         let document = Document::parse(&figure.svg).unwrap();
         let said = |name: &str| document.root_element().attribute(name).unwrap().parse::<u32>().unwrap();
         assert_eq!((size(16), size(20)), (2 * said("width"), 2 * said("height")));
+        let pdf = std::fs::read(out.join(format!("{}.pdf", figure.name))).unwrap();
+        assert!(pdf.starts_with(b"%PDF-"), "{}", figure.name);
+        let pdf: Vec<u8> = pdf.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        assert!(!holds(&pdf, b"/CreationDate"), "{}", figure.name);
+        // the letters that are used, in a font of the file's own, with what they stand for
+        for word in ["/FontFile2", "/ToUnicode", "/BaseFont/PALIMP+Arimo"] {
+            assert!(holds(&pdf, word.as_bytes()), "{} lacks {word}", figure.name);
+        }
+        let page = format!("/MediaBox[00{}{}]", points(said("width")), points(said("height")));
+        assert!(holds(&pdf, page.as_bytes()), "{} lacks {page}", figure.name);
     }
+    let again = made.dir.path().join("again");
+    figures::write(&made.figures, &again).unwrap();
+    for path in written {
+        let file = path.file_name().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(again.join(file)).unwrap(), "{file:?}");
+    }
+}
+
+fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|part| part == wanted)
+}
+
+/// Pixels as points, as PDF writes them.
+fn points(pixels: u32) -> f64 {
+    f64::from(pixels) * 0.75
 }
 
 /// The page's tags, so that what a session says is not taken for markup.

@@ -1,9 +1,10 @@
-//! `palimpsest figures`: the figures of a run, as SVG and PNG.
+//! `palimpsest figures`: the figures of a run, as SVG, PDF and PNG.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
+use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
@@ -14,14 +15,14 @@ use crate::run::condition::label;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
 
-/// The figures of a run, as SVG and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
+/// The figures of a run, as SVG, PDF and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 ///
 /// Where a run has conditions, each has figures of its own, whose names begin with the condition's, and all of them are drawn side by side.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
     /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
-    #[arg(required = true, value_name = "DIR")]
+    #[arg(required_unless_present = "style_example", value_name = "DIR")]
     pub(super) dirs: Vec<PathBuf>,
     /// Where the figures go [default: DIR/figures]; needed for several runs.
     #[arg(long, value_name = "FOLDER")]
@@ -30,13 +31,22 @@ pub struct Args {
     /// interval of the difference. The plain one with every other, or the first where the plain one is not drawn.
     #[arg(long)]
     pub(super) difference: bool,
+    /// Print a whole style file, and draw nothing.
+    #[arg(long)]
+    pub(super) style_example: bool,
+    #[command(flatten)]
+    pub(super) look: FigureStyle,
     #[command(flatten)]
     pub(super) analysis: Analysis,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dirs, out, difference, analysis } = args;
+    let Args { dirs, out, difference, style_example, look, analysis } = args;
+    if style_example {
+        return super::say(format_args!("{}", figures::Style::example().trim_end()));
+    }
+    let _look = look.enter()?;
     let out = match (out, &dirs[..]) {
         (Some(out), _) => out,
         (None, [dir]) => dir.join("figures"),
@@ -123,7 +133,7 @@ fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
         super::say(format_args!("{}: {}", figure.name, figure.title))?;
     }
     super::say(format_args!(
-        "wrote {} figures (svg, png, csv) and captions.json to {}",
+        "wrote {} figures (svg, pdf, png, csv) and captions.json to {}",
         figures.len(),
         out.display()
     ))?;

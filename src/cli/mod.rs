@@ -20,6 +20,7 @@ mod data_stats;
 mod driver;
 mod estimate;
 mod export;
+mod figure_style;
 mod figures;
 mod heads;
 mod import;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::figure_style::FigureStyle;
 use super::settings::Settings;
 use super::{figures, judge, lens, report, run};
 use crate::engine::resolve_to_run;
@@ -72,7 +73,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     step(4, "curves and figures");
     let analysis = lens::Analysis::default();
     lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
-    figures::run(figures::Args { dirs: vec![out.clone()], out: None, analysis: analysis.clone() })?;
+    figures::run(figures::Args {
+        dirs: vec![out.clone()],
+        out: None,
+        style_example: false,
+        look: FigureStyle::default(),
+        analysis: analysis.clone(),
+    })?;
 
     step(5, "the report");
     report::run(report::Args { dir: out.clone(), analysis })?;
@@ -81,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::say(format_args!(
         "\ndone in {:.0} s. In {dir}:
   report.html      the whole run on one page; open it in a browser
-  figures/         SVG, PNG and CSV of every figure, with captions.json
+  figures/         SVG, PDF, PNG and CSV of every figure, with captions.json
   answers.jsonl    one answer a line; verdicts.jsonl: one verdict a line
   attention/       one safetensors file a probe: every layer, head and session
 

@@ -10,6 +10,9 @@ pub(super) struct Range {
     pub ticks: Vec<f64>,
     /// Whether it runs by differences; else by factors.
     pub linear: bool,
+    /// The place at a logarithmic axis' foot, below its lowest value, at which values that are exactly 0 are marked; `None` where
+    /// there are none.
+    pub zero: Option<f64>,
 }
 
 impl Range {
@@ -31,7 +34,8 @@ impl Range {
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
         let least = means().fold(f64::INFINITY, f64::min);
         if !least.is_finite() {
-            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false };
+            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false, zero: None }
+                .with_zero(series);
         }
         // bands may reach towards zero, which is infinitely far down: they are cut half a decade below the curves
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
@@ -43,7 +47,7 @@ impl Range {
             (linear().fold(low, f64::min).max(low / reach), linear().fold(most, f64::max).min(most * reach));
         let room = (most / low).powf(0.05).max(1.05);
         let (low, high) = (low / room, most * room);
-        Range { low, high, ticks: value_ticks(low, high), linear: false }
+        Range { low, high, ticks: value_ticks(low, high), linear: false, zero: None }.with_zero(series)
     }
 
     /// A linear axis that holds these ends and what goes beyond them: curves, and of bands and single cases so much as the curves'
@@ -63,12 +67,36 @@ impl Range {
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
         let (low, high) = (low - pad, high + pad);
-        Range { low, high, ticks: round_ticks(low, high), linear: true }
+        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
 
-    /// Where a value lies on the axis, at its edge where it lies beyond.
+    /// The same with a place for 0, where some value or single case is 0.
+    fn with_zero(mut self, series: &[&Series]) -> Self {
+        let zero = |one: &&Series, point: &Point| {
+            point.value == Some(0.0) || single_cases(one, point).contains(&0.0)
+        };
+        if series.iter().any(|one| one.points.iter().any(|point| zero(one, point))) {
+            self.zero = Some(self.low / (self.high / self.low).powf(0.10));
+        }
+        self
+    }
+
+    /// The lowest place of the axis.
+    pub fn foot(&self) -> f64 {
+        self.zero.map_or(self.low, |zero| zero / (self.high / self.low).powf(0.05))
+    }
+
+    /// Where a value lies on the axis: 0 at its own place, what lies beyond at the edge.
     pub fn clamp(&self, value: f64) -> f64 {
-        self.place(value.clamp(self.low, self.high))
+        match self.zero {
+            Some(zero) if value == 0.0 => self.place(zero),
+            _ => self.place(value.clamp(self.low, self.high)),
+        }
+    }
+
+    /// Whether a value is 0 where the axis marks that apart.
+    pub fn is_zero(&self, value: f64) -> bool {
+        self.zero.is_some() && value == 0.0
     }
 
     /// The axis' own number of a value: the value or its logarithm.
@@ -225,6 +253,15 @@ mod tests {
         let few = |cases: Vec<f64>| Point { n: cases.len(), cases, ..point(0, LayerKind::Softmax, 2.0) };
         assert!(range(vec![few(vec![0.5, 3.5])]).holds(0.5) && range(vec![few(vec![0.5, 3.5])]).holds(3.5));
         assert!(!range(vec![few(vec![0.01, 3.99])]).holds(0.01));
+    }
+
+    #[test]
+    fn zeros_have_a_place_of_their_own_below_a_logarithmic_axis() {
+        let some = range(vec![point(0, LayerKind::Softmax, 0.0), point(1, LayerKind::Softmax, 2.0)]);
+        assert!(some.zero.is_some_and(|zero| zero < some.low) && some.foot() < some.zero.unwrap());
+        assert!(some.is_zero(0.0) && some.clamp(0.0) < some.clamp(1e-30) && !some.holds(0.0));
+        let none = range(vec![point(0, LayerKind::Softmax, 2.0)]);
+        assert_eq!((none.zero, none.foot()), (None, none.low));
     }
 
     #[test]

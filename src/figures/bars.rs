@@ -3,17 +3,17 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::canvas::{MARGIN, Refusal, head, svg, text_width, wide_enough, write};
-use super::style::{BLUE, GREEN, GREY, GRID, INK, UNIT, VERMILLION, shortened};
+use super::canvas::{Head, Refusal, fitted, flowed, margin, svg, text_width, write};
+use super::meaning::Meaning;
+use super::rows::Rows;
+use super::style::{GREY, GRID, INK, UNIT, shortened};
 use super::{Figure, FigureError};
 use crate::data::labels::LabelCounts;
 
-const HEAD: i32 = 58;
 const BAR: i32 = 16;
 const STEP: i32 = 24;
 /// Length of the longest bar in pixels.
 const LENGTH: i32 = 380;
-const FOOT: i32 = 56;
 /// Characters of a value's name.
 const NAME: usize = 44;
 
@@ -27,33 +27,45 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
     let title = format!("Cases by {}", shortened(&counts.label, 40));
     let splits = counts.splits();
     let colour = |split: &str| {
-        const COLOURS: [RGBColor; 3] = [BLUE, VERMILLION, GREEN];
-        splits.iter().position(|one| *one == split).map_or(GREY, |at| COLOURS[at % COLOURS.len()])
+        splits.iter().position(|one| *one == split).map_or(GREY, |at| Meaning::Group(at).colour())
     };
-    let names: Vec<String> = counts.values.iter().map(|value| shortened(&value.value, NAME)).collect();
-    let left = MARGIN + names.iter().map(|name| text_width(name, 12)).max().unwrap_or(0) + 10;
     let labelled = counts.cases - counts.without;
-    let width = wide_enough(left + LENGTH + 110, &title, origin);
-    let height = HEAD + counts.values.len() as i32 * STEP + FOOT;
+    let names: Vec<String> = counts.values.iter().map(|value| shortened(&value.value, NAME)).collect();
+    let said = counts.values.iter().map(|value| {
+        let share = 100.0 * value.cases as f64 / labelled as f64;
+        format!("{} ({share:.1}%)", value.cases)
+    });
+    let texts: Vec<(&str, String)> = names.iter().map(String::as_str).zip(said).collect();
+    let rows = Rows::of(&texts, LENGTH, STEP);
+    let head = Head::of(&title, origin, rows.width);
+    let top = head.height() + 4;
+    let bottom = top + counts.values.len() as i32 * rows.step;
+    let legend = splits.iter().map(|split| {
+        let shown = fitted(split, 12, rows.width - 2 * margin() - 22);
+        (20 + text_width(&shown, 12) + 22, (shown, colour(split)))
+    });
+    let legend: Vec<Vec<(i32, (String, RGBColor))>> = flowed(legend, rows.width - 2 * margin());
+    let height = bottom + 26 + legend.len() as i32 * 18 + margin();
     let most = counts.values.iter().map(|value| value.cases).max().unwrap_or(1).max(1);
-    let length = |cases: usize| (cases as f64 / most as f64 * f64::from(LENGTH)).round() as i32;
-    let svg = svg(&name, &title, (width, height), |area| {
-        head(area, &title, origin, width)?;
-        let bottom = HEAD + counts.values.len() as i32 * STEP;
+    let length = |cases: usize| (cases as f64 / most as f64 * f64::from(rows.length)).round() as i32;
+    let left = rows.left;
+    let svg = svg(&name, &title, (rows.width, height), |area| {
+        head.draw(area)?;
         for tick in ticks(most) {
             let x = left + length(tick);
-            let line = [(x * UNIT, (HEAD - 4) * UNIT), (x * UNIT, bottom * UNIT)];
+            let line = [(x * UNIT, (top - 4) * UNIT), (x * UNIT, bottom * UNIT)];
             area.draw(&PathElement::new(line, GRID.stroke_width(UNIT as u32)))?;
             write(area, &tick.to_string(), (x, bottom + 4), 10, GREY, HPos::Center)?;
         }
-        for (at, (value, name)) in counts.values.iter().zip(&names).enumerate() {
-            let top = HEAD + at as i32 * STEP;
-            write(area, name, (left - 8, top + 1), 12, INK, HPos::Right)?;
+        for (at, value) in counts.values.iter().enumerate() {
+            let line = top + at as i32 * rows.step;
+            rows.words(area, &texts[at], line)?;
+            let from_top = line + rows.mark_top;
             let mut done = 0;
             let mut part = |cases: usize, colour: RGBColor| -> Result<(), Refusal> {
                 let (from, to) = (left + length(done), left + length(done + cases));
                 done += cases;
-                let corners = [(from * UNIT, top * UNIT), (to * UNIT, (top + BAR) * UNIT)];
+                let corners = [(from * UNIT, from_top * UNIT), (to * UNIT, (from_top + BAR) * UNIT)];
                 area.draw(&Rectangle::new(corners, colour.filled()))
             };
             let parted: usize = value.by_split.values().sum();
@@ -61,16 +73,15 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
                 part(*cases, colour(split))?;
             }
             part(value.cases - parted, GREY)?;
-            let share = 100.0 * value.cases as f64 / labelled as f64;
-            let said = format!("{} ({share:.1}%)", value.cases);
-            write(area, &said, (left + length(value.cases) + 7, top + 2), 11, GREY, HPos::Left)?;
         }
-        let mut x = left;
-        for split in &splits {
-            let corners = [(x * UNIT, (bottom + 28) * UNIT), ((x + 14) * UNIT, (bottom + 40) * UNIT)];
-            area.draw(&Rectangle::new(corners, colour(split).filled()))?;
-            write(area, &shortened(split, 24), (x + 20, bottom + 27), 12, INK, HPos::Left)?;
-            x += 20 + text_width(&shortened(split, 24), 12) + 22;
+        for (line, items) in legend.iter().enumerate() {
+            let (mut x, y) = (margin(), bottom + 26 + line as i32 * 18);
+            for (need, (split, colour)) in items {
+                let corners = [(x * UNIT, (y + 1) * UNIT), ((x + 14) * UNIT, (y + 13) * UNIT)];
+                area.draw(&Rectangle::new(corners, colour.filled()))?;
+                write(area, split, (x + 20, y), 12, INK, HPos::Left)?;
+                x += need;
+            }
         }
         Ok(())
     })?;
@@ -79,7 +90,7 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Result<Figure, Figure
         n => format!(" {n} of {} cases have no such label and are left out.", counts.cases),
     };
     let caption = format!(
-        "Cases by their label `{}`: {labelled} cases, {} values. Percentages are of the cases that have the label.{without}",
+        "Cases by their label {}: {labelled} cases, {} values. Percentages are of the cases that have the label.{without}",
         counts.label,
         counts.values.len()
     );

@@ -1,12 +1,16 @@
-//! The canvas of every picture: drawing units, text and the finished SVG.
+//! The canvas of every picture: drawing units, its width, text, and the finished SVG.
 //!
-//! Called by [`super::sheet`], [`super::heat_map`] and [`super::bars`], and by what they draw with (`plot`).
+//! Called by every kind of figure. A picture is laid out in pixels of which words are 12 high. Where a size is stated, those pixels are
+//! scaled so that words have it, and the layout has the room that is left of the stated width.
+
+use std::borrow::Cow;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
+use super::look;
 use super::style::{self, UNIT};
 
 /// A drawing area in units of a quarter pixel.
@@ -14,46 +18,129 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What the drawing library says when it refuses.
 pub type Refusal = DrawingAreaErrorKind<std::io::Error>;
 
-/// Around every picture, in pixels.
-pub(super) const MARGIN: i32 = 14;
-/// Height of a line that says where numbers come from, in pixels.
-pub(super) const ORIGIN: i32 = 16;
+/// The widest picture where no width is stated, in pixels.
+const MOST: i32 = 1240;
+/// The narrowest, in which a title has room.
+const LEAST: i32 = 620;
 
-/// The title and below it where the numbers come from, a line each; returns where the next line would begin.
-pub(super) fn head(area: &Area<'_>, title: &str, origin: &str, width: i32) -> Result<(), Refusal> {
-    let most = (f64::from(width - 2 * MARGIN) / (16.0 * 0.5)) as usize;
-    write(area, &style::shortened(title, most.max(20)), (MARGIN, 10), 16, style::INK, HPos::Left)?;
-    for (at, line) in origin.lines().enumerate() {
-        let top = 32 + at as i32 * ORIGIN;
-        write(area, &fitting(line, width), (MARGIN, top), 11, style::GREY, HPos::Left)?;
+/// Around a picture, in pixels: a page has a margin of its own where a width is stated.
+pub(super) fn margin() -> i32 {
+    if look::current().size.is_some() { 3 } else { 14 }
+}
+
+/// The width that a layout may use, in pixels.
+pub(super) fn room() -> i32 {
+    look::current().size.map_or(MOST, |size| size.room())
+}
+
+/// Whether a width is stated, which the picture then fills.
+pub(super) fn is_sized() -> bool {
+    look::current().size.is_some()
+}
+
+/// The width of a picture that needs so much: the stated one, or its own where that lies between the limits.
+pub(super) fn width_for(natural: i32) -> i32 {
+    if is_sized() { room() } else { natural.clamp(LEAST, MOST) }
+}
+
+/// The title and below it where the numbers come from, as lines that fit a width; nothing where titles are left to the caption.
+pub(super) struct Head {
+    title: Vec<String>,
+    origin: Vec<String>,
+}
+
+const TITLE: i32 = 15;
+const ORIGIN: i32 = 11;
+
+impl Head {
+    pub fn of(title: &str, origin: &str, width: i32) -> Self {
+        if !look::current().titles {
+            return Head { title: Vec::new(), origin: Vec::new() };
+        }
+        let room = width - 2 * margin();
+        let lines = origin.lines().flat_map(|line| wrapped(line, ORIGIN, room));
+        Head { title: wrapped(title, TITLE, room), origin: lines.collect() }
     }
-    Ok(())
+
+    /// Where a picture's own content begins, in pixels.
+    pub fn height(&self) -> i32 {
+        match self.title.is_empty() {
+            true => margin(),
+            false => margin() + self.title.len() as i32 * 19 + self.origin.len() as i32 * 15 + 10,
+        }
+    }
+
+    pub fn draw(&self, area: &Area<'_>) -> Result<(), Refusal> {
+        let mut top = margin();
+        for line in &self.title {
+            write(area, line, (margin(), top), TITLE, style::INK, HPos::Left)?;
+            top += 19;
+        }
+        for line in &self.origin {
+            write_as_is(area, line, (margin(), top), ORIGIN, style::GREY, HPos::Left)?;
+            top += 15;
+        }
+        Ok(())
+    }
 }
 
-/// A picture's width in pixels, of at least `width`, in which its title and origin have room; beyond a limit they are shortened.
-pub(super) fn wide_enough(width: i32, title: &str, origin: &str) -> i32 {
-    const MOST: i32 = 1100;
-    let lines = origin.lines().map(|line| line.chars().count() as i32 * 6).max().unwrap_or(0);
-    width.max((text_width(title, 16).max(lines) + 2 * MARGIN).clamp(620, MOST))
-}
-
-/// How much lower everything begins where several lines say where the numbers come from.
-pub(super) fn more_origins(origin: &str) -> i32 {
-    (origin.lines().count() as i32 - 1).max(0) * ORIGIN
-}
-
-/// An estimate of a text's width in pixels, with a little room for viewers that use another font.
+/// A text's width in pixels.
 pub(super) fn text_width(text: &str, size: i32) -> i32 {
-    (text.chars().count() as f64 * f64::from(size) * 0.53).ceil() as i32
+    let look = look::current();
+    let worded = look.style.worded(text);
+    look.style.typeface.width(&worded, f64::from(size)).ceil() as i32
 }
 
-/// An origin line, shortened to fit a picture of a width.
-pub(super) fn fitting(line: &str, width: i32) -> String {
-    style::shortened(line, ((width - 2 * MARGIN) / 6).max(20) as usize)
+/// A text as lines that fit a width, broken between words; a word that is wider is broken in itself.
+pub(super) fn wrapped(text: &str, size: i32, width: i32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let joined = lines.last().map(|line| format!("{line} {word}"));
+        if let (Some(joined), Some(line)) = (joined, lines.last_mut())
+            && text_width(&joined, size) <= width
+        {
+            *line = joined;
+            continue;
+        }
+        let mut rest: &str = word;
+        while text_width(rest, size) > width && rest.chars().count() > 4 {
+            let fits = |at: &usize| text_width(&rest[..*at], size) <= width;
+            let ends = rest.char_indices().map(|(at, _)| at).skip(1);
+            let at =
+                ends.take_while(fits).last().unwrap_or_else(|| rest.chars().next().map_or(1, char::len_utf8));
+            let (line, after) = rest.split_at(at);
+            lines.push(line.to_owned());
+            rest = after;
+        }
+        lines.push(rest.to_owned());
+    }
+    lines
+}
+
+/// A text's beginning and end, so that it fits a width.
+pub(super) fn fitted(text: &str, size: i32, width: i32) -> String {
+    let count = text.chars().count();
+    let mut most = count;
+    while most > 4 && text_width(&style::shortened(text, most), size) > width {
+        most -= 1;
+    }
+    style::shortened(text, most)
 }
 
 /// Text at a place in pixels, its top there.
 pub(super) fn write(
+    area: &Area<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    side: HPos,
+) -> Result<(), Refusal> {
+    write_as_is(area, &look::current().style.worded(text), at, size, colour, side)
+}
+
+/// The same, whose words a style file leaves alone: names of models and files.
+fn write_as_is(
     area: &Area<'_>,
     text: &str,
     (x, y): (i32, i32),
@@ -61,8 +148,117 @@ pub(super) fn write(
     colour: RGBColor,
     side: HPos,
 ) -> Result<(), Refusal> {
-    let style = style::text(size, colour).pos(Pos::new(side, VPos::Top));
-    area.draw(&Text::new(text.to_owned(), (x * UNIT, y * UNIT), style))
+    place(area, text.into(), (x * UNIT, y * UNIT), size, colour, Pos::new(side, VPos::Top), false)
+}
+
+/// Text at a place in units, its middle there.
+pub(super) fn write_middle(
+    area: &Area<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    side: HPos,
+) -> Result<(), Refusal> {
+    let text = look::current().style.worded(text).into();
+    place(area, text, at, size, colour, Pos::new(side, VPos::Center), false)
+}
+
+/// Text that is read from below, at a place in units: its top (the left side) or its middle there.
+pub(super) fn write_upright(
+    area: &Area<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    pos: Pos,
+) -> Result<(), Refusal> {
+    place(area, look::current().style.worded(text).into(), at, size, colour, pos, true)
+}
+
+fn place(
+    area: &Area<'_>,
+    text: Cow<'_, str>,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    pos: Pos,
+    upright: bool,
+) -> Result<(), Refusal> {
+    let look = look::current();
+    let families = look.style.typeface.families();
+    // The SVG backend divides sizes by 1.24.
+    let mut style = (families.as_str(), f64::from(size * UNIT) * 1.24).into_font().color(&colour).pos(pos);
+    if upright {
+        style = style.transform(FontTransform::Rotate270);
+    }
+    area.draw(&Text::new(text, at, style))
+}
+
+/// The values of an axis that stands upright at a picture's left: along it where it is long enough, else in lines above the panels.
+pub(super) struct ValueAxis {
+    lines: Vec<String>,
+    upright: bool,
+}
+
+impl ValueAxis {
+    /// Of panels that are so high together, in a picture of a width.
+    pub fn of(label: &str, height: i32, width: i32) -> Self {
+        if label.is_empty() {
+            return ValueAxis { lines: Vec::new(), upright: true };
+        }
+        let upright = !is_sized() && text_width(label, 12) <= height;
+        let lines = if upright { vec![label.to_owned()] } else { wrapped(label, 12, width - 2 * margin()) };
+        ValueAxis { lines, upright }
+    }
+
+    /// Room that it takes at the left of the panels: none where a width is stated, and every pixel is the panels'.
+    pub fn beside(label: &str) -> i32 {
+        if label.is_empty() || is_sized() { 0 } else { 18 }
+    }
+
+    /// Room above the panels.
+    pub fn above(&self) -> i32 {
+        if self.upright { 0 } else { self.lines.len() as i32 * 15 + 5 }
+    }
+
+    /// `top` is where the room above the panels begins.
+    pub fn draw(&self, area: &Area<'_>, top: i32, middle: i32) -> Result<(), Refusal> {
+        for (at, line) in self.lines.iter().enumerate() {
+            match self.upright {
+                true => {
+                    let pos = Pos::new(HPos::Center, VPos::Top);
+                    write_upright(area, line, (margin() * UNIT, middle * UNIT), 12, style::INK, pos)?;
+                }
+                false => write(area, line, (margin(), top + at as i32 * 15), 12, style::INK, HPos::Left)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Columns for so many panels, of which so many have room beside each other: as few empty places as may be, then as many columns.
+pub(super) fn columns_for(count: usize, most: usize) -> usize {
+    let most = most.clamp(1, count.max(1));
+    let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
+    (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
+}
+
+/// Entries of a legend as lines that fit a width.
+pub(super) fn flowed<T>(items: impl IntoIterator<Item = (i32, T)>, width: i32) -> Vec<Vec<(i32, T)>> {
+    let mut lines: Vec<Vec<(i32, T)>> = Vec::new();
+    let mut used = i32::MAX;
+    for (need, item) in items {
+        if used.saturating_add(need) > width {
+            lines.push(Vec::new());
+            used = 0;
+        }
+        used += need;
+        if let Some(line) = lines.last_mut() {
+            line.push((need, item));
+        }
+    }
+    lines
 }
 
 /// A white picture of a size in pixels, drawn by `draw` in units, as SVG with a title for those who cannot see it.
@@ -72,7 +268,6 @@ pub(super) fn svg(
     (width, height): (i32, i32),
     draw: impl FnOnce(&Area<'_>) -> Result<(), Refusal>,
 ) -> Result<String, FigureError> {
-    style::ensure_font();
     let fail = |refusal: Refusal| FigureError::Draw { figure: name.to_owned(), reason: refusal.to_string() };
     let units = |pixels: i32| (pixels * UNIT) as u32;
     let mut text = String::new();
@@ -86,12 +281,60 @@ pub(super) fn svg(
     // no control character of a name may make it invalid XML
     text.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
     let body = text.split_once('>').map(|(_, body)| body).unwrap_or_default();
-    let title: String = title.chars().filter(|c| !c.is_control()).collect();
+    let look = look::current();
+    let title: String = look.style.worded(title).chars().filter(|c| !c.is_control()).collect();
     let label = minijinja::HtmlEscape(&title);
+    let size = match look.size {
+        None => format!("width=\"{width}\" height=\"{height}\""),
+        // Of a page: in its units, exactly as wide as was asked for.
+        Some(size) => {
+            let millimetres = |pixels: f64| pixels / 96.0 * 25.4;
+            format!(
+                "width=\"{:.3}mm\" height=\"{:.3}mm\"",
+                millimetres(size.width),
+                millimetres(f64::from(height) * size.width / f64::from(width))
+            )
+        }
+    };
     Ok(format!(
-        "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
+        "<svg {size} viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
          role=\"img\" aria-label=\"{label}\">\n<title>{label}</title>{body}",
         units(width),
         units(height),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_leave_as_few_places_empty_as_may_be() {
+        let cases = [
+            (3, 2, 1),
+            (4, 3, 2),
+            (5, 3, 3),
+            (6, 4, 3),
+            (7, 4, 4),
+            (10, 3, 2),
+            (1, 4, 1),
+            (0, 3, 1),
+            (4, 9, 4),
+        ];
+        for (count, most, columns) in cases {
+            assert_eq!(columns_for(count, most), columns, "{count} panels, room for {most}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_their_width_and_lose_no_letter() {
+        let text =
+            "attention mass (share of a row token's attention) overanextremelylongwordwithoutanyspace end";
+        let lines = wrapped(text, 12, 100);
+        assert!(lines.len() > 3 && lines.iter().all(|line| text_width(line, 12) <= 100), "{lines:?}");
+        let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
+        assert_eq!(letters(&lines.concat()), letters(text));
+        assert!(text_width(&fitted(text, 12, 80), 12) <= 80);
+        assert_eq!(wrapped("short", 12, 100), ["short"]);
+    }
 }

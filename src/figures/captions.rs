@@ -34,8 +34,8 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     let mut said = String::new();
     if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
         said += &format!(
-            " Windowed layers see only the last tokens, and are drawn and averaged apart from those that see the whole \
-             prompt; where the window hides a {}, its density is left out.",
+            " Windowed layers see only the last tokens, and are drawn in panels of their own and averaged apart from the full layers, \
+             which see the whole prompt; where the window hides a {}, its density is left out.",
             lens.benchmark.segment()
         );
     }
@@ -50,7 +50,7 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
 }
 
 /// How curves show linear layers.
-pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own, noise dotted";
+pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
 /// How heat maps show linear layers.
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
@@ -67,7 +67,7 @@ pub(super) fn without_verdicts(lens: &Lens) -> String {
             format!(" Left out: the groups by correctness, since the verdicts are no result ({why}).")
         }
         (None, None) => {
-            " Left out: the groups by correctness, since this run has no verdicts yet (`palimpsest judge`)."
+            " Left out: the groups by correctness, since this run has no verdicts yet (command: palimpsest judge)."
                 .to_owned()
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn split_probes(lens: &Lens) -> String {
     let others = lens.probes.iter().filter(|probe| !lens.pooled.contains(probe));
     let others: Vec<&str> = others.map(String::as_str).collect();
     format!(
-        " Split by verdict: {}; {} in the tables of `palimpsest lens`.",
+        " Split by verdict: {}; {} in the tables of palimpsest lens.",
         lens.pooled_in_words(),
         match others[..] {
             [one] => format!("{one} is"),
@@ -95,7 +95,7 @@ pub(super) fn noise(lens: &Lens) -> String {
     let segment = lens.benchmark.segment();
     let by = neighbours(lens);
     format!(
-        " Dashed: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
+        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}",
         far(lens)
     )
 }
@@ -157,7 +157,8 @@ pub(super) fn of_study(study: &Study) -> String {
             format!(" Nothing is told apart by verdict, since the verdicts are no result ({why}).")
         }
         (None, None) => {
-            " Nothing is told apart by verdict, since this run has none yet (`palimpsest judge`).".to_owned()
+            " Nothing is told apart by verdict, since this run has none yet (command: palimpsest judge)."
+                .to_owned()
         }
     };
     format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
@@ -177,7 +178,7 @@ pub(super) fn drawn(lens: &Lens) -> String {
     )
 }
 
-/// The layers at which a series is 0, which a logarithmic axis has no place for.
+/// The layers at which a series is 0, which a logarithmic axis marks at its foot.
 pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     let mut found: BTreeMap<Statistic, BTreeSet<usize>> = BTreeMap::new();
     for one in series {
@@ -201,7 +202,10 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
         format!("{name} at layer{plural} {}", ranges(layers))
     };
     let all: Vec<String> = found.iter().map(one).collect();
-    format!(" 0 in some panel, and so interrupted on the logarithmic axis: {}.", all.join("; "))
+    format!(
+        " Exactly 0 in some panel, which a logarithmic axis has no place for, and so a ring at its foot and a gap in the line: {}.",
+        all.join("; ")
+    )
 }
 
 /// With a capital at its beginning.

@@ -2,23 +2,31 @@
 
 use plotters::style::RGBColor;
 
-use super::style::{BLUE, GREEN, VERMILLION};
+use super::meaning::Meaning;
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 
-/// Of sessions without a role.
-pub(super) const PALE: RGBColor = RGBColor(0xa8, 0xa8, 0xa8);
+/// The axis of an effect.
+pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
-/// Of sessions in a role, by its place among the roles.
-pub(super) fn colour(role: usize) -> RGBColor {
-    [GREEN, VERMILLION, BLUE][role % 3]
+/// Of sessions in a role, by its place among the roles, or without one.
+pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
+    let Some(role) = role else { return Meaning::Others };
+    let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
+    let place = others.into_iter().position(|known| known == role).unwrap_or(0);
+    Meaning::of_role(role).unwrap_or(Meaning::Group(place))
+}
+
+/// Its colour.
+pub(super) fn colour(causes: &Causes, role: Option<&str>) -> RGBColor {
+    meaning_of(causes, role).colour()
 }
 
 /// The effect of a session, for captions.
 pub(super) fn effect_in_words(causes: &Causes) -> String {
     format!(
-        "The effect of a session is the natural-log probability a token that the answer loses when everything from the question on is kept \
-         from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
+        "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
+         from the question on is kept from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
          arrives.{}{}",
         open_in_words(causes.layers_open(), "the model's"),
         match has_thoughts(causes) {

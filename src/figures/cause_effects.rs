@@ -2,11 +2,14 @@
 
 use plotters::style::RGBColor;
 
-use super::cause_captions::{PALE, colour, controls_in_words, effect_in_words, has_thoughts, open_in_words};
-use super::curves::{bands, over_layers, stroke, table_of};
+use super::cause_captions::{
+    AXIS, colour, controls_in_words, effect_in_words, has_thoughts, meaning_of, open_in_words,
+};
+use super::curves::{bands, over_layers, table_of};
 use super::intervals::{Intervals, Line};
+use super::meaning::Meaning;
 use super::sheet::Panel;
-use super::style::{GREY, Marker, Stroke, shortened};
+use super::style::{Stroke, shortened};
 use super::{Figure, FigureError, Origin, captions};
 use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
@@ -16,9 +19,6 @@ use crate::run::condition::label;
 
 /// Effects that are drawn by name.
 const LARGEST: usize = 12;
-
-/// The axis of an effect.
-const AXIS: &str = "effect: log-probability lost a token";
 
 /// A session with its case, probe and condition: `session[6] of c1, SR`.
 pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
@@ -36,7 +36,6 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
 pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let segment = study.benchmark.segment();
     let largest = causes.largest(LARGEST);
-    let place = |role: &String| causes.roles.iter().position(|known| known == role);
     let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
         group: String::new(),
         label: format!(
@@ -45,7 +44,7 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
             session.role.as_deref().unwrap_or(OTHERS)
         ),
         estimate: Estimate { n: 0, value: Some(session.drop()), band: None, each: Vec::new() },
-        colour: session.role.as_ref().and_then(place).map_or(PALE, colour),
+        colour: colour(causes, session.role.as_deref()),
         mark: session.control.map(|control| control.drop),
     };
     let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
@@ -113,8 +112,8 @@ fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, c
 
 /// The roles of sessions, and none, with their colours.
 fn roles(causes: &Causes) -> Vec<(Option<&str>, RGBColor)> {
-    let roles = causes.roles.iter().enumerate().map(|(at, role)| (Some(role.as_str()), colour(at)));
-    roles.chain([(None, PALE)]).collect()
+    let roles = causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
+    roles.map(|role| (role, colour(causes, role))).collect()
 }
 
 /// Lines of one group.
@@ -152,7 +151,7 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
                 role,
                 ", control of the same length",
                 causes.control(role, verdict, |control| control.drop),
-                GREY,
+                Meaning::Baseline.colour(),
             );
         }
         for (role, colour) in roles(causes) {
@@ -169,7 +168,9 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
         None => "",
     };
     let thoughts = match has_thoughts(causes) {
-        true => " On the thought: the log-probability a token that the thought before the answer loses.",
+        true => {
+            " On the thought: the fall of the log-probability per token of the thought before the answer."
+        }
         false => "",
     };
     let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
@@ -215,7 +216,7 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
         }
         for (role, _) in roles(causes) {
             let control = causes.control(role, Correctness::All, of_control);
-            lines.add(role, ", control of the same length", control, GREY);
+            lines.add(role, ", control of the same length", control, Meaning::Baseline.colour());
         }
     }
     let (segment, unit) = (study.benchmark.segment(), causes.unit.many());
@@ -251,20 +252,13 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
 /// [`FigureError`], with the figure's name.
 pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-by-window";
-    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter().enumerate())
-        .map(|(at, role)| {
-            let line = match role {
-                OTHERS => Stroke::solid(PALE, Marker::Circle),
-                _ => stroke(causes.roles.iter().position(|known| known == role).unwrap_or(at)),
-            };
+    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
+        .map(|role| {
+            let line = meaning_of(causes, Some(role).filter(|role| *role != OTHERS)).stroke();
             (role.to_owned(), line, causes.by_window(Some(role)))
         })
         .collect();
-    series.push((
-        "controls of the evidence".to_owned(),
-        Stroke::solid(GREY, Marker::None).noise(),
-        causes.by_window(None),
-    ));
+    series.push(("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None)));
     series.retain(|(.., series)| series.n > 0);
     let panel = Panel {
         title: String::new(),
@@ -273,12 +267,11 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
     };
     let legend = series.iter().map(|(label, line, of)| (*line, format!("{label} (n = {})", of.n))).collect();
     let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
-    let y_label = "log-probability lost a token";
     let rows = vec![vec![Some(panel)]];
-    let (svg, title) = over_layers((name, title), origin, y_label, rows, legend, causes.unit.many())?;
+    let (svg, title) = over_layers((name, title), origin, AXIS, rows, legend, causes.unit.many())?;
     let caption = format!(
-        "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is the \
-         natural-log probability a token that the answer loses; above 0, the answer needs the {segment} there. The effects of windows need not \
+        "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
+         answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
          add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
         open_in_words(causes.windows_open(), "the windows'"),
         bands(causes.unit),

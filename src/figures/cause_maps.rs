@@ -2,7 +2,7 @@
 
 use super::cause_captions::open_in_words;
 use super::grid::{Cells, Column, Grid, Map, Shades, draw};
-use super::heat_map::{aligned, column_of, numbered};
+use super::heat_map::{aligned, columns_of, numbered, places_left_out};
 use super::panels::MOST_PROBES;
 use super::{Figure, FigureError, Origin, captions};
 use crate::lens::causes::Causes;
@@ -18,7 +18,7 @@ fn cell(causes: &Causes, study: &Study) -> String {
         false => "",
     };
     format!(
-        "the natural-log probability a token that the answer loses when everything from the question on is kept from seeing the {segment} at the \
+        "how far the answer's mean log-probability per token (nats) falls when everything from the question on is kept from seeing the {segment} at the \
          layer's window of {}; above 0 (blue), the answer needs it there. The effects of windows need not add up to that of all \
          layers.{}{kinds}",
         captions::counted(causes.window_width(), "layer"),
@@ -52,19 +52,23 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
     let map = |found: &EffectMap| Map {
         title: found.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
         note: format!("n = {}", found.n),
-        columns: (found.cells.iter())
-            .map(|(place, n, values)| column_of(*place, *n, values.clone(), anchors))
-            .collect(),
+        columns: columns_of(
+            found.cells.iter().map(|(place, n, values)| (*place, *n, values.clone())),
+            anchors,
+        ),
     };
     let maps: Vec<Map> = found.iter().map(map).collect();
+    let cells = found.iter().flat_map(|map| &map.cells);
+    let missing = cells.filter(|(.., values)| values.is_none()).map(|(place, ..)| *place).collect();
     let shades = Shades::of_effects(&maps);
     let title = origin.titled(format!("Effects of the history by layers, mean over {many}"));
     let caption = format!(
         "Each cell: {} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the \
-         stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}. A \
-         struck-out column has no {segment} anywhere. n is the number of {many}, below each column of those that have a {segment} there.{}",
+         stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}.{} n \
+         is the number of {many}, below each column of those that have a {segment} there.{}",
         cell(causes, study),
         anchors.join(", "),
+        places_left_out(&missing, anchors, &format!("has no {segment} anywhere")),
         shades.in_words()
     );
     let failed = |source| FigureError::Table { figure: name.clone(), source };
@@ -122,8 +126,8 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
             })
             .collect(),
     };
-    let mut maps: Vec<Map> = shown.iter().map(map).collect();
-    let layout = numbered(&mut maps, segment);
+    let maps: Vec<Map> = shown.iter().map(map).collect();
+    let layout = numbered(&maps, segment);
     let shades = Shades::of_effects(&maps);
     let title = format!("Effects of one history by layers: case {}", super::style::shortened(case, 40));
     let title = origin.titled(title);

@@ -88,7 +88,7 @@ impl Words<'_> {
         let Words { causes, segment, .. } = self;
         format!(
             "For {} to {} each {segment} was hidden in turn from the question and the answer, and the model's own answer read again. \
-             The effect of a {segment} is the log-probability a token that the answer loses by that: above 0, the answer needs it.{}",
+             The effect of a {segment} is how far the answer's log-probability per token falls by that: above 0, the answer needs it.{}",
             captions::counted(causes.answers.len(), "answer"),
             self.units(),
             open_in_words(causes.layers_open(), "the model's")

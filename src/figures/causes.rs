@@ -4,12 +4,12 @@
 //! the evidence is among the first. `cause_effects` draws the effects themselves, `cause_maps` those by windows of layers session by
 //! session, and `cause_words` says what held.
 
-use super::cause_captions::{PALE, colour, controls_in_words, effect_in_words, has_thoughts};
+use super::cause_captions::{AXIS, colour, controls_in_words, effect_in_words, has_thoughts};
 use super::curves::{bands, over_layers, table_of};
 use super::intervals::{Intervals, Line};
+use super::meaning::Meaning;
 use super::scatter::{Cloud, Scatter};
 use super::sheet::Panel;
-use super::style::{BLUE, GREEN, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps};
 use crate::lens::causes::{Causes, OTHERS, Predictor, TOP};
 use crate::lens::{Series, Study};
@@ -47,8 +47,8 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
     let title = format!("Effect of each {} by the question's attention to it", study.benchmark.segment());
     let title = origin.titled(title);
     // Others first, so that the evidence lies above them.
-    let mut kinds = vec![(PALE, OTHERS.to_owned())];
-    kinds.extend(causes.roles.iter().enumerate().map(|(at, role)| (colour(at), role.clone())));
+    let mut kinds = vec![(colour(causes, None), OTHERS.to_owned())];
+    kinds.extend(causes.roles.iter().map(|role| (colour(causes, Some(role)), role.clone())));
     let kind = |role: Option<&String>| {
         role.and_then(|role| causes.roles.iter().position(|known| known == role)).map_or(0, |at| at + 1)
     };
@@ -68,7 +68,7 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Fig
     let scatter = Scatter {
         title: title.clone(),
         origin: origin.line.clone(),
-        y_label: "effect: log-probability lost a token".to_owned(),
+        y_label: AXIS.to_owned(),
         panels: [Predictor::Mass, Predictor::Density].map(cloud).into(),
         kinds,
         level: level.map(|(level, n)| (level, format!("mean control of the evidence ({n} {unit})"))),
@@ -141,9 +141,9 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
             (true, false) => "other interventions",
         };
         let colour = match predictor {
-            Predictor::Ridge => VERMILLION,
-            Predictor::Intervention(_) => GREEN,
-            _ => BLUE,
+            Predictor::Ridge => Meaning::Group(1).colour(),
+            Predictor::Intervention(_) => Meaning::Group(2).colour(),
+            _ => Meaning::Query.colour(),
         };
         let (group, label, estimate) = (group.to_owned(), predictor.label(), causes.rank(*predictor)?);
         Some(Line { group, label, estimate, colour, mark: None })
@@ -191,7 +191,7 @@ fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let name = "causes-ranks-by-layer";
     let segment = captions::plural(study.benchmark.segment());
     let by_layer = Predictor::BY_LAYER.map(|predictor| (predictor, causes.rank_by_layer(predictor)));
-    let line = Stroke::solid(BLUE, Marker::Circle);
+    let line = Meaning::Query.stroke();
     let panels: Vec<Option<Panel>> = (by_layer.iter().filter(|(_, series)| series.n > 0))
         .map(|(predictor, series)| {
             let legend = vec![(None, format!("n = {}", series.n))];
@@ -218,17 +218,11 @@ fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
 fn found(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let mut predictors = vec![Predictor::Effect];
     predictors.extend(causes.predictors());
-    let lines = causes.roles.iter().enumerate().flat_map(|(at, role)| {
-        let chance = causes.chance(role);
+    let lines = causes.roles.iter().flat_map(|role| {
+        let (chance, colour) = (causes.chance(role), colour(causes, Some(role)));
         let line = move |predictor: &Predictor| {
             let (group, label) = (role.clone(), predictor.label());
-            Some(Line {
-                group,
-                label,
-                estimate: causes.found(*predictor, role)?,
-                colour: colour(at),
-                mark: chance,
-            })
+            Some(Line { group, label, estimate: causes.found(*predictor, role)?, colour, mark: chance })
         };
         predictors.iter().filter_map(line).collect::<Vec<_>>()
     });

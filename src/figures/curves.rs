@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use plotters::style::RGBColor;
-
 use super::canvas::text_width;
+use super::meaning::{self, GROUPS, Meaning};
 use super::sheet::{ColumnAxis, Panel, Sheet};
-use super::style::{BLUE, GREEN, GREY, Marker, Stroke, VERMILLION};
+use super::style::{GREY, Marker, Stroke};
 use super::{Figure, FigureError, Origin, Source, captions};
 use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
@@ -52,17 +51,7 @@ pub(super) fn bands(unit: Unit) -> String {
 
 /// One legend entry for the baselines of all curves.
 fn noise_entry() -> (Stroke, String) {
-    let stroke = Stroke::solid(GREY, Marker::None).noise();
-    (stroke, "noise baseline of the same colour".to_owned())
-}
-
-/// By the curve's place among those of the run.
-pub(super) fn stroke(at: usize) -> Stroke {
-    const COLOURS: [RGBColor; 4] = [GREEN, VERMILLION, BLUE, GREY];
-    const MARKERS: [Marker; 3] = [Marker::Triangle, Marker::Square, Marker::Circle];
-    let stroke = Stroke::solid(COLOURS[at % COLOURS.len()], MARKERS[at % MARKERS.len()]);
-    // Twelve curves differ; more of them would not be told apart anyhow.
-    if (at / COLOURS.len()).is_multiple_of(2) { stroke } else { stroke.dashed() }
+    (Stroke::solid(GREY, Marker::None).noise(), "dotted: noise baseline of the line of its colour".to_owned())
 }
 
 /// One panel a probe, type and verdict: three curves with their baselines.
@@ -78,6 +67,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
         };
         sources.iter().any(has)
     });
+    let strokes = meaning::of_curves(&all_curves);
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -92,21 +82,23 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
                         row.push(None);
                         continue;
                     }
-                    let lines = lines(lens, &all_curves, &group, scale);
+                    let mut lines = lines(lens, &all_curves, &group, scale);
                     of_run.extend(lines.iter().map(|(_, series)| series.clone()));
+                    lines.retain(|(stroke, _)| with_baselines(&strokes) || !stroke.is_noise());
                     let legend = vec![(None, format!("n = {n}"))];
                     row.push(Some(Panel { title: lens.label(&group), legend, lines }));
                 }
             }
             rows.push(row);
         }
-        blocks.push(super::sheet::without_empty(rows));
+        blocks.push(rows);
         all.push(of_run);
         empty.push(without);
     }
     let mut legend: Vec<_> =
-        all_curves.iter().enumerate().map(|(at, curve)| (stroke(at), curve.label())).collect();
-    legend.push(noise_entry());
+        strokes.iter().copied().zip(all_curves.iter().map(|curve| curve.label())).collect();
+    let baselines = with_baselines(&strokes);
+    legend.extend(baselines.then(noise_entry));
     let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-split")) };
     let (split, probe) = (lens.benchmark.split(), lens.benchmark.dimension().name());
     let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
@@ -130,7 +122,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
     let caption = format!(
         "{}{} {} Logarithmic value axis. n is the number of {}.{}{}{}",
         how_to_read(lens, scale),
-        captions::of_each(sources, captions::noise),
+        said_of_baselines(sources, baselines),
         bands(lens.unit()),
         lens.unit().many(),
         captions::of_each(sources, captions::split_probes),
@@ -158,6 +150,8 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     // Their names stand in every panel where they fit.
     let names = kinds.iter().map(|kind| text_width(&word(kind), 11) + 33 + 14 + text_width(" (n = 000)", 11));
     let named = names.sum::<i32>() <= WIDTH;
+    let strokes: Vec<Stroke> = (0..kinds.len()).map(|at| Meaning::Group(at).stroke()).collect();
+    let baselines = with_baselines(&strokes);
     let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let groups = super::panels::panel_kinds(lens).into_iter();
@@ -167,7 +161,8 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         for &curve in &lens.curves {
             let (mut lines, mut legend) = (Vec::new(), Vec::new());
             for group in &present {
-                let stroke = kind_stroke(kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0));
+                let at = kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0);
+                let stroke = strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke());
                 let signal = lens.series(group, Statistic::Mean(curve, Part::Signal), scale);
                 let noise = lens.series(group, Statistic::Mean(curve, Part::Noise), scale);
                 if signal.n > 0 {
@@ -180,7 +175,8 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
                     ));
                 }
                 of_run.extend([signal.clone(), noise.clone()]);
-                lines.extend([(stroke.noise(), noise), (stroke, signal)]);
+                lines.extend(baselines.then(|| (stroke.noise(), noise)));
+                lines.push((stroke, signal));
             }
             // A curve that no example has gets no panel.
             if !legend.is_empty() {
@@ -204,10 +200,10 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         reference: (scale == Scale::Density).then_some(1.0),
         rows: super::panels::arranged(sources, blocks),
         legend: match named {
-            true => vec![noise_entry()],
+            true => baselines.then(noise_entry).into_iter().collect(),
             false => {
-                let of_kinds = kinds.iter().enumerate().map(|(at, kind)| (kind_stroke(at), word(kind)));
-                of_kinds.chain([noise_entry()]).collect()
+                let of_kinds = strokes.iter().copied().zip(kinds.iter().map(word));
+                of_kinds.chain(baselines.then(noise_entry)).collect()
             }
         },
         panel: (WIDTH, 210),
@@ -229,7 +225,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
         "{} {}{} {} Logarithmic value axis. n is the number of {}.{}",
         captions::of_each(sources, over),
         how_to_read(lens, scale),
-        captions::of_each(sources, captions::noise),
+        said_of_baselines(sources, baselines),
         bands(lens.unit()),
         lens.unit().many(),
         groups_left_out(sources, &empty),
@@ -237,12 +233,17 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     figure(format!("curves-by-type-{}", scale.key()), caption, &sheet, sources, &all)
 }
 
-/// By a type's place among those of the runs.
-fn kind_stroke(at: usize) -> Stroke {
-    const COLOURS: [RGBColor; 4] = [BLUE, VERMILLION, GREEN, GREY];
-    const MARKERS: [Marker; 3] = [Marker::Circle, Marker::Square, Marker::Triangle];
-    let stroke = Stroke::solid(COLOURS[at % COLOURS.len()], MARKERS[at % MARKERS.len()]);
-    if (at / COLOURS.len()).is_multiple_of(2) { stroke } else { stroke.dashed() }
+/// Whether every line has a colour of its own, so that a baseline of its colour is known as its.
+fn with_baselines(strokes: &[Stroke]) -> bool {
+    let apart = |(at, stroke): (usize, &Stroke)| !strokes[..at].iter().any(|one| one.colour == stroke.colour);
+    strokes.len() <= GROUPS && strokes.iter().enumerate().all(apart)
+}
+
+fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
+    match drawn {
+        true => captions::of_each(sources, captions::noise),
+        false => " Noise baselines are left to the table: there are more lines than colours.".to_owned(),
+    }
 }
 
 /// The curves of some runs, in the benchmark's order.
@@ -256,11 +257,13 @@ fn curves_of(sources: &[Source<'_>]) -> Vec<Curve> {
     curves
 }
 
+/// The curves of a group with their baselines, which are tabulated even where they are not drawn.
 fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
+    let strokes = meaning::of_curves(all);
     let of = |curve, part| lens.series(group, Statistic::Mean(curve, part), scale);
-    let curves = || all.iter().enumerate().filter(|(_, curve)| lens.curves.contains(curve));
-    let noise = curves().map(|(at, &curve)| (stroke(at).noise(), of(curve, Part::Noise)));
-    let signal = curves().map(|(at, &curve)| (stroke(at), of(curve, Part::Signal)));
+    let curves = || all.iter().zip(&strokes).filter(|(curve, _)| lens.curves.contains(curve));
+    let noise = curves().map(|(&curve, stroke)| (stroke.noise(), of(curve, Part::Noise)));
+    let signal = curves().map(|(&curve, stroke)| (*stroke, of(curve, Part::Signal)));
     noise.chain(signal).collect()
 }
 

@@ -1,8 +1,8 @@
 //! Conditions against each other: the same questions under both on one axis, and what the second changes.
 
-use super::curves::{axis, bands, stroke, titled};
+use super::curves::{axis, bands, titled};
+use super::meaning::Meaning;
 use super::sheet::{ColumnAxis, Panel, Sheet};
-use super::style::{BLUE, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Origin, captions};
 use crate::lens::difference::{Difference, differences_csv};
 use crate::lens::{Lens, Scale, Study};
@@ -39,7 +39,7 @@ fn names(one: &Difference) -> [&str; 2] {
 
 /// Both conditions of each pair on one axis: rows of panels a pair, a panel a curve.
 fn sides(lens: &Lens, origin: &Origin, scale: Scale, all: &[Difference]) -> Result<Figure, FigureError> {
-    let strokes = [Stroke::solid(BLUE, Marker::Circle), Stroke::solid(VERMILLION, Marker::Square).dashed()];
+    let strokes = [0, 1].map(|at| Meaning::Group(at).stroke());
     let panel = |one: &Difference| {
         let mut legend: Vec<_> =
             strokes.iter().zip(names(one)).map(|(stroke, name)| (Some(*stroke), name.to_owned())).collect();
@@ -92,7 +92,7 @@ fn differences(
         drawn.push(curve);
         let of_curve = pairs.iter().enumerate().filter_map(|(at, pair)| {
             let one = pair.iter().find(|one| one.curve == curve)?;
-            Some((stroke(at), one))
+            Some((Meaning::Group(at + 1).stroke(), one))
         });
         let (mut legend, mut lines) = (Vec::new(), Vec::new());
         for (stroke, one) in of_curve {

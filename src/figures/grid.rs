@@ -8,7 +8,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::FigureError;
 use super::axis::{value_ticks, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, svg, text_width, wide_enough, write};
+use super::canvas::{
+    Area, Head, Refusal, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width, width_for,
+    write, write_middle, write_upright,
+};
 use super::sheet::LINEAR_LEGEND;
 use super::style::{self, GREY, INK, UNIT};
 use crate::lens::{Layer, LayerKind, Scale};
@@ -21,7 +24,7 @@ pub(super) struct Map {
 }
 
 /// A column of a map.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Column {
     /// Below it; empty where there is no room.
     pub label: String,
@@ -33,12 +36,10 @@ pub(super) struct Column {
 }
 
 /// What a column shows.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) enum Cells {
     /// By layer; NaN where the layer's window hides it.
     Values(Vec<f64>),
-    /// Nothing is there in any case: struck out.
-    Empty,
     /// Something was left out here: the map is open.
     #[default]
     Gap,
@@ -46,12 +47,8 @@ pub(super) enum Cells {
 
 /// How maps are laid out.
 pub(super) struct Layout {
-    /// Width of a map in pixels.
+    /// Width in pixels that a map's columns ask for.
     pub width: i32,
-    /// Below each other; else side by side.
-    pub stacked: bool,
-    /// Labels of columns stand upright.
-    pub upright: bool,
     /// Below all columns: what they are.
     pub axis: String,
 }
@@ -143,7 +140,7 @@ impl Shades {
         match self.of {
             Values::Attention { scale: Scale::Mass, .. } => ["share of", "attention"],
             Values::Attention { scale: Scale::Density, .. } => ["times", "uniform"],
-            Values::Effects { .. } => ["log p lost", "a token"],
+            Values::Effects { .. } => ["log p lost", "per token"],
         }
     }
 
@@ -171,11 +168,6 @@ impl Shades {
         }
     }
 
-    /// The colour of what frames the evidence: one that no shade has.
-    fn frame(&self) -> RGBColor {
-        if self.is_of_attention() { style::VERMILLION } else { INK }
-    }
-
     fn is_of_attention(&self) -> bool {
         matches!(self.of, Values::Attention { .. })
     }
@@ -185,7 +177,7 @@ impl Shades {
 fn values(maps: &[Map]) -> Vec<f64> {
     let columns = maps.iter().flat_map(|map| &map.columns).filter_map(|column| match &column.cells {
         Cells::Values(values) => Some(values),
-        Cells::Empty | Cells::Gap => None,
+        Cells::Gap => None,
     });
     columns.flatten().copied().filter(|value| !value.is_nan()).collect()
 }
@@ -210,20 +202,19 @@ fn darkening(share: f64) -> RGBColor {
 /// Cells that a layer's window hides.
 const HIDDEN: RGBColor = style::GRID;
 
-const HEAD: i32 = 54;
-const LEFT: i32 = 44;
+const LEFT: i32 = 40;
 const MAP_HEAD: i32 = 68;
 const MAP_HEIGHT: i32 = 210;
-/// Below a map: labels, numbers of cases, and the axis' name.
-const MAP_FOOT: i32 = 56;
 const BETWEEN: i32 = 18;
-const BAR: i32 = 92;
+const BAR: i32 = 76;
 /// Width of what marks a layer's kind.
 const MARK: i32 = 6;
-/// Room for what the marks mean.
-const LEGEND: i32 = 24;
+/// A line of what the marks mean.
+const LEGEND: i32 = 18;
 /// Width of a gap, of that of a column.
 const GAP: f64 = 0.55;
+/// The narrowest map that stands beside another, where a width is stated, and the least width of a column that has a number.
+const LEAST: (i32, i32) = (130, 11);
 
 /// Maps on one scale of shades.
 pub(super) struct Grid<'a> {
@@ -234,33 +225,121 @@ pub(super) struct Grid<'a> {
     pub layers: &'a [Layer],
 }
 
+/// How the words below a map's columns stand.
+struct Below {
+    /// Read from below, for want of room.
+    upright: bool,
+    /// Height of the columns' names, and of the numbers below them.
+    names: i32,
+    numbers: i32,
+}
+
+impl Below {
+    fn of(maps: &[Map], width: i32) -> Self {
+        let columns = || maps.iter().flat_map(|map| map.columns.iter().map(move |column| (map, column)));
+        let widest = |text: &dyn Fn(&Column) -> String| {
+            columns().map(|(_, column)| text_width(&text(column), 10)).max().unwrap_or(0)
+        };
+        let number = |column: &Column| column.n.map(|n| n.to_string()).unwrap_or_default();
+        // A name may stand over its neighbours that have none, as those of stretches do.
+        let fits = maps.iter().all(|map| {
+            let edges = edges(&map.columns, width);
+            let mut free = i32::MIN;
+            map.columns.iter().zip(edges.windows(2)).all(|(column, sides)| {
+                let (middle, half) = ((sides[0] + sides[1]) / 2, text_width(&column.label, 10) / 2 + 1);
+                let fits = column.label.is_empty() || middle - half >= free;
+                free = if column.label.is_empty() { free } else { middle + half };
+                fits && text_width(&number(column), 10) <= sides[1] - sides[0]
+            })
+        });
+        let numbered = columns().any(|(_, column)| column.n.is_some());
+        match fits {
+            true => Below { upright: false, names: 15, numbers: if numbered { 13 } else { 0 } },
+            false => Below {
+                upright: true,
+                names: widest(&|column| column.label.clone()) + 5,
+                numbers: if numbered { widest(&number) + 4 } else { 0 },
+            },
+        }
+    }
+
+    /// From the map's lower edge to the axis' name.
+    fn height(&self) -> i32 {
+        6 + self.names + self.numbers
+    }
+}
+
 /// The maps as SVG.
 pub(super) fn draw(name: &str, title: &str, origin: &str, grid: &Grid<'_>) -> Result<String, FigureError> {
     let Grid { maps, shades, layout, layers } = *grid;
     let marked = has_kinds(layers);
-    let count = maps.len() as i32;
-    let (across, down) = if layout.stacked { (1, count) } else { (count, 1) };
-    let map_height = MAP_HEAD + MAP_HEIGHT + MAP_FOOT;
-    let width = wide_enough(2 * MARGIN + LEFT + across * (layout.width + BETWEEN) + BAR, title, origin);
-    let height = HEAD + down * map_height + if marked { LEGEND } else { 0 };
+    let count = maps.len().max(1) as i32;
+    let across = |maps: i32, width: i32| 2 * margin() + LEFT + maps * (width + BETWEEN) + BAR;
+    // Those that need the whole width stand below each other.
+    let least = if is_sized() { layout.width.min(LEAST.0) } else { layout.width.min(room() - across(1, 0)) };
+    let fit = (1..=count).take_while(|maps| across(*maps, least) <= room()).count();
+    let beside = columns_for(maps.len(), fit) as i32;
+    let width = width_for(across(beside, layout.width));
+    let fitting = (width - across(beside, 0)) / beside;
+    let map_width = if is_sized() { fitting } else { layout.width.min(fitting) };
+    let maps: Vec<Map> = maps.iter().map(|map| labelled(map, map_width)).collect();
+    let down = maps.len().div_ceil(beside as usize).max(1) as i32;
+    let below = Below::of(&maps, map_width);
+    let map_height = MAP_HEAD + MAP_HEIGHT + below.height() + 26;
+    let head = Head::of(title, origin, width);
+    let top = head.height();
+    let kinds = if marked { kinds(layers, shades, width) } else { Vec::new() };
+    let height = top + down * map_height + kinds.len() as i32 * LEGEND + margin();
     svg(name, title, (width, height), |area| {
-        head(area, title, origin, width)?;
+        head.draw(area)?;
         for (place, map) in maps.iter().enumerate() {
-            let at = place as i32;
-            let (column, row) = if layout.stacked { (0, at) } else { (at, 0) };
-            let left = MARGIN + LEFT + column * (layout.width + BETWEEN);
-            let top = HEAD + MAP_HEAD + row * map_height;
-            draw_map(area, map, (left, top), layers, shades, layout)?;
+            let (column, row) = (place as i32 % beside, place as i32 / beside);
+            let left = margin() + LEFT + column * (map_width + BETWEEN);
+            let top = top + MAP_HEAD + row * map_height;
+            draw_map(area, map, (left, top, map_width), layers, shades, &below)?;
+            let axis = fitted(&layout.axis, 12, map_width + BETWEEN);
+            let lower = top + MAP_HEIGHT + below.height();
+            write(area, &axis, (left + map_width / 2, lower), 12, INK, HPos::Center)?;
             if column == 0 {
                 layer_axis(area, (left, top), layers)?;
             }
         }
-        if marked {
-            legend(area, (MARGIN + LEFT, HEAD + down * map_height - 4), layers, shades)?;
+        for (line, items) in kinds.iter().enumerate() {
+            let (mut at, y) = (margin() + LEFT, top + down * map_height + line as i32 * LEGEND);
+            for (need, (kind, text)) in items {
+                mark(area, (at, y + 1), (at + MARK, y + 13), *kind)?;
+                write(area, text, (at + MARK + 6, y), 12, INK, HPos::Left)?;
+                at += need;
+            }
         }
-        let left = MARGIN + LEFT + across * (layout.width + BETWEEN);
-        bar(area, (left, HEAD + MAP_HEAD), shades)
+        let left = margin() + LEFT + beside * (map_width + BETWEEN);
+        bar(area, (left, top + MAP_HEAD), shades)
     })
+}
+
+/// A map without the numbers that have no room: where columns are narrow only every so many has one, and those of the evidence.
+fn labelled(map: &Map, width: i32) -> Map {
+    let columns = map.columns.len().max(1) as i32;
+    let every = (LEAST.1 * columns / width.max(1) + 1).max(1) as usize;
+    let wanted = |place: usize, column: &Column| {
+        every == 1 || place % every == 0 || column.role.is_some() || column.label.parse::<usize>().is_err()
+    };
+    let columns = map.columns.iter().enumerate().map(|(place, column)| {
+        let label = if wanted(place, column) { column.label.clone() } else { String::new() };
+        Column { label, ..column.clone() }
+    });
+    // The number of a piece of evidence stands over its neighbours'.
+    let mut columns: Vec<Column> = columns.collect();
+    for at in 0..columns.len() {
+        if every > 1 && columns[at].role.is_some() {
+            for near in [at.wrapping_sub(1), at + 1] {
+                if let Some(column) = columns.get_mut(near).filter(|column| column.role.is_none()) {
+                    column.label.clear();
+                }
+            }
+        }
+    }
+    Map { title: map.title.clone(), note: map.note.clone(), columns }
 }
 
 /// The edge of cell `at` of `count` over `length` pixels: whole pixels, so that neighbouring cells leave no seam.
@@ -288,25 +367,20 @@ fn rectangle((x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> [(i32, i32); 2] {
 fn draw_map(
     area: &Area<'_>,
     map: &Map,
-    (left, top): (i32, i32),
+    (left, top, width): (i32, i32, i32),
     layers: &[Layer],
     shades: &Shades,
-    layout: &Layout,
+    below: &Below,
 ) -> Result<(), Refusal> {
-    write(area, &map.title, (left, top - MAP_HEAD), 13, INK, HPos::Left)?;
-    write(area, &map.note, (left, top - MAP_HEAD + 18), 11, GREY, HPos::Left)?;
+    write(area, &fitted(&map.title, 12, width), (left, top - MAP_HEAD), 12, INK, HPos::Left)?;
+    write(area, &fitted(&map.note, 11, width + BETWEEN), (left, top - MAP_HEAD + 16), 11, GREY, HPos::Left)?;
     let bottom = top + MAP_HEIGHT;
-    let edges: Vec<i32> = edges(&map.columns, layout.width).into_iter().map(|x| left + x).collect();
+    let edges: Vec<i32> = edges(&map.columns, width).into_iter().map(|x| left + x).collect();
     let sides = |at: usize| (edges[at], edges[at + 1]);
     for (at, column) in map.columns.iter().enumerate() {
-        let (x0, x1) = sides(at);
         match &column.cells {
             Cells::Gap => {}
-            Cells::Empty => {
-                let diagonal = [(x0 * UNIT, bottom * UNIT), (x1 * UNIT, top * UNIT)];
-                area.draw(&PathElement::new(diagonal, style::GRID.stroke_width(UNIT as u32)))?;
-            }
-            Cells::Values(values) => cells(area, values, (x0, x1), top, shades)?,
+            Cells::Values(values) => cells(area, values, sides(at), top, shades)?,
         }
     }
     if has_kinds(layers) {
@@ -334,33 +408,28 @@ fn draw_map(
         let (x0, x1) = sides(at);
         let middle = (x0 + x1) / 2;
         if let Some(role) = &column.role {
-            frame(area, (x0, top - 3), (x1, bottom + 3), shades.frame())?;
+            frame(area, (x0, top - 3), (x1, bottom + 3))?;
             // two roles side by side stand one above the other
             let half = text_width(role, 12) / 2 + 2;
             let raised = middle - half < last_role;
-            write(area, role, (middle, top - if raised { 31 } else { 18 }), 12, INK, HPos::Center)?;
+            write(area, role, (middle, top - if raised { 33 } else { 19 }), 12, INK, HPos::Center)?;
             last_role = if raised { i32::MIN } else { middle + half };
         }
-        column_label(area, &column.label, (middle, bottom + 6), layout.upright)?;
-        if let Some(n) = column.n {
-            write(area, &n.to_string(), (middle, bottom + 20), 9, GREY, HPos::Center)?;
+        let n = column.n.map(|n| n.to_string()).unwrap_or_default();
+        if below.upright {
+            let pos = Pos::new(HPos::Right, VPos::Center);
+            let at = |y: i32| (middle * UNIT, y * UNIT);
+            write_upright(area, &column.label, at(bottom + 6), 10, GREY, pos)?;
+            write_upright(area, &n, at(bottom + 6 + below.names), 10, GREY, pos)?;
+        } else {
+            write(area, &column.label, (middle, bottom + 6), 10, GREY, HPos::Center)?;
+            write(area, &n, (middle, bottom + 6 + below.names), 10, GREY, HPos::Center)?;
         }
     }
-    if map.columns.iter().any(|column| column.n.is_some()) {
-        write(area, "n", (left - 6, bottom + 20), 9, GREY, HPos::Right)?;
+    if below.numbers > 0 {
+        write(area, "n", (left - 6, bottom + 6 + below.names), 10, GREY, HPos::Right)?;
     }
-    let second_line = layout.upright || map.columns.iter().any(|column| column.n.is_some());
-    let below = if second_line { 34 } else { 22 };
-    write(area, &layout.axis, (left + layout.width / 2, bottom + below), 12, INK, HPos::Center)
-}
-
-fn column_label(area: &Area<'_>, label: &str, (x, y): (i32, i32), upright: bool) -> Result<(), Refusal> {
-    if !upright {
-        return write(area, label, (x, y), 9, GREY, HPos::Center);
-    }
-    let style =
-        style::text(9, GREY).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Right, VPos::Center));
-    area.draw(&Text::new(label.to_owned(), (x * UNIT, y * UNIT), style))
+    Ok(())
 }
 
 /// The cells of a column, layer 0 at the bottom, as a value axis would have it; equal neighbours are one rectangle.
@@ -385,15 +454,12 @@ fn cells(
     Ok(())
 }
 
-/// A frame: the backend gives rectangles no stroke width, so it is drawn as a path.
-fn frame(
-    area: &Area<'_>,
-    (x0, y0): (i32, i32),
-    (x1, y1): (i32, i32),
-    colour: RGBColor,
-) -> Result<(), Refusal> {
+/// A frame, dark with a light edge, so that it stands out from every shade. The backend gives rectangles no stroke width, so it is
+/// drawn as a path.
+fn frame(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) -> Result<(), Refusal> {
     let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(|(x, y)| (x * UNIT, y * UNIT));
-    area.draw(&PathElement::new(corners, colour.stroke_width(UNIT as u32 * 2)))
+    area.draw(&PathElement::new(corners, WHITE.stroke_width(UNIT as u32 * 4)))?;
+    area.draw(&PathElement::new(corners, INK.stroke_width(UNIT as u32 * 2)))
 }
 
 /// What a layer is: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
@@ -407,28 +473,17 @@ fn mark(area: &Area<'_>, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: Layer
     area.draw(&Rectangle::new(corners, GREY.stroke_width(UNIT as u32)))
 }
 
-/// What the marks mean: the kinds that the model has.
-fn legend(
-    area: &Area<'_>,
-    (left, top): (i32, i32),
-    layers: &[Layer],
-    shades: &Shades,
-) -> Result<(), Refusal> {
-    let mut at = left;
+/// What the marks mean: the kinds that the model has, as lines that fit.
+fn kinds(layers: &[Layer], shades: &Shades, width: i32) -> Vec<Vec<(i32, (LayerKind, &'static str))>> {
     let [softmax, windowed] = match shades.is_of_attention() {
         true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
         false => ["layer that sees the whole prompt", "windowed layer"],
     };
     let kinds =
         [(LayerKind::Linear, LINEAR_LEGEND), (LayerKind::Softmax, softmax), (LayerKind::Windowed, windowed)];
-    for (kind, text) in kinds {
-        if layers.iter().any(|layer| layer.kind == kind) {
-            mark(area, (at, top + 1), (at + MARK, top + 13), kind)?;
-            write(area, text, (at + MARK + 6, top), 12, INK, HPos::Left)?;
-            at += MARK + 6 + text_width(text, 12) + 22;
-        }
-    }
-    Ok(())
+    let present = kinds.into_iter().filter(|(kind, _)| layers.iter().any(|layer| layer.kind == *kind));
+    let item = |(kind, text)| (MARK + 6 + text_width(text, 12) + 22, (kind, text));
+    flowed(present.map(item), width - 2 * margin() - LEFT)
 }
 
 /// Rows are labelled by the layers they show, the last one always: a model's measured layers may skip some.
@@ -445,12 +500,10 @@ fn layer_axis(area: &Area<'_>, (left, top): (i32, i32), layers: &[Layer]) -> Res
         let y0 = edge(at, layers.len(), MAP_HEIGHT);
         let y1 = edge(at + 1, layers.len(), MAP_HEIGHT);
         let y = top + MAP_HEIGHT - (y0 + y1) / 2;
-        let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(layer.index.to_string(), ((left - 6) * UNIT, y * UNIT), style))?;
+        write_middle(area, &layer.index.to_string(), ((left - 6) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
     }
-    let style =
-        style::text(12, INK).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
-    area.draw(&Text::new("layer".to_owned(), ((MARGIN - 2) * UNIT, (top + MAP_HEIGHT / 2) * UNIT), style))
+    let at = (margin() * UNIT, (top + MAP_HEIGHT / 2) * UNIT);
+    write_upright(area, "layer", at, 12, INK, Pos::new(HPos::Center, VPos::Top))
 }
 
 /// The scale of shades, with its ends and what lies between them written.

@@ -7,20 +7,22 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::write_value;
-use super::canvas::{Area, MARGIN, Refusal, head, svg, wide_enough, write};
-use super::style::{self, GREY, GRID, INK, UNIT, diverging};
+use super::canvas::{
+    Area, Head, Refusal, columns_for, fitted, is_sized, margin, room, svg, text_width, width_for, write,
+    write_middle, write_upright,
+};
+use super::style::{GREY, GRID, INK, UNIT, diverging};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
 use crate::lens::selection::joined;
 use crate::lens::{HeadMap, Study};
 use crate::run::condition::label;
 
-const HEAD: i32 = 54;
-const LEFT: i32 = 44;
-const TITLE: i32 = 40;
+const LEFT: i32 = 40;
+const TITLE: i32 = 22;
 const FOOT: i32 = 50;
 const BETWEEN: i32 = 26;
-const BAR: i32 = 84;
+const BAR: i32 = 64;
 /// Height and width of a map are between these, in pixels.
 const SIZES: (i32, i32) = (120, 420);
 /// A cell that is neither squeezed nor stretched, in pixels.
@@ -50,36 +52,49 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let reach = all().map(|value| (value - middle).abs()).fold(0.0, f64::max).max(1e-9);
     let (layers, heads) = maps.first().map_or((1, 1), |map| map.mean.dim());
     let size = |count: usize| (count as i32 * CELL).clamp(SIZES.0, SIZES.1);
-    let (map_width, map_height) = (size(heads), size(layers));
-    let count = maps.len() as i32;
+    let map_height = size(layers);
+    let count = maps.len().max(1) as i32;
     let several = count > 1;
-    let width = wide_enough(2 * MARGIN + LEFT + count * (map_width + BETWEEN) + BAR, &title, &origin.line);
-    let height = HEAD + TITLE + map_height + FOOT;
-    let top = HEAD + TITLE;
+    let across = |columns: i32, map: i32| 2 * margin() + LEFT + columns * (map + BETWEEN) + BAR;
+    let least = if is_sized() { SIZES.0.min(size(heads)) } else { size(heads) };
+    let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
+    let columns = columns_for(maps.len(), fit) as i32;
+    let rows = maps.len().div_ceil(columns as usize).max(1) as i32;
+    let width = width_for(across(columns, size(heads)));
+    let fitting = (width - across(columns, 0)) / columns;
+    let map_width = size(heads).min(fitting);
+    let cell = TITLE + map_height + FOOT;
+    let head = Head::of(&title, &origin.line, width);
+    let top = head.height();
+    let height = top + rows * cell + margin();
     let drawn = svg(&name, &title, (width, height), |area| {
-        head(area, &title, &origin.line, width)?;
+        head.draw(area)?;
         for (place, map) in maps.iter().enumerate() {
-            let left = MARGIN + LEFT + place as i32 * (map_width + BETWEEN);
+            let (column, row) = (place as i32 % columns, place as i32 / columns);
+            let left = margin() + LEFT + column * (map_width + BETWEEN);
+            let top = top + row * cell + TITLE;
             let note = match &map.condition {
                 Some(condition) if several => format!("{}, n = {}", label(condition), map.n),
                 _ => format!("n = {}", map.n),
             };
-            write(area, &note, (left, HEAD + 14), 11, GREY, HPos::Left)?;
+            write(area, &fitted(&note, 11, map_width + BETWEEN - 4), (left, top - 18), 11, GREY, HPos::Left)?;
             cells(area, map, (left, top), (map_width, map_height), |value| {
                 diverging((value - middle) / reach)
             })?;
             ticks(area, heads, map_width, |x| (left + x, top + map_height + 6), HPos::Center)?;
-            write(area, "head", (left + map_width / 2, top + map_height + 24), 12, INK, HPos::Center)?;
+            write(area, "head", (left + map_width / 2, top + map_height + 22), 12, INK, HPos::Center)?;
+            if column > 0 {
+                continue;
+            }
+            for (at, layer) in map_labels(maps) {
+                let y = top + map_height - (at * 2 + 1) * map_height / (layers as i32 * 2);
+                write_middle(area, &layer.to_string(), ((left - 6) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
+            }
+            let at = (margin() * UNIT, (top + map_height / 2) * UNIT);
+            write_upright(area, "layer", at, 12, INK, Pos::new(HPos::Center, VPos::Top))?;
         }
-        for (at, layer) in map_labels(maps) {
-            let y = top + map_height - (at * 2 + 1) * map_height / (layers as i32 * 2);
-            let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-            area.draw(&Text::new(layer.to_string(), ((MARGIN + LEFT - 6) * UNIT, y * UNIT), style))?;
-        }
-        let upright =
-            style::text(12, INK).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Center, VPos::Top));
-        area.draw(&Text::new("layer", ((MARGIN - 2) * UNIT, (top + map_height / 2) * UNIT), upright))?;
-        bar(area, (MARGIN + LEFT + count * (map_width + BETWEEN), top), map_height, (middle, reach))
+        let left = margin() + LEFT + columns * (map_width + BETWEEN);
+        bar(area, (left, top + TITLE), map_height, (middle, reach))
     })?;
     let caption = format!(
         "{}: {}. Each cell: a head's own value, of masses, as the mean over {many}; white is {}, darker is farther from it, blue \
@@ -116,7 +131,9 @@ fn ticks(
     place: impl Fn(i32) -> (i32, i32),
     side: HPos,
 ) -> Result<(), Refusal> {
-    let every = heads.div_ceil(8).max(1);
+    // Numbers have room beside each other.
+    let room = (width / (text_width("00", 10) + 5)).clamp(1, 8) as usize;
+    let every = heads.div_ceil(room).max(1);
     for at in (0..heads).step_by(every) {
         let x = (at as i32 * 2 + 1) * width / (heads as i32 * 2);
         write(area, &at.to_string(), place(x), 10, GREY, side)?;

@@ -15,7 +15,8 @@ use crate::lens::{Correctness, Example, Group, Lens, Scale, table};
 /// [`FigureError`], with the figure's name.
 pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, FigureError> {
     let name = format!("strip-mean-{}", scale.key());
-    let (mut maps, mut strips, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut maps, mut strips, mut empty, mut missing) =
+        (Vec::new(), Vec::new(), Vec::new(), BTreeSet::new());
     let anchors = lens.benchmark.anchors();
     for probe in super::panels::panel_probes(lens) {
         let group = Group { probe, kind: None, correctness: Correctness::All };
@@ -24,12 +25,12 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
             empty.push(group);
             continue;
         }
-        let columns =
-            strip.cells.iter().map(|(place, n, values)| column_of(*place, *n, values.clone(), anchors));
+        let cells = strip.cells.iter();
+        missing.extend(cells.clone().filter(|(.., values)| values.is_none()).map(|(place, ..)| *place));
         maps.push(Map {
             title: group.probe.clone().unwrap_or_else(|| "all probes".to_owned()),
             note: format!("n = {}", strip.n),
-            columns: columns.collect(),
+            columns: columns_of(cells.map(|(place, n, values)| (*place, *n, values.clone())), anchors),
         });
         strips.push(strip);
     }
@@ -47,11 +48,11 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
     let shades = Shades::of(&maps, scale);
     let caption = format!(
         "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
-         of the stretches before, between and after; a place's value is the mean over the {segments} there, then over {many}. A \
-         struck-out column has no {segment} {nowhere}. n is the number of {many}, below each column of those that have a {segment} \
-         there.{}{}",
+         of the stretches before, between and after; a place's value is the mean over the {segments} there, then over {many}.{} n is the \
+         number of {many}, below each column of those that have a {segment} there.{}{}",
         what_is_shown(lens, scale),
         anchors.join(", "),
+        places_left_out(&missing, anchors, &format!("has no {segment} {nowhere}")),
         common(lens, &maps, &shades),
         captions::left_out(lens, &empty)
     );
@@ -133,7 +134,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
             columns: columns(example, scale),
         });
     }
-    let layout = numbered(&mut maps, segment);
+    let layout = numbered(&maps, segment);
     let shades = Shades::of(&maps, scale);
     let title = titled(
         &format!(
@@ -160,8 +161,6 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
 
 /// Width of a map of few columns, in pixels.
 const MAP_WIDTH: i32 = 288;
-/// Width of a map above which several stand below each other.
-const BESIDE: i32 = 330;
 /// Width of the widest map.
 const MOST_WIDTH: i32 = 1600;
 
@@ -194,31 +193,20 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
 
 /// Of maps of places.
 pub(super) fn aligned(segment: &str) -> Layout {
-    Layout { width: MAP_WIDTH, stacked: false, upright: false, axis: segment.to_owned() }
+    Layout { width: MAP_WIDTH, axis: segment.to_owned() }
 }
 
-/// Room for a number under every column; upright where there are many. Only where even that is too wide, as for thousands of
-/// short segments, are numbers left out, but never those of evidence.
-pub(super) fn numbered(maps: &mut [Map], segment: &str) -> Layout {
+/// Room for a number under every column, where that is no wider than a picture may be.
+pub(super) fn numbered(maps: &[Map], segment: &str) -> Layout {
     const ACROSS: usize = 60;
     const UPRIGHT: i32 = 11;
     let most = maps.iter().map(|map| map.columns.len()).max().unwrap_or(0);
     let digits = maps.iter().flat_map(|map| &map.columns).map(|column| column.label.len()).max().unwrap_or(1);
-    let upright = most > ACROSS;
-    let each = if upright { UPRIGHT } else { digits as i32 * 5 + 3 };
+    let each = if most > ACROSS { UPRIGHT } else { digits as i32 * 6 + 3 };
     let wanted = (most as i32).saturating_mul(each);
-    let every = usize::try_from(wanted / MOST_WIDTH + 1).unwrap_or(1);
-    if every > 1 {
-        for column in maps.iter_mut().flat_map(|map| map.columns.iter_mut().enumerate()) {
-            let (place, column) = column;
-            if place % every != 0 && column.role.is_none() {
-                column.label.clear();
-            }
-        }
-    }
     let axis = format!("{segment} (numbered from 0, as in the files)");
     let width = wanted.clamp(MAP_WIDTH, MOST_WIDTH);
-    Layout { width, stacked: width > BESIDE, upright, axis }
+    Layout { width, axis }
 }
 
 /// What every heat map's caption says of its shades and layers.
@@ -252,7 +240,7 @@ fn without_mass(lens: &Lens, maps: &[Map]) -> String {
 fn hidden(lens: &Lens, maps: &[Map]) -> String {
     let nan = |column: &Column| match &column.cells {
         Cells::Values(values) => values.iter().any(|value| value.is_nan()),
-        Cells::Empty | Cells::Gap => false,
+        Cells::Gap => false,
     };
     match maps.iter().flat_map(|map| &map.columns).any(nan) {
         true => format!(" Grey cells: the layer's window hides the {}.", lens.benchmark.segment()),
@@ -282,29 +270,52 @@ fn what_is_shown(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// The mean of so many at a place.
-pub(super) fn column_of(
-    place: Place,
-    n: usize,
-    values: Option<Vec<f64>>,
+/// The columns of places: of those at which there is something in some case. A stretch has its name once, in its middle.
+pub(super) fn columns_of(
+    cells: impl Iterator<Item = (Place, usize, Option<Vec<f64>>)>,
     anchors: &[&'static str],
-) -> Column {
-    let label = place_label(place, anchors).to_owned();
-    let anchor = matches!(place, Place::Anchor(_));
-    Column {
-        label: if anchor { String::new() } else { label.clone() },
-        n: Some(n),
-        role: anchor.then_some(label),
-        cells: values.map_or(Cells::Empty, Cells::Values),
+) -> Vec<Column> {
+    let column = |(place, n, values): (Place, usize, Option<Vec<f64>>)| {
+        let (label, anchor) = (place_label(place, anchors).to_owned(), matches!(place, Place::Anchor(_)));
+        Some(Column {
+            label: if anchor { String::new() } else { label.clone() },
+            n: Some(n),
+            role: anchor.then_some(label),
+            cells: Cells::Values(values?),
+        })
+    };
+    let mut columns: Vec<Column> = cells.filter_map(column).collect();
+    for stretch in columns.chunk_by_mut(|a, b| a.label == b.label) {
+        let middle = stretch.len() / 2;
+        let others = stretch.iter_mut().enumerate().filter(|(at, _)| *at != middle);
+        others.for_each(|(_, column)| column.label.clear());
     }
+    columns
+}
+
+/// The places that have no column, and why.
+pub(super) fn places_left_out(missing: &BTreeSet<Place>, anchors: &[&'static str], why: &str) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let named = |place: &Place| match *place {
+        Place::Stretch { third, .. } => {
+            let which = ["first", "second", "last"].get(usize::from(third)).copied().unwrap_or("last");
+            format!("the {which} third {}", place_label(*place, anchors))
+        }
+        Place::Before(at) => format!("−1 of {}", anchors.get(at).copied().unwrap_or_default()),
+        Place::After(at) => format!("+1 of {}", anchors.get(at).copied().unwrap_or_default()),
+        Place::Anchor(_) => place_label(*place, anchors).to_owned(),
+    };
+    let names: Vec<String> = missing.iter().map(named).collect();
+    format!(" A place that {why} has no column: {}.", names.join(", "))
 }
 
 fn place_label(place: Place, anchors: &[&'static str]) -> &'static str {
     match place {
-        Place::Stretch { before: 0, third: 1 } => "before",
-        Place::Stretch { before, third: 1 } if before == anchors.len() => "after",
-        Place::Stretch { third: 1, .. } => "between",
-        Place::Stretch { .. } => "",
+        Place::Stretch { before: 0, .. } => "before",
+        Place::Stretch { before, .. } if before == anchors.len() => "after",
+        Place::Stretch { .. } => "between",
         Place::Before(_) => "−1",
         Place::After(_) => "+1",
         Place::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),

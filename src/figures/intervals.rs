@@ -5,7 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{round_ticks, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
+use super::canvas::{Area, Head, Refusal, fitted, svg, text_width, wrapped, write};
+use super::rows::Rows;
 use super::style::{GREY, GRID, INK, UNIT};
 use super::{Figure, FigureError};
 use crate::lens::band::Estimate;
@@ -42,11 +43,10 @@ pub(super) struct Intervals {
     pub lines: Vec<Line>,
 }
 
-const HEAD: i32 = 58;
-const STEP: i32 = 22;
-const GROUP: i32 = 26;
+const GROUP: i32 = 24;
 const LENGTH: i32 = 380;
-const FOOT: i32 = 62;
+/// Height of a line's mark.
+const MARK: i32 = 22;
 
 impl Intervals {
     /// The figure, with its numbers.
@@ -77,43 +77,58 @@ impl Intervals {
     }
 
     fn draw(&self) -> Result<String, FigureError> {
-        let labels = self.lines.iter().map(|line| text_width(&line.label, 12)).max().unwrap_or(0);
         let (low, high) = self.ends();
         let note = |line: &Line| note(line, self.percent, high - low);
-        let notes = self.lines.iter().map(|line| text_width(&note(line), 11)).max().unwrap_or(0);
-        let left = MARGIN + labels + 14;
-        let width = wide_enough(left + LENGTH + notes + 26, &self.title, &self.origin);
-        let top = HEAD + more_origins(&self.origin);
+        let texts: Vec<(&str, String)> =
+            self.lines.iter().map(|line| (line.label.as_str(), note(line))).collect();
+        let rows = Rows::of(&texts, LENGTH, MARK);
+        let head = Head::of(&self.title, &self.origin, rows.width);
+        let top = head.height() + 4;
         let mut y = top;
         let mut tops = Vec::new();
         for at in 0..self.lines.len() {
             y += if self.begins(at) { GROUP } else { 0 };
             tops.push(y);
-            y += STEP;
+            y += rows.step;
         }
         let bottom = y;
-        let place = |value: f64| left + ((value - low) / (high - low) * f64::from(LENGTH)).round() as i32;
-        svg(&self.name, &self.title, (width, bottom + FOOT), |area| {
-            head(area, &self.title, &self.origin, width)?;
+        let place =
+            |value: f64| rows.left + ((value - low) / (high - low) * f64::from(rows.length)).round() as i32;
+        let axis = wrapped(&self.axis, 12, rows.width - 2 * super::canvas::margin());
+        let marked = if self.mark.is_empty() { 0 } else { 22 };
+        let height = bottom + 20 + axis.len() as i32 * 15 + marked + super::canvas::margin();
+        svg(&self.name, &self.title, (rows.width, height), |area| {
+            head.draw(area)?;
+            let mut free = i32::MIN;
             for tick in round_ticks(low, high) {
                 let x = place(tick);
                 let line = [(x * UNIT, (top - 2) * UNIT), (x * UNIT, bottom * UNIT)];
                 let colour = if tick == 0.0 { GREY } else { GRID };
                 area.draw(&PathElement::new(line, colour.stroke_width(UNIT as u32)))?;
-                write(area, &write_value(tick, self.percent), (x, bottom + 4), 10, GREY, HPos::Center)?;
+                let written = write_value(tick, self.percent);
+                let half = text_width(&written, 10) / 2 + 2;
+                if x - half >= free {
+                    write(area, &written, (x, bottom + 4), 10, GREY, HPos::Center)?;
+                    free = x + half;
+                }
             }
-            write(area, &self.axis, (left + LENGTH / 2, bottom + 20), 12, INK, HPos::Center)?;
+            for (at, line) in axis.iter().enumerate() {
+                let y = bottom + 19 + at as i32 * 15;
+                let half = text_width(line, 12) / 2;
+                let room = super::canvas::margin() + half..=rows.width - super::canvas::margin() - half;
+                let x = (rows.left + rows.length / 2).clamp(*room.start(), (*room.end()).max(*room.start()));
+                write(area, line, (x, y), 12, INK, HPos::Center)?;
+            }
             for (at, (line, &top)) in self.lines.iter().zip(&tops).enumerate() {
                 if self.begins(at) {
-                    write(area, &line.group, (MARGIN, top - GROUP + 8), 12, INK, HPos::Left)?;
+                    let group = fitted(&line.group, 12, rows.width - 2 * super::canvas::margin());
+                    write(area, &group, (super::canvas::margin(), top - GROUP + 6), 12, INK, HPos::Left)?;
                 }
-                write(area, &line.label, (left - 10, top + 1), 12, INK, HPos::Right)?;
-                draw_line(area, line, top + STEP / 2 - 2, &place)?;
-                let said = note(line);
-                write(area, &said, (left + LENGTH + 12, top + 2), 11, GREY, HPos::Left)?;
+                rows.words(area, &texts[at], top)?;
+                draw_line(area, line, top + rows.mark_top + MARK / 2 - 2, &place)?;
             }
             if !self.mark.is_empty() {
-                let (x, y) = (left, bottom + 44);
+                let (x, y) = (rows.left, bottom + 20 + axis.len() as i32 * 15 + 8);
                 area.draw(&PathElement::new(mark_at(x, y), INK.stroke_width(UNIT as u32 * 3 / 2)))?;
                 write(area, self.mark, (x + 10, y - 7), 11, GREY, HPos::Left)?;
             }

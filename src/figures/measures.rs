@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::curves::{bands, stroke, titled};
+use super::curves::{bands, titled};
+use super::meaning::{self, Meaning};
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::style::Stroke;
 use super::{Figure, FigureError, Origin, captions};
@@ -96,7 +97,11 @@ fn draw(
         measured.iter().flat_map(|(_, rows)| rows).flat_map(of).collect()
     };
     let lines = words(&|row| row.lines.iter().map(|line| line.word.clone()).collect());
-    let stroke_of = |line: &str| stroke(lines.iter().position(|other| other == line).unwrap_or(0));
+    let strokes = meaning::of_words(lines.iter().map(String::as_str));
+    let stroke_of = |line: &str| {
+        let at = lines.iter().position(|other| other == line).unwrap_or(0);
+        strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke())
+    };
     let places = places(study, measured);
     let several = |of: fn(&(String, Option<String>)) -> String| {
         places.iter().map(of).collect::<BTreeSet<String>>().len() > 1
@@ -113,13 +118,6 @@ fn draw(
         panels.collect()
     });
     let rows: Vec<Vec<Option<Panel>>> = rows.collect();
-    // The words above a panel and the numbers behind them stand in its width.
-    let heads = rows
-        .iter()
-        .flatten()
-        .flatten()
-        .map(|panel| panel.legend.iter().map(|(_, text)| text.chars().count() + 6).sum::<usize>());
-    let longest = heads.max().unwrap_or(0).min(80) as i32;
     let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
     let legend = lines.iter().map(|line| (stroke_of(line), line.clone())).collect();
     let what = match paired {
@@ -134,7 +132,7 @@ fn draw(
         reference: None,
         rows,
         legend,
-        panel: if measured.len() > 3 { (230.max(longest * 6), 150) } else { (270.max(longest * 6), 170) },
+        panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
         reach: 10.0,
         units: study.benchmark.unit().many(),
         axes,
@@ -278,7 +276,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
             let condition = row.condition.as_deref().filter(|_| study.selection.several);
             let condition = condition.map(label).unwrap_or_default();
             for line in &row.lines {
-                let stroke = stroke(lines.len());
+                let stroke = Meaning::Group(lines.len()).stroke();
                 legend
                     .push((Some(stroke), format!("{condition} n = {}", cases(line)).trim_start().to_owned()));
                 lines.push((stroke, line.series.clone()));

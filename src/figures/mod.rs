@@ -1,7 +1,7 @@
 //! Tables become pictures and the one-page report.
 //!
 //! Owns the look of every figure: [`sheet`] draws panels of curves, [`heat_map`] heat maps, [`bars`] counts, [`raster`] turns
-//! the very same SVG into PNG, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
+//! the very same SVG into PNG and PDF, [`meaning`] says what colours and dashes mean, [`look`] holds size and style, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
 //! a figure shows comes from [`crate::lens`] and lies beside it as CSV.
 //!
 //! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; one that can show several runs side
@@ -32,22 +32,31 @@ mod grid;
 pub mod head_map;
 pub mod heat_map;
 mod intervals;
+pub mod look;
+pub mod meaning;
 pub mod measures;
 mod panels;
+mod pdf;
 mod plot;
 pub mod raster;
 pub mod ratios;
 pub mod report;
+mod rows;
 mod scatter;
 pub mod sheet;
 mod source;
 mod stacks;
 pub mod style;
+mod style_file;
 mod trends;
+mod typeface;
 
 pub use bars::distribution;
 pub use figure::{Figure, FigureError};
+pub use look::Look;
 pub use source::{Origin, Source};
+pub use style_file::{Style, StyleError};
+pub use typeface::Typeface;
 
 /// A picture that only one benchmark has. `origin` says where its numbers come from.
 ///
@@ -289,7 +298,7 @@ fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, Figure
     Ok(figures)
 }
 
-/// Writes each figure as `<name>.svg`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
+/// Writes each figure as `<name>.svg`, `<name>.pdf`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
 /// other figures that lie in the folder are kept.
 ///
 /// # Errors
@@ -308,13 +317,15 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     };
     // Figures of other conditions stay in the folder, and so do their captions.
     let mut captions = still_there(folder);
+    let worded = |text: &str| look::current().style.worded(text);
     for figure in figures {
         put(format!("{}.svg", figure.name), figure.svg.as_bytes())?;
+        put(format!("{}.pdf", figure.name), &raster.pdf(figure)?)?;
         put(format!("{}.png", figure.name), &raster.png(figure)?)?;
         put(format!("{}.csv", figure.name), &figure.csv)?;
         captions.insert(
             figure.name.clone(),
-            serde_json::json!({ "title": figure.title, "caption": figure.caption }),
+            serde_json::json!({ "title": worded(&figure.title), "caption": worded(&figure.caption) }),
         );
     }
     let captions = format!("{:#}\n", serde_json::Value::Object(captions));

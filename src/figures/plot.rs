@@ -49,6 +49,8 @@ pub(super) struct Drawn {
     pub cases: bool,
     /// A band or a single case lies beyond the axis.
     pub cut: bool,
+    /// Something is exactly 0, below a logarithmic axis.
+    pub zeros: bool,
 }
 
 impl Drawn {
@@ -62,6 +64,8 @@ impl Drawn {
                 self.noise_bands |= band.is_some() && noise;
                 self.cases |= !single_cases(one, point).is_empty();
                 self.cut |= beyond(one, point, y) != (false, false);
+                let mut drawn = point.value.iter().chain(single_cases(one, point));
+                self.zeros |= drawn.any(|value| y.is_zero(*value));
             }
         }
     }
@@ -77,7 +81,30 @@ fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     let cases = single_cases(series, point).iter();
     let ends =
         || shown_band(point, y).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
-    (ends().any(|end| end < y.low), ends().any(|end| end > y.high))
+    // 0 has a place of its own.
+    (ends().any(|end| end < y.low && !y.is_zero(end)), ends().any(|end| end > y.high))
+}
+
+/// A line of a panel and its place among the panel's lines, by which its markers stand apart from theirs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Nth {
+    pub at: usize,
+    pub of: usize,
+}
+
+impl Nth {
+    /// Every how many points a marker stands, and from which on: a deep model's would merge into a thick line, and those of several
+    /// lines would cover each other.
+    fn markers(self, points: usize) -> (usize, usize) {
+        let every = points.div_ceil(MARKERS).max(1);
+        let every = if points >= 3 * self.of { every.max(self.of) } else { every };
+        (every, self.at * every / self.of.max(1))
+    }
+
+    /// How far its single cases stand beside the layer, in units.
+    fn beside(self) -> i32 {
+        (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
+    }
 }
 
 impl Plane<'_, '_> {
@@ -112,14 +139,21 @@ impl Plane<'_, '_> {
 
     /// The single cases of a series at layers of one kind, and small triangles at the edges of the axis beyond which its bands
     /// or cases go.
-    pub fn cases_and_cuts(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
+    pub fn cases_and_cuts(
+        &self,
+        stroke: Stroke,
+        series: &Series,
+        kind: LayerKind,
+        nth: Nth,
+    ) -> Result<(), Refusal> {
         let mut since = usize::MAX;
         let of_kind: Vec<&Point> = series.points.iter().filter(|p| p.layer.kind == kind).collect();
         let every = of_kind.len().div_ceil(MARKERS).max(1);
         for point in of_kind {
-            for value in single_cases(series, point).iter().filter(|value| self.y.holds(**value)) {
+            let placed = |value: &&f64| self.y.holds(**value) || self.y.is_zero(**value);
+            for value in single_cases(series, point).iter().filter(placed) {
                 let (x, y) = self.at(point.layer.index, *value);
-                let dot = Circle::new((x, y), UNIT * 3 / 2, stroke.colour.mix(CASE).filled());
+                let dot = Circle::new((x + nth.beside(), y), UNIT * 3 / 2, stroke.colour.mix(CASE).filled());
                 self.area.draw(&dot)?;
             }
             let (below, above) = beyond(series, point, self.y);
@@ -135,36 +169,46 @@ impl Plane<'_, '_> {
         Ok(())
     }
 
-    /// The curve of a series at layers of one kind.
-    pub fn curve(&self, stroke: Stroke, series: &Series, kind: LayerKind) -> Result<(), Refusal> {
-        let stroke = match kind {
-            LayerKind::Softmax => stroke,
-            LayerKind::Windowed => stroke.windowed(),
-            LayerKind::Linear => stroke.linear(),
-        };
-        let of_kind = || series.points.iter().filter(|p| p.layer.kind == kind);
-        let points =
-            of_kind().map(|p| p.value.filter(|v| self.y.shows(*v)).map(|v| self.at(p.layer.index, v)));
+    /// The curve of a series at layers of one kind. Where a value is 0 the line is interrupted and a hollow mark stands at the axis'
+    /// foot.
+    pub fn curve(&self, stroke: Stroke, series: &Series, kind: LayerKind, nth: Nth) -> Result<(), Refusal> {
+        let stroke = if kind == LayerKind::Linear { stroke.linear() } else { stroke };
+        let of_kind: Vec<&Point> = series.points.iter().filter(|p| p.layer.kind == kind).collect();
+        let points = of_kind
+            .iter()
+            .enumerate()
+            .map(|(at, p)| p.value.filter(|v| self.y.shows(*v)).map(|v| (at, self.at(p.layer.index, v))));
         let line = stroke.colour.stroke_width(stroke.width());
-        // a deep model's markers would merge into a thick line
-        let every = of_kind().count().div_ceil(MARKERS).max(1);
+        let (every, first) = nth.markers(of_kind.len());
         for run in runs(points) {
+            let path: Vec<(i32, i32)> = run.iter().map(|(_, point)| *point).collect();
             if let Some((dash, space)) = stroke.dashes() {
-                let dashed = DashedPathElement::new(run.iter().copied(), dash * UNIT, space * UNIT, line);
+                let dashed = DashedPathElement::new(path.iter().copied(), dash * UNIT, space * UNIT, line);
                 self.area.draw(&dashed)?;
             } else {
-                self.area.draw(&PathElement::new(run.clone(), line))?;
+                self.area.draw(&PathElement::new(path.clone(), line))?;
             }
             // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
-            if let ([(x, level)], true) = (run.as_slice(), stroke.is_noise()) {
+            if let ([(x, level)], true) = (path.as_slice(), stroke.is_noise()) {
                 self.area.draw(&PathElement::new([(x - BAR, *level), (x + BAR, *level)], line))?;
             }
-            for point in run.iter().step_by(every) {
+            let alone = run.len() == 1;
+            for (_, point) in run.iter().filter(|(at, _)| alone || at % every == first) {
                 marker(self.area, stroke, *point)?;
             }
         }
+        for point in of_kind.iter().filter(|p| p.value.is_some_and(|value| self.y.is_zero(value))) {
+            let (x, y) = self.at(point.layer.index, 0.0);
+            zero_mark(self.area, (x + nth.beside(), y), stroke.colour)?;
+        }
         Ok(())
     }
+}
+
+/// A value that is exactly 0: a hollow ring.
+fn zero_mark(area: &Area<'_>, at: (i32, i32), colour: RGBColor) -> Result<(), Refusal> {
+    let ring = Mark { kind: Marker::Circle, colour, size: 9 * UNIT / 4 };
+    area.draw(&(EmptyElement::at(at) + ring.inside() + ring.outline()))
 }
 
 /// Half the width of what stands for a lone layer.
@@ -182,7 +226,7 @@ fn cut_mark(area: &Area<'_>, (x, y): (i32, i32), side: i32, colour: RGBColor) ->
 /// The marker of a line at a place of the picture, in units.
 pub(super) fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<(), Refusal> {
     let mark = Mark::of(stroke);
-    if stroke.linear {
+    if stroke.hollow {
         return area.draw(&(EmptyElement::at(at) + mark.inside() + mark.outline()));
     }
     area.draw(&(EmptyElement::at(at) + mark.element()))
@@ -192,11 +236,13 @@ pub(super) fn marker(area: &Area<'_>, stroke: Stroke, at: (i32, i32)) -> Result<
 struct Mark {
     kind: Marker,
     colour: RGBColor,
+    /// Half its width in units.
+    size: i32,
 }
 
 impl Mark {
     fn of(stroke: Stroke) -> Self {
-        Mark { kind: stroke.marker, colour: stroke.colour }
+        Mark { kind: stroke.marker, colour: stroke.colour, size: 11 * UNIT / 4 }
     }
 
     fn element(&self) -> Polygon<(i32, i32)> {
@@ -215,11 +261,13 @@ impl Mark {
     }
 
     fn points(&self) -> Vec<(i32, i32)> {
-        let s = 13 * UNIT / 4;
+        let s = self.size;
         match self.kind {
             Marker::None => Vec::new(),
             Marker::Square => vec![(-s, -s), (s, -s), (s, s), (-s, s)],
             Marker::Triangle => vec![(0, -s * 5 / 4), (s * 5 / 4, s), (-s * 5 / 4, s)],
+            Marker::Down => vec![(0, s * 5 / 4), (s * 5 / 4, -s), (-s * 5 / 4, -s)],
+            Marker::Diamond => vec![(0, -s * 3 / 2), (s * 3 / 2, 0), (0, s * 3 / 2), (-s * 3 / 2, 0)],
             Marker::Circle => (0..16)
                 .map(|i| {
                     let (sin, cos) = (f64::from(i) * std::f64::consts::TAU / 16.0).sin_cos();
@@ -231,13 +279,14 @@ impl Mark {
 }
 
 /// What a legend shows beside its words.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Sample {
     Line(Stroke),
     /// A band, filled to so much.
     Band(f64),
     Cases,
     Cut,
+    Zero,
 }
 
 /// Width of a sample in pixels.
@@ -259,6 +308,7 @@ pub(super) fn sample(area: &Area<'_>, sample: Sample, (x, y): (i32, i32)) -> Res
             }
             Ok(())
         }
+        Sample::Zero => zero_mark(area, middle, GREY),
         Sample::Cut => {
             let down = (middle.0 - 5 * UNIT, middle.1 + 3 * UNIT);
             cut_mark(area, down, 1, GREY)?;
@@ -285,4 +335,25 @@ fn line_sample(
         area.draw(&PathElement::new(ends, line))?;
     }
     marker(area, stroke, middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_of_several_lines_never_stand_at_the_same_layer() {
+        for (points, lines) in [(30, 3), (64, 6), (12, 2), (9, 3), (200, 5)] {
+            let stand = |at: usize| {
+                let (every, first) = Nth { at, of: lines }.markers(points);
+                (0..points).filter(|point| point % every == first).collect::<Vec<_>>()
+            };
+            let all: Vec<usize> = (0..lines).flat_map(stand).collect();
+            let apart: std::collections::BTreeSet<&usize> = all.iter().collect();
+            assert_eq!(apart.len(), all.len(), "{points} points, {lines} lines");
+            assert!((0..lines).all(|at| (2..=MARKERS).contains(&stand(at).len())), "{points}, {lines}");
+        }
+        // Few points all have theirs.
+        assert_eq!(Nth { at: 1, of: 3 }.markers(5).0, 1);
+    }
 }

@@ -1,8 +1,8 @@
 //! One curve over another: of the groups' means (STALE, figure 8) and of each example (figure 3).
 
 use super::curves::{bands, figure, groups_left_out, no_runs, titled};
+use super::meaning::Meaning;
 use super::sheet::{Panel, Sheet};
-use super::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Source, captions};
 use crate::benchmarks::{QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Scale, Series, Statistic};
@@ -87,14 +87,6 @@ impl Named {
     }
 }
 
-fn stroke(correctness: Correctness) -> Stroke {
-    match correctness {
-        Correctness::Correct => Stroke::solid(BLUE, Marker::Circle),
-        Correctness::Wrong => Stroke::solid(VERMILLION, Marker::Square).dashed(),
-        Correctness::All => Stroke::solid(GREY, Marker::Triangle),
-    }
-}
-
 fn draw(
     sources: &[Source<'_>],
     scale: Scale,
@@ -104,7 +96,7 @@ fn draw(
     how: &str,
 ) -> Result<Figure, FigureError> {
     let named = Named::of(sources)?;
-    let (mut blocks, mut all, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut blocks, mut all, mut empty, mut undivided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for Source { lens, .. } in sources {
         let (mut rows, mut of_run, mut without) = (Vec::new(), Vec::new(), Vec::new());
         for probe in super::panels::split_probes(lens) {
@@ -114,17 +106,25 @@ fn draw(
                 for &correctness in lens.splits() {
                     let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
                     let series = lens.series(&group, statistic, scale);
-                    if series.n == 0 {
+                    if lens.units(&group) == 0 {
                         without.push(group);
+                        continue;
+                    }
+                    if series.points.iter().all(|point| !point.value.is_some_and(f64::is_finite)) {
+                        undivided.push(lens.label(&group));
+                        of_run.extend((series.n > 0).then_some(series));
                         continue;
                     }
                     let verdict = match correctness {
                         Correctness::All => "all",
                         split => split.key(),
                     };
-                    legend.push((Some(stroke(correctness)), format!("{verdict} (n = {})", series.n)));
+                    legend.push((
+                        Some(Meaning::of_verdict(correctness).stroke()),
+                        format!("{verdict} (n = {})", series.n),
+                    ));
                     of_run.push(series.clone());
-                    lines.push((stroke(correctness), series));
+                    lines.push((Meaning::of_verdict(correctness).stroke(), series));
                 }
                 let group = Group { probe: probe.clone(), kind, correctness: Correctness::All };
                 let title = lens.label(&group);
@@ -132,7 +132,7 @@ fn draw(
             }
             rows.push(row);
         }
-        blocks.push(super::sheet::without_empty(rows));
+        blocks.push(rows);
         all.push(of_run);
         empty.push(without);
     }
@@ -145,6 +145,17 @@ fn draw(
              are left out there and counted in the table.",
             named.curves.1.from, named.curves.1.to, named.segment
         ),
+    };
+    let nothing = format!(
+        "the {} pays the {} {} nothing at any layer, or nothing was measured, so that there is no ratio",
+        named.curves.1.from, named.curves.1.to, named.segment
+    );
+    let undivided = match undivided.join(", ") {
+        _ if blocks.iter().flatten().flatten().all(Option::is_none) => {
+            format!(" Nothing is drawn: {nothing}.")
+        }
+        groups if groups.is_empty() => String::new(),
+        groups => format!(" Left out: {groups}, where {nothing}."),
     };
     let sheet = Sheet {
         title: super::panels::titled(sources, titled(what, scale)),
@@ -166,7 +177,7 @@ fn draw(
     };
     let caption = format!(
         "{how} Above the line at 1 the {} attends more to the {} {}. {} They are of the whole statistic. n is the number \
-         of {}. Logarithmic value axis.{undefined}{}{}{}",
+         of {}. Logarithmic value axis.{undefined}{undivided}{}{}{}",
         named.curves.0.from,
         named.curves.0.to,
         named.segment,

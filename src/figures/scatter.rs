@@ -1,12 +1,15 @@
 //! Points: how one number of each session goes with another.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::FigureError;
 use super::axis::{round_ticks, value_ticks, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
-use super::style::{self, GREY, GRID, INK, UNIT};
+use super::canvas::{
+    Area, Head, Refusal, ValueAxis, columns_for, flowed, is_sized, margin, room, svg, text_width, width_for,
+    write, write_middle,
+};
+use super::style::{GREY, GRID, INK, UNIT};
 
 /// A panel of points.
 #[derive(Debug, Clone)]
@@ -31,11 +34,13 @@ pub(super) struct Scatter {
     pub level: Option<(f64, String)>,
 }
 
-const HEAD: i32 = 54;
 const SIZE: (i32, i32) = (330, 250);
-const Y_AXIS: i32 = 52;
+const Y_AXIS: i32 = 46;
 const GAP: i32 = 16;
-const FOOT: i32 = 66;
+/// Below a plot: its ticks and its axis' name.
+const X_AXIS: i32 = 46;
+/// The narrowest plot that stands beside another, where a width is stated.
+const LEAST: i32 = 150;
 
 /// The ends of the middle part of some numbers, in which all but the farthest of a thousand lie, and 0.
 fn ends(values: &mut [f64]) -> (f64, f64) {
@@ -52,35 +57,59 @@ impl Scatter {
     /// # Errors
     /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
-        let columns = self.panels.len().max(1) as i32;
-        let width =
-            wide_enough(2 * MARGIN + 16 + columns * (SIZE.0 + Y_AXIS + GAP), &self.title, &self.origin);
-        let top = HEAD + more_origins(&self.origin);
-        let height = top + 24 + SIZE.1 + FOOT + 18;
+        let count = self.panels.len().max(1) as i32;
+        let across = |columns: i32, plot: i32| {
+            2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
+        };
+        let least = if is_sized() { LEAST } else { SIZE.0 };
+        let fit = (1..=count).take_while(|columns| across(*columns, least) <= room()).count();
+        let columns = columns_for(self.panels.len(), fit) as i32;
+        let width = width_for(across(columns, SIZE.0));
+        let plot = SIZE.0.min((width - across(columns, 0)) / columns).max(60);
+        let size = (plot, (plot * SIZE.1 / SIZE.0).max(120));
+        let rows = self.panels.len().div_ceil(columns as usize).max(1) as i32;
+        let cell = 22 + size.1 + X_AXIS;
+        let head = Head::of(&self.title, &self.origin, width);
+        let y_label = ValueAxis::of(&self.y_label, rows * cell, width);
+        let top = head.height() + y_label.above();
+        let bottom = top + rows * cell;
+        let mut entries: Vec<(i32, (Option<RGBColor>, &str))> = (self.kinds.iter())
+            .map(|(colour, text)| (15 + text_width(text, 12) + 20, (Some(*colour), text.as_str())))
+            .collect();
+        entries.extend(
+            self.level.iter().map(|(_, text)| (28 + text_width(text, 12) + 20, (None, text.as_str()))),
+        );
+        let legend = flowed(entries, width - 2 * margin());
+        let height = bottom + 6 + legend.len() as i32 * 18 + margin();
         let mut values: Vec<f64> =
             self.panels.iter().flat_map(|panel| panel.points.iter().map(|p| p.2)).collect();
         let y_ends = if values.is_empty() { (-1.0, 1.0) } else { ends(&mut values) };
         svg(name, &self.title, (width, height), |area| {
-            head(area, &self.title, &self.origin, width)?;
+            head.draw(area)?;
+            y_label.draw(area, head.height(), top + rows * cell / 2)?;
             for (at, panel) in self.panels.iter().enumerate() {
-                let left = MARGIN + 16 + at as i32 * (SIZE.0 + Y_AXIS + GAP) + Y_AXIS;
-                self.panel(area, panel, (left, top + 22), y_ends)?;
+                let (column, row) = (at as i32 % columns, at as i32 / columns);
+                let beside = ValueAxis::beside(&self.y_label);
+                let left = margin() + beside + column * (size.0 + Y_AXIS + GAP) + Y_AXIS;
+                self.panel(area, panel, (left, top + row * cell + 22), size, y_ends)?;
             }
-            let vertical = style::text(12, INK)
-                .transform(FontTransform::Rotate270)
-                .pos(Pos::new(HPos::Center, VPos::Top));
-            let middle = top + 22 + SIZE.1 / 2;
-            area.draw(&Text::new(self.y_label.clone(), (MARGIN * UNIT - UNIT * 4, middle * UNIT), vertical))?;
-            let (mut x, y) = (MARGIN + 16 + Y_AXIS, top + 22 + SIZE.1 + 46);
-            for (colour, text) in &self.kinds {
-                area.draw(&Circle::new(((x + 5) * UNIT, (y + 7) * UNIT), UNIT * 3, colour.filled()))?;
-                write(area, text, (x + 15, y), 12, INK, HPos::Left)?;
-                x += 15 + text_width(text, 12) + 20;
-            }
-            if let Some((_, text)) = &self.level {
-                let line = [(x * UNIT, (y + 7) * UNIT), ((x + 22) * UNIT, (y + 7) * UNIT)];
-                area.draw(&PathElement::new(line, INK.stroke_width(UNIT as u32)))?;
-                write(area, text, (x + 28, y), 12, INK, HPos::Left)?;
+            for (line, items) in legend.iter().enumerate() {
+                let (mut x, y) = (margin(), bottom + 6 + line as i32 * 18);
+                for (need, (colour, text)) in items {
+                    match colour {
+                        Some(colour) => {
+                            let at = ((x + 5) * UNIT, (y + 7) * UNIT);
+                            area.draw(&Circle::new(at, UNIT * 3, colour.filled()))?;
+                            write(area, text, (x + 15, y), 12, INK, HPos::Left)?;
+                        }
+                        None => {
+                            let line = [(x * UNIT, (y + 7) * UNIT), ((x + 22) * UNIT, (y + 7) * UNIT)];
+                            area.draw(&PathElement::new(line, INK.stroke_width(UNIT as u32)))?;
+                            write(area, text, (x + 28, y), 12, INK, HPos::Left)?;
+                        }
+                    }
+                    x += need;
+                }
             }
             Ok(())
         })
@@ -91,10 +120,10 @@ impl Scatter {
         area: &Area<'_>,
         panel: &Cloud,
         (left, top): (i32, i32),
+        (width, height): (i32, i32),
         (y_low, y_high): (f64, f64),
     ) -> Result<(), Refusal> {
-        let (width, height) = SIZE;
-        write(area, &panel.title, (left, top - 20), 13, INK, HPos::Left)?;
+        write(area, &panel.title, (left, top - 20), 12, INK, HPos::Left)?;
         let positive = || panel.points.iter().map(|point| point.1).filter(|x| *x > 0.0 && x.is_finite());
         let (low, high) =
             positive().fold((f64::INFINITY, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
@@ -117,14 +146,18 @@ impl Scatter {
                 [(left * UNIT, level), (right, level)],
                 colour.stroke_width(UNIT as u32),
             ))?;
-            let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-            area.draw(&Text::new(write_value(tick, false), (left * UNIT - 5 * UNIT, level), style))?;
+            write_middle(area, &write_value(tick, false), ((left - 5) * UNIT, level), 10, GREY, HPos::Right)?;
         }
+        let mut free = i32::MIN;
         for tick in value_ticks(low, high) {
             let x = across(tick);
             area.draw(&PathElement::new([(x, top * UNIT), (x, bottom)], GRID.stroke_width(UNIT as u32 / 2)))?;
-            let style = style::text(10, GREY).pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(write_value(tick, false), (x, bottom + 5 * UNIT), style))?;
+            let written = write_value(tick, false);
+            let half = (text_width(&written, 10) / 2 + 2) * UNIT;
+            if x - half >= free {
+                write(area, &written, (x / UNIT, bottom / UNIT + 5), 10, GREY, HPos::Center)?;
+                free = x + half;
+            }
         }
         let frame = [(left * UNIT, top * UNIT), (left * UNIT, bottom), (right, bottom)];
         area.draw(&PathElement::new(frame, GREY.stroke_width(UNIT as u32)))?;

@@ -2,23 +2,27 @@
 //!
 //! Every panel of a sheet has the same axes, so that heights compare across panels; where columns show different numbers, every
 //! panel of a column. The value axis is logarithmic: masses span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros
-//! have no place on it: a curve is interrupted there. A column of its own may have a linear axis.
+//! have no place on it: a curve is interrupted there, and a ring stands at the axis' foot. A column of its own may have a linear axis.
 //! The layer axis is a panel's own, since panels may show different models.
 //!
 //! A curve of a model with linear layers is drawn as two lines, since its values there are of another kind: through the
-//! softmax layers with filled markers, through the linear ones thinner and with hollow markers, on a grey band. The sheet
+//! softmax layers with filled markers, through the linear ones thinner and with hollow markers, on a grey band. Layers that see only
+//! the last tokens have a panel of their own beside that of the layers that see the whole prompt. The sheet
 //! sees to that itself, and to the legend's entries for it and for bands, single cases and what lies beyond the axis, so that
-//! no figure can forget them.
+//! no figure can forget them. It also sees to the room: panels without data have no place, and rows that are too wide are broken.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::FigureError;
 use super::axis::{Range, layer_ticks, linear_stretches, write_value};
-use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
-use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Plane, SAMPLE, Sample, sample};
-use super::style::{self, GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
-use crate::lens::{Layer, LayerKind, Series};
+use super::canvas::{
+    Area, Head, Refusal, ValueAxis, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width,
+    width_for, wrapped, write, write_middle,
+};
+use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
+use super::style::{GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
+use crate::lens::{Layer, LayerKind, Point, Series};
 
 /// A grid of panels.
 #[derive(Debug, Clone)]
@@ -33,11 +37,11 @@ pub struct Sheet {
     pub percent: bool,
     /// A value with a line across every panel.
     pub reference: Option<f64>,
-    /// Row by row; `None` leaves the place empty.
+    /// Row by row; `None` where there is nothing to show: the others close up.
     pub rows: Vec<Vec<Option<Panel>>>,
     /// Below the panels: what holds for all of them.
     pub legend: Vec<(Stroke, String)>,
-    /// Size of one panel's plot in pixels.
+    /// Size of one panel's plot in pixels, where no width is stated.
     pub panel: (i32, i32),
     /// How many times beyond the values of softmax layers the value axis may go for those of linear layers. A linear layer
     /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
@@ -68,30 +72,84 @@ pub struct Panel {
     pub lines: Vec<(Stroke, Series)>,
 }
 
-/// The rows and columns that hold a panel; a place without one stays empty where its row and its column have others.
-pub(super) fn without_empty(mut rows: Vec<Vec<Option<Panel>>>) -> Vec<Vec<Option<Panel>>> {
-    rows.retain(|row| row.iter().any(Option::is_some));
+/// Below a panel: the ticks of its layers.
+const X_AXIS: i32 = 20;
+/// Left of a panel: the ticks of its values.
+const Y_AXIS: i32 = 42;
+const GAP: i32 = 14;
+/// A panel's title.
+const TITLE: i32 = 17;
+/// A line of a legend.
+const LINE: i32 = 17;
+/// The narrowest plot, where a width is stated.
+const LEAST: i32 = 105;
+
+/// What a legend calls the linear layers.
+pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
+
+/// A panel in its place, with the column that its axis is of.
+type Placed = (usize, Panel);
+
+/// Panels row by row, so that no row has more than `most` and none has a hole in it: as they are where that holds, each row broken
+/// evenly where that leaves no hole, and else all of them one after the other.
+pub(super) fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
+    let most = most.max(1);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let kept: Vec<bool> =
-        (0..columns).map(|c| rows.iter().any(|row| matches!(row.get(c), Some(Some(_))))).collect();
-    for row in &mut rows {
-        let mut column = kept.iter();
-        row.retain(|_| column.next().copied().unwrap_or(false));
+    let whole = rows.iter().all(|row| row.len() == columns && row.iter().all(Option::is_some));
+    let panels = |row: Vec<Option<T>>| row.into_iter().flatten().collect::<Vec<T>>();
+    let balanced = |count: usize| columns_for(count, most);
+    if whole && (columns <= most || columns % balanced(columns) == 0) {
+        let each = balanced(columns);
+        return rows.into_iter().flat_map(|row| broken(panels(row), each)).collect();
+    }
+    let all: Vec<T> = rows.into_iter().flat_map(panels).collect();
+    let each = balanced(all.len());
+    broken(all, each)
+}
+
+fn broken<T>(panels: Vec<T>, each: usize) -> Vec<Vec<T>> {
+    let mut rows: Vec<Vec<T>> = Vec::new();
+    for panel in panels {
+        match rows.last_mut() {
+            Some(row) if row.len() < each => row.push(panel),
+            _ => rows.push(vec![panel]),
+        }
     }
     rows
 }
 
-const HEAD: i32 = 52;
-const PANEL_HEAD: i32 = 38;
-const X_AXIS: i32 = 22;
-const Y_AXIS: i32 = 46;
-const GAP: i32 = 14;
-const FOOT: i32 = 22;
+/// Where panels stand, and how large they are, in pixels.
+struct Plan {
+    rows: Vec<Vec<Placed>>,
+    /// By row: the height of title and legend above its plots.
+    heads: Vec<i32>,
+    plot: (i32, i32),
+    width: i32,
+}
 
-/// What a legend calls the linear layers.
-pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
-/// The legend of windowed layers.
-const WINDOWED_LEGEND: &str = "windowed layer (thinner)";
+impl Plan {
+    fn cell(&self) -> i32 {
+        self.plot.0 + Y_AXIS + GAP
+    }
+
+    fn row_height(&self, row: usize) -> i32 {
+        self.heads[row] + self.plot.1 + X_AXIS + GAP
+    }
+
+    fn height(&self) -> i32 {
+        (0..self.rows.len()).map(|row| self.row_height(row)).sum()
+    }
+}
+
+/// A panel's own legend as lines that fit its plot.
+fn panel_legend(panel: &Panel, width: i32) -> Vec<Vec<(i32, (Option<Stroke>, String))>> {
+    let entry = |(stroke, text): &(Option<Stroke>, String)| {
+        let sample = stroke.map_or(0, |_| SAMPLE + 6);
+        let text = fitted(text, 11, width - sample);
+        (sample + text_width(&text, 11) + 12, (*stroke, text))
+    };
+    flowed(panel.legend.iter().map(entry), width + 12)
+}
 
 impl Sheet {
     /// The sheet as SVG.
@@ -99,112 +157,165 @@ impl Sheet {
     /// # Errors
     /// [`FigureError::Draw`] with the figure's name.
     pub fn draw(&self, name: &str) -> Result<String, FigureError> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0).max(1) as i32;
-        let count = self.rows.len() as i32;
-        let (panel_width, panel_height) = self.panel;
-        let cell = (panel_width + Y_AXIS + GAP, PANEL_HEAD + panel_height + X_AXIS + GAP);
-        // a title or an origin line of its own may be wider than one panel
-        let width = wide_enough(2 * MARGIN + 18 + columns * cell.0, &self.title, &self.origin);
+        let plan = self.plan();
+        if plan.rows.is_empty() {
+            return self.nothing(name, plan.width);
+        }
+        let width = plan.width;
         let ranges = self.ranges();
-        let legend_lines = self.legend_lines(width - 2 * MARGIN, &ranges);
-        let top = HEAD + more_origins(&self.origin);
-        let height = top
-            + count * cell.1
-            + 20
-            + legend_lines.len() as i32 * FOOT
-            + if legend_lines.is_empty() { 6 } else { 12 };
+        let head = Head::of(&self.title, &self.origin, width);
+        let y_label = ValueAxis::of(&self.y_label, plan.height() - GAP, width);
+        let legend = flowed(self.legend_items(&ranges), width - 2 * margin());
+        let top = head.height() + y_label.above();
+        let bottom = top + plan.height();
+        let height = bottom + 12 + legend.len() as i32 * LINE + margin();
+        let left = margin() + ValueAxis::beside(&self.y_label);
         svg(name, &self.title, (width, height), |area| {
-            head(area, &self.title, &self.origin, width)?;
-            for (row, panels) in self.rows.iter().enumerate() {
-                for (column, panel) in panels.iter().enumerate() {
-                    let Some(panel) = panel else { continue };
-                    let left = MARGIN + 18 + column as i32 * cell.0;
-                    let (y, reference) = range_of(&ranges, column);
-                    self.panel(area, panel, (left, top + row as i32 * cell.1), (y, reference))?;
+            head.draw(area)?;
+            y_label.draw(area, head.height(), top + plan.height() / 2)?;
+            let mut y = top;
+            for (row, panels) in plan.rows.iter().enumerate() {
+                for (column, (axis, panel)) in panels.iter().enumerate() {
+                    let at = (left + column as i32 * plan.cell(), y);
+                    self.panel(area, panel, (at, plan.heads[row], plan.plot), range_of(&ranges, *axis))?;
                 }
+                y += plan.row_height(row);
             }
-            let bottom = top + count * cell.1;
-            write(
-                area,
-                "layer",
-                (MARGIN + 18 + Y_AXIS + (columns * cell.0 - Y_AXIS - GAP) / 2, bottom - 8),
-                12,
-                INK,
-                HPos::Center,
-            )?;
-            let middle = top + (bottom - top) / 2;
-            let vertical = style::text(12, INK)
-                .transform(FontTransform::Rotate270)
-                .pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(self.y_label.clone(), (MARGIN * UNIT - UNIT * 4, middle * UNIT), vertical))?;
-            for (line, items) in legend_lines.iter().enumerate() {
-                let y = bottom + 18 + line as i32 * FOOT;
-                let total: i32 = items.iter().map(|(_, text)| legend_width(text)).sum();
-                let mut x = ((width - total) / 2).max(MARGIN);
-                for (shown, text) in items {
+            let columns = plan.rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
+            let middle = left + (columns * plan.cell() + Y_AXIS - GAP) / 2;
+            write(area, "layer", (middle, bottom - 11), 12, INK, HPos::Center)?;
+            for (line, items) in legend.iter().enumerate() {
+                let y = bottom + 10 + line as i32 * LINE;
+                let total: i32 = items.iter().map(|(need, _)| need).sum();
+                let mut x = ((width - total) / 2).max(margin());
+                for (need, (shown, text)) in items {
                     sample(area, *shown, (x, y + 7))?;
-                    write(area, text, (x + 34, y), 12, INK, HPos::Left)?;
-                    x += legend_width(text);
+                    write(area, text, (x + SAMPLE + 7, y), 12, INK, HPos::Left)?;
+                    x += need;
                 }
             }
             Ok(())
         })
     }
 
+    /// A picture that says that it shows nothing.
+    fn nothing(&self, name: &str, width: i32) -> Result<String, FigureError> {
+        let head = Head::of(&self.title, &self.origin, width);
+        let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
+        let height = head.height() + lines.len() as i32 * 15 + margin();
+        svg(name, &self.title, (width, height), |area| {
+            head.draw(area)?;
+            for (at, line) in lines.iter().enumerate() {
+                write(area, line, (margin(), head.height() + at as i32 * 15), 12, INK, HPos::Left)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        let across = |columns: i32, plot: i32| {
+            2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
+                - if columns > 0 { GAP - 8 } else { 0 }
+        };
+        let natural = self.panel.0;
+        let narrowest = if is_sized() { LEAST.min(natural) } else { natural };
+        let most = (1..=24).take_while(|columns| across(*columns, narrowest) <= room()).count();
+        let placed = |row: &Vec<Option<Panel>>| -> Vec<Option<Placed>> {
+            row.iter()
+                .enumerate()
+                .flat_map(|(column, panel)| match panel {
+                    Some(panel) => by_reach(panel).into_iter().map(|one| Some((column, one))).collect(),
+                    None => vec![None],
+                })
+                .collect()
+        };
+        let rows = arrange(self.rows.iter().map(placed).collect(), most);
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as i32;
+        let width = width_for(across(columns, natural));
+        let fitting = (width - across(columns, 0)) / columns;
+        let plot = if is_sized() { fitting.min(2 * natural) } else { natural.min(fitting) };
+        let ratio = f64::from(self.panel.1) / f64::from(natural.max(1));
+        let high = (f64::from(plot) * ratio.max(0.6)).round() as i32;
+        let plot = (plot, if is_sized() { high.clamp(80, self.panel.1) } else { self.panel.1 });
+        let head = |row: &Vec<Placed>| {
+            let lines =
+                row.iter().map(|(_, panel)| panel_legend(panel, plot.0).len()).max().unwrap_or(0) as i32;
+            let titled = row.iter().any(|(_, panel)| !panel.title.is_empty());
+            lines * 15 + if titled { TITLE } else { 0 } + 5
+        };
+        let heads = rows.iter().map(head).collect();
+        Plan { rows, heads, plot, width }
+    }
+
     fn panel(
         &self,
         area: &Area<'_>,
         panel: &Panel,
-        (left, top): (i32, i32),
+        ((left, top), head, (width, height)): ((i32, i32), i32, (i32, i32)),
         (y, reference): (&Range, Option<f64>),
     ) -> Result<(), Refusal> {
-        let (width, height) = self.panel;
+        let left = left + Y_AXIS;
         // A longer one would run into its neighbour's.
-        let title =
-            style::shortened(&panel.title, (f64::from(width + GAP + Y_AXIS / 2) / (13.0 * 0.5)) as usize);
-        write(area, &title, (left + Y_AXIS, top), 13, INK, HPos::Left)?;
-        let mut at = left + Y_AXIS;
-        for (stroke, text) in &panel.legend {
-            if let Some(stroke) = stroke {
-                sample(area, Sample::Line(*stroke), (at, top + 26))?;
-                at += 33;
+        let title = fitted(&panel.title, 12, width + GAP);
+        write(area, &title, (left, top), 12, INK, HPos::Left)?;
+        let lines = panel_legend(panel, width);
+        let mut level = top + head - 5 - lines.len() as i32 * 15;
+        for line in &lines {
+            let mut at = left;
+            for (need, (stroke, text)) in line {
+                let sampled = stroke.map_or(0, |_| SAMPLE + 6);
+                if let Some(stroke) = stroke {
+                    sample(area, Sample::Line(*stroke), (at, level + 7))?;
+                }
+                write(area, text, (at + sampled, level), 11, GREY, HPos::Left)?;
+                at += need;
             }
-            write(area, text, (at, top + 19), 11, GREY, HPos::Left)?;
-            at += text_width(text, 11) + 14;
+            level += 15;
         }
         let layers = layers(panel.lines.iter().map(|(_, series)| series));
         let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
         let (first, last) =
             (indices.first().copied().unwrap_or(0) as f64, indices.last().copied().unwrap_or(0) as f64);
         let pad = ((last - first) * 0.02).max(0.25);
-        let (x0, y0) = ((left + Y_AXIS) * UNIT, (top + PANEL_HEAD) * UNIT);
+        let (x0, y0) = (left * UNIT, (top + head) * UNIT);
         let (x1, y1) = (x0 + width * UNIT, y0 + height * UNIT);
+        let foot = y.place(y.foot());
         let plane = area.clone().apply_coord_spec(Axes::new(
             first - pad..last + pad,
-            y.place(y.low)..y.place(y.high),
+            foot..y.place(y.high),
             (x0..x1, y1..y0),
         ));
         for (from, to) in linear_stretches(&layers) {
             let (from, to) = (from.max(first - pad), to.min(last + pad));
-            let corners = [(from, y.place(y.low)), (to, y.place(y.high))];
+            let corners = [(from, foot), (to, y.place(y.high))];
             plane.draw(&Rectangle::new(corners, LINEAR.filled()))?;
         }
-        for tick in &y.ticks {
-            let level = y.place(*tick);
+        let zero = y.zero.map(|zero| (zero, "0".to_owned()));
+        let ticks = y.ticks.iter().map(|tick| (*tick, write_value(*tick, self.percent)));
+        for (tick, written) in zero.into_iter().chain(ticks) {
+            let level = y.place(tick);
             plane.draw(&PathElement::new(
                 [(first - pad, level), (last + pad, level)],
                 GRID.stroke_width(UNIT as u32 * 3 / 4),
             ))?;
-            let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
             let at = plane.map_coordinate(&(first, level)).1;
             area.draw(&PathElement::new([(x0 - 3 * UNIT, at), (x0, at)], GREY.stroke_width(UNIT as u32)))?;
-            area.draw(&Text::new(write_value(*tick, self.percent), (x0 - 5 * UNIT, at), style))?;
+            write_middle(area, &written, (x0 - 5 * UNIT, at), 10, GREY, HPos::Right)?;
         }
-        for tick in layer_ticks(&indices) {
-            let at = plane.map_coordinate(&(tick as f64, y.place(y.low))).0;
+        let mut free = i32::MIN;
+        let ticks = layer_ticks(&indices);
+        // The last layer is named always; one before it that would touch its number is not.
+        let half = |tick: usize| (text_width(&tick.to_string(), 10) * UNIT) / 2 + UNIT;
+        let place = |tick: usize| plane.map_coordinate(&(tick as f64, foot)).0;
+        let end = ticks.last().map_or(i32::MAX, |last| place(*last) - half(*last));
+        for tick in ticks.iter().copied() {
+            let at = place(tick);
             area.draw(&PathElement::new([(at, y1), (at, y1 + 3 * UNIT)], GREY.stroke_width(UNIT as u32)))?;
-            let style = style::text(10, GREY).pos(Pos::new(HPos::Center, VPos::Top));
-            area.draw(&Text::new(tick.to_string(), (at, y1 + 5 * UNIT), style))?;
+            let is_last = Some(&tick) == ticks.last();
+            if is_last || (at - half(tick) >= free && at + half(tick) <= end) {
+                write(area, &tick.to_string(), (at / UNIT, y1 / UNIT + 5), 10, GREY, HPos::Center)?;
+                free = at + half(tick);
+            }
         }
         area.draw(&PathElement::new([(x0, y0), (x0, y1), (x1, y1)], GREY.stroke_width(UNIT as u32)))?;
         if let Some(reference) = reference.filter(|r| (y.low..=y.high).contains(r)) {
@@ -213,15 +324,27 @@ impl Sheet {
         }
         let plane = Plane { area, axes: plane, y };
         let kinds = [LayerKind::Linear, LayerKind::Windowed, LayerKind::Softmax];
-        let lines = || kinds.into_iter().flat_map(|kind| panel.lines.iter().map(move |line| (kind, line)));
-        for (kind, (stroke, series)) in lines() {
+        let marked = panel.lines.iter().filter(|(stroke, _)| !stroke.is_noise()).count();
+        let mut before = 0;
+        let nth: Vec<Nth> = (panel.lines.iter())
+            .map(|(stroke, _)| {
+                let nth = Nth { at: before, of: marked.max(1) };
+                before += usize::from(!stroke.is_noise());
+                if stroke.is_noise() { Nth { at: 0, of: 1 } } else { nth }
+            })
+            .collect();
+        let lines = || {
+            let of_kind = |kind| panel.lines.iter().zip(&nth).map(move |(line, nth)| (kind, line, *nth));
+            kinds.into_iter().flat_map(of_kind)
+        };
+        for (kind, (stroke, series), _) in lines() {
             plane.band(*stroke, series, kind)?;
         }
-        for (kind, (stroke, series)) in lines() {
-            plane.cases_and_cuts(*stroke, series, kind)?;
+        for (kind, (stroke, series), nth) in lines() {
+            plane.cases_and_cuts(*stroke, series, kind, nth)?;
         }
-        for (kind, (stroke, series)) in lines() {
-            plane.curve(*stroke, series, kind)?;
+        for (kind, (stroke, series), nth) in lines() {
+            plane.curve(*stroke, series, kind, nth)?;
         }
         Ok(())
     }
@@ -265,14 +388,10 @@ impl Sheet {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
 
-    /// The entries below the panels, as lines that fit a width.
-    fn legend_lines(&self, width: i32, ranges: &[(Range, Option<f64>)]) -> Vec<Vec<(Sample, String)>> {
-        let mut lines: Vec<Vec<(Sample, String)>> = Vec::new();
-        let mut used = i32::MAX;
+    /// The entries below the panels, with their widths.
+    fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(i32, (Sample, String))> {
         let grey = Stroke::solid(GREY, Marker::Circle);
-        let layers = layers(self.series());
-        let linear = layers.iter().any(|layer| layer.is_linear());
-        let windowed = layers.iter().any(|layer| layer.kind == LayerKind::Windowed);
+        let linear = layers(self.series()).iter().any(|layer| layer.is_linear());
         let mut drawn = Drawn::default();
         match ranges {
             [(y, _)] if self.axes.is_empty() => drawn.add(&self.series().collect::<Vec<_>>(), y),
@@ -284,28 +403,49 @@ impl Sheet {
         }
         let single = format!("single {} (n < 5: no band)", self.units);
         let marks = [
-            (windowed, Sample::Line(grey.windowed()), WINDOWED_LEGEND),
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
             (drawn.bands, Sample::Band(BAND), "95% bootstrap band"),
             (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
             (drawn.cases, Sample::Cases, single.as_str()),
+            (drawn.zeros, Sample::Zero, "exactly 0"),
             (drawn.cut, Sample::Cut, "goes on beyond the axis"),
         ];
         let marks = marks.into_iter().filter(|(shown, ..)| *shown);
         let lines_of = self.legend.iter().map(|(stroke, text)| (Sample::Line(*stroke), text.clone()));
-        for item in lines_of.chain(marks.map(|(_, shown, text)| (shown, text.to_owned()))) {
-            let need = legend_width(&item.1);
-            if used.saturating_add(need) > width {
-                lines.push(Vec::new());
-                used = 0;
-            }
-            used += need;
-            if let Some(line) = lines.last_mut() {
-                line.push(item);
-            }
-        }
-        lines
+        let all = lines_of.chain(marks.map(|(_, shown, text)| (shown, text.to_owned())));
+        let most = room() - 2 * margin() - SAMPLE - 29;
+        let item = |(shown, text): (Sample, String)| {
+            let text = fitted(&text, 12, most);
+            (SAMPLE + 7 + text_width(&text, 12) + 22, (shown, text))
+        };
+        all.map(item).collect()
     }
+}
+
+/// A panel, or two where its model has windowed layers beside those that see the whole prompt: lines through both would run over each
+/// other.
+fn by_reach(panel: &Panel) -> Vec<Panel> {
+    let layers = layers(panel.lines.iter().map(|(_, series)| series));
+    let windowed = |kind: LayerKind| kind == LayerKind::Windowed;
+    let (some, all) = (layers.iter().any(|l| windowed(l.kind)), layers.iter().all(|l| windowed(l.kind)));
+    if !some || all {
+        return vec![panel.clone()];
+    }
+    let part = |name: &str, wanted: &dyn Fn(&Point) -> bool| {
+        let lines = panel.lines.iter().map(|(stroke, series)| {
+            let points = series.points.iter().filter(|point| wanted(point)).cloned().collect();
+            (*stroke, Series { points, ..series.clone() })
+        });
+        let title = match panel.title.is_empty() {
+            true => name.to_owned(),
+            false => format!("{} · {name}", panel.title),
+        };
+        Panel { title, legend: panel.legend.clone(), lines: lines.collect() }
+    };
+    vec![
+        part("full layers", &|point| !windowed(point.layer.kind)),
+        part("windowed layers", &|point| windowed(point.layer.kind)),
+    ]
 }
 
 /// The axis of a column: its own, or that of all.
@@ -322,6 +462,64 @@ fn layers<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<Layer> {
     layers
 }
 
-fn legend_width(text: &str) -> i32 {
-    SAMPLE + 7 + text_width(text, 12) + 22
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lens::{Group, Scale, Statistic};
+
+    #[test]
+    fn windowed_layers_have_a_panel_beside_the_others() {
+        let points = |kinds: &[LayerKind]| -> Vec<Point> {
+            let point = |(index, kind): (usize, &LayerKind)| Point {
+                layer: Layer { index, kind: *kind },
+                n: 1,
+                undefined: 0,
+                value: Some(1.0),
+                band: None,
+                cases: vec![1.0],
+                signed: None,
+            };
+            kinds.iter().enumerate().map(point).collect()
+        };
+        let panel = |kinds: &[LayerKind]| {
+            let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
+            let points = points(kinds);
+            let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
+            let lines = vec![(Stroke::solid(INK, Marker::Circle), series)];
+            Panel { title: "T1".to_owned(), legend: Vec::new(), lines }
+        };
+        let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);
+        let layers = |panel: &Panel| -> Vec<usize> {
+            panel.lines[0].1.points.iter().map(|point| point.layer.index).collect()
+        };
+        let parts = by_reach(&panel(&[windowed, windowed, full, windowed, full]));
+        assert_eq!(
+            parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(),
+            ["T1 · full layers", "T1 · windowed layers"]
+        );
+        assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
+        assert_eq!(by_reach(&panel(&[full, full])).len(), 1);
+        assert_eq!(by_reach(&panel(&[windowed])).len(), 1);
+    }
+
+    #[test]
+    fn rows_have_no_holes_and_are_no_wider_than_there_is_room() {
+        let rows = |text: &str| -> Vec<Vec<Option<char>>> {
+            text.lines().map(|line| line.chars().map(|c| (c != '.').then_some(c)).collect()).collect()
+        };
+        let laid = |text: &str, most: usize| -> String {
+            arrange(rows(text), most)
+                .iter()
+                .map(|row| row.iter().collect::<String>())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert_eq!(laid("abc\ndef", 4), "abc\ndef");
+        assert_eq!(laid("abcd\nefgh", 3), "ab\ncd\nef\ngh");
+        assert_eq!(laid("abcde\nfghij", 3), "ab\ncd\nef\ngh\nij");
+        assert_eq!(laid("abcd\ne.gh\n....", 4), "abcd\negh");
+        assert_eq!(laid("a.\n.b", 4), "ab");
+        assert_eq!(laid("abc", 1), "a\nb\nc");
+        assert_eq!(laid("", 3), "");
+    }
 }

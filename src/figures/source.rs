@@ -22,6 +22,7 @@ impl Origin {
         let named = |pointer: &str, fallback: &str| -> String {
             let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
             let name = text.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(&text);
+            let name = name.rsplit('#').next().unwrap_or(name);
             style::shortened(name, 48)
         };
         let model = named("/identity/model/name", "model unnamed");
@@ -34,7 +35,7 @@ impl Origin {
             parts.push(format!("context {tokens} tokens"));
         }
         if let Some(judge) = judge {
-            parts.push(format!("judge {}", style::shortened(judge, 40)));
+            parts.push(format!("judge {}", style::shortened(short_judge(judge), 40)));
         }
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
     }
@@ -63,6 +64,13 @@ impl Origin {
     }
 }
 
+/// A judge without the address at which it was asked, and without what says that it ran here: `qwen3-8b (strict)`.
+pub(super) fn short_judge(label: &str) -> &str {
+    let asked = label.starts_with("http://") || label.starts_with("https://");
+    let model = label.split_once('#').filter(|_| asked).map_or(label, |(_, model)| model);
+    model.strip_prefix("local:").unwrap_or(model)
+}
+
 /// A run in a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
@@ -70,4 +78,21 @@ pub struct Source<'a> {
     pub lens: &'a Lens,
     /// What the figure says of it. Where there are several, their names tell them apart.
     pub origin: &'a Origin,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_is_named_without_its_address() {
+        for (label, name) in [
+            ("http://127.0.0.1:8000/v1#qwen3-8b (strict)", "qwen3-8b (strict)"),
+            ("https://host/v1#org/model", "org/model"),
+            ("local:qwen3-8b (strict)", "qwen3-8b (strict)"),
+            ("exact match", "exact match"),
+        ] {
+            assert_eq!(short_judge(label), name);
+        }
+    }
 }

@@ -6,15 +6,19 @@
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
-use super::canvas::{Area, MARGIN, Refusal, head, more_origins, svg, text_width, wide_enough, write};
+use super::canvas::{
+    Area, Head, Refusal, fitted, flowed, is_sized, margin, room, svg, text_width, width_for, write,
+    write_middle,
+};
+use super::meaning::{self, Meaning};
 use super::plot::{SAMPLE, Sample, marker, sample};
-use super::style::{self, BLUE, GREEN, GREY, GRID, INK, Marker, Stroke, UNIT, VERMILLION, shortened};
+use super::sheet::arrange;
+use super::style::{GREY, GRID, INK, Stroke, UNIT};
 use super::{Figure, FigureError};
 use crate::benchmarks::{TrendChart, TrendLine, TrendPanel};
 
-const HEAD: i32 = 52;
 const PANEL_HEAD: i32 = 22;
 /// Size of a panel's plot in pixels.
 const PANEL: (i32, i32) = (190, 110);
@@ -25,9 +29,9 @@ const FOOT: i32 = 22;
 /// Between the first and the last place and the panel's edges, in pixels.
 const PAD: i32 = 16;
 /// How far lines of one panel stand beside each other, in pixels.
-const BESIDE: i32 = 3;
-/// Characters of a line's name.
-const NAME: usize = 60;
+const BESIDE: i32 = 4;
+/// The narrowest plot, where a width is stated.
+const LEAST: i32 = 105;
 
 /// The chart as a figure. `origin` says where the numbers come from.
 ///
@@ -36,30 +40,48 @@ const NAME: usize = 60;
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Result<Figure, FigureError> {
     let TrendChart { key: name, title, caption, axis, places, rows } = chart;
     let names = names(chart);
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0).max(1) as i32;
-    let cell = (PANEL.0 + Y_AXIS + GAP, PANEL_HEAD + PANEL.1 + X_AXIS + GAP);
-    let width = wide_enough(2 * MARGIN + columns * cell.0, title, origin);
-    let legend = legend_lines(&names, width - 2 * MARGIN);
-    let top = HEAD + more_origins(origin);
+    let strokes = meaning::of_words(names.iter().copied());
+    let across = |columns: i32, plot: i32| 2 * margin() + columns * (plot + Y_AXIS + GAP) + 8;
+    let least = if is_sized() { LEAST } else { PANEL.0 };
+    let most = (1..=24).take_while(|columns| across(*columns, least) <= room()).count();
+    // A panel without a point shows nothing.
+    let shown = |panel: &'_ TrendPanel| {
+        panel.lines.iter().any(|line| line.points.iter().any(|p| p.share().is_some()))
+    };
+    let with_data = |row: &Vec<TrendPanel>| -> Vec<Option<TrendPanel>> {
+        row.iter().map(|panel| shown(panel).then(|| panel.clone())).collect()
+    };
+    let rows = arrange(rows.iter().map(with_data).collect(), most);
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as i32;
+    let width = width_for(across(columns, PANEL.0));
+    let fitting = (width - across(columns, 0)) / columns;
+    let plot = (if is_sized() { fitting } else { PANEL.0.min(fitting) }, PANEL.1);
+    let cell = (plot.0 + Y_AXIS + GAP, PANEL_HEAD + plot.1 + X_AXIS + GAP);
+    let entry = |(at, name): (usize, &&str)| {
+        let text = fitted(name, 12, width - 2 * margin() - SAMPLE - 7);
+        (SAMPLE + 7 + text_width(&text, 12) + 22, (at, text))
+    };
+    let legend = flowed(names.iter().enumerate().map(entry), width - 2 * margin());
+    let look = |at: usize| strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke());
+    let head = Head::of(title, origin, width);
+    let top = head.height();
     let bottom = top + rows.len() as i32 * cell.1;
-    let height = bottom + 26 + legend.len() as i32 * FOOT;
+    let height = bottom + 12 + legend.len() as i32 * FOOT + margin();
     let svg = svg(name, title, (width, height), |area| {
-        head(area, title, origin, width)?;
+        head.draw(area)?;
         for (row, panels) in rows.iter().enumerate() {
             for (column, panel) in panels.iter().enumerate() {
-                let corner = (MARGIN + column as i32 * cell.0, top + row as i32 * cell.1);
-                draw_panel(area, panel, (&names, places), corner)?;
+                let corner = (margin() + column as i32 * cell.0, top + row as i32 * cell.1);
+                draw_panel(area, panel, (&names, places), (corner, plot), &look)?;
             }
         }
-        write(area, axis, (MARGIN + columns * cell.0 / 2, bottom - 6), 12, INK, HPos::Center)?;
+        write(area, axis, (margin() + (columns * cell.0 + Y_AXIS) / 2, bottom - 10), 12, INK, HPos::Center)?;
         for (line, items) in legend.iter().enumerate() {
-            let y = bottom + 16 + line as i32 * FOOT;
-            let mut x = MARGIN;
-            for &at in items {
-                let text = names.get(at).map_or(String::new(), |name| shortened(name, NAME));
-                sample(area, Sample::Line(look(at)), (x, y + 7))?;
-                write(area, &text, (x + SAMPLE + 7, y), 12, INK, HPos::Left)?;
-                x += legend_width(&text);
+            let (mut x, y) = (margin(), bottom + 12 + line as i32 * FOOT);
+            for (need, (at, text)) in items {
+                sample(area, Sample::Line(look(*at)), (x, y + 7))?;
+                write(area, text, (x + SAMPLE + 7, y), 12, INK, HPos::Left)?;
+                x += need;
             }
         }
         Ok(())
@@ -79,62 +101,34 @@ fn names(chart: &TrendChart) -> Vec<&str> {
     names
 }
 
-/// Colour and marker of the line at a place of the legend; from the fourth on dashed.
-fn look(at: usize) -> Stroke {
-    const LOOKS: [Stroke; 3] = [
-        Stroke::solid(BLUE, Marker::Circle),
-        Stroke::solid(VERMILLION, Marker::Square),
-        Stroke::solid(GREEN, Marker::Triangle),
-    ];
-    let look = LOOKS[at % LOOKS.len()];
-    if at / LOOKS.len() % 2 == 1 { look.dashed() } else { look }
-}
-
-fn legend_width(text: &str) -> i32 {
-    SAMPLE + 7 + text_width(text, 12) + 22
-}
-
-/// The places of the legend's entries, as lines that fit a width.
-fn legend_lines(names: &[&str], width: i32) -> Vec<Vec<usize>> {
-    let mut lines: Vec<Vec<usize>> = Vec::new();
-    let mut used = i32::MAX;
-    for (at, name) in names.iter().enumerate() {
-        let need = legend_width(&shortened(name, NAME));
-        if used.saturating_add(need) > width {
-            lines.push(Vec::new());
-            used = 0;
-        }
-        used += need;
-        if let Some(line) = lines.last_mut() {
-            line.push(at);
-        }
-    }
-    lines
-}
-
 fn draw_panel(
     area: &Area<'_>,
     panel: &TrendPanel,
     (names, places): (&[&str], &[String]),
-    (left, top): (i32, i32),
+    ((left, top), (width, height)): ((i32, i32), (i32, i32)),
+    look: &impl Fn(usize) -> Stroke,
 ) -> Result<(), Refusal> {
-    write(area, &panel.title, (left + Y_AXIS, top), 13, INK, HPos::Left)?;
+    write(area, &fitted(&panel.title, 12, width + GAP), (left + Y_AXIS, top), 12, INK, HPos::Left)?;
     let (x0, y0) = (left + Y_AXIS, top + PANEL_HEAD);
-    let (x1, y1) = (x0 + PANEL.0, y0 + PANEL.1);
-    let level = |share: f64| y1 - (share * f64::from(PANEL.1)).round() as i32;
+    let (x1, y1) = (x0 + width, y0 + height);
+    let level = |share: f64| y1 - (share * f64::from(height)).round() as i32;
     for percent in [0, 25, 50, 75, 100] {
         let y = level(f64::from(percent) / 100.0);
         area.draw(&PathElement::new(
             [(x0 * UNIT, y * UNIT), (x1 * UNIT, y * UNIT)],
             GRID.stroke_width(UNIT as u32 * 3 / 4),
         ))?;
-        let style = style::text(10, GREY).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(format!("{percent}%"), ((x0 - 5) * UNIT, y * UNIT), style))?;
+        write_middle(area, &format!("{percent}%"), ((x0 - 5) * UNIT, y * UNIT), 10, GREY, HPos::Right)?;
     }
-    let step = (PANEL.0 - 2 * PAD) / (places.len() as i32 - 1).max(1);
+    let step = (width - 2 * PAD) / (places.len() as i32 - 1).max(1);
     let place = |at: usize| x0 + PAD + at as i32 * step;
+    let mut free = i32::MIN;
     for (at, name) in places.iter().enumerate() {
-        write(area, name, (place(at), y1 + 5), 10, GREY, HPos::Center)?;
+        let half = text_width(name, 10) / 2 + 2;
+        if place(at) - half >= free {
+            write(area, name, (place(at), y1 + 5), 10, GREY, HPos::Center)?;
+            free = place(at) + half;
+        }
     }
     let frame = [(x0 * UNIT, y0 * UNIT), (x0 * UNIT, y1 * UNIT), (x1 * UNIT, y1 * UNIT)];
     area.draw(&PathElement::new(frame, GREY.stroke_width(UNIT as u32)))?;

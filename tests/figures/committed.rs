@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::figures::Figure;
+use palimpsest::figures::meaning::Meaning;
 use palimpsest::figures::sheet::{Panel, Sheet};
-use palimpsest::figures::style::{BLUE, GREY, Marker, Stroke, VERMILLION};
+use palimpsest::figures::style::{GREY, Marker, Stroke};
 use palimpsest::lens::{
     Correctness, Curve, Group, Layer, LayerKind, Part, Point, Scale, Series, Statistic, table,
 };
@@ -99,7 +100,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
         let name = format!("curves-by-type-{}", scale.key());
         let svg = committed(&format!("{name}.svg"));
         let all = series(&name);
-        let strokes = [Stroke::solid(BLUE, Marker::Circle), Stroke::solid(VERMILLION, Marker::Square)];
+        let strokes = [Meaning::Group(0).stroke(), Meaning::Group(1).stroke()];
         let panel = |curve: Curve| {
             let (mut lines, mut legend) = (Vec::new(), Vec::new());
             for (kind, stroke) in ["T1", "T2"].into_iter().zip(strokes) {
@@ -122,7 +123,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
             percent: scale == Scale::Mass,
             reference: (scale == Scale::Density).then_some(1.0),
             rows: vec![Stale.curves().iter().copied().map(panel).collect()],
-            legend: vec![(noise, "noise baseline of the same colour".to_owned())],
+            legend: vec![(noise, "dotted: noise baseline of the line of its colour".to_owned())],
             panel: (260, 210),
             reach: 1000.0,
             units: "cases",
@@ -146,7 +147,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
             // the judge of this run cannot judge, so nothing is split
             assert!(all.iter().all(|s| s.group.correctness == Correctness::All));
             let panel = |series: &Series| {
-                let stroke = Stroke::solid(GREY, Marker::Triangle);
+                let stroke = Meaning::Query.stroke();
                 let legend = vec![(Some(stroke), format!("all (n = {})", series.n))];
                 Some(Panel {
                     title: format!("{} {}", series.group.kind.as_deref().unwrap(), series.probes),

@@ -1,0 +1,267 @@
+//! The one place that says what a colour, a marker and a dash mean, in every figure.
+//!
+//! Colours are those of Okabe and Ito and of Tol's muted scheme, which stay apart for colour-blind readers. In print without colours
+//! markers, dashes and lightness tell lines apart. docs/figures.md has the table of [`Meaning::ALL`]; a style file changes it.
+
+use plotters::style::RGBColor;
+
+use super::look;
+use super::style::{Dash, Marker, Stroke};
+use crate::benchmarks::{Curve, QUERY};
+use crate::lens::Correctness;
+
+/// What a line, a dot or a bar stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meaning {
+    /// The newer of two conflicting writings.
+    New,
+    /// The older one, that it replaces.
+    Old,
+    /// What the newer writing itself pays to the older one.
+    Back,
+    /// Everything that the question reads, not told apart.
+    Query,
+    /// Right answers, and what is chosen.
+    Right,
+    /// Wrong answers, and what is rejected.
+    Wrong,
+    /// Noise baselines and controls, where they are no curve's own.
+    Baseline,
+    /// Parts of the history without a role.
+    Others,
+    /// Types, models, conditions and whatever else the legend names, by their place in it.
+    Group(usize),
+}
+
+/// Groups that have a colour of their own; more of them take these again with other dashes.
+pub const GROUPS: usize = 6;
+
+/// How one meaning looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looks {
+    /// Of line, marker and band.
+    pub colour: RGBColor,
+    /// Of the line; `None` for a solid one.
+    pub dash: Option<Dash>,
+    /// On some of its points.
+    pub marker: Marker,
+}
+
+impl Meaning {
+    /// Every meaning that has a look of its own, with its key in style files and what it is.
+    pub const ALL: [(Meaning, &'static str, &'static str); 14] = [
+        (Meaning::New, "new", "the newer of two conflicting writings"),
+        (Meaning::Old, "old", "the older writing, that the newer one replaces"),
+        (Meaning::Back, "back", "what the newer writing pays to the older one"),
+        (Meaning::Query, "query", "all that the question reads, not told apart"),
+        (Meaning::Right, "right", "right answers; what is chosen"),
+        (Meaning::Wrong, "wrong", "wrong answers; what is rejected"),
+        (Meaning::Baseline, "baseline", "baselines and controls that belong to no one curve"),
+        (Meaning::Others, "others", "parts of the history without a role"),
+        (Meaning::Group(0), "group-1", "types, models, conditions and other groups, in the legend's order"),
+        (Meaning::Group(1), "group-2", "the second of them"),
+        (Meaning::Group(2), "group-3", "the third"),
+        (Meaning::Group(3), "group-4", "the fourth"),
+        (Meaning::Group(4), "group-5", "the fifth"),
+        (Meaning::Group(5), "group-6", "the sixth"),
+    ];
+
+    /// The meaning of a key of a style file.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known, _)| *known == key).map(|(meaning, ..)| meaning)
+    }
+
+    /// The part that evidence plays: those of every benchmark that are one of two conflicting sides.
+    pub fn of_role(role: &str) -> Option<Self> {
+        match role {
+            "new" | "late" | "conflict_late" | "second" => Some(Meaning::New),
+            "old" | "early" | "conflict_early" | "first" => Some(Meaning::Old),
+            "chosen" | "only_chosen" => Some(Meaning::Right),
+            "rejected" | "only_rejected" => Some(Meaning::Wrong),
+            _ => None,
+        }
+    }
+
+    /// What an answer was judged.
+    pub fn of_verdict(verdict: Correctness) -> Self {
+        match verdict {
+            Correctness::Correct => Meaning::Right,
+            Correctness::Wrong => Meaning::Wrong,
+            Correctness::All => Meaning::Query,
+        }
+    }
+
+    /// As the program draws it where no style file says otherwise.
+    pub const fn own(self) -> Looks {
+        const fn looks(colour: u32, dash: Option<Dash>, marker: Marker) -> Looks {
+            let [_, r, g, b] = colour.to_be_bytes();
+            Looks { colour: RGBColor(r, g, b), dash, marker }
+        }
+        const LONG: Option<Dash> = Some((8, 3));
+        const SHORT: Option<Dash> = Some((4, 2));
+        match self {
+            Meaning::New => looks(0x0072b2, None, Marker::Circle),
+            Meaning::Old => looks(0xd55e00, LONG, Marker::Square),
+            Meaning::Back => looks(0x882255, SHORT, Marker::Triangle),
+            Meaning::Query => looks(0x1a1a1a, None, Marker::Circle),
+            Meaning::Right => looks(0x009e73, None, Marker::Circle),
+            Meaning::Wrong => looks(0xcc79a7, LONG, Marker::Square),
+            Meaning::Baseline => looks(0x767676, Some(DOTS), Marker::None),
+            Meaning::Others => looks(0xa8a8a8, None, Marker::Circle),
+            Meaning::Group(at) => match at % GROUPS {
+                0 => looks(0x332288, None, Marker::Circle),
+                1 => looks(0xe69f00, LONG, Marker::Square),
+                2 => looks(0x44aa99, SHORT, Marker::Triangle),
+                3 => looks(0xaa4499, Some((12, 3)), Marker::Diamond),
+                4 => looks(0x999933, Some((6, 5)), Marker::Down),
+                _ => looks(0x56b4e9, Some((2, 2)), Marker::Circle),
+            },
+        }
+    }
+
+    /// As it is drawn now.
+    pub fn looks(self) -> Looks {
+        let key = match self {
+            Meaning::Group(at) => Meaning::Group(at % GROUPS),
+            other => other,
+        };
+        look::current().style.looks(key)
+    }
+
+    /// Its colour.
+    pub fn colour(self) -> RGBColor {
+        self.looks().colour
+    }
+
+    /// Its line.
+    pub fn stroke(self) -> Stroke {
+        let Looks { colour, dash, marker } = self.looks();
+        let stroke = Stroke { dash, ..Stroke::solid(colour, marker) };
+        match self {
+            // Beyond the palette hollow markers tell a group from the one whose colour it has.
+            Meaning::Group(at) if (at / GROUPS) % 2 == 1 => stroke.hollow(),
+            Meaning::Baseline => stroke.noise(),
+            _ => stroke,
+        }
+    }
+}
+
+/// The dots of every noise baseline.
+pub const DOTS: Dash = (1, 2);
+
+/// The lines of a benchmark's curves, in their order: by the part that is looked at; curves that share one differ by hollow markers,
+/// and parts that are neither of two sides take the groups' colours.
+pub fn of_curves(curves: &[Curve]) -> Vec<Stroke> {
+    let mut given: Vec<(Option<Meaning>, &str)> = Vec::new();
+    let mut strokes: Vec<Stroke> = Vec::new();
+    let mut groups = 0;
+    for curve in curves {
+        let between = Meaning::of_role(curve.from).is_some() && Meaning::of_role(curve.to).is_some();
+        let meaning = if between { Some(Meaning::Back) } else { Meaning::of_role(curve.to) };
+        let known = given.iter().position(|(known, to)| match meaning {
+            Some(_) => *known == meaning,
+            None => *to == curve.to,
+        });
+        let first = match known {
+            Some(at) => strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke()),
+            None => meaning.map(Meaning::stroke).unwrap_or_else(|| {
+                groups += 1;
+                Meaning::Group(groups - 1).stroke()
+            }),
+        };
+        let again = given.iter().filter(|(known, to)| match meaning {
+            Some(_) => *known == meaning,
+            None => *to == curve.to,
+        });
+        let stroke = match again.count() {
+            0 => first,
+            1 => first.hollow(),
+            2 => Stroke { dash: Some((3, 4)), ..first },
+            _ => Stroke { dash: Some((3, 4)), ..first.hollow() },
+        };
+        given.push((meaning, curve.to));
+        strokes.push(stroke);
+    }
+    strokes
+}
+
+/// The lines of named groups, in the legend's order: a name that is a role or a verdict has that one's line.
+pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
+    let mut groups = 0;
+    let of = |word: &str| match word {
+        "correct" | "right" => Some(Meaning::Right),
+        "wrong" | "incorrect" => Some(Meaning::Wrong),
+        "all" | "" | QUERY => Some(Meaning::Query),
+        role => Meaning::of_role(role),
+    };
+    let stroke = |word: &'a str| {
+        of(word).map(Meaning::stroke).unwrap_or_else(|| {
+            groups += 1;
+            Meaning::Group(groups - 1).stroke()
+        })
+    };
+    words.map(stroke).collect()
+}
+
+/// Luminance by WCAG, and what of it a print without colours shows.
+#[cfg(test)]
+fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
+    let linear = |c: u8| {
+        let c = f64::from(c) / 255.0;
+        if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+    };
+    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::style::{GREY, INK};
+    use super::*;
+
+    #[test]
+    fn no_two_meanings_look_alike_in_colour_or_without_it() {
+        let all: Vec<(Looks, &str)> =
+            Meaning::ALL.iter().map(|(meaning, key, _)| (meaning.own(), *key)).collect();
+        for (at, (one, key)) in all.iter().enumerate() {
+            for (other, name) in &all[..at] {
+                assert_ne!(one.colour, other.colour, "{key} and {name}");
+            }
+        }
+        // Those that stand in one figure differ without colour, too.
+        let figures: [&[Meaning]; 3] = [
+            &[Meaning::New, Meaning::Old, Meaning::Back, Meaning::Baseline],
+            &[Meaning::Right, Meaning::Wrong],
+            &[0, 1, 2, 3, 4, 5].map(Meaning::Group),
+        ];
+        for together in figures {
+            for (at, one) in together.iter().enumerate() {
+                for other in &together[..at] {
+                    let (a, b) = (one.own(), other.own());
+                    assert_ne!(a.dash, b.dash, "{one:?} and {other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn text_stands_out_from_white() {
+        for colour in [INK, GREY] {
+            let contrast = 1.05 / (luminance(colour) + 0.05);
+            assert!(contrast >= 4.5, "{colour:?}: {contrast}");
+        }
+    }
+
+    #[test]
+    fn curves_have_the_look_of_what_they_look_at() {
+        let curves = [Curve::new("new", "old"), Curve::new("query", "old"), Curve::new("query", "new")];
+        let colours: Vec<RGBColor> = of_curves(&curves).iter().map(|stroke| stroke.colour).collect();
+        assert_eq!(colours, [Meaning::Back, Meaning::Old, Meaning::New].map(Meaning::colour));
+        let twice = of_curves(&[Curve::new("query", "chosen"), Curve::new("verdict", "chosen")]);
+        assert!(twice[0].colour == twice[1].colour && twice[0] != twice[1]);
+        let many: Vec<Stroke> = of_words(["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"].into_iter());
+        for (at, one) in many.iter().enumerate() {
+            assert!(!many[..at].contains(one), "{at}");
+        }
+        assert_eq!(of_words(["wrong"].into_iter()), [Meaning::Wrong.stroke()]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Lines of words around marks: a label at the left, a note at the right; where that leaves marks no room, both stand above them.
+
+use plotters::style::text_anchor::HPos;
+
+use super::canvas::{Area, Refusal, fitted, is_sized, margin, room, text_width, width_for, write};
+use super::style::{GREY, INK};
+
+/// The least room for marks between the words of a line.
+const LEAST: i32 = 170;
+
+/// How the lines of a picture are laid out, in pixels.
+pub(super) struct Rows {
+    pub width: i32,
+    /// Where marks begin, and how long the longest may be.
+    pub left: i32,
+    pub length: i32,
+    /// From one line to the next.
+    pub step: i32,
+    /// From a line's top to its marks.
+    pub mark_top: i32,
+}
+
+impl Rows {
+    /// For lines of labels and notes, whose marks are so long where there is room, and so high.
+    pub fn of(texts: &[(&str, String)], length: i32, height: i32) -> Self {
+        let label = texts.iter().map(|(label, _)| text_width(label, 12)).max().unwrap_or(0);
+        let note = texts.iter().map(|(_, note)| text_width(note, 11)).max().unwrap_or(0);
+        let words = label + note + 22 + 2 * margin();
+        let width = width_for(words + length);
+        if words + LEAST <= width {
+            let length = if is_sized() { width - words } else { length.min(width - words) };
+            return Rows { width, left: margin() + label + 10, length, step: height, mark_top: 0 };
+        }
+        // Numbers at both ends of the axis reach beyond it.
+        let side = margin() + 12;
+        let length = (room().min(width) - 2 * side).max(40);
+        Rows { width, left: side, length, step: height + 17, mark_top: 15 }
+    }
+
+    /// A line's words.
+    pub fn words(&self, area: &Area<'_>, (label, note): &(&str, String), top: i32) -> Result<(), Refusal> {
+        if self.mark_top == 0 {
+            write(area, label, (self.left - 10, top + 1), 12, INK, HPos::Right)?;
+            return write(area, note, (self.left + self.length + 12, top + 2), 11, GREY, HPos::Left);
+        }
+        let right = self.width - margin();
+        let taken = text_width(note, 11) + 8;
+        let label = fitted(label, 12, right - margin() - taken);
+        write(area, &label, (margin(), top), 12, INK, HPos::Left)?;
+        write(area, note, (right, top + 1), 11, GREY, HPos::Right)
+    }
+}
