@@ -20,6 +20,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let study = Study::read(&ALL, &args.dir, &args.analysis.conditions, &args.analysis.clone().options())?;
+    super::judging::say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
     // a run without attention still has answers and verdicts to report
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
