@@ -11,7 +11,9 @@ use palimpsest::results::outcomes::Outcomes;
 use palimpsest::results::repeats::repeats;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::{Machine, Named, RunHeader};
-use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
+use palimpsest::run::plan::{
+    CaseSample, PlanError, PlannedCase, PlannedEvidence, PlannedProbe, Selection, Shard,
+};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use serde_json::{Value, json};
 
@@ -361,6 +363,13 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     ] {
         assert!(text.contains(said), "{said}: {text}");
     }
+    let reported = palimpsest(["report", at("broken").to_str().unwrap()]);
+    assert_eq!(reported.code, Some(0), "{}", reported.err);
+    let page = std::fs::read_to_string(at("broken/report.html")).unwrap();
+    assert!(
+        page.contains("58 of 60 probes were answered; 1 failed")
+            && page.contains("; 1 is missing: not asked yet")
+    );
     assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0", "0", "0"]);
     assert!(text.contains("palimpsest judge ") && text.contains("about 135 million parameters"), "{text}");
     assert_eq!(line("small")[3..], ["-", "-", "-", "-", "-", "-", "no", "result", "0", "0", "0"]);
@@ -540,6 +549,51 @@ fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_questi
         text.contains("http://other/v1#able-70b (r)") && text.contains(&format!("{JUDGE} (r)")),
         "{text}"
     );
+}
+
+/// A full history that was cut is a context like a retrieved one: what it lost of the evidence stands in the same table.
+#[test]
+fn what_was_left_of_cut_full_histories_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("cut");
+    let evidence = |segment: usize| PlannedEvidence {
+        segment,
+        turn: None,
+        bytes: None,
+        role: if segment == 3 { "old" } else { "new" }.to_owned(),
+    };
+    Run::of("m", 10, vec![[5, 1, 3, 2, 0, 1]]).write_with(&dir, |answers, _| {
+        // Every history of type 1 lost the old one of two pieces of evidence, and a quarter of its tokens.
+        for row in answers.iter_mut().filter(|row| row.case.starts_with("T1")) {
+            (row.dropped_sessions, row.dropped_tokens, row.history_tokens) = (vec![3, 8], 25, 100);
+        }
+    });
+    let plan: Vec<PlannedCase> = Run::of("m", 10, vec![[0; 6]])
+        .plan()
+        .into_iter()
+        .map(|case| PlannedCase { evidence: vec![evidence(3), evidence(5)], ..case })
+        .collect();
+    std::fs::write(
+        dir.join("plan.jsonl"),
+        plan.iter().map(|row| format!("{}\n", json!(row))).collect::<String>(),
+    )
+    .unwrap();
+    let json: Value = serde_json::from_str(&done(root.path(), &["cut", "--format", "json"])).unwrap();
+    let row = &json["tables"]["retrieval"]["rows"][0];
+    // Of 60 answers half kept one of two pieces, a mean of two dropped sessions over half of them is one.
+    for (name, expected) in [
+        ("condition", "plain"),
+        ("segments", "all but 1.0"),
+        ("tokens kept %", "87.5"),
+        ("questions with evidence", "60"),
+        ("evidence shown %", "75.0"),
+        ("all of it %", "50.0"),
+        ("clipped", "30"),
+    ] {
+        assert_eq!(row[name], expected, "{name}: {row}");
+    }
+    Run::of("whole", 10, vec![[5, 1, 3, 2, 0, 1]]).write(&root.path().join("whole"));
+    assert!(!done(root.path(), &["whole"]).contains("What the contexts held"));
 }
 
 /// A judge whose every reply was unreadable is no judge that was never asked.

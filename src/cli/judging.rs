@@ -23,7 +23,7 @@ fn which(judges: &[JudgeName], shown: &str, named: Option<&str>) -> Option<Strin
         meant.into_iter().filter(|label| *label != shown && named != Some(shown)).collect();
     (!others.is_empty()).then(|| {
         format!(
-            "verdicts are those of {shown}, the last judging; there are others, which --judge shows: {} (`palimpsest table` has a row each)",
+            "verdicts are those of {shown}, the last that could be read; there are others, which --judge shows: {} (`palimpsest table` has a row each)",
             others.join("; ")
         )
     })

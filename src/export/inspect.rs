@@ -104,9 +104,10 @@ fn head(
         })
     });
     let ids: Vec<String> = answered.iter().map(|answered| log.id(answered)).collect();
-    let no_results: Map<String, Value> = judges
-        .iter()
-        .filter_map(|judged| Some((judged.name.label.clone(), json!(judged.no_result()?))))
+    let scorers = log.conditions.iter().flat_map(|condition| judges.iter().map(move |one| (one, condition)));
+    let no_results: Map<String, Value> = scorers
+        .filter(|(judged, condition)| judged.judged_under(condition))
+        .filter_map(|(judged, condition)| Some((log.scorer(judged, condition), json!(judged.no_result()?))))
         .collect();
     let tags: Vec<String> = no_results.keys().map(|judge| format!("no result by {judge}")).collect();
     let mut metadata = Map::new();
