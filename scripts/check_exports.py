@@ -33,10 +33,12 @@ def inspect(path):
     for score in log.results.scores:
         why = (score.metadata or {}).get("no_result")
         # Verdicts that are no result have no accuracy for a viewer to show, and say why.
-        assert ("accuracy" in score.metrics) == (why is None), score
+        # Of a condition without samples there is none either.
+        accuracy = score.metrics.get("accuracy")
+        assert (accuracy is not None) == (why is None) or score.scored_samples == 0, score
         assert (log.eval.metadata.get("no_result") or {}).get(score.name) == why, score
         assert any(score.name in tag for tag in log.eval.tags or []) == (why is not None), log.eval.tags
-        value = f"{score.metrics['accuracy'].value:.4f}" if why is None else f"no result: {why}"
+        value = f"{accuracy.value:.4f}" if accuracy else f"no result: {why or 'no samples'}"
         print(f"  {score.name}: {value} ({score.scored_samples} scored)")
 
 

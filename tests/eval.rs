@@ -680,6 +680,17 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     std::fs::write(dirs[1].join("answers.jsonl"), cut).unwrap();
     let error = merge(&out, &dirs).unwrap_err().to_string();
     assert!(error.contains("lacks 4"), "{error}");
+    assert!(error.contains("case-") && error.contains("start its command again"), "{error}");
+    // Conditions that differ are named, and not as JSON.
+    let header = std::fs::read(dirs[1].join("run.json")).unwrap();
+    let mut other: RunHeader = serde_json::from_slice(&header).unwrap();
+    other.identity.conditions = Condition::repetitions(2);
+    let other = RunHeader::new(other.identity, other.shard, other.machine);
+    std::fs::write(dirs[1].join("run.json"), serde_json::to_vec(&other).unwrap()).unwrap();
+    let error = merge(&out, &dirs).unwrap_err().to_string();
+    let said = "differ in conditions (in the first alone: none; in the other alone: repeat-2)";
+    assert!(error.contains(said) && !error.contains('{'), "{error}");
+    std::fs::write(dirs[1].join("run.json"), header).unwrap();
     let plan = std::fs::read_to_string(dirs[1].join("plan.jsonl")).unwrap();
     std::fs::write(dirs[1].join("plan.jsonl"), plan.replace("\"position\":3", "\"position\":4")).unwrap();
     let error = merge(&out, &dirs).unwrap_err().to_string();

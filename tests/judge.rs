@@ -275,7 +275,10 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     let folder = RunFolder::read(&dir).unwrap();
     let judges: Vec<(&str, Option<&str>)> =
         folder.judges().iter().map(|name| (name.label.as_str(), name.digest.as_deref())).collect();
-    assert_eq!(judges, [("local:scripted", None), ("local:scripted (released)", Some(digest.as_str()))]);
+    assert_eq!(
+        judges,
+        [("local:scripted", None), ("local:scripted (released, reasons last)", Some(digest.as_str()))]
+    );
     let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap();
     assert_eq!(replies.lines().count(), 1, "of one call the last reply is kept: {replies}");
 }
@@ -372,7 +375,10 @@ fn verdicts_of_two_judges_stand_side_by_side() {
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
     let names: Vec<&str> = folder.judges().iter().map(|name| name.label.as_str()).collect();
-    assert_eq!(names, ["local:scripted (released)", "http://host/v1#m (released)"]);
+    assert_eq!(
+        names,
+        ["local:scripted (released, reasons last)", "http://host/v1#m (released, reasons last)"]
+    );
     assert_eq!(folder.verdicts.len(), 6);
 }
 

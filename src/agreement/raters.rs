@@ -38,8 +38,8 @@ pub fn raters_rubric(
     }
     let mut found: Option<(&RunFolder, &JudgeName, Instructions)> = None;
     for run in runs {
-        let judged = run.judged_by(JudgeChoice { judge: choice.judge, rubric: choice.rubric })?;
-        let Some(Judged { name, .. }) = judged.last() else { continue };
+        let (judged, _) = run.judged_last(JudgeChoice { judge: choice.judge, rubric: choice.rubric })?;
+        let Some(Judged { name, .. }) = judged else { continue };
         let own = of_judge(benchmark, run, name)?;
         match &found {
             Some((first, judge, rubric)) if rubric.criteria() != own.criteria() => {

@@ -7,6 +7,7 @@ use super::key::{FORMAT_1, Key, KeyItem};
 use super::ratings::Ratings;
 use crate::benchmarks::named;
 use crate::ground::digest::sha256;
+use crate::run::condition::label;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
@@ -17,6 +18,13 @@ use crate::statistics::agreement::{Agreement, ScoreAgreement};
 pub struct Scored {
     /// Whose verdicts they are.
     pub judge: String,
+    /// The same without the judge's address.
+    #[serde(skip)]
+    pub judge_short: String,
+    /// Other judgings of the first run by the rubric of the sheet, whose verdicts are not counted here.
+    pub other_judges: Vec<String>,
+    /// Under which condition all answers were given: `plain`, ...
+    pub condition: String,
     /// The best score; absent where answers are right or wrong.
     pub most: Option<u32>,
     /// Items of the sheet.
@@ -145,6 +153,13 @@ pub fn score(
     }
     Ok(Scored {
         judge: judged.first().map_or_else(String::new, |(judged, _)| judged.name.label.clone()),
+        judge_short: judged.first().map_or_else(String::new, |(judged, _)| judged.name.short_label()),
+        other_judges: judged.first().zip(runs.first()).map_or_else(Vec::new, |((shown, _), run)| {
+            let others =
+                run.judges().iter().filter(|name| *name != shown.name && shared(key, run, name).is_some());
+            others.map(|name| name.label.clone()).collect()
+        }),
+        condition: label(&key.condition).to_owned(),
         most: key.most,
         items: key.items.len(),
         without_verdict: verdicts.iter().filter(|verdict| verdict.is_none()).count(),
@@ -203,8 +218,9 @@ fn judges<'a>(
         }
         let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();
         let known = known.join(", ");
-        // The one that judged last.
-        let by_it = all.into_iter().rev().find_map(|judged| {
+        // The one that judged last, rather one that said something.
+        let (said, silent): (Vec<_>, Vec<_>) = all.into_iter().rev().partition(Judged::said_something);
+        let by_it = said.into_iter().chain(silent).find_map(|judged| {
             let shared = shared(key, run, judged.name)?;
             Some((judged, shared))
         });

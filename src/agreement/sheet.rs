@@ -8,9 +8,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::draw::{Drawn, Item};
+use super::draw::Drawn;
 use super::{AgreementError, key};
 use crate::ground::files::write_atomically;
+use crate::run::condition::label;
 
 /// The table's name in the folder of a sheet.
 pub const CSV: &str = "sheet.csv";
@@ -35,8 +36,7 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, 
     }
     std::fs::create_dir_all(folder).map_err(AgreementError::io(folder))?;
     let key = format!("{:#}\n", serde_json::json!(drawn.key));
-    let files =
-        [(CSV, csv(&drawn.items)), (HTML, html(title, drawn).into_bytes()), (key::FILE, key.into_bytes())];
+    let files = [(CSV, csv(drawn)), (HTML, html(title, drawn).into_bytes()), (key::FILE, key.into_bytes())];
     let mut written = Vec::new();
     for (name, bytes) in files {
         let path = folder.join(name);
@@ -47,7 +47,7 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, 
 }
 
 /// The table. Notes have a column each.
-fn csv(items: &[Item]) -> Vec<u8> {
+fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in items.iter().flat_map(|item| &item.notes) {
         if !names.contains(&name.as_str()) {
@@ -59,11 +59,11 @@ fn csv(items: &[Item]) -> Vec<u8> {
     let fixed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let head: Vec<String> =
         fixed(&["item", "rating", "comment", "query", "answer"]).into_iter().chain(heads).collect();
-    let mut rows = vec![[head, fixed(&["rubric"])].concat()];
+    let mut rows = vec![[head, fixed(&["rubric", "condition"])].concat()];
     for item in items {
         let note = |name: &&str| item.notes.iter().find(|(own, _)| own == name).map_or("", |(_, text)| text);
         let cells = [item.query.as_str(), &item.answer].into_iter().chain(names.iter().map(note));
-        let cells = cells.chain([item.rubric.as_str()]).map(text_cell);
+        let cells = cells.chain([item.rubric.as_str(), label(&key.condition)]).map(text_cell);
         rows.push(fixed(&[item.item.as_str(), "", ""]).into_iter().chain(cells).collect());
     }
     for row in rows {
@@ -80,6 +80,7 @@ fn text_cell(text: &str) -> String {
 
 /// The page with its items.
 fn html(title: &str, drawn: &Drawn) -> String {
+    let title = format!("{title}, condition {}", label(&drawn.key.condition));
     let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items });
     // Within a script element only `<` could end it.
     PAGE.replacen(DATA, &data.to_string().replace('<', "\\u003c"), 1)

@@ -56,7 +56,7 @@ impl Scored {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("judge: {}\n", self.judge);
+        let mut text = format!("judge: {}\ncondition: {}\n", self.judge_short, self.condition);
         for note in self.notes() {
             text += &format!("{note}\n");
         }
@@ -71,7 +71,7 @@ impl Scored {
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("Judge: {}.\n", self.judge);
+        let mut text = format!("Judge: {}. Condition: {}.\n", self.judge_short, self.condition);
         for note in self.notes() {
             text += &format!("\n{note}.\n");
         }
@@ -92,7 +92,7 @@ impl Scored {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let counts: &[&str] = if self.most.is_some() { &[] } else { &COUNTS };
         let heads = self.heads().iter().chain(counts).copied();
-        let head: Vec<&str> = ["judge", "rater", "group"].into_iter().chain(heads).collect();
+        let head: Vec<&str> = ["judge", "condition", "rater", "group"].into_iter().chain(heads).collect();
         // Into memory, in rows of one length: neither can fail.
         let _ = writer.write_record(head);
         for rater in &self.raters {
@@ -105,7 +105,7 @@ impl Scored {
                     }
                     Counts::Scores(_) => Vec::new(),
                 };
-                let first = [self.judge.clone(), rater.rater.clone(), subset.group.clone()];
+                let first = [&self.judge, &self.condition, &rater.rater, &subset.group].map(String::clone);
                 let row =
                     first.into_iter().chain(cells(subset)).chain(counts.into_iter().map(|n| n.to_string()));
                 let _ = writer.write_record(row);
@@ -131,6 +131,8 @@ impl Scored {
         };
         json!({
             "judge": self.judge,
+            "other_judges": self.other_judges,
+            "condition": self.condition,
             "items": self.items,
             "without_verdict": self.without_verdict,
             "raters": self.raters.iter().map(rater).collect::<Vec<_>>(),
@@ -144,7 +146,9 @@ impl Scored {
             let heads = self.heads();
             let mut columns = "r".repeat(heads.len() - 1);
             columns.insert(0, 'l');
-            text += &format!("% {} against {}\n", escaped(&rater.rater), escaped(&self.judge));
+            let [rater_name, judge, condition] =
+                [&rater.rater, &self.judge_short, &self.condition].map(|text| escaped(text));
+            text += &format!("% {rater_name} against {judge}, condition {condition}\n");
             text += &format!("\\begin{{tabular}}{{{columns}}}\n\\toprule\n");
             let heads: Vec<String> = heads.iter().map(|head| head.replace("kappa", "$\\kappa$")).collect();
             text += &heads.join(" & ");
@@ -161,6 +165,10 @@ impl Scored {
     /// What a reader must know besides the rows.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if !self.other_judges.is_empty() {
+            let others = self.other_judges.join(", ");
+            notes.push(format!("the run was also judged by {others}: name one with --judge"));
+        }
         if self.without_verdict > 0 {
             let (without, items) = (self.without_verdict, self.items);
             notes.push(format!("{without} of {items} items have no verdict of this judge and are left out"));

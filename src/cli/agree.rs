@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::agreement::key::Key;
 use crate::agreement::ratings::Ratings;
 use crate::agreement::{self, Draw, Format, RubricChoice, sheet};
+use crate::run::condition::{label, stored};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
 
@@ -37,7 +38,7 @@ Examples:
 ///
 /// The sample is stratified: of every run and every value of the benchmark's split (STALE: type) so many cases, each with
 /// all of its probes; where a judge sees each question by itself, of every run and every group of questions (KnowMe-Bench: task) so many
-/// questions. The sheet names no model and no verdict, and its order is random.
+/// questions. The sheet names the condition and neither model nor verdict, and its order is random.
 ///
 /// Raters read the rubric by which the runs' last judge judged (with its judge.j2, where it had one of its own), wherever its reasons
 /// stood; of runs that nobody has judged the benchmark's default.
@@ -56,9 +57,9 @@ struct DrawArgs {
     /// Seed of the draw and of the order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The answers of this condition, for example repeat-2 [default: the plain one, or the run's first].
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    condition: String,
+    /// The answers of this condition, for example repeat-2 [default: plain, or the first of a run without it].
+    #[arg(long, value_name = "NAME")]
+    condition: Option<String>,
     /// Raters read the rubric of this judge [default: the judge that judged last].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
@@ -89,9 +90,12 @@ struct ScoreArgs {
     /// Ratings that sheet.html saved, or the filled-in sheet.csv; once for each rater.
     #[arg(long, required = true, value_name = "FILE")]
     ratings: Vec<PathBuf>,
-    /// The judge, with or without its rubric in brackets [default: the one that judged last by the rubric of the sheet].
+    /// The judge, with or without its address, and its rubric in brackets [default: the one that judged last by the rubric of the sheet].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
+    /// The condition that the sheet is of; refuses a sheet of another one [default: the sheet's].
+    #[arg(long, value_name = "NAME")]
+    condition: Option<String>,
     /// How the table is written.
     #[arg(long, default_value = "text")]
     format: Written,
@@ -132,8 +136,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
+/// The answers under a condition, which the run must have: nothing stands in for it.
 fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
-    Ok(RunFolder::read(dir)?.condition(condition)?)
+    let folder = RunFolder::read(dir)?;
+    folder.chosen_conditions(&[condition.to_owned()])?;
+    Ok(folder.condition(condition)?)
 }
 
 fn draw(args: &DrawArgs) -> anyhow::Result<()> {
@@ -142,9 +149,10 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     // The key names the condition, so that verdicts are looked up under it.
     let first = RunFolder::read(first)?;
     let names = first.header.identity.condition_names();
-    let condition = match names.first() {
-        Some(name) if condition.is_empty() && !names.contains(&"") => *name,
-        _ => condition.as_str(),
+    let condition = match (condition, names.first()) {
+        (Some(condition), _) => stored(condition),
+        (None, Some(first)) if !names.contains(&"") => first,
+        (None, _) => "",
     };
     let runs: Vec<RunFolder> = runs.iter().map(|dir| read(dir, condition)).collect::<Result<_, _>>()?;
     let benchmark = super::benchmark_of(&first.dir, &first.header)?;
@@ -156,7 +164,19 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     let drawn = agreement::draw(benchmark, &runs, condition, how, &rubric)?;
     sheet::write(out, benchmark.title(), &drawn)?;
     let (items, out) = (drawn.items.len(), out.display());
-    super::say(format_args!("{out}: {items} items of {} runs, by the rubric {}", runs.len(), rubric.name))?;
+    super::say(format_args!(
+        "{out}: {items} items of {} runs under {}, by the rubric {}",
+        runs.len(),
+        label(condition),
+        rubric.name
+    ))?;
+    let others: Vec<&str> = names.iter().filter(|name| **name != condition).map(|name| label(name)).collect();
+    if !others.is_empty() {
+        super::say(format_args!(
+            "answers under {} are on no sheet: draw one of them with --condition",
+            others.join(", ")
+        ))?;
+    }
     super::say(format_args!(
         "give raters {out}/{} or {out}/{}, and keep {out}/key.json",
         sheet::HTML,
@@ -166,8 +186,19 @@ fn draw(args: &DrawArgs) -> anyhow::Result<()> {
 }
 
 fn score(args: &ScoreArgs) -> anyhow::Result<()> {
-    let ScoreArgs { folder, ratings, judge, format } = args;
+    let ScoreArgs { folder, ratings, judge, condition, format } = args;
     let key = Key::read(folder)?;
+    if let Some(asked) = condition.as_deref().filter(|asked| stored(asked) != key.condition) {
+        let why = format!(
+            "the sheet in {} is of the condition {}, and --condition names {}: ratings are of the answers that were drawn; draw a sheet with \
+             `palimpsest agree draw --condition {}`",
+            folder.display(),
+            label(&key.condition),
+            label(asked),
+            label(asked)
+        );
+        return Err(super::WrongUsage(why).into());
+    }
     let raters: Vec<Ratings> =
         ratings.iter().map(|path| Ratings::read(path, &key)).collect::<Result<_, _>>()?;
     let runs: Vec<RunFolder> =

@@ -9,7 +9,8 @@ use crate::benchmarks::stale::exchange::format;
 use crate::export::{hypotheses, inspect, parquet};
 use crate::ground::files::write_atomically_by;
 use crate::progress::note;
-use crate::run::exchange::export;
+use crate::run::condition::label;
+use crate::run::exchange::{export, shorten, unanswered};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
@@ -18,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest export --format inspect runs/first --out first.json
   palimpsest export --format parquet runs/first --out first.parquet
+  palimpsest export --format longmemeval runs/first --condition plain --out hypotheses.jsonl
   palimpsest export --stale runs/first --out answers.json";
 
 /// Write a run's answers and verdicts in the format of another tool.
@@ -34,10 +36,13 @@ pub struct Args {
     /// The same as `--format stale DIR`.
     #[arg(long, value_name = "DIR")]
     stale: Option<PathBuf>,
-    /// The answers of this condition, for example repeat-2 [default: the plain one; of Parquet all].
-    #[arg(long, value_name = "NAME")]
-    condition: Option<String>,
-    /// Verdicts of this judge, with or without its rubric in brackets [default: Inspect all, Parquet the last].
+    /// The answers under these conditions, for example plain,repeat-2 [default: all].
+    ///
+    /// STALE's format and LongMemEval's hold one answer a question: of several conditions each has a file of its own, named
+    /// CONDITION-FILE beside --out FILE.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    condition: Vec<String>,
+    /// Verdicts of this judge, with or without its address, and its rubric in brackets [default: Inspect all, Parquet the last].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
     /// Verdicts by this rubric [default: Inspect all, Parquet the last].
@@ -49,7 +54,9 @@ pub struct Args {
     /// The file to write; standard output without it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write what there is of an unfinished run; missing answers become empty strings in stale and longmemeval.
+    /// Write questions without an answer as empty strings in stale and longmemeval, which are refused otherwise.
+    ///
+    /// Inspect's log and Parquet hold the rows that there are in any case. What is not in a file is said.
     #[arg(long)]
     partial: bool,
 }
@@ -83,48 +90,139 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let mut folder = RunFolder::read(&dir)?;
-    if asked != Format::Parquet || condition.is_some() {
-        folder = folder.condition(condition.as_deref().unwrap_or_default())?;
+    let conditions = folder.chosen_conditions(&condition)?;
+    if asked == Format::Stale {
+        let benchmark = &folder.header.identity.benchmark;
+        anyhow::ensure!(
+            benchmark == "stale",
+            "{} is a run of the benchmark `{benchmark}`, whose answers STALE's format cannot hold; choose another --format",
+            dir.display()
+        );
     }
     let out = out.as_deref();
-    match asked {
-        Format::Stale => {
-            let benchmark = &folder.header.identity.benchmark;
-            anyhow::ensure!(
-                benchmark == "stale",
-                "{} is a run of the benchmark `{benchmark}`, whose answers STALE's format cannot hold; choose another --format",
-                dir.display()
-            );
-            let answers = format(export(&folder, partial)?);
-            let text = serde_json::to_string_pretty(&answers)? + "\n";
-            put(out, |to| Ok(to.write_all(text.as_bytes())?))?;
-            said(out, format_args!("answers to {} cases", answers.len()))
-        }
-        Format::Longmemeval => {
-            let text = hypotheses::lines(&folder, partial)?;
-            put(out, |to| Ok(to.write_all(text.as_bytes())?))?;
-            said(out, format_args!("{} hypotheses", text.lines().count()))
-        }
+    if matches!(asked, Format::Stale | Format::Longmemeval) {
+        return by_condition(&folder, &conditions, asked, out, partial);
+    }
+    say_what_is_left_out(&folder, &conditions);
+    if let [only] = &conditions[..] {
+        folder = folder.condition(only)?;
+    }
+    let rows = match asked {
         Format::Parquet => {
-            let judged = folder.judged_by(choice)?.pop();
+            let (judged, others) = folder.judged_last(choice)?;
             judged.iter().for_each(warn_of);
-            let conditions = match &condition {
-                Some(name) => vec![name.as_str()],
-                None => folder.header.identity.condition_names(),
-            };
-            let rows =
-                put(out, |to| Ok(parquet::write(to, &folder, &conditions, judged.as_ref(), partial)?))?;
-            said(out, format_args!("{rows} rows"))
+            if let (Some(judged), false) = (&judged, others.is_empty()) {
+                note(format_args!(
+                    "note: the file holds the verdicts of {}; the run has those of {}, too: name one with --judge",
+                    judged.name.label,
+                    others.join(", ")
+                ));
+            }
+            put(out, |to| Ok(parquet::write(to, &folder, &conditions, judged.as_ref())?))?
         }
-        Format::Inspect => {
+        Format::Inspect | Format::Longmemeval | Format::Stale => {
             let judges = folder.judged_by(choice)?;
             let benchmark = super::benchmark_of(&dir, &folder.header)?;
-            let condition = condition.as_deref().unwrap_or_default();
-            let log = inspect::Log { benchmark, condition, with_history, partial };
+            let log = inspect::Log { benchmark, conditions: &conditions, with_history };
             judges.iter().for_each(warn_of);
-            let samples = put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?;
-            said(out, format_args!("{samples} samples"))
+            put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?
         }
+    };
+    let what = if asked == Format::Parquet { "rows" } else { "samples" };
+    said(out, format_args!("{rows} {what}{}", under(&folder, &conditions)))
+}
+
+/// Writes a file a condition in a format that holds one answer a question.
+fn by_condition(
+    folder: &RunFolder,
+    conditions: &[String],
+    asked: Format,
+    out: Option<&Path>,
+    partial: bool,
+) -> anyhow::Result<()> {
+    let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
+    if conditions.len() > 1 && out.is_none() {
+        let why = format!(
+            "{} has answers under {}, and this format holds one answer a question; name one of them with --condition, or give --out \
+             FILE for a file each",
+            folder.dir.display(),
+            names.join(", ")
+        );
+        return Err(super::WrongUsage(why).into());
+    }
+    // All of them before the first file: a refusal leaves none behind.
+    let mut texts = Vec::new();
+    for name in conditions {
+        let one = folder.clone().condition(name)?;
+        let (text, what) = match asked {
+            Format::Longmemeval => {
+                let text = hypotheses::lines(&one, partial)?;
+                let what = format!("{} hypotheses", text.lines().count());
+                (text, what)
+            }
+            _ => {
+                let answers = format(export(&one, partial)?);
+                let what = format!("answers to {} cases", answers.len());
+                (serde_json::to_string_pretty(&answers)? + "\n", what)
+            }
+        };
+        let planned: usize = one.plan.iter().map(|case| case.probes.len()).sum();
+        let missing = one.missing(std::slice::from_ref(name)).len();
+        let answered = one.answers.iter().filter(|row| row.error.is_none() && row.answer.is_some()).count();
+        let failed = planned - missing - answered;
+        let empty = (missing + failed > 0).then(|| unanswered(missing, failed));
+        texts.push((name, text, what, empty));
+    }
+    for (name, text, what, empty) in texts {
+        let own = out.map(|out| if conditions.len() > 1 { beside(out, label(name)) } else { out.to_owned() });
+        let under = under(folder, std::slice::from_ref(name));
+        if let Some(empty) = empty {
+            note(format_args!("note: {empty}{under}; they are empty strings in the file"));
+        }
+        put(own.as_deref(), |to| Ok(to.write_all(text.as_bytes())?))?;
+        said(own.as_deref(), format_args!("{what}{under}"))?;
+    }
+    say_other_conditions(folder, conditions);
+    Ok(())
+}
+
+/// ` under plain, repeat-2` of a run with conditions.
+fn under(folder: &RunFolder, conditions: &[String]) -> String {
+    let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
+    if folder.has_conditions() { format!(" under {}", names.join(", ")) } else { String::new() }
+}
+
+/// The file of a condition: its name before that of the file.
+fn beside(out: &Path, label: &str) -> PathBuf {
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    out.with_file_name(format!("{label}-{name}"))
+}
+
+/// Says which questions and conditions of the run a file has no row of.
+fn say_what_is_left_out(folder: &RunFolder, conditions: &[String]) {
+    let missing = folder.missing(conditions);
+    if !missing.is_empty() {
+        let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
+        note(format_args!(
+            "note: {} of {} questions were not asked yet and are not in the file: {}; the same `palimpsest run` command goes on with the \
+             run",
+            missing.len(),
+            probes * conditions.len(),
+            shorten(&missing)
+        ));
+    }
+    say_other_conditions(folder, conditions);
+}
+
+fn say_other_conditions(folder: &RunFolder, conditions: &[String]) {
+    let all = folder.header.identity.condition_names();
+    let others: Vec<&str> =
+        all.into_iter().filter(|name| !conditions.iter().any(|own| own == name)).map(label).collect();
+    if !others.is_empty() {
+        note(format_args!(
+            "note: answers under {} are not exported: name them with --condition",
+            others.join(", ")
+        ));
     }
 }
 

@@ -76,6 +76,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         opened => opened?,
     };
+    for (dir, study) in dirs.iter().zip(&studies) {
+        super::judging::say_which(dir, study.judge.as_deref(), options.judge.as_deref());
+    }
     let mut figures = match &studies[..] {
         [study] => {
             let mut figures = figures::draw_study(study)?;

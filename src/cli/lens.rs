@@ -116,6 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = args.analysis.options();
     let study = Study::open(&args.dir, &conditions, &options)?;
     let mut text = String::new();
+    super::judging::say_which(&args.dir, study.judge.as_deref(), options.judge.as_deref());
     // A folder of its own, so that masses of two kinds are never in one.
     let folder = match &options.heads {
         None => "lens".to_owned(),

@@ -10,8 +10,9 @@ Examples:
 
 /// Put the shards of a run together into one run folder.
 ///
-/// All shards must be there and finished; gaps, doubles and shards of different runs are refused. Verdicts, causes and words on labels come
-/// along. The shards stay.
+/// All shards must be there and finished, under the same conditions; gaps, doubles and shards of different runs are refused, by what they
+/// differ in. Answers that ended in an error come along as they are, and the merged run, started again, retries them; so do verdicts,
+/// causes and words on labels. The shards stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -35,6 +36,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         merged.verdicts,
         shards.len()
     ))?;
+    if !merged.other_machines.is_empty() {
+        let dirs: Vec<String> = merged.other_machines.iter().map(|dir| dir.display().to_string()).collect();
+        super::say(format_args!(
+            "run.json names the machine of {} alone; on others, or with another attention kernel, ran: {}",
+            shards.first().map_or_else(String::new, |first| first.display().to_string()),
+            dirs.join(", ")
+        ))?;
+    }
     if merged.causes > 0 {
         super::say(format_args!("{} rows of causes", merged.causes))?;
     }

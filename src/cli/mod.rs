@@ -27,6 +27,7 @@ mod import;
 mod inputs;
 mod interrupt;
 mod judge;
+mod judging;
 mod lens;
 mod memory_plan;
 mod merge;

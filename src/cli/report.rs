@@ -24,6 +24,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         [] => Study::whole(&ALL, &args.dir, &options)?,
         _ => Study::read(&ALL, &args.dir, asked, &options)?,
     };
+    super::judging::say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
     // a run without attention still has answers and verdicts to report
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());

@@ -1,6 +1,6 @@
 //! `palimpsest table`: the results of any number of runs side by side, and the difference of two.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ use crate::results::overview::{Entry, overview, overview_records};
 use crate::results::repeats::repeats;
 use crate::results::retrieval::retrieval;
 use crate::results::sheets::{self, ResultRow};
-use crate::run::condition::Condition;
-use crate::run::judge_name::{JudgeChoice, JudgeName};
+use crate::run::condition::{Condition, label};
+use crate::run::judge_name::{JudgeChoice, JudgeName, short_judges};
 use crate::run::judged::no_result;
 use crate::run::labels::label_rows;
 use crate::run::rows::AnswerRow;
@@ -31,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest table runs/*
   palimpsest table runs/qwen runs/gpt --compare
+  palimpsest table runs/qwen --condition plain,knockout-query-old --compare
   palimpsest table runs/five --repeats --format latex
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
@@ -38,9 +39,10 @@ Examples:
 ///
 /// Runs of several benchmarks have one table: a row a model, its overall numbers beside each other.
 ///
-/// A row a run, condition, judge and rubric; a column a cell of the benchmark. Each accuracy stands above its counts and its 95%
-/// interval. Reads run folders only: local models, endpoints and imported answers stand in one table. Denominators are
-/// the plan's; what has no answer or no verdict counts as wrong. Percentages are rounded half up.
+/// A row a run, condition and judging: a judge by a rubric, asked in one way. A column a cell of the benchmark. Each accuracy stands above
+/// its counts and its 95% interval. Reads run folders only: local models, endpoints and imported answers stand in one table.
+/// Denominators are the plan's; what has no answer or no verdict counts as wrong, and what was not asked yet is counted as missing.
+/// Percentages are rounded half up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -50,15 +52,15 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// The verdicts of this judge alone, with or without its rubric in brackets [default: a row each]
+    /// The verdicts of this judge alone, with or without its address, and its rubric in brackets [default: a row each]
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
     /// The verdicts by this rubric alone [default: a row each]
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
-    /// The answers of this condition alone, for example repeat-2, or an empty name for the plain one [default: a row each]
-    #[arg(long, value_name = "NAME")]
-    condition: Option<String>,
+    /// The answers under these conditions alone, for example plain,repeat-2 [default: a row each]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    condition: Vec<String>,
     /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
     #[arg(long, conflicts_with_all = ["condition", "compare"])]
     repeats: bool,
@@ -123,6 +125,8 @@ struct Source {
     runs: Vec<AnalysedRun>,
     verdicts: Vec<Verdicts>,
     condition: String,
+    /// Whether its run has others.
+    several: bool,
 }
 
 /// Runs the command.
@@ -145,15 +149,26 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let names = names(&sources);
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(Source::outcomes).collect();
-    let rows: Vec<ResultRow> =
-        sources.iter().zip(&names).zip(&outcomes).map(|((s, name), o)| s.row(name, o, &args)).collect();
+    let rows: Vec<ResultRow> = sources
+        .iter()
+        .zip(&names)
+        .zip(&outcomes)
+        .map(|((s, (name, system)), o)| s.row((name, system), o, &args))
+        .collect();
     let comparison = args.compare.then(|| compared(&rows, &outcomes, &args)).transpose()?;
     let split = sources.first().map_or("", |source| source.first().benchmark().split());
     let own = own_tables(&sources, &args)?;
     let text = match (args.format, &comparison) {
         (Format::Json, _) => {
             let benchmark = sources.first().map(|source| source.first().benchmark().name());
-            let mut all = json!({ "benchmark": benchmark, "split": split, "rows": rows });
+            let mut conditions: Vec<&str> = Vec::new();
+            for row in &rows {
+                if !conditions.contains(&row.condition.as_str()) {
+                    conditions.push(&row.condition);
+                }
+            }
+            let mut all =
+                json!({ "benchmark": benchmark, "split": split, "conditions": conditions, "rows": rows });
             if let (Some(comparison), Some(all)) = (&comparison, all.as_object_mut()) {
                 all.insert("comparison".to_owned(), json!(comparison));
             }
@@ -190,7 +205,7 @@ fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
         .iter()
         .zip(&models)
         .zip(&outcomes)
-        .map(|((source, model), outcomes)| source.row(model, outcomes, args))
+        .map(|((source, model), outcomes)| source.row((model, model), outcomes, args))
         .collect();
     let entries: Vec<Entry<'_>> = sources
         .iter()
@@ -209,35 +224,88 @@ fn over_benchmarks(sources: &[Source], args: &Args) -> anyhow::Result<()> {
     super::write_out(text.as_bytes())
 }
 
-/// The tables that only the runs' benchmark has, of all their conditions and judges.
+/// The tables that only the runs' benchmark has, of the conditions and judges that are meant.
 fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
     let Some(benchmark) = sources.first().map(|source| source.first().benchmark()) else {
         return Ok(Vec::new());
     };
     let folders = args.dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = folders.iter().map(|folder| folder.dir.display().to_string()).collect();
-    let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
-        .flat_map(|(folder, name)| graded(folder, name))
-        .filter(|row| {
-            row.judge.map_or(args.choice() == JudgeChoice::default(), |label| args.choice().takes(label))
+    let chosen: Vec<Vec<String>> =
+        folders.iter().map(|folder| folder.chosen_conditions(&args.condition)).collect::<Result<_, _>>()?;
+    let all_judges = folders.iter().flat_map(|folder| folder.judges());
+    let short = short_judges(all_judges.map(|name| name.judge.as_str()));
+    // By the label of a judge, what tables for people call it.
+    let called: BTreeMap<&str, String> = (folders.iter().flat_map(|folder| folder.judges()))
+        .map(|name| {
+            let judge = short.get(name.judge.as_str()).copied().unwrap_or(&name.judge);
+            (name.label.as_str(), name.label.replacen(name.judge.as_str(), judge, 1))
         })
         .collect();
+    let mut rows: Vec<Graded<'_>> = Vec::new();
+    for ((folder, name), conditions) in folders.iter().zip(&names).zip(&chosen) {
+        let of_run = folder.header.identity.conditions_or_plain().iter();
+        let meant: Vec<(&str, u32)> = of_run
+            .filter(|condition| conditions.contains(&condition.name))
+            .map(|condition| (condition.base(), condition.repetition))
+            .collect();
+        rows.extend(graded(folder, name).into_iter().filter(|row| {
+            meant.contains(&(row.condition, row.repetition))
+                && row
+                    .judge
+                    .map_or(args.choice() == JudgeChoice::default(), |judge| args.choice().takes(judge))
+        }));
+    }
+    for row in &mut rows {
+        row.judge = row.judge.and_then(|judge| called.get(judge)).map(String::as_str).or(row.judge);
+    }
     let mut tables =
         benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed });
-    // What is cut belongs to the answers, whoever judged them.
-    for note in cut_notes(&rows) {
+    let runs: Vec<(&RunFolder, &str, &[String])> = (folders.iter().zip(&names).zip(&chosen))
+        .map(|((folder, name), conditions)| (folder, name.as_str(), conditions.as_slice()))
+        .collect();
+    // What is cut or missing belongs to the answers, whoever judged them.
+    for note in cut_notes(&rows).into_iter().chain(runs.iter().flat_map(missing_notes)) {
         tables.iter_mut().for_each(|table| table.sheet.notes.push(note.clone()));
     }
-    let runs: Vec<(&RunFolder, &str)> = folders.iter().zip(names.iter().map(String::as_str)).collect();
     tables.extend(retrieval(&runs));
+    if folders.iter().any(RunFolder::has_conditions) {
+        let mut conditions: Vec<&str> = Vec::new();
+        for name in chosen.iter().flatten().map(|name| label(name)) {
+            if !conditions.contains(&name) {
+                conditions.push(name);
+            }
+        }
+        let which = if conditions.len() == 1 { "condition" } else { "conditions" };
+        tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
+    }
     if let Some(check) = benchmark.label_check() {
         for (folder, name) in folders.iter().zip(&names) {
             let mut agreements = label_agreement(&check, &folder.plan, &label_rows(&folder.dir)?);
-            agreements.retain(|agreement| args.judge.as_ref().is_none_or(|judge| agreement.judge == *judge));
+            agreements.retain(|agreement| {
+                args.judge.as_ref().is_none_or(|judge| JudgeChoice::of(Some(judge)).takes(&agreement.judge))
+            });
             tables.extend(label_table(&check, name, &agreements));
         }
     }
     Ok(tables)
+}
+
+/// Of each condition how many of its questions were not asked yet.
+fn missing_notes((folder, name, conditions): &(&RunFolder, &str, &[String])) -> Vec<String> {
+    let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
+    let note = |condition: &String| {
+        let missing = folder.missing(std::slice::from_ref(condition)).len();
+        let of = if folder.has_conditions() {
+            format!("{name}, {}", label(condition))
+        } else {
+            (*name).to_owned()
+        };
+        (missing > 0).then(|| {
+            format!("{of}: {missing} of {probes} probes are missing, which were not asked yet; they count as wrong")
+        })
+    };
+    conditions.iter().filter_map(note).collect()
 }
 
 /// How many answers of each run and condition the limit of new tokens cut off.
@@ -259,8 +327,10 @@ fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
             None => counts.push((key, add)),
         }
     }
+    let conditions = counts.iter().map(|((_, condition), _)| *condition).collect::<HashSet<_>>().len();
     let note = |((run, condition), [cut, answered]): ((&str, &str), [usize; 2])| {
-        let of = if condition.is_empty() { run.to_owned() } else { format!("{run}, {condition}") };
+        let alone = condition.is_empty() && conditions == 1;
+        let of = if alone { run.to_owned() } else { format!("{run}, {}", label(condition)) };
         format!("{of}: {cut} of {answered} answers were cut at the limit of new tokens")
     };
     counts.into_iter().filter(|(_, [cut, _])| *cut > 0).map(note).collect()
@@ -279,17 +349,14 @@ fn of_table(Table { title, sheet, .. }: &Table) -> serde_json::Value {
 /// What a folder gives rows for.
 fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
     let under = |condition: &str| AnalysedRun::open_condition(dir, condition);
-    let identity = RunFolder::read(dir)?.header.identity;
-    if let Some(name) = &args.condition {
-        // Refuses one that the run has not.
-        under(name)?;
-    }
-    let all = identity.conditions_or_plain().to_vec();
+    let folder = RunFolder::read(dir)?;
+    let chosen = folder.chosen_conditions(&args.condition)?;
+    let all = folder.header.identity.conditions_or_plain().to_vec();
     // The conditions of each row.
     let mut groups: Vec<(String, Vec<&Condition>)> = Vec::new();
     for condition in &all {
         let base = if args.repeats { condition.base() } else { &condition.name };
-        if args.condition.as_ref().is_some_and(|name| *name != condition.name) {
+        if !chosen.contains(&condition.name) {
             continue;
         }
         match groups.iter_mut().find(|(name, _)| name == base) {
@@ -327,7 +394,8 @@ fn sources_of(dir: &Path, args: &Args) -> anyhow::Result<Vec<Source>> {
                 _ => Ok(Verdicts::default()),
             };
             let verdicts = runs.iter().map(of).collect::<Result<_, _>>()?;
-            sources.push(Source { runs: runs.clone(), verdicts, condition: condition.clone() });
+            let (condition, several) = (condition.clone(), folder.has_conditions() && !args.repeats);
+            sources.push(Source { runs: runs.clone(), verdicts, condition, several });
         }
     }
     let choice = args.choice();
@@ -379,7 +447,12 @@ impl Source {
         if warnings.iter().any(Option::is_none) { None } else { warnings.into_iter().flatten().next() }
     }
 
-    fn row(&self, name: &str, outcomes: &[Outcomes<'_>], args: &Args) -> ResultRow {
+    /// The condition as tables write it.
+    fn shown(&self) -> String {
+        self.context().named(label(&self.condition))
+    }
+
+    fn row(&self, (name, system): (&str, &str), outcomes: &[Outcomes<'_>], args: &Args) -> ResultRow {
         let run = self.first();
         let totals: Vec<_> = outcomes.iter().map(Outcomes::total).collect();
         let sum = |of: fn(&Counts) -> usize| totals.iter().map(of).sum::<usize>();
@@ -397,17 +470,20 @@ impl Source {
         };
         ResultRow {
             name: name.to_owned(),
+            system: system.to_owned(),
             dir: run.path().display().to_string(),
             model: run.identity().model.name.clone(),
             data: run.identity().dataset.clone(),
-            condition: self.condition.clone(),
+            condition: label(&self.condition).to_owned(),
+            shown: self.shown(),
             judge: judge.map(|name| name.judge.clone()),
             rubric: judge.map(|name| name.in_brackets().to_owned()).unwrap_or_default(),
             rubric_sha256: judge.and_then(|name| name.digest.clone()),
             truncated: rows().filter(truncated).count(),
             cut: rows().filter(|row| row.reached_limit()).count(),
             cut_thoughts: rows().filter(cut_thought).count(),
-            no_answer: sum(|total| total.expected - total.answered),
+            missing: sum(|total| total.missing),
+            no_answer: sum(|total| total.expected - total.answered - total.missing),
             no_verdict: sum(|total| total.answered - total.judged),
             expected: sum(|total| total.expected),
             table,
@@ -476,24 +552,22 @@ fn one_benchmark<P: AsRef<Path>>(
     Ok(())
 }
 
-/// What the rows are called: the model, with what tells it apart from its like.
-fn names(sources: &[Source]) -> Vec<String> {
-    let with_condition = |source: &Source| match source.condition.as_str() {
-        "" => source.model(),
-        condition => format!("{} ({})", source.model(), source.context().named(condition)),
+/// What the rows are called, with and without their condition: the model, with what tells it apart from its like.
+fn names(sources: &[Source]) -> Vec<(String, String)> {
+    let with_condition = |system: &str, source: &Source| match source.condition.as_str() {
+        "" if !source.several => system.to_owned(),
+        _ => format!("{system} ({})", source.shown()),
     };
-    let with_folder =
-        |source: &Source| format!("{} [{}]", with_condition(source), source.first().path().display());
-    let plain: Vec<String> = sources.iter().map(with_condition).collect();
-    // Rows of one folder and condition differ in their judge, which has a column then.
-    let same_place =
-        |a: &Source, b: &Source| a.first().path() == b.first().path() && a.condition == b.condition;
-    let name = |(at, source): (usize, &Source)| {
-        let mut others = sources.iter().zip(&plain).enumerate().filter(|(other, _)| *other != at);
-        let like = others.any(|(_, (other, name))| Some(name) == plain.get(at) && !same_place(source, other));
-        if like { with_folder(source) } else { with_condition(source) }
+    // Rows of one folder differ in condition and judge, which have columns then.
+    let name = |source: &Source| {
+        let (model, path) = (source.model(), source.first().path());
+        let is_like = |other: &Source| other.model() == model && other.condition == source.condition;
+        let like = sources.iter().any(|other| other.first().path() != path && is_like(other));
+        let of_folder = || format!("{model} [{}]", path.display());
+        let system = if like { of_folder() } else { model.clone() };
+        (with_condition(&system, source), system)
     };
-    sources.iter().enumerate().map(name).collect()
+    sources.iter().map(name).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! attention file, which stays where it is. Written sample by sample, as histories are large.
 //!
 //! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
-//! error or a missing verdict counts as not correct, as in the tables of this tool. Two rubrics of one judge are two scorers. Of verdicts
+//! error or a missing verdict counts as not correct, as in the tables of this tool; of a condition without samples there is none. Two
+//! rubrics of one judge are two scorers, and so is one judge under two conditions: their samples are never averaged together. Of a log of
+//! several conditions the names of scorers and the ids of samples end in the condition. Of verdicts
 //! that are no result (a judge that is too small) there is no metric, as the report has no percentage: the reason stands in its place, in
 //! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows. A warning stands beside the metric, in the
 //! metadata.
@@ -18,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::{Answered, ExportError, check_distinct, id, rows};
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::chat::StopReason;
+use crate::run::condition::label;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunFolder;
@@ -32,27 +35,38 @@ const WARNING: &str = "warning";
 pub struct Log<'a> {
     /// What the run is of.
     pub benchmark: &'a dyn Benchmark,
-    /// The condition of the answers, the plain one where it is empty.
-    pub condition: &'a str,
+    /// The conditions of the answers, by their stored names.
+    pub conditions: &'a [String],
     /// Whether samples begin with the history.
     pub with_history: bool,
-    /// Whether rows may be missing.
-    pub partial: bool,
+}
+
+impl Log<'_> {
+    /// The id of a sample.
+    fn id(&self, answered: &Answered<'_>) -> String {
+        let id = id(&answered.case.case, &answered.probe.id);
+        if self.conditions.len() > 1 { format!("{id}_{}", label(&answered.row.condition)) } else { id }
+    }
+
+    /// The name of a judge's scores under a condition.
+    fn scorer(&self, judged: &Judged<'_>, condition: &str) -> String {
+        let judge = &judged.name.label;
+        if self.conditions.len() > 1 { format!("{judge} [{}]", label(condition)) } else { judge.clone() }
+    }
 }
 
 /// Writes the log of a run with the scores of these judges, and returns how many samples it has.
 ///
 /// # Errors
-/// [`ExportError::Unfinished`] for rows that are missing, unless `partial`; [`ExportError::Double`] for ids that are not
-/// distinct; [`ExportError::Io`].
+/// [`ExportError::Double`] for ids that are not distinct; [`ExportError::Io`].
 pub fn write(
     mut out: impl Write,
     folder: &RunFolder,
     judges: &[Judged<'_>],
     log: Log<'_>,
 ) -> Result<usize, ExportError> {
-    let answered = rows(folder, &[log.condition], log.partial)?;
-    check_distinct(answered.iter().map(|a| id(&a.case.case, &a.probe.id)))?;
+    let answered = rows(folder, log.conditions);
+    check_distinct(answered.iter().map(|answered| log.id(answered)))?;
     let head = head(folder, &answered, judges, log);
     out.write_all(b"{")?;
     for (name, value) in &head {
@@ -62,7 +76,7 @@ pub fn write(
     for (at, answered) in answered.iter().enumerate() {
         out.write_all(if at > 0 { b",\n" } else { b"\n" })?;
         let history = if log.with_history { history(folder, &answered.case.case)? } else { Vec::new() };
-        serde_json::to_writer(&mut out, &sample(folder, answered, history, judges))?;
+        serde_json::to_writer(&mut out, &sample(folder, answered, history, judges, log))?;
     }
     out.write_all(b"\n]}\n")?;
     out.flush()?;
@@ -77,7 +91,8 @@ fn head(
     log: Log<'_>,
 ) -> Map<String, Value> {
     let identity = &folder.header.identity;
-    let expected: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
+    let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
+    let expected = probes * log.conditions.len();
     let clean = answered.iter().filter(|a| a.row.error.is_none()).count();
     let (begun, ended) = (written(folder, "run.json"), written(folder, "answers.jsonl"));
     let sampling = identity.sampling.map(|sampling| {
@@ -88,15 +103,18 @@ fn head(
             "max_tokens": sampling.max_new_tokens,
         })
     });
-    let ids: Vec<String> = answered.iter().map(|a| id(&a.case.case, &a.probe.id)).collect();
-    let no_results: Map<String, Value> = judges
-        .iter()
-        .filter_map(|judged| Some((judged.name.label.clone(), json!(judged.no_result()?))))
+    let ids: Vec<String> = answered.iter().map(|answered| log.id(answered)).collect();
+    let scorers = log.conditions.iter().flat_map(|condition| judges.iter().map(move |one| (one, condition)));
+    let no_results: Map<String, Value> = scorers
+        .filter(|(judged, condition)| judged.judged_under(condition))
+        .filter_map(|(judged, condition)| Some((log.scorer(judged, condition), json!(judged.no_result()?))))
         .collect();
     let tags: Vec<String> = no_results.keys().map(|judge| format!("no result by {judge}")).collect();
     let mut metadata = Map::new();
     metadata.insert("run".to_owned(), json!(folder.header));
-    metadata.insert("condition".to_owned(), json!(log.condition));
+    let labels: Vec<&str> = log.conditions.iter().map(|name| label(name)).collect();
+    metadata.insert("condition".to_owned(), json!(labels.join(", ")));
+    metadata.insert("missing".to_owned(), json!(expected - answered.len()));
     if !no_results.is_empty() {
         metadata.insert(NO_RESULT.to_owned(), Value::Object(no_results));
     }
@@ -121,11 +139,18 @@ fn head(
         "tags": tags,
         "metadata": metadata,
     });
-    let scores: Vec<Value> = judges.iter().map(|judged| score(judged, answered, log, expected)).collect();
+    let under = |condition: &'_ String| -> Vec<Value> {
+        let own: Vec<&Answered<'_>> = answered.iter().filter(|a| a.row.condition == *condition).collect();
+        let judged = judges.iter().filter(|judged| judged.judged_under(condition));
+        judged.map(|judged| score(judged, condition, &own, log, probes)).collect()
+    };
+    let scores: Vec<Value> = log.conditions.iter().flat_map(under).collect();
     let usage = usage(
-        answered.iter().filter_map(|a| a.row.prompt_tokens).sum(),
-        answered.iter().filter_map(|a| a.row.completion_tokens).sum(),
+        answered.iter().filter_map(|a| a.row.prompt_tokens).reduce(|a, b| a + b),
+        answered.iter().filter_map(|a| a.row.completion_tokens).reduce(|a, b| a + b),
     );
+    let usage: Map<String, Value> =
+        usage.map(|usage| (identity.model.name.clone(), usage)).into_iter().collect();
     let status = if answered.len() == expected { "success" } else { "cancelled" };
     let parts = [
         ("version", json!(2)),
@@ -141,7 +166,7 @@ fn head(
             json!({
                 "started_at": begun,
                 "completed_at": ended,
-                "model_usage": { &identity.model.name: usage },
+                "model_usage": usage,
             }),
         ),
     ];
@@ -155,27 +180,37 @@ fn written(folder: &RunFolder, name: &str) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
 }
 
-/// What a judge's scores come to.
-fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected: usize) -> Value {
+/// What a judge's scores under a condition come to.
+fn score(
+    judged: &Judged<'_>,
+    condition: &str,
+    answered: &[&Answered<'_>],
+    log: Log<'_>,
+    expected: usize,
+) -> Value {
     let most = match log.benchmark.rubric().verdict {
         VerdictKind::Score { most } => most,
         VerdictKind::Correct | VerdictKind::Label { .. } | VerdictKind::Choice { .. } => 1,
     };
     let verdict = |a: &Answered<'_>| judged.get(&a.case.case, &a.probe.id, &a.row.condition);
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
-    let mean = worth.iter().sum::<f64>() / expected.max(1) as f64;
+    // The sum of nothing is -0.0.
+    let mean = worth.iter().fold(0.0, |sum, worth| sum + worth) / expected.max(1) as f64;
     let (mut metrics, mut metadata) = (Map::new(), Map::new());
     metadata.insert("rubric".to_owned(), json!(judged.name.digest));
     metadata.insert("rubric_name".to_owned(), json!(judged.name.rubric));
     metadata.extend(judged.warning().map(|warning| (WARNING.to_owned(), json!(warning))));
     metadata.insert("denominator".to_owned(), json!(expected));
+    metadata.insert("condition".to_owned(), json!(label(condition)));
     match judged.no_result() {
+        None if answered.is_empty() => None,
         None => metrics.insert("accuracy".to_owned(), json!({ "name": "accuracy", "value": mean })),
         Some(why) => metadata.insert(NO_RESULT.to_owned(), json!(why)),
     };
+    let name = log.scorer(judged, condition);
     json!({
-        "name": judged.name.label,
-        "scorer": judged.name.label,
+        "name": name,
+        "scorer": name,
         "scored_samples": worth.len(),
         "unscored_samples": expected - worth.len().min(expected),
         "metrics": metrics,
@@ -183,13 +218,21 @@ fn score(judged: &Judged<'_>, answered: &[Answered<'_>], log: Log<'_>, expected:
     })
 }
 
-fn usage(input: usize, output: usize) -> Value {
-    json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output })
+/// Inspect's `ModelUsage`; absent where a run does not say, as one whose answers were imported.
+fn usage(input: Option<usize>, output: Option<usize>) -> Option<Value> {
+    let (input, output) = (input.or(output.map(|_| 0))?, output.unwrap_or(0));
+    Some(json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output }))
 }
 
-fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judges: &[Judged<'_>]) -> Value {
+fn sample(
+    folder: &RunFolder,
+    answered: &Answered<'_>,
+    history: Vec<Value>,
+    judges: &[Judged<'_>],
+    log: Log<'_>,
+) -> Value {
     let Answered { case, probe, row } = answered;
-    let id = id(&case.case, &probe.id);
+    let id = log.id(answered);
     let model = &folder.header.identity.model.name;
     let message = |role: &str, content: Value, source: &str| json!({ "id": format!("{id}_{role}"), "role": role, "content": content, "source": source });
     let mut input = history;
@@ -203,7 +246,7 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
         "metadata": {
             "case": case.case,
             "probe": probe.id,
-            "condition": row.condition,
+            "condition": label(&row.condition),
             "labels": row.labels,
             "facets": probe.facets,
             "dropped_sessions": row.dropped_sessions,
@@ -211,9 +254,13 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
         },
     });
     let Some(fields) = sample.as_object_mut() else { return sample };
+    // Of an error row, too: what was read and written was spent.
+    let tokens = usage(row.prompt_tokens, row.completion_tokens);
+    if let Some(tokens) = &tokens {
+        fields.insert("model_usage".to_owned(), json!({ model: tokens }));
+    }
     if let Some(answer) = &row.answer {
         let reply = message("assistant", content(row, answer), "generate");
-        let tokens = usage(row.prompt_tokens.unwrap_or(0), row.completion_tokens.unwrap_or(0));
         let stop = match row.stop {
             Some(StopReason::EndOfTurn) => "stop",
             Some(StopReason::MaxNewTokens) => "max_tokens",
@@ -226,7 +273,6 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
             "output".to_owned(),
             json!({ "model": model, "choices": choices, "completion": answer, "usage": tokens }),
         );
-        fields.insert("model_usage".to_owned(), json!({ model: tokens }));
     }
     fields.insert("messages".to_owned(), Value::Array(messages));
     if let Some(error) = &row.error {
@@ -237,7 +283,7 @@ fn sample(folder: &RunFolder, answered: &Answered<'_>, history: Vec<Value>, judg
         .iter()
         .filter_map(|judged| {
             let verdict = judged.get(&case.case, &probe.id, &row.condition)?;
-            Some((judged.name.label.clone(), verdict_score(verdict, row)?))
+            Some((log.scorer(judged, &row.condition), verdict_score(verdict, row)?))
         })
         .collect();
     if !scores.is_empty() {

@@ -9,9 +9,7 @@ pub mod inspect;
 pub mod parquet;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
-use crate::run::condition::named;
 use crate::run::exchange::ExchangeError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::AnswerRow;
@@ -28,16 +26,6 @@ pub enum ExportError {
         "the id `{0}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
     )]
     Double(String),
-    /// The run was never asked some of its questions.
-    #[error(
-        "{dir}: {count} questions have no row yet; finish the run, or export what there is with --partial"
-    )]
-    Unfinished {
-        /// The run folder.
-        dir: PathBuf,
-        /// How many.
-        count: usize,
-    },
     /// A file could not be read or written.
     #[error("cannot write the export: {0}")]
     Io(#[from] std::io::Error),
@@ -65,29 +53,21 @@ pub fn id(case: &str, probe: &str) -> String {
     format!("{case}_{probe}")
 }
 
-/// The rows of a run, errors included, in the plan's order. Refused where the plan asks for more, unless `partial`.
-fn rows<'a>(
-    folder: &'a RunFolder,
-    conditions: &[&str],
-    partial: bool,
-) -> Result<Vec<Answered<'a>>, ExportError> {
-    let key = |row: &AnswerRow| (row.case.clone(), named(&row.probe, &row.condition));
+/// The rows of a run under these conditions, errors included, in the plan's order. What was not asked yet has none:
+/// [`RunFolder::missing`] says what that is.
+fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Vec<Answered<'a>> {
+    let key = |row: &'a AnswerRow| (row.case.as_str(), row.probe.as_str(), row.condition.as_str());
     let by_key: HashMap<_, &AnswerRow> = folder.answers.iter().map(|row| (key(row), row)).collect();
-    let (mut found, mut missing) = (Vec::new(), 0);
+    let mut found = Vec::new();
     for case in &folder.plan {
         for probe in &case.probes {
-            for condition in conditions {
-                match by_key.get(&(case.case.clone(), named(&probe.id, condition))) {
-                    Some(row) => found.push(Answered { case, probe, row }),
-                    None => missing += 1,
-                }
+            for name in conditions {
+                let row = by_key.get(&(case.case.as_str(), probe.id.as_str(), name.as_str()));
+                found.extend(row.map(|row| Answered { case, probe, row }));
             }
         }
     }
-    if missing > 0 && !partial {
-        return Err(ExportError::Unfinished { dir: folder.dir.clone(), count: missing });
-    }
-    Ok(found)
+    found
 }
 
 /// Refuses ids that would stand for two answers.

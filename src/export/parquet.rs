@@ -18,6 +18,7 @@ use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
 
 use super::{Answered, ExportError, rows};
+use crate::run::condition::label;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
@@ -73,15 +74,14 @@ pub const WARNING: &str = "palimpsest.warning";
 /// Writes the rows of these conditions, and returns how many.
 ///
 /// # Errors
-/// [`ExportError::Unfinished`] for rows that are missing, unless `partial`; [`ExportError::Parquet`] where it cannot be written.
+/// [`ExportError::Parquet`] where it cannot be written.
 pub fn write(
     out: impl Write + Send,
     folder: &RunFolder,
-    conditions: &[&str],
+    conditions: &[String],
     judged: Option<&Judged<'_>>,
-    partial: bool,
 ) -> Result<usize, ExportError> {
-    let answered = rows(folder, conditions, partial)?;
+    let answered = rows(folder, conditions);
     let model = folder.header.identity.model.name.as_str();
     let rows: Vec<Map<String, Value>> =
         answered.iter().map(|answered| row(answered, model, judged)).collect::<Result<_, _>>()?;
@@ -118,7 +118,7 @@ fn row(
     let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
     row.extend(fields(serde_json::to_value(answer)?));
     // Absent in JSON where it is the plain one.
-    row.insert("condition".to_owned(), answer.condition.as_str().into());
+    row.insert("condition".to_owned(), label(&answer.condition).into());
     if let Some(verdict) = judged.and_then(|j| j.get(&case.case, &probe.id, &answer.condition)) {
         let known = ["case", "probe", "condition"];
         for (name, value) in fields(serde_json::to_value(verdict)?) {

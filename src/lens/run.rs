@@ -181,7 +181,7 @@ impl AnalysedRun {
         Ok(Verdicts { judge: Some(name.label.clone()), name: Some(name.clone()), rows })
     }
 
-    /// The judges that gave at least one clean verdict, each with its rubric in brackets, and all readings, in order of first appearance.
+    /// The judges, each with its rubric in brackets, in order of first appearance; also those of whose replies nothing could be read.
     pub fn judges(&self) -> Vec<String> {
         self.store.judges().iter().map(|name| name.label.clone()).collect()
     }

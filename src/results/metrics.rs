@@ -50,6 +50,8 @@ pub struct Cell {
     pub judged: usize,
     /// With a clean answer.
     pub answered: usize,
+    /// Not asked yet: the run is not finished.
+    pub missing: usize,
     /// In the plan: the denominator.
     pub expected: usize,
     /// `worth / expected`.
@@ -97,7 +99,7 @@ impl AccuracyTable {
     pub fn of(outcomes: &Outcomes<'_>, judge: &str, seed: u64) -> Self {
         let counts = outcomes.counts();
         let cell = |(at, ((kind, dimension), counts)): (usize, (&(String, String), Counts))| {
-            let Counts { correct, worth, judged, answered, expected } = counts;
+            let Counts { correct, worth, judged, answered, missing, expected } = counts;
             Cell {
                 kind: kind.clone(),
                 dimension: dimension.clone(),
@@ -105,6 +107,7 @@ impl AccuracyTable {
                 worth,
                 judged,
                 answered,
+                missing,
                 expected,
                 accuracy: counts.accuracy(),
                 interval: match outcomes.most {

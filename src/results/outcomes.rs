@@ -65,6 +65,8 @@ pub struct Outcome<'a> {
     pub judged: bool,
     /// With a clean answer.
     pub answered: bool,
+    /// Not asked yet: the run is not finished.
+    pub missing: bool,
 }
 
 /// How many there are of each in a cell, or in several.
@@ -78,6 +80,8 @@ pub struct Counts {
     pub judged: usize,
     /// With a clean answer.
     pub answered: usize,
+    /// Not asked yet: neither an answer nor an error.
+    pub missing: usize,
     /// In the plan: the denominator.
     pub expected: usize,
 }
@@ -88,6 +92,7 @@ impl Counts {
         self.worth += outcome.worth;
         self.judged += usize::from(outcome.judged);
         self.answered += usize::from(outcome.answered);
+        self.missing += usize::from(outcome.missing);
         self.expected += 1;
     }
 
@@ -158,7 +163,8 @@ impl<'a> Outcomes<'a> {
                 probes: (case.probes.iter())
                     .filter_map(|probe| {
                         let key = (case.case.as_str(), probe.id.as_str());
-                        let answered = answered.get(&key).copied().unwrap_or(false);
+                        let (missing, answered) =
+                            (!answered.contains_key(&key), answered.get(&key).copied().unwrap_or(false));
                         let worth = worth.get(&key).copied().flatten().filter(|_| answered);
                         Some(Outcome {
                             probe: &probe.id,
@@ -168,6 +174,7 @@ impl<'a> Outcomes<'a> {
                             worth: worth.unwrap_or(0.0),
                             judged: worth.is_some(),
                             answered,
+                            missing,
                         })
                     })
                     .collect(),

@@ -4,8 +4,12 @@
 //! other and are never averaged. Where a column has several numbers of a model, by other judges or of other runs, they stand in
 //! further rows of it, and say whose they are.
 
+use std::collections::BTreeMap;
+
 use super::sheets::{self, ResultRow, WARNED, counted, number};
 use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::condition::label;
+use crate::run::judge_name::short_judges;
 
 /// A row of the general table, with what it is of.
 #[derive(Debug, Clone, Copy)]
@@ -52,18 +56,23 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
         }
     }
     let mut head = vec![Column::text("model")];
+    let alone = |benchmark: &str| columns.iter().filter(|(other, _)| *other == benchmark).count() == 1;
     head.extend(columns.iter().map(|(benchmark, condition)| Column {
         group: (*benchmark).to_owned(),
-        name: if condition.is_empty() { "overall".to_owned() } else { (*condition).to_owned() },
+        name: match *condition {
+            plain if plain == label("") && alone(benchmark) => "overall".to_owned(),
+            name => name.to_owned(),
+        },
         right: true,
     }));
+    let names = &short_judges(entries.iter().filter_map(|entry| entry.row.judge.as_deref()));
     let lines = models.iter().flat_map(|(model, rows)| {
         rows.iter().enumerate().map(move |(at, row)| {
             let mut line = vec![cell(if at == 0 { (*model).to_owned() } else { String::new() })];
             // who says so, where there is more than one number
             line.extend(row.iter().enumerate().map(|(place, found)| {
                 let several = rows.iter().filter(|row| row[place].is_some()).count() > 1;
-                found.map_or_else(|| cell("-"), |row| cell_of(row, several))
+                found.map_or_else(|| cell("-"), |row| cell_of(row, several.then_some(names)))
             }));
             line
         })
@@ -86,22 +95,31 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     }
     for Entry { benchmark, model, row } in entries {
         let whose = match row.condition.as_str() {
-            "" => format!("{benchmark}, {model}"),
+            condition if columns.iter().all(|(_, other)| *other == condition) => {
+                format!("{benchmark}, {model}")
+            }
             condition => format!("{benchmark}, {model} ({condition})"),
         };
+        if row.missing > 0 {
+            notes.push(format!(
+                "{whose}: {} of {} probes are missing, which were not asked yet; they count as wrong",
+                row.missing, row.expected
+            ));
+        }
         notes.extend(row.about_cut().map(|about| format!("{whose}: {about}")));
         notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}")));
     }
     let mut judges: Vec<(&str, String)> = Vec::new();
     for Entry { benchmark, row, .. } in entries {
-        let by = row.judged_by().map(|by| (*benchmark, by));
+        let by = row.judged_by_among(names).map(|by| (*benchmark, by));
         judges.extend(by.filter(|by| !judges.contains(by)));
     }
     notes.extend(judges.iter().map(|(benchmark, by)| format!("{benchmark}: judged by {by}")));
     Sheet { columns: head, rows: lines.collect(), notes }
 }
 
-fn cell_of(row: &ResultRow, several: bool) -> Vec<String> {
+/// `whose` are the judges' names, where the cell has to say whose number it is.
+fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String> {
     let star = if row.truncated > 0 { "*" } else { "" };
     let mut lines = match row.table.as_ref().and_then(|table| Some((table, table.overall.accuracy?))) {
         Some((table, accuracy)) => {
@@ -114,8 +132,8 @@ fn cell_of(row: &ResultRow, several: bool) -> Vec<String> {
         first.push_str(row.mark());
         first.push_str(star);
     }
-    if several {
-        lines.push(format!("{}, {}", row.judged_by().as_deref().unwrap_or("no judge"), row.dir));
+    if let Some(names) = whose {
+        lines.push(format!("{}, {}", row.judged_by_among(names).as_deref().unwrap_or("no judge"), row.dir));
     }
     lines
 }
@@ -168,16 +186,19 @@ mod tests {
         });
         ResultRow {
             name: "m".to_owned(),
+            system: "m".to_owned(),
             dir: format!("runs/{judge}"),
             model: "m".to_owned(),
             data: Named { name: "d".to_owned(), digest: "d".to_owned() },
-            condition: condition.to_owned(),
+            condition: label(condition).to_owned(),
+            shown: label(condition).to_owned(),
             judge: Some(judge.to_owned()),
             rubric: String::new(),
             rubric_sha256: None,
             truncated: usize::from(condition == "full"),
             cut: 0,
             cut_thoughts: 0,
+            missing: 0,
             no_answer: 0,
             no_verdict: 0,
             expected: 8,

@@ -2,6 +2,8 @@
 //!
 //! Filled by `palimpsest table`; [`Sheet`] writes what is laid out here.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::compare::{Comparison, Difference};
@@ -9,7 +11,9 @@ use super::metrics::AccuracyTable;
 use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::sheet::{Column, Sheet, cell};
+use crate::run::condition::label;
 use crate::run::header::Named;
+use crate::run::judge_name::short_judges;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
 
@@ -18,14 +22,20 @@ use crate::statistics::{Interval, LEVEL};
 pub struct ResultRow {
     /// What the row is called; no two rows share it.
     pub name: String,
+    /// The same without its condition, which has a column of its own.
+    #[serde(skip)]
+    pub system: String,
     /// The run folder.
     pub dir: String,
     /// What answered.
     pub model: String,
     /// The data that it answered.
     pub data: Named,
-    /// The condition; over repetitions the first one. Empty for the plain one.
+    /// The condition, `plain` where that is it; over repetitions the one that is repeated.
     pub condition: String,
+    /// The condition as tables for people write it: with what of the history it shows.
+    #[serde(skip)]
+    pub shown: String,
     /// Who judged; absent where nobody has.
     pub judge: Option<String>,
     /// The rubric that the judge went by, as tables have it behind the judge's name: its name, and where one name stands for several
@@ -39,7 +49,9 @@ pub struct ResultRow {
     pub cut: usize,
     /// Generations that ended inside a thought; they are among those without an answer.
     pub cut_thoughts: usize,
-    /// Probes without an answer: they count as wrong.
+    /// Probes that were not asked yet, in a run that is not finished: they count as wrong.
+    pub missing: usize,
+    /// Probes that were asked and have no answer: they count as wrong.
     pub no_answer: usize,
     /// Probes with an answer and without a verdict: they count as wrong.
     pub no_verdict: usize,
@@ -61,16 +73,30 @@ pub struct ResultRow {
 pub(super) const WARNED: &str = "!";
 
 impl ResultRow {
-    /// The name, with a star where histories were truncated.
+    /// What answered, with a star where histories were truncated.
     fn label(&self) -> String {
         let star = if self.truncated > 0 { "*" } else { "" };
-        format!("{}{star}", self.name)
+        format!("{}{star}", self.system)
     }
 
-    /// The judge with its rubric in brackets, as every table has it.
+    /// The judge with its rubric in brackets, by its whole name.
     pub fn judged_by(&self) -> Option<String> {
-        let judge = self.judge.as_ref()?;
-        Some(if self.rubric.is_empty() { judge.clone() } else { format!("{judge} ({})", self.rubric) })
+        self.judge.as_ref().map(|judge| self.with_rubric(judge))
+    }
+
+    /// The same as tables for people have it: without the judge's address, unless another of `judges` would be called the same.
+    pub(super) fn judged_by_among(&self, judges: &BTreeMap<&str, &str>) -> Option<String> {
+        let judge = self.judge.as_deref()?;
+        Some(self.with_rubric(judges.get(judge).copied().unwrap_or(judge)))
+    }
+
+    fn with_rubric(&self, judge: &str) -> String {
+        if self.rubric.is_empty() { judge.to_owned() } else { format!("{judge} ({})", self.rubric) }
+    }
+
+    /// Probes with an answer.
+    fn answered(&self) -> usize {
+        self.expected - self.no_answer - self.missing
     }
 
     /// Behind the overall number where the verdicts come with a warning.
@@ -80,7 +106,7 @@ impl ResultRow {
 
     /// What a reader must know of answers that were cut; `None` where none was.
     pub(super) fn about_cut(&self) -> Option<String> {
-        let answers = self.expected - self.no_answer;
+        let answers = self.answered();
         let mut parts = Vec::new();
         if self.cut > 0 {
             parts.push(format!("{} of {answers} answers were cut at the limit of new tokens", self.cut));
@@ -96,7 +122,7 @@ impl ResultRow {
         if self.no_result.is_some() { "no result" } else { "no verdicts" }
     }
 
-    /// The probes that count as wrong because nothing is known of them, where there are numbers.
+    /// The probes that were asked and count as wrong because nothing is known of them, where there are numbers.
     fn errors(&self) -> String {
         if self.judge.is_some() && self.no_result.is_none() {
             (self.no_answer + self.no_verdict).to_string()
@@ -122,7 +148,8 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     let of_cell =
         |(group, name): &(&str, &str)| Column { group: (*group).to_owned(), ..Column::number(*name) };
     columns.extend(cells.iter().map(of_cell));
-    columns.extend([Column::number("overall"), Column::number("errors"), Column::number("cut")]);
+    columns.push(Column::number("overall"));
+    columns.extend(count_heads(rows));
     let row = |row: &ResultRow| {
         let mut line = starts(row, rows);
         line.extend(cells.iter().map(|(kind, dimension)| {
@@ -143,7 +170,7 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
             }),
             None => cell(row.nothing()),
         });
-        line.extend([cell(row.errors()), cell(row.cut.to_string())]);
+        line.extend(counts_of(row, rows));
         line
     };
     let mut notes = Vec::new();
@@ -171,7 +198,8 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     let mut columns = heads(rows);
     columns.push(Column::text(split));
     columns.extend(dimensions.iter().map(|name| Column::number(*name)));
-    columns.extend(["overall", "calls", "errors", "cut"].map(Column::number));
+    columns.extend(["overall", "calls"].map(Column::number));
+    columns.extend(count_heads(rows));
     let spread = |spread: &Spread| match spread.sd {
         Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
         None => percent(spread.mean),
@@ -182,7 +210,8 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
             let mut line = starts(row, rows);
             line.push(cell("-"));
             line.extend(dimensions.iter().map(|_| cell("-")));
-            line.extend([row.nothing(), "-", &row.errors(), &row.cut.to_string()].map(cell));
+            line.extend([row.nothing(), "-"].map(cell));
+            line.extend(counts_of(row, rows));
             lines.push(line);
             continue;
         };
@@ -194,7 +223,8 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
                 cell(own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy)))
             }));
             let overall = format!("{}{}", spread(&kind.overall), row.mark());
-            line.extend([overall, kind.overall.n.to_string(), row.errors(), row.cut.to_string()].map(cell));
+            line.extend([overall, kind.overall.n.to_string()].map(cell));
+            line.extend(counts_of(row, rows));
             lines.push(line);
         }
     }
@@ -256,12 +286,22 @@ pub fn differences(comparison: &Comparison) -> Sheet {
 
 /// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
 pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
-    let numbers =
-        ["correct", "worth", "judged", "answered", "expected", "accuracy", "low", "high", "truncated"];
+    let numbers = [
+        "correct",
+        "worth",
+        "judged",
+        "answered",
+        "missing",
+        "expected",
+        "accuracy",
+        "low",
+        "high",
+        "truncated",
+    ];
     let columns = OF_ROW.iter().chain(&["kind", "dimension"]).chain(&numbers).chain(&OF_VERDICTS);
     let mut lines = Vec::new();
     for row in rows {
-        let mut line = |place: [&str; 2], numbers: [String; 8]| {
+        let mut line = |place: [&str; 2], numbers: [String; 9]| {
             let mut cells = of_row(row);
             cells.extend(place.map(str::to_owned));
             cells.extend(numbers);
@@ -274,12 +314,18 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
             continue;
         };
         for c in &table.cells {
-            let counts =
-                [c.correct.to_string(), c.worth.to_string(), c.judged.to_string(), c.answered.to_string()];
             let [low, high] = ends(c.interval);
-            let [correct, worth, judged, answered] = counts;
-            let numbers =
-                [correct, worth, judged, answered, c.expected.to_string(), c.accuracy.to_string(), low, high];
+            let numbers = [
+                c.correct.to_string(),
+                c.worth.to_string(),
+                c.judged.to_string(),
+                c.answered.to_string(),
+                c.missing.to_string(),
+                c.expected.to_string(),
+                c.accuracy.to_string(),
+                low,
+                high,
+            ];
             line([&c.kind, &c.dimension], numbers);
         }
         let sum = |of: fn(&super::metrics::Cell) -> f64| table.cells.iter().map(of).sum::<f64>().to_string();
@@ -291,6 +337,7 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
             sum(|c| c.worth),
             o.judged.to_string(),
             sum(|c| c.answered as f64),
+            sum(|c| c.missing as f64),
             o.expected.to_string(),
             accuracy,
             low,
@@ -378,18 +425,24 @@ pub fn difference_records(comparison: &Comparison) -> Sheet {
     Sheet { columns: columns.map(Column::text).to_vec(), rows, notes: Vec::new() }
 }
 
-/// The first columns of a table for people. The judge has one where rows differ in it.
+/// The first columns of a table for people. The condition has one unless all rows are plain, the judge one where rows differ in it.
 fn heads(rows: &[ResultRow]) -> Vec<Column> {
     let mut columns = vec![Column::text("model")];
+    columns.extend(has_conditions(rows).then(|| Column::text("condition")));
     columns.extend(has_judges(rows).then(|| Column::text("judge")));
     columns
 }
 
 fn starts(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
-    let judge = || cell(row.judged_by().unwrap_or_else(|| "-".to_owned()));
+    let judge = || cell(row.judged_by_among(&short_names(rows)).unwrap_or_else(|| "-".to_owned()));
     let mut cells = vec![cell(row.label())];
+    cells.extend(has_conditions(rows).then(|| cell(row.shown.as_str())));
     cells.extend(has_judges(rows).then(judge));
     cells
+}
+
+fn has_conditions(rows: &[ResultRow]) -> bool {
+    rows.iter().any(|row| row.condition != label(""))
 }
 
 fn has_judges(rows: &[ResultRow]) -> bool {
@@ -398,8 +451,28 @@ fn has_judges(rows: &[ResultRow]) -> bool {
 
 /// Who judged any of the rows, with their rubrics.
 fn judges(rows: &[ResultRow]) -> Vec<String> {
-    let all: Vec<String> = rows.iter().filter_map(ResultRow::judged_by).collect();
+    let names = short_names(rows);
+    let all: Vec<String> = rows.iter().filter_map(|row| row.judged_by_among(&names)).collect();
     distinct(all.iter()).into_iter().map(str::to_owned).collect()
+}
+
+fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
+    short_judges(rows.iter().filter_map(|row| row.judge.as_deref()))
+}
+
+/// The last columns: what was not asked yet has one where there is any.
+fn count_heads(rows: &[ResultRow]) -> Vec<Column> {
+    let missing = has_missing(rows).then_some("missing");
+    missing.into_iter().chain(["errors", "cut"]).map(Column::number).collect()
+}
+
+fn counts_of(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
+    let missing = has_missing(rows).then(|| row.missing.to_string());
+    missing.into_iter().chain([row.errors(), row.cut.to_string()]).map(cell).collect()
+}
+
+fn has_missing(rows: &[ResultRow]) -> bool {
+    rows.iter().any(|row| row.missing > 0)
 }
 
 /// What the rows have in common, and what a reader must know of single ones.
@@ -425,9 +498,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         ));
     }
     let truncated = |row: &&ResultRow| row.truncated > 0;
-    let part = |row: &ResultRow| {
-        format!("{} in {} of {} answers", row.name, row.truncated, row.expected - row.no_answer)
-    };
+    let part = |row: &ResultRow| format!("{} in {} of {} answers", row.name, row.truncated, row.answered());
     let parts: Vec<String> = rows.iter().filter(truncated).map(part).collect();
     if !parts.is_empty() {
         notes.push(format!("* histories were truncated: {}", parts.join("; ")));
@@ -435,14 +506,21 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     for row in rows {
         notes.extend(row.about_cut().map(|about| format!("{}: {about}", row.name)));
         notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {}: {warning}", row.name)));
-        let ResultRow { name, no_answer, no_verdict, expected, .. } = row;
+        let ResultRow { name, missing, no_answer, no_verdict, expected, .. } = row;
+        if *missing > 0 {
+            notes.push(format!(
+                "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
+                 wrong; the same `palimpsest run` command goes on with it"
+            ));
+        }
         if let Some(why) = &row.no_result {
             notes.push(format!("{name}: no result: {why}"));
         } else if row.judge.is_none() {
             notes.push(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
         } else if no_answer + no_verdict > 0 {
             notes.push(format!(
-                "{name}: {no_answer} of {expected} probes have no answer and {no_verdict} no verdict; they count as wrong"
+                "{name}: {no_answer} of {expected} probes ended in an error instead of an answer and {no_verdict} have no verdict; they \
+                 count as wrong"
             ));
         }
     }

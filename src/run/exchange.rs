@@ -2,7 +2,7 @@
 //!
 //! In what format is the benchmark's business. Called by `palimpsest export` and `palimpsest import`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::error::RunError;
@@ -21,15 +21,28 @@ const LISTED: usize = 10;
 /// Why answers could not be exchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// The run, or the file, lacks answers.
-    #[error("{count} answers are missing ({list}); {remedy}")]
+    /// The file lacks answers.
+    #[error(
+        "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
+    )]
     Missing {
         /// How many.
         count: usize,
         /// The first of them, as `case/probe`.
         list: String,
-        /// What to do.
-        remedy: &'static str,
+    },
+    /// The run lacks answers.
+    #[error(
+        "{} ({list}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
+        unanswered(*missing, *failed)
+    )]
+    Unanswered {
+        /// How many were not asked yet.
+        missing: usize,
+        /// How many ended in an error.
+        failed: usize,
+        /// The first of them, as `case/probe`.
+        list: String,
     },
     /// The file answers a case that the dataset does not have.
     #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
@@ -50,9 +63,16 @@ pub enum ExchangeError {
     Run(#[from] RunError),
 }
 
-/// The run's answers, in dataset order.
+/// How many questions have no answer, and why.
+pub fn unanswered(missing: usize, failed: usize) -> String {
+    let parts = [(missing, "were not asked yet"), (failed, "ended in an error")];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    format!("{} questions have no answer: {}", missing + failed, parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The answers of a run under one condition, in dataset order.
 ///
-/// Refused while answers are missing, as a gap would be scored as a wrong answer; with `partial` they are left out.
+/// Refused while questions have none, as a gap would be scored as a wrong answer; with `partial` they are left out.
 pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
     let answers: HashMap<(&str, &str), &str> = folder
         .answers
@@ -60,7 +80,9 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
         .filter(|row| row.error.is_none())
         .filter_map(|row| Some(((row.case.as_str(), row.probe.as_str()), row.answer.as_deref()?)))
         .collect();
-    let mut missing = Vec::new();
+    let rows: HashSet<(&str, &str)> =
+        folder.answers.iter().map(|row| (row.case.as_str(), row.probe.as_str())).collect();
+    let (mut lacking, mut missing) = (Vec::new(), 0);
     let mut out = Vec::with_capacity(folder.plan.len());
     for case in &folder.plan {
         let mut exchanged = Exchanged { case: case.case.clone(), ..Exchanged::default() };
@@ -71,20 +93,19 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
                 }
                 // No further run can fill it; it leaves as the missing answer that it is.
                 None if case.broken.is_some() => {}
-                None => missing.push(format!("{}/{}", case.case, probe.id)),
+                None => {
+                    missing += usize::from(!rows.contains(&(case.case.as_str(), probe.id.as_str())));
+                    lacking.push(format!("{}/{}", case.case, probe.id));
+                }
             }
         }
         out.push(exchanged);
     }
-    if missing.is_empty() || partial {
-        Ok(out)
-    } else {
-        Err(ExchangeError::Missing {
-            count: missing.len(),
-            list: shorten(&missing),
-            remedy: "finish the run, or write them as empty strings with --partial",
-        })
+    if lacking.is_empty() || partial {
+        return Ok(out);
     }
+    let list = shorten(&lacking);
+    Err(ExchangeError::Unanswered { missing, failed: lacking.len() - missing, list })
 }
 
 /// What an import needs besides the answers.
@@ -160,11 +181,7 @@ pub fn import(
         }
     }
     if !missing.is_empty() && !import.partial {
-        return Err(ExchangeError::Missing {
-            count: missing.len(),
-            list: shorten(&missing),
-            remedy: "complete the file, or import them as errors with --partial",
-        });
+        return Err(ExchangeError::Missing { count: missing.len(), list: shorten(&missing) });
     }
     if dir.join(super::store::HEADER).exists() {
         return Err(ExchangeError::Occupied(dir.to_owned()));
@@ -225,7 +242,8 @@ fn imported_row(text: Option<&str>) -> AnswerRow {
     AnswerRow { thought, error: Some(error.to_owned()), cut: true, ..AnswerRow::default() }
 }
 
-fn shorten(items: &[String]) -> String {
+/// The first of them, and that there are more.
+pub fn shorten(items: &[String]) -> String {
     let first = items.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
     if items.len() > LISTED { format!("{first}, ...") } else { first }
 }

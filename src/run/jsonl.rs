@@ -153,6 +153,29 @@ mod tests {
         assert_eq!(read_rows::<String>(&log.path).unwrap(), ["kept"]);
     }
 
+    /// JSON has all digits of a number, but reading them to the nearest f64 is a choice of the reader.
+    #[test]
+    fn a_stored_number_is_read_back_bit_for_bit() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("numbers.jsonl");
+        // A linear congruential generator: its high bits make every exponent and sign.
+        let step = |state: &u64| {
+            Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        };
+        let states = std::iter::successors(Some(7), step).take(20_000);
+        let any = states.clone().map(f64::from_bits).filter(|number| number.is_finite());
+        // As log-probabilities and effects are.
+        let small = states.map(|state| -((state >> 11) as f64) / (1_u64 << 50) as f64);
+        let numbers: Vec<f64> = any.chain(small).collect();
+        write_rows(&path, &numbers).unwrap();
+        let back = read_rows::<f64>(&path).unwrap();
+        let differ = numbers.iter().zip(&back).filter(|(one, other)| one.to_bits() != other.to_bits());
+        assert_eq!((back.len(), differ.count()), (numbers.len(), 0));
+        let through_values = read_rows::<serde_json::Value>(&path).unwrap();
+        let values = through_values.iter().map(|value| value.as_f64().map(f64::to_bits));
+        assert!(values.eq(numbers.iter().map(|number| Some(number.to_bits()))));
+    }
+
     #[test]
     fn a_write_that_stopped_within_a_line_is_taken_back() {
         let root = tempfile::tempdir().unwrap();

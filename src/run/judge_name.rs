@@ -1,7 +1,10 @@
 //! Who gave the verdicts of a run: a judge by a rubric, and what tables call it.
 //!
-//! Two rubrics of one judge are two judges. What a row holds is the digest of all that the judge was told; people say the rubric's
-//! name, and where one name stands for several ways of asking, what tells these apart.
+//! Two rubrics of one judge are two judges, and so are two ways of asking by one rubric. What a row holds is the digest of all that the
+//! judge was told; people say the rubric's name and how it was asked, whether or not it was asked otherwise, too: a name that stands
+//! for one set of verdicts today stands for the same ones after another judging.
+
+use std::collections::BTreeMap;
 
 use super::rows::{RubricRow, VerdictRow};
 use crate::benchmarks::{is_reading, named};
@@ -18,7 +21,7 @@ pub struct JudgeName {
     pub digest: Option<String>,
     /// The rubric's name; absent where a rule read the answers, and where nobody knows it.
     pub rubric: Option<String>,
-    /// The judge with its rubric in brackets, as tables have it: no two of a run share it.
+    /// The judge with its rubric and how it was asked in brackets: no two of a run share it.
     pub label: String,
 }
 
@@ -28,16 +31,39 @@ impl JudgeName {
         self.judge == row.judge && self.digest == row.rubric
     }
 
+    /// The label without the judge's address, for where no other judge stands beside it.
+    pub fn short_label(&self) -> String {
+        self.label.replacen(self.judge.as_str(), short_judge(&self.judge), 1)
+    }
+
     /// What stands in brackets behind the judge's name; empty where nothing does.
     pub fn in_brackets(&self) -> &str {
         self.label.strip_prefix(self.judge.as_str()).map_or("", |rest| bracketed(rest).unwrap_or_default())
     }
 }
 
+/// A judge without its address: of `http://host/v1#model` the model.
+pub fn short_judge(judge: &str) -> &str {
+    let served = judge.starts_with("http").then(|| judge.rsplit_once('#')).flatten();
+    served.map_or(judge, |(_, model)| model)
+}
+
+/// What people call some judges: each without its address, but where two would be called the same. Of labels the same.
+pub fn short_judges<'a>(judges: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, &'a str> {
+    let mut names: BTreeMap<&str, &str> = judges.map(|judge| (judge, short_judge(judge))).collect();
+    let shorts: Vec<&str> = names.values().copied().collect();
+    for (judge, name) in &mut names {
+        if shorts.iter().filter(|other| *other == name).count() > 1 {
+            *name = *judge;
+        }
+    }
+    names
+}
+
 /// Which judges are meant, as people type them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JudgeChoice<'a> {
-    /// A judge's name, or that with its rubric in brackets; all where absent.
+    /// A judge's name with or without its address, or that with its rubric in brackets; all where absent.
     pub judge: Option<&'a str>,
     /// A rubric's name; all where absent.
     pub rubric: Option<&'a str>,
@@ -51,16 +77,24 @@ impl<'a> JudgeChoice<'a> {
 
     /// Whether a judge of this label is meant.
     pub fn takes(&self, label: &str) -> bool {
-        let is_judge = |name: &str| {
-            label.strip_prefix(name).is_some_and(|rest| rest.is_empty() || bracketed(rest).is_some())
-        };
-        let brackets = label.rfind(" (").and_then(|at| bracketed(label.get(at..)?)).unwrap_or_default();
+        let (judge, brackets) = parts(label);
         // `strict` is also `strict, reasons first`.
         let is_rubric = |name: &str| {
             brackets.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(", "))
         };
+        let is_name = |name: &str| name == judge || name == short_judge(judge);
+        let is_judge = |name: &str| {
+            let (of_name, rubric) = parts(name);
+            name == label || is_name(name) || !rubric.is_empty() && is_name(of_name) && is_rubric(rubric)
+        };
         self.judge.is_none_or(is_judge) && self.rubric.is_none_or(is_rubric)
     }
+}
+
+/// A label's judge and what stands in brackets behind it.
+fn parts(label: &str) -> (&str, &str) {
+    let split = label.rfind(" (").and_then(|at| label.split_at_checked(at));
+    split.and_then(|(judge, rest)| Some((judge, bracketed(rest)?))).unwrap_or((label, ""))
 }
 
 impl std::fmt::Display for JudgeChoice<'_> {
@@ -79,39 +113,30 @@ fn bracketed(text: &str) -> Option<&str> {
     text.strip_prefix(" (")?.strip_suffix(')')
 }
 
-/// Whether a row makes its judge one of the run's: a clean verdict, or any of a reading, which may have read nothing.
-pub(super) fn names_judge(row: &VerdictRow) -> bool {
-    row.error.is_none() || is_reading(&row.judge)
-}
-
-/// The judges of these rows, in order of first appearance.
+/// The judges of these rows, in order of first appearance: also those of which nothing could be read.
 pub(super) fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchmark: &str) -> Vec<JudgeName> {
     let mut names: Vec<JudgeName> = Vec::new();
-    for row in verdicts.iter().filter(|row| names_judge(row)) {
+    for row in verdicts {
         // Rows of one judge stand together, so that the last one is nearly always it.
         if !names.iter().rev().any(|name| name.gave(row)) {
             let rubric = row.rubric_name.clone().or_else(|| earlier_name(benchmark, row));
             let (judge, digest) = (row.judge.clone(), row.rubric.clone());
-            names.push(JudgeName {
-                label: plain_label(&judge, &digest, rubric.as_deref()),
-                judge,
-                digest,
-                rubric,
-            });
+            let mut name = JudgeName { label: String::new(), judge, digest, rubric };
+            name.label = labelled(&name, &brackets(&name, rubrics));
+            names.push(name);
         }
     }
-    let plain: Vec<String> = names.iter().map(|name| name.label.clone()).collect();
-    let asked: Vec<String> = names.iter().map(|name| asked_label(name, rubrics)).collect();
-    let alone = |labels: &[String], label: &str| labels.iter().filter(|other| *other == label).count() == 1;
-    for (at, name) in names.iter_mut().enumerate() {
-        name.label = if alone(&plain, &plain[at]) {
-            plain[at].clone()
-        } else if alone(&asked, &asked[at]) {
-            asked[at].clone()
-        } else {
-            let rubric = name.rubric.as_deref().unwrap_or(UNNAMED);
-            format!("{} ({rubric}, {})", name.judge, short(name.digest.as_deref().unwrap_or_default()))
-        };
+    // A text that changed under its name, or was told more than the name says.
+    let labels: Vec<String> = names.iter().map(|name| name.label.clone()).collect();
+    for name in &mut names {
+        if labels.iter().filter(|label| **label == name.label).count() > 1 {
+            let mut brackets = brackets(name, rubrics);
+            if brackets.is_empty() {
+                brackets.push(UNNAMED.to_owned());
+            }
+            brackets.push(short(name.digest.as_deref().unwrap_or_default()).to_owned());
+            name.label = labelled(name, &brackets);
+        }
     }
     names
 }
@@ -119,29 +144,34 @@ pub(super) fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchm
 /// In the place of a name that nobody knows.
 const UNNAMED: &str = "unnamed rubric";
 
-fn plain_label(judge: &str, digest: &Option<String>, rubric: Option<&str>) -> String {
-    match (rubric, digest) {
-        (Some(rubric), _) => format!("{judge} ({rubric})"),
-        // A rule is its own judge, and of version 0.1.0 there is nothing to say.
-        (None, Some(digest)) if !is_reading(judge) => format!("{judge} ({UNNAMED} {})", short(digest)),
-        (None, _) => judge.to_owned(),
-    }
+fn labelled(name: &JudgeName, brackets: &[String]) -> String {
+    if brackets.is_empty() { name.judge.clone() } else { format!("{} ({})", name.judge, brackets.join(", ")) }
 }
 
-/// The label with how the judge was asked.
-fn asked_label(name: &JudgeName, rubrics: &[RubricRow]) -> String {
-    let row = rubrics.iter().find(|row| Some(&row.rubric) == name.digest.as_ref());
-    let (Some(RubricRow { reasons, thinking, accepted, .. }), Some(rubric)) = (row, &name.rubric) else {
-        return name.label.clone();
+/// The rubric and how the judge was asked by it, as far as the run says.
+fn brackets(name: &JudgeName, rubrics: &[RubricRow]) -> Vec<String> {
+    let mut brackets = match (&name.rubric, &name.digest) {
+        (Some(rubric), _) => vec![rubric.clone()],
+        // A rule is its own judge, and of version 0.1.0 there is nothing to say.
+        (None, Some(digest)) if !is_reading(&name.judge) => vec![format!("{UNNAMED} {}", short(digest))],
+        (None, _) => Vec::new(),
     };
-    let mut asked = format!("{} ({rubric}, reasons {reasons}", name.judge);
-    if thinking.is_some() {
-        asked += ", told about thinking";
+    let row = rubrics.iter().find(|row| Some(&row.rubric) == name.digest.as_ref());
+    if let Some(RubricRow { reasons, thinking, accepted, .. }) = row.filter(|_| name.rubric.is_some()) {
+        brackets.push(format!("reasons {reasons}"));
+        brackets.extend(thinking.as_deref().map(of_thinking));
+        brackets.extend(accepted.as_ref().map(|_| "exact match".to_owned()));
     }
-    if accepted.is_some() {
-        asked += ", exact match";
+    brackets
+}
+
+/// `thinking on` where that is all that a judge was told.
+fn of_thinking(told: &str) -> String {
+    let told: serde_json::Value = serde_json::from_str(told).unwrap_or_default();
+    match (told.get("mode").and_then(serde_json::Value::as_str), told.as_object().map(serde_json::Map::len)) {
+        (Some(mode), Some(1)) => format!("thinking {mode}"),
+        _ => "told about thinking".to_owned(),
     }
-    asked + ")"
 }
 
 fn short(digest: &str) -> &str {
@@ -195,23 +225,44 @@ mod tests {
             row("k", Some("bbbbbbbbb2"), Some("fair")),
         ];
         let rubrics = [told("aaaaaaaaa1", "first"), told("bbbbbbbbb2", "last")];
-        assert_eq!(
-            labels(&rows, &rubrics),
-            ["j (fair, reasons first)", "j (fair, reasons last)", "k (fair)"]
-        );
+        let asked = ["j (fair, reasons first)", "j (fair, reasons last)", "k (fair, reasons last)"];
+        assert_eq!(labels(&rows, &rubrics), asked);
+        // The first judging keeps its name when the second comes.
+        assert_eq!(labels(&rows[..1], &rubrics), asked[..1]);
+        let thinking = |text: &str| RubricRow { thinking: Some(text.to_owned()), ..told("x", "last") };
+        let of = |text: &str| {
+            brackets(&judge_names(&[row("j", Some("x"), Some("fair"))], &[], "")[0], &[thinking(text)])
+        };
+        assert_eq!(of("{\"mode\":\"on\"}")[2], "thinking on");
+        assert_eq!(of("{\"mode\":\"on\",\"reasoning_effort\":\"low\"}")[2], "told about thinking");
         // A text that changed under its name.
         assert_eq!(labels(&rows, &[])[..2], ["j (fair, aaaaaaaa)", "j (fair, bbbbbbbb)"]);
         let old = [row("j", None, None), row("j", Some("cccccccccc"), None)];
         assert_eq!(labels(&old, &[]), ["j", "j (unnamed rubric cccccccc)"]);
         let failed = VerdictRow { correct: None, error: Some("no".to_owned()), ..row("j", None, None) };
-        assert!(labels(&[failed], &[]).is_empty(), "an error alone makes no judge");
+        assert_eq!(labels(&[failed], &[]), ["j"], "a judge that said nothing readable judged");
+    }
+
+    #[test]
+    fn judges_go_without_their_addresses_unless_two_would_be_called_the_same() {
+        let judges = ["http://a/v1#m", "http://b/v1#m", "http://a/v1#n", "local:m"];
+        let short = short_judges(judges.into_iter());
+        assert_eq!(judges.map(|judge| short[judge]), ["http://a/v1#m", "http://b/v1#m", "n", "local:m"]);
+        assert_eq!(short_judges(judges.into_iter().skip(1))["http://b/v1#m"], "m");
     }
 
     #[test]
     fn a_choice_takes_a_judge_by_its_name_or_its_label_and_a_rubric_by_its_name() {
         let choice = |judge, rubric| JudgeChoice { judge, rubric };
         let label = "http://h/v1#m (strict, reasons first)";
-        for judge in [None, Some("http://h/v1#m"), Some(label)] {
+        for judge in [
+            None,
+            Some("http://h/v1#m"),
+            Some("m"),
+            Some("m (strict)"),
+            Some("http://h/v1#m (strict)"),
+            Some(label),
+        ] {
             for rubric in [None, Some("strict"), Some("strict, reasons first")] {
                 assert!(choice(judge, rubric).takes(label), "{judge:?} {rubric:?}");
             }

@@ -29,6 +29,16 @@ impl<'a> Judged<'a> {
         warning(&self.name.judge, self.rows.values().copied())
     }
 
+    /// Whether the judge said anything that could be read.
+    pub fn said_something(&self) -> bool {
+        self.rows.values().any(|row| row.is_clean())
+    }
+
+    /// Whether the judge was asked about any answer under a condition.
+    pub fn judged_under(&self, condition: &str) -> bool {
+        self.rows.keys().any(|(_, _, under)| *under == condition)
+    }
+
     /// The row on an answer, where there is one.
     pub fn get(&self, case: &str, probe: &str, condition: &str) -> Option<&'a VerdictRow> {
         self.rows.get(&(case, probe, condition)).copied()
@@ -49,14 +59,25 @@ pub fn no_result(judge: &str) -> Option<String> {
     ))
 }
 
-/// What a reader must know beside the numbers of a judge: it says the same of all answers, and nobody knows how able it is. That may
-/// well be so: a model that notices nothing gets 0%.
+/// What a reader must know beside the numbers of a judge: nothing that it said could be read, or it says the same of all answers and
+/// nobody knows how able it is. The latter may well be so: a model that notices nothing gets 0%.
 pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
-    // a rule says what the answers say, and one that is known to be able may find all of them right or wrong
-    if is_reading(judge) || parameters_by_name(judge).is_some() {
+    let rows: Vec<&VerdictRow> = verdicts.collect();
+    let said: Vec<&VerdictRow> = rows.iter().copied().filter(|row| row.is_clean()).collect();
+    // a rule says what the answers say
+    if is_reading(judge) {
         return None;
     }
-    let said: Vec<&VerdictRow> = verdicts.filter(|row| row.is_clean()).collect();
+    if said.is_empty() && !rows.is_empty() {
+        return Some(format!(
+            "{judge} gave no readable verdict on any of {} answers, which count as wrong: `error` in verdicts.jsonl says why",
+            rows.len()
+        ));
+    }
+    // one that is known to be able may find all of them right or wrong
+    if parameters_by_name(judge).is_some() {
+        return None;
+    }
     let (first, others) = said.split_first()?;
     let same = |row: &&VerdictRow| {
         (row.correct, row.score, &row.choice) == (first.correct, first.score, &first.choice)
@@ -106,6 +127,21 @@ impl RunFolder {
             own.map(|row| ((row.case.as_str(), row.probe.as_str(), row.condition.as_str()), row)).collect()
         };
         self.judges().iter().map(|name| Judged { name, rows: of(name) }).collect()
+    }
+
+    /// The judging that is shown where one is, of those that are meant: the last of which anything could be read; and the labels of the
+    /// others, which a reader is told of.
+    ///
+    /// # Errors
+    /// As [`RunFolder::judged_by`].
+    pub fn judged_last(
+        &self,
+        choice: JudgeChoice<'_>,
+    ) -> Result<(Option<Judged<'_>>, Vec<String>), UnknownJudge> {
+        let mut all = self.judged_by(choice)?;
+        let readable = all.iter().rposition(Judged::said_something);
+        let shown = readable.or(all.len().checked_sub(1)).map(|at| all.remove(at));
+        Ok((shown, all.iter().map(|judged| judged.name.label.clone()).collect()))
     }
 
     /// Those of the judges that are meant; of nobody where nobody judged and none is named.

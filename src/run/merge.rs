@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::cause_rows::{CAUSES, CauseLine, read_lines};
+use super::condition::Condition;
 use super::cost::CostRow;
 use super::error::RunError;
+use super::exchange::shorten;
 use super::header::RunHeader;
 use super::jsonl::{read_rows, write_rows};
 use super::labels::{LABELS, LabelRow, label_rows};
@@ -57,12 +59,16 @@ pub enum MergeError {
         what: &'static str,
     },
     /// A shard is not finished.
-    #[error("{dir} lacks {missing} of its answers; start its command again until it ends, then merge")]
+    #[error(
+        "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
+    )]
     Unfinished {
         /// The shard's folder.
         dir: PathBuf,
         /// Number of planned rows without an answer or error row.
         missing: usize,
+        /// The first of them, with their condition where the run has several.
+        list: String,
     },
     /// A run folder refused.
     #[error(transparent)]
@@ -82,6 +88,8 @@ pub struct Merged {
     pub verdicts: usize,
     /// Rows of causes.
     pub causes: usize,
+    /// Shards that ran on another machine or device than the first, whose name alone the merged header has.
+    pub other_machines: Vec<PathBuf>,
     /// Shards whose causes were not measured in all the ways in which others' were: what they lack can be measured in the whole.
     pub uneven: Vec<PathBuf>,
 }
@@ -102,13 +110,10 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let header = check_shards(&shards)?;
     let plan = check_positions(&shards)?;
     for shard in &shards {
-        let probes: usize = shard.plan.iter().map(|case| case.probes.len()).sum();
-        let planned = probes * shard.header.identity.condition_names().len();
-        if shard.answers.len() < planned {
-            return Err(MergeError::Unfinished {
-                dir: shard.dir.clone(),
-                missing: planned - shard.answers.len(),
-            });
+        let missing = shard.missing(&shard.chosen_conditions(&[])?);
+        if !missing.is_empty() {
+            let (dir, list) = (shard.dir.clone(), shorten(&missing));
+            return Err(MergeError::Unfinished { dir, missing: missing.len(), list });
         }
     }
     let mut answers: Vec<AnswerRow> = Vec::new();
@@ -126,7 +131,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         }
     }
 
-    let (causes, rows_of_causes, uneven) = causes(&shards, &plan)?;
+    let (causes, uneven) = causes(&shards, &plan)?;
     let labels: Vec<Vec<LabelRow>> =
         shards.iter().map(|shard| label_rows(&shard.dir)).collect::<Result<_, _>>()?;
     let labels = labels.concat();
@@ -157,8 +162,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         write_rows(&building.path().join(REPLIES), &replies)?;
     }
     if !causes.is_empty() {
-        let path = building.path().join(CAUSES);
-        write_atomically(&path, &causes).map_err(RunError::io("write", &path))?;
+        write_rows(&building.path().join(CAUSES), &causes)?;
     }
     if !labels.is_empty() {
         write_rows(&building.path().join(LABELS), &labels)?;
@@ -187,39 +191,48 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         answers: answers.len(),
         errors: answers.iter().filter(|row| row.error.is_some()).count(),
         verdicts: verdicts.len(),
-        causes: rows_of_causes,
+        causes: causes.len(),
+        other_machines: (shards.iter().filter(|shard| shard.header.machine != header.machine))
+            .map(|shard| shard.dir.clone())
+            .collect(),
         uneven,
     })
 }
 
-/// The causes of all shards as one file in the order of their cases, those of a case as they were measured; how many rows that is; and the
-/// shards that lack some. Lines keep their bytes: numbers that are read and written again may differ in the last digit.
-fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<u8>, usize, Vec<PathBuf>), RunError> {
-    let mut read = Vec::with_capacity(shards.len());
-    for shard in shards {
-        let path = shard.dir.join(CAUSES);
-        // Whole rows, of which each is a line; a torn last line is none of them.
-        let rows = read_lines(&shard.dir)?;
-        let bytes = if rows.is_empty() {
-            Vec::new()
-        } else {
-            std::fs::read(&path).map_err(RunError::io("read", &path))?
-        };
-        read.push((shard, rows, bytes));
-    }
+/// The causes of all shards in the order of their cases, those of a case as they were measured; and the shards that lack some.
+fn causes(shards: &[RunFolder], plan: &[PlannedCase]) -> Result<(Vec<CauseLine>, Vec<PathBuf>), RunError> {
+    let read: Vec<(&RunFolder, Vec<CauseLine>)> =
+        shards.iter().map(|shard| Ok((shard, read_lines(&shard.dir)?))).collect::<Result<_, RunError>>()?;
     let ways = |rows: &[CauseLine]| rows.iter().map(CauseLine::way).collect::<BTreeSet<String>>();
-    let all: BTreeSet<String> = read.iter().flat_map(|(_, rows, _)| ways(rows)).collect();
-    let lacking = read.iter().filter(|(shard, rows, _)| !shard.plan.is_empty() && ways(rows) != all);
-    let uneven = lacking.map(|(shard, ..)| shard.dir.clone()).collect();
+    let all: BTreeSet<String> = read.iter().flat_map(|(_, rows)| ways(rows)).collect();
+    let lacking = read.iter().filter(|(shard, rows)| !shard.plan.is_empty() && ways(rows) != all);
+    let uneven = lacking.map(|(shard, _)| shard.dir.clone()).collect();
     let places: BTreeMap<&str, usize> = plan.iter().map(|case| (case.case.as_str(), case.position)).collect();
-    let mut lines: Vec<(Option<usize>, &[u8])> = Vec::new();
-    for (_, rows, bytes) in &read {
-        let place = |row: &CauseLine| places.get(row.case()).copied();
-        lines.extend(rows.iter().map(place).zip(bytes.split_inclusive(|byte| *byte == b'\n')));
+    let mut lines: Vec<CauseLine> = read.into_iter().flat_map(|(_, rows)| rows).collect();
+    lines.sort_by_key(|line| places.get(line.case()).copied());
+    Ok((lines, uneven))
+}
+
+/// The identity's field that lists them.
+const CONDITIONS: &str = "conditions";
+
+/// By which conditions two shards differ, by name.
+fn conditions_apart(first: &RunFolder, other: &RunFolder) -> Option<String> {
+    let all = |folder: &'_ RunFolder| folder.header.identity.conditions_or_plain().to_vec();
+    let (ours, theirs) = (all(first), all(other));
+    if ours == theirs {
+        return None;
     }
-    lines.sort_by_key(|(place, _)| *place);
-    let bytes: Vec<&[u8]> = lines.iter().map(|(_, line)| *line).collect();
-    Ok((bytes.concat(), lines.len(), uneven))
+    let names = |of: &[Condition], besides: &[Condition]| -> String {
+        let alone = of.iter().filter(|one| !besides.contains(one)).map(Condition::label).collect::<Vec<_>>();
+        if alone.is_empty() { "none".to_owned() } else { alone.join(", ") }
+    };
+    Some(match (names(&ours, &theirs), names(&theirs, &ours)) {
+        (one, another) if one == "none" && another == "none" => "the order of their conditions".to_owned(),
+        (one, another) => format!(
+            "conditions (in the first alone: {one}; in the other alone: {another}); `palimpsest table` shows both folders side by side"
+        ),
+    })
 }
 
 fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {
@@ -234,8 +247,10 @@ fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {
             .identity
             .differences(&shard.header.identity)
             .iter()
+            .filter(|d| !d.field.starts_with(CONDITIONS))
             .map(|d| format!("{} ({} and {})", d.field, d.stored, d.asked))
             .collect();
+        difference.extend(conditions_apart(first, shard));
         if own.count != split.count {
             difference.push(format!("number of shards ({} and {})", split.count, own.count));
         }

@@ -8,6 +8,7 @@
 mod answer_streams;
 pub mod cause_rows;
 pub mod causes;
+mod chosen;
 pub mod condition;
 pub mod context_budget;
 pub mod context_cite;

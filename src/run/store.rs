@@ -26,7 +26,7 @@ use super::cost::CostRow;
 use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
-use super::judge_name::{JudgeName, judge_names, names_judge};
+use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::attention::AttentionStore;
@@ -137,7 +137,7 @@ impl RunFolder {
         self.verdicts.retain(|row| row.condition == name);
         self.costs.retain(|row| row.condition == name);
         let verdicts = &self.verdicts;
-        self.judges.retain(|judge| verdicts.iter().any(|row| names_judge(row) && judge.gave(row)));
+        self.judges.retain(|judge| verdicts.iter().any(|row| judge.gave(row)));
         Ok(self)
     }
 
@@ -152,8 +152,8 @@ impl RunFolder {
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
     }
 
-    /// The judges that gave at least one clean verdict, one for each rubric that they judged by, and the readings, also those that could
-    /// read nothing, in order of first appearance.
+    /// The judges, one for each rubric and way of asking by which they judged, in order of first appearance: also those of whose replies
+    /// nothing could be read.
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
     }

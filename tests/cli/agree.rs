@@ -3,6 +3,7 @@ use palimpsest::agreement::key::Key;
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::judge::{Instructions, rubric_digest};
+use palimpsest::run::condition::Condition;
 use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::Selection;
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
@@ -14,22 +15,32 @@ pub const JUDGE: &str = "http://127.0.0.1:8000/v1#judge-70b";
 
 /// A run of `model` that answered `count` cases, half of each type. Not every answer is plain text.
 pub fn answered(dir: &Path, model: &str, count: usize) {
+    answered_under(dir, model, count, &[]);
+}
+
+/// The same under conditions of these stored names; under the plain one where there are none.
+pub fn answered_under(dir: &Path, model: &str, count: usize, conditions: &[&str]) {
     let cases = cases(count);
     let mut identity = header(None).identity;
     identity.model.name = model.to_owned();
+    let named = |name: &&str| Condition { name: (*name).to_owned(), ..Condition::PLAIN };
+    identity.conditions = conditions.iter().map(named).collect();
+    let names = if conditions.is_empty() { &[""] } else { conditions };
     let header =
         RunHeader { machine: header(None).machine, ..RunHeader::new(identity, None, Default::default()) };
     let plan = Selection::of_all(&Stale).plan(&cases).unwrap();
     drop(RunStore::open_or_create(dir, &header, plan.clone()).unwrap());
     let mut rows = String::new();
     for case in plan {
-        for probe in case.probes {
+        for (probe, condition) in
+            case.probes.iter().flat_map(|probe| names.iter().map(move |name| (probe, name)))
+        {
             let row = AnswerRow {
                 case: case.case.clone(),
                 probe: probe.id.clone(),
-                condition: String::new(),
+                condition: (*condition).to_owned(),
                 labels: case.labels.clone(),
-                query: probe.query,
+                query: probe.query.clone(),
                 answer: Some(format!("- </script> \"é\" of {}/{}, said:\nline two", case.case, probe.id)),
                 stop: Some(palimpsest::chat::StopReason::EndOfTurn),
                 prompt_tokens: Some(100),
@@ -160,6 +171,7 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
         "note_new",
         "note_explanation",
         "rubric",
+        "condition",
     ];
     assert_eq!(head, names.to_vec());
     assert_eq!(rows.len(), key.items.len());
@@ -245,8 +257,9 @@ T2              120   95.00  0.8944   97.73   89.58  93.48  1.39  10.42
 Gemini-3.1-pro  120   96.67  0.9241   98.75   96.34  97.53  2.63   3.66
 GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
 ";
-    let expected =
-        format!("judge: {JUDGE} (released)\n\nratings.csv against the judge; in %, but for kappa\n{printed}");
+    let expected = format!(
+        "judge: judge-70b (released, reasons last)\ncondition: plain\n\nratings.csv against the judge; in %, but for kappa\n{printed}"
+    );
     assert_eq!(scored.out, expected);
 
     // The same numbers in every format.
@@ -259,7 +272,7 @@ GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
     assert!((overall["kappa"].as_f64().unwrap() - 0.9152).abs() < 5e-5);
     let csv = desk.score(&["ratings.csv"], &["--format", "csv"]).out;
     let row = format!(
-        "{JUDGE} (released),ratings.csv,type,T2,120,95.00,0.8944,97.73,89.58,93.48,1.39,10.42,43,1,5,71"
+        "\"{JUDGE} (released, reasons last)\",plain,ratings.csv,type,T2,120,95.00,0.8944,97.73,89.58,93.48,1.39,10.42,43,1,5,71"
     );
     assert!(csv.lines().any(|line| line == row), "{csv}");
     let md = desk.score(&["ratings.csv"], &["--format", "md"]).out;
@@ -405,4 +418,73 @@ fn a_draw_refuses_small_cells_and_one_run_given_twice() {
     let refused = desk.draw("more", 2, 0);
     assert!(refused.err.contains("type T1 has 1 cases"), "{}", refused.err);
     assert!(!desk.at("more").exists() && !desk.at("twice").exists());
+}
+
+/// One condition a sheet: what has no plain one is rated under its first, and every place that a rater or reader sees says which.
+#[test]
+fn a_sheet_is_of_one_condition_and_names_it() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let text = |name: &str| at(name).display().to_string();
+    answered_under(&at("run"), "m", 4, &["", "knockout-query-old"]);
+    answered_under(&at("without"), "n", 4, &["full", "rag"]);
+    let draw = |run: &str, out: &str, more: &[&str]| {
+        let (run, out) = (text(run), text(out));
+        palimpsest([&["agree", "draw", &run, "--out", &out, "--per-cell", "1"][..], more].concat())
+    };
+    let drawn = draw("run", "plain", &[]);
+    assert_eq!(drawn.code, Some(0), "{}", drawn.err);
+    assert!(drawn.out.contains("of 1 runs under plain, by"), "{}", drawn.out);
+    assert!(drawn.out.contains("answers under knockout-query-old are on no sheet"), "{}", drawn.out);
+    let drawn = draw("run", "blocked", &["--condition", "knockout-query-old"]);
+    assert!(drawn.out.contains("under knockout-query-old, by"), "{}{}", drawn.out, drawn.err);
+    assert!(draw("without", "first", &[]).out.contains("under full, by"));
+    // `plain` is asked for by name, and nothing stands in for it.
+    let refused = draw("without", "none", &["--condition", "plain"]);
+    assert!(
+        refused.code == Some(1)
+            && refused.err.contains("no condition `plain`; its conditions are: full, rag"),
+        "{}",
+        refused.err
+    );
+    let conditions = |sheet: &str| {
+        let (head, rows) = read_csv(&at(sheet).join("sheet.csv"));
+        let column = head.iter().position(|name| name == "condition").unwrap();
+        assert!(rows.iter().all(|row| row[column] == rows[0][column]));
+        rows[0][column].to_owned()
+    };
+    assert_eq!([conditions("plain"), conditions("blocked")], ["plain", "knockout-query-old"]);
+    let page = std::fs::read_to_string(at("blocked/sheet.html")).unwrap();
+    assert!(page.contains("condition knockout-query-old"));
+
+    // Verdicts are those of the sheet's condition, whatever was judged elsewhere.
+    let key = Key::read(&at("blocked")).unwrap();
+    let under = |condition: &str, right: bool| {
+        let row = |item: &palimpsest::agreement::key::KeyItem| VerdictRow {
+            condition: condition.to_owned(),
+            ..verdict(&item.case, &item.probe, Some(right))
+        };
+        key.items.iter().map(row).collect::<Vec<_>>()
+    };
+    write_rows(&at("run/verdicts.jsonl"), &[under("", false), under("knockout-query-old", true)].concat());
+    write_rows(&at("run/rubrics.jsonl"), &[Instructions::from(&Stale.rubric()).row()]);
+    let rated: String = key.items.iter().map(|item| format!("{},c\n", item.item)).collect();
+    std::fs::write(at("r.csv"), format!("item,rating\n{rated}")).unwrap();
+    let score = |more: &[&str]| {
+        let (sheet, ratings) = (text("blocked"), text("r.csv"));
+        palimpsest([&["agree", "score", &sheet, "--ratings", &ratings][..], more].concat())
+    };
+    let scored = score(&["--condition", "knockout-query-old"]);
+    assert_eq!(scored.code, Some(0), "{}", scored.err);
+    assert!(
+        scored.out.contains("\ncondition: knockout-query-old\n") && scored.out.contains("100.00"),
+        "{}",
+        scored.out
+    );
+    let refused = score(&["--condition", "plain"]);
+    assert!(
+        refused.code == Some(2) && refused.err.contains("of the condition knockout-query-old"),
+        "{}",
+        refused.err
+    );
 }

@@ -4,7 +4,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::{Value, json};
 
-use super::agree::{answered, verdict, write_rows};
+use super::agree::{answered, answered_under, verdict, write_rows};
 use super::*;
 
 /// Four cases, judged by two judges; one answer is an error, one verdict too.
@@ -233,17 +233,109 @@ fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused
     }
     let unknown = made.export("inspect", &["--judge", "x"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("verdict of the judge `x`"), "{}", unknown.err);
-    // A question that was never asked is not an error row: the run is not finished.
+    // A question that was never asked is not an error row: what there is, is exported, and what is not is said.
     let path = made.at("run").join("answers.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.lines().skip(1).flat_map(|line| [line, "\n"]).collect::<String>()).unwrap();
     for format in ["inspect", "parquet"] {
-        let refused = made.export(format, &[]);
-        assert!(
-            refused.code == Some(1) && refused.err.contains("1 questions have no row yet"),
-            "{}",
-            refused.err
-        );
-        assert!(made.export(format, &["--partial"]).out.contains("11 "));
+        let done = made.export(format, &[]);
+        assert!(done.code == Some(0) && done.out.contains("11 "), "{}{}", done.out, done.err);
+        let said = "1 of 12 questions were not asked yet and are not in the file: case-0/SR; the same `palimpsest run`";
+        assert!(done.err.contains(said), "{}", done.err);
     }
+    let log: Value = serde_json::from_slice(&std::fs::read(made.at("inspect")).unwrap()).unwrap();
+    assert_eq!((&log["status"], &log["eval"]["metadata"]["missing"]), (&json!("cancelled"), &json!(1)));
+    // Where a gap would be scored as a wrong answer it is refused, with both reasons told apart.
+    let refused = made.export("stale", &[]);
+    let said = "2 questions have no answer: 1 were not asked yet, 1 ended in an error (case-0/SR, case-0/PR)";
+    assert!(refused.code == Some(1) && refused.err.contains(said), "{}", refused.err);
+    let partial = made.export("stale", &["--partial"]);
+    assert!(
+        partial.code == Some(0) && partial.err.contains("1 were not asked yet, 1 ended"),
+        "{}",
+        partial.err
+    );
+}
+
+/// Two conditions never share a key, and no condition is left out unsaid.
+#[test]
+fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    answered_under(&at("run"), "tiny", 2, &["full", "rag"]);
+    let rows = RunFolder::read(&at("run")).unwrap().answers;
+    let judged = |row: &AnswerRow| palimpsest::run::rows::VerdictRow {
+        condition: row.condition.clone(),
+        ..verdict(&row.case, &row.probe, Some(row.condition == "full"))
+    };
+    write_rows(&at("run/verdicts.jsonl"), &rows.iter().map(judged).collect::<Vec<_>>());
+    let export = |format: &str, out: Option<&str>, more: &[&str]| {
+        let mut command = command(["export", "--format", format]);
+        command.arg(at("run")).args(more);
+        if let Some(out) = out {
+            command.arg("--out").arg(at(out));
+        }
+        ended(command)
+    };
+    let done = export("inspect", Some("log.json"), &[]);
+    assert!(
+        done.code == Some(0) && done.out.contains("12 samples under full, rag"),
+        "{}{}",
+        done.out,
+        done.err
+    );
+    let log: Value = serde_json::from_slice(&std::fs::read(at("log.json")).unwrap()).unwrap();
+    let ids: std::collections::BTreeSet<&str> =
+        log["samples"].as_array().unwrap().iter().map(|sample| sample["id"].as_str().unwrap()).collect();
+    assert!(ids.len() == 12 && ids.contains("case-0_SR_full") && ids.contains("case-0_SR_rag"), "{ids:?}");
+    // One average over both would be 0.5, which is of neither.
+    let scores: Vec<(&str, f64)> = (log["results"]["scores"].as_array().unwrap().iter())
+        .map(|score| {
+            (score["name"].as_str().unwrap(), score["metrics"]["accuracy"]["value"].as_f64().unwrap())
+        })
+        .collect();
+    let [full, rag] = ["full", "rag"].map(|name| format!("{} (released) [{name}]", super::agree::JUDGE));
+    assert_eq!(scores, [(full.as_str(), 1.0), (rag.as_str(), 0.0)]);
+    assert!(log["results"]["scores"][1]["metrics"]["accuracy"]["value"].as_f64().unwrap().is_sign_positive());
+    let sample = &log["samples"][0];
+    assert_eq!(sample["metadata"]["condition"], "full");
+    assert_eq!(sample["scores"].as_object().unwrap().keys().collect::<Vec<_>>(), [&full]);
+    let tokens = json!({ "input_tokens": 100, "output_tokens": 9, "total_tokens": 109 });
+    assert_eq!((&sample["model_usage"]["tiny"], &sample["output"]["usage"]), (&tokens, &tokens));
+
+    // One of them by name: the other is said to be left out.
+    let done = export("parquet", Some("rag.parquet"), &["--condition", "rag"]);
+    assert!(
+        done.out.contains("6 rows under rag") && done.err.contains("answers under full are not exported"),
+        "{}",
+        done.err
+    );
+    let unknown = export("parquet", None, &["--condition", "plain"]);
+    assert!(unknown.err.contains("no condition `plain`; its conditions are: full, rag"), "{}", unknown.err);
+
+    // One answer a question: a file each, or one by name.
+    let refused = export("longmemeval", None, &[]);
+    assert!(refused.code == Some(2) && refused.err.contains("answers under full, rag"), "{}", refused.err);
+    let done = export("longmemeval", Some("answers.jsonl"), &[]);
+    assert!(done.code == Some(0) && done.out.contains("6 hypotheses under rag"), "{}{}", done.out, done.err);
+    for label in ["full", "rag"] {
+        let text = std::fs::read_to_string(at(&format!("{label}-answers.jsonl"))).unwrap();
+        assert_eq!(text.lines().count(), 6);
+    }
+    assert!(!at("answers.jsonl").exists());
+    let one = export("stale", Some("answers.json"), &["--condition", "full"]);
+    assert!(one.code == Some(0) && at("answers.json").exists(), "{}", one.err);
+}
+
+/// The sum of no numbers is -0.0, which is no accuracy.
+#[test]
+fn of_no_samples_there_is_no_accuracy() {
+    let made = Exported::new();
+    std::fs::write(made.at("run/answers.jsonl"), "").unwrap();
+    let log: Value = serde_json::from_slice(&made.exported("inspect", &[])).unwrap();
+    assert_eq!(log["samples"], json!([]));
+    for score in log["results"]["scores"].as_array().unwrap() {
+        assert_eq!(score["metrics"], json!({}), "{score}");
+    }
+    assert_eq!(log["stats"]["model_usage"], json!({}));
 }

@@ -78,22 +78,31 @@ fn two_rubrics_of_one_judge_are_two_judges_in_rows_tables_reports_and_exports() 
     let folder = RunFolder::read(&bench.at("run")).unwrap();
     let names: Vec<&str> = folder.verdicts.iter().map(|row| row.rubric_name.as_deref().unwrap()).collect();
     assert_eq!(names, [["released"; 12], ["strict"; 12]].concat());
-    let (released, strict) = (format!("{} (released)", bench.judge), format!("{} (strict)", bench.judge));
+    let [released, strict] =
+        ["released", "strict"].map(|rubric| format!("{} ({rubric}, reasons first)", bench.judge));
+    // Tables for people leave the address out.
+    let short = |label: &str| label.rsplit_once('#').unwrap().1.to_owned();
 
     let run = bench.text("run");
     let text = bench.done(&["table", &run]);
     assert_eq!(lines(&text).len(), 2, "{text}");
-    assert!(lines(&text)[0].contains(&released) && lines(&text)[1].contains(&strict), "{text}");
+    assert!(
+        lines(&text)[0].contains(&short(&released)) && lines(&text)[1].contains(&short(&strict)),
+        "{text}"
+    );
+    assert!(!text.contains("http://"), "{text}");
     for (choice, label) in [
         (["--rubric", "strict"], &strict),
         (["--judge", &strict], &strict),
         (["--judge", &released], &released),
+        // As people typed it before another judging came.
+        (["--judge", "stub (released)"], &released),
     ] {
         let text = bench.done(&[&["table", &run][..], &choice].concat());
-        assert!(lines(&text).len() == 1 && text.contains(&format!("judge: {label}\n")), "{text}");
+        assert!(lines(&text).len() == 1 && text.contains(&format!("judge: {}\n", short(label))), "{text}");
     }
     let csv = bench.done(&["table", &run, "--format", "csv"]);
-    assert!(csv.contains(&format!("{},strict,", bench.judge)), "{csv}");
+    assert!(csv.contains(&format!("{},\"strict, reasons first\",", bench.judge)), "{csv}");
     // The report and the figures take the one that came last, unless told otherwise.
     bench.done(&["report", &run]);
     let page = |run: &Path| std::fs::read_to_string(run.join("report.html")).unwrap().replace("&#x2f;", "/");
@@ -122,6 +131,8 @@ fn two_rubrics_of_one_judge_are_two_judges_in_rows_tables_reports_and_exports() 
 fn the_same_rubric_asked_in_two_ways_stands_in_two_rows_and_both_can_be_had() {
     let bench = Bench::new();
     bench.judged(&[]);
+    let first = bench.done(&["table", &bench.text("run")]);
+    assert!(first.contains("judge: stub (released, reasons first)\n"), "{first}");
     bench.judged(&["--reasons", "last"]);
     let text = bench.done(&["table", &bench.text("run")]);
     let rows = lines(&text);
@@ -157,7 +168,7 @@ fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
         assert_eq!(scored.code, Some(0), "{flags:?}: {}", scored.err);
         // Two of three answers are right by the judge, all by the rater.
         assert!(scored.out.contains("66.67"), "{}", scored.out);
-        assert!(scored.out.starts_with(&format!("judge: {} (", bench.judge)), "{}", scored.out);
+        assert!(scored.out.starts_with("judge: stub ("), "{}", scored.out);
     }
     // Raters read what the judge read: the template that it was given, which need not be there any more.
     std::fs::remove_file(bench.at("prompts/judge.j2")).unwrap();
@@ -173,10 +184,10 @@ fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
     assert_eq!(scored.unwrap().code, Some(0));
     // Of several ways of asking by the rubric of the sheet the last, or the one that is named.
     let (_, scored) = bench.agreed("named", &["--rubric", "released"], &[]);
-    assert!(scored.unwrap().out.contains("(released, reasons first, told about thinking)"));
+    assert!(scored.unwrap().out.contains("(released, reasons first, thinking on)"));
     let plain = format!("{} (released, reasons none)", bench.judge);
     let (_, scored) = bench.agreed("plain", &["--rubric", "released"], &["--judge", &plain]);
-    assert!(scored.unwrap().out.starts_with(&format!("judge: {plain}\n")));
+    assert!(scored.unwrap().out.starts_with("judge: stub (released, reasons none)\ncondition: plain\n"));
     // Another rubric than the raters' is still refused, and a name that nobody knows.
     let strict = format!("{} (strict)", bench.judge);
     let (_, scored) = bench.agreed("mixed", &["--rubric", "released"], &["--judge", &strict]);
@@ -216,7 +227,7 @@ fn verdicts_of_earlier_versions_are_read_and_named_by_their_digests() {
     // Reasons first, as an endpoint of then was asked.
     let strict = "24a09b7cbc80363beb1fcbdb7ec294eb26b8672ab1977f8a056cb230c56bd067";
     let text = earlier(strict);
-    assert!(text.contains(&format!("judge: {} (strict)", bench.judge)), "{text}");
+    assert!(text.contains("judge: stub (strict)"), "{text}");
     let (_, scored) = bench.agreed("sheet", &[], &[]);
     let scored = scored.unwrap();
     assert!(scored.out.contains("earlier wording"), "{}{}", scored.out, scored.err);
