@@ -31,16 +31,18 @@ except ImportError:  # pictures are then copied as they are
 SMALL = "smollm2-135m"
 WINDOWED = "gemma3-270m"
 KNOCKOUT = "knockout-query-old"
+# The judge's: its address stands in pictures, which are to be the same every time.
+PORT = 8971
 # Pixels and colours of a picture on the page.
-WIDTH, COLOURS = 1200, 48
+WIDTH, COLOURS = 900, 24
 
 # A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
 RUNS = [
     ("stale", "STALE, SmolLM2-135M, with the old session blocked as a second condition",
-     ["--data", "sample", "--model", SMALL, "--limit", "8", "--sessions", "12", "--context", "2560",
+     ["--data", "sample", "--model", SMALL, "--limit", "10", "--sessions", "12", "--context", "2560",
       "--max-new-tokens", "40", "--knockout", "query->old"]),
     ("stale-gemma", "STALE, Gemma 3 270M, whose layers mostly have a window",
-     ["--data", "sample", "--model", WINDOWED, "--limit", "8", "--sessions", "12", "--context", "2560",
+     ["--data", "sample", "--model", WINDOWED, "--limit", "10", "--sessions", "12", "--context", "2560",
       "--max-new-tokens", "40"]),
     ("subtlememory", "SubtleMemory, SmolLM2-135M",
      ["--data", "sample:subtlememory", "--model", SMALL, "--conditions", "oracle,full", "--limit-probes", "24",
@@ -56,19 +58,25 @@ JUDGED = ["stale", "stale-gemma", "subtlememory", "knowme"]
 READ = ["pairs"]  # verdicts are read from the answers
 CAUSES = ["stale"]
 
-# What is drawn: a folder of pictures, a heading, what is typed after `figures`.
+# What is drawn: a folder of pictures, a heading, what is typed. Of a further condition or model the kinds of BRIEF
+# are shown, and of the others all: the page would be as long again.
+BRIEF = ["curves-by-type", "strip-mean", "ratio-of-means", "heads-"]
+WHOLE = ["stale", "stale-difference", "models", "subtlememory-oracle", "knowme-rag", "pairs-both", "benchmarks", "labels"]
 DRAWN = [
-    ("stale", "STALE", ["stale"]),
-    ("stale-knockout", "STALE with the question kept from the old session", ["stale", "--condition", KNOCKOUT]),
-    ("stale-gemma", "STALE, a model with windowed layers", ["stale-gemma"]),
-    ("stale-heads", "STALE, averaged over retrieval heads", ["stale", "--heads", "heads.json"]),
-    ("models", "Two models on one axis", ["stale", "stale-gemma"]),
-    ("subtlememory-oracle", "SubtleMemory, the evidence alone", ["subtlememory", "--condition", "oracle"]),
-    ("subtlememory-full", "SubtleMemory, whole histories", ["subtlememory", "--condition", "full"]),
-    ("knowme-rag", "KnowMe-Bench, 50 retrieved events", ["knowme", "--condition", "rag"]),
-    ("knowme-full", "KnowMe-Bench, all events", ["knowme", "--condition", "full"]),
-    ("pairs-both", "MemoryRewardBench, both orders", ["pairs"]),
-    ("benchmarks", "Several benchmarks, one model", ["stale", "knowme", "pairs"]),
+    ("stale", "STALE", ["figures", "stale"]),
+    ("stale-knockout", "STALE with the question kept from the old session", ["figures", "stale", "--condition", KNOCKOUT]),
+    ("stale-difference", "The two conditions against each other, paired by question",
+     ["figures", "stale", "--condition", f"plain,{KNOCKOUT}", "--difference"]),
+    ("stale-gemma", "STALE, a model with windowed layers", ["figures", "stale-gemma"]),
+    ("stale-heads", "STALE, averaged over retrieval heads", ["figures", "stale", "--heads", "heads.json"]),
+    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma"]),
+    ("subtlememory-oracle", "SubtleMemory, the evidence alone", ["figures", "subtlememory", "--condition", "oracle"]),
+    ("subtlememory-full", "SubtleMemory, whole histories", ["figures", "subtlememory", "--condition", "full"]),
+    ("knowme-rag", "KnowMe-Bench, 50 retrieved events", ["figures", "knowme", "--condition", "rag"]),
+    ("knowme-full", "KnowMe-Bench, all events", ["figures", "knowme", "--condition", "full"]),
+    ("pairs-both", "MemoryRewardBench, both orders", ["figures", "pairs"]),
+    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"]),
+    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"]),
 ]
 
 
@@ -148,13 +156,19 @@ def pictures(program, name, args):
     """Draws into a folder and returns its PNGs with their captions."""
     drawn = program.work / "drawn" / name
     shutil.rmtree(drawn, ignore_errors=True)
-    program("figures", *args, "--out", str(drawn), "--resamples", "500")
+    program(*args, *([] if args[0] == "data" else ["--resamples", "500"]), place(args), str(drawn))
     captions = {}
     for file in drawn.rglob("captions.json"):
         captions.update(json.loads(file.read_text(encoding="utf-8")))
     # Densities are drawn like masses.
     pngs = sorted(path for path in drawn.rglob("*.png") if not path.stem.endswith("-density"))
+    if name not in WHOLE:
+        pngs = [path for path in pngs if any(kind in path.stem for kind in BRIEF)]
     return [(path, captions.get(path.stem, {})) for path in pngs]
+
+
+def place(args):
+    return "--figure" if args[0] == "data" else "--out"
 
 
 def shrink(path, kept):
@@ -189,7 +203,7 @@ def page(sections):
     lines += [wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2"]),
               wrapped(["palimpsest", "heads", SMALL, "--out", "heads.json"]), "```", ""]
     for heading, args, shown in sections:
-        lines += [f"## {heading}", "", "```sh", wrapped(["palimpsest", "figures", *args, "--out", "DIR"]), "```", ""]
+        lines += [f"## {heading}", "", "```sh", wrapped(["palimpsest", *args, place(args), "DIR"]), "```", ""]
         for path, told in shown:
             name, title, caption = Path(path).stem, told.get("title", ""), told.get("caption", "")
             lines += [f"### {name}", "", f"![{title or name}]({path})", "", f"{title}. {caption}".strip(". "), ""]
@@ -197,15 +211,20 @@ def page(sections):
 
 
 def wrapped(words):
-    """A command in lines of at most 72 characters."""
-    lines, line = [], ""
+    """A command in lines of at most 72 characters; a flag keeps its value."""
+    words = [f"'{word}'" if re.search(r"[^\w./:,=@-]", word) else word for word in words]
+    pieces = []
     for word in words:
-        word = f"'{word}'" if re.search(r"[^\w./:,=@-]", word) else word
-        if line and len(line) + 1 + len(word) > 70:
-            lines.append(line)
-            line = " "
-        line = f"{line} {word}" if line.strip() else f"{line}{' ' if line else ''}{word}"
-    return " \\\n".join([*lines, line])
+        if pieces and pieces[-1].startswith("--") and " " not in pieces[-1] and not word.startswith("--"):
+            pieces[-1] += " " + word
+        else:
+            pieces.append(word)
+    lines = [pieces[0]]
+    for piece in pieces[1:]:
+        if len(lines[-1]) + 1 + len(piece) > 70:
+            lines.append(" ")
+        lines[-1] += " " + piece
+    return " \\\n".join(lines)
 
 
 def main():
@@ -219,9 +238,9 @@ def main():
         work = (args.work or Path(scratch)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         program = Program(program_path, work)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+        server = ThreadingHTTPServer(("127.0.0.1", PORT), Judge)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        make_runs(program, f"http://127.0.0.1:{server.server_port}/v1#scripted-70b")
+        make_runs(program, f"http://127.0.0.1:{PORT}/v1#scripted-70b")
         gallery = args.out / "gallery"
         shutil.rmtree(gallery, ignore_errors=True)
         sections = []

@@ -55,7 +55,8 @@ fn hours_on_a_card_come_from_a_config_and_are_parted_by_the_number_of_shards() {
     // Faster products; then faster memory alone.
     let (h100, h200) = (asked("h100", "400"), asked("h200", "400"));
     assert!(seconds(&h100, "prefill_seconds") < 0.4 * seconds(&all, "prefill_seconds"));
-    assert_eq!(seconds(&h200, "prefill_seconds"), seconds(&h100, "prefill_seconds"));
+    let prefills = [&h200, &h100].map(|plan| seconds(plan, "prefill_seconds"));
+    assert!((prefills[0] / prefills[1] - 1.0).abs() < 0.01, "{prefills:?}");
     assert!(seconds(&h200, "decoding_seconds") < 0.75 * seconds(&h100, "decoding_seconds"));
     // 34 GB are more than a 4090 holds, and less than two.
     assert_eq!(asked("rtx-4090", "1")["estimate"]["cards"], json!(2));
