@@ -25,6 +25,7 @@ mod rubrics;
 mod selftest;
 mod special_tokens;
 mod thought_causes;
+mod tour;
 mod truncation;
 
 /// The tiny model.

@@ -18,6 +18,8 @@ use crate::data::Case;
 use crate::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use crate::engine::{self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling};
 use crate::memory::View;
+use crate::model::DecoderSpec;
+use crate::model::fetch::ModelStore;
 use crate::progress::{grouped, note};
 use crate::prompt::{
     BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
@@ -27,6 +29,7 @@ use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
+use crate::selftest::forecast::duration;
 
 /// Cases that are cut and tokenised; a data set of no more is tokenised whole.
 const SAMPLE: usize = 8;
@@ -45,14 +48,14 @@ pub fn run(args: run::Args) -> anyhow::Result<()> {
 }
 
 /// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
-fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
+pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
     let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
     let n = sound.len().min(SAMPLE);
     (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
 /// Calls `of` with each sampled case of the plan, read again with its history, and with the ids of its planned probes.
-fn each_sampled(
+pub(super) fn each_sampled(
     job: &Job,
     dataset: &crate::benchmarks::dataset::Dataset,
     plan: &[PlannedCase],
@@ -77,7 +80,7 @@ fn each_sampled(
 }
 
 /// `400 cases`, broken rows apart.
-fn sound_cases(plan: &[PlannedCase]) -> String {
+pub(super) fn sound_cases(plan: &[PlannedCase]) -> String {
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     match plan.len() - sound {
         0 => format!("{sound} cases"),
@@ -86,13 +89,13 @@ fn sound_cases(plan: &[PlannedCase]) -> String {
 }
 
 /// How many answers of a plan there are under some conditions, broken rows apart.
-fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
+pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
     sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
 }
 
 /// The conditions of a run, of which there is always one.
-fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
+pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
     if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
 }
 
@@ -186,6 +189,13 @@ struct Measured {
 }
 
 fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
+    if ModelStore::open()?.locate(&job.model)?.is_none() {
+        anyhow::bail!(
+            "{0} is not here, and an estimate fetches nothing; fetch it with `palimpsest model pull {0}`, or name a card: --card a100-80 \
+             reckons from the model's config and the card's published rates",
+            job.model
+        );
+    }
     let Ready { opened, templates, options, mut model } = job.open_local(None)?;
     let s = &job.settings;
     let (dataset, asked) = (&opened.dataset, opened.asked);
@@ -214,7 +224,13 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
                     let prompts: Vec<&TokenizedPrompt> =
                         probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, p)| p).collect();
                     let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-                    let of = |prompt: &&TokenizedPrompt| store_bytes(&model, prompt, &roles, most_new);
+                    let spec = model.engine().decoder().spec();
+                    let of = |prompt: &&TokenizedPrompt| {
+                        // The rows `last` and `answer` are recorded too.
+                        let rows = row_spans(prompt, &roles).len() + 2;
+                        let keys = prompt.spans.len() + prompt.overlays.len();
+                        store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
+                    };
                     let bytes = prompts.iter().map(of).sum();
                     cases.push(SampledCase { shared, own, bytes });
                     for prompt in prompts {
@@ -327,17 +343,13 @@ fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow
 }
 
 /// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
-fn store_bytes(model: &LocalModel, prompt: &TokenizedPrompt, roles: &[&str], new: usize) -> usize {
-    // The rows `last` and `answer` are recorded too.
-    let rows = row_spans(prompt, roles).len() + 2;
-    let keys = prompt.spans.len() + prompt.overlays.len();
-    let layers = &model.engine().decoder().spec().layers;
+pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
     let of_layer = |layer: &crate::model::LayerSpec| match (layer.attention(), layer.delta_net()) {
         (Some(attention), _) => rows * keys * (attention.heads + 1),
         (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
         _ => 0,
     };
-    4 * (layers.iter().map(of_layer).sum::<usize>() + prompt.tokens.len() + new)
+    4 * (spec.layers.iter().map(of_layer).sum::<usize>() + tokens)
 }
 
 /// Reads the beginning of a prompt for `seconds`, then decodes a batch at its first chunk and at its end.
@@ -428,25 +440,9 @@ fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) ->
     Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64)
 }
 
-/// `42 s`, `12 min`, `3.4 h`.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        0.0..10.0 => format!("{seconds:.1} s"),
-        10.0..120.0 => format!("{seconds:.0} s"),
-        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3600.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_in_units_that_people_read() {
-        let shown = [3.21, 59.6, 600.0, 36_000.0].map(duration);
-        assert_eq!(shown, ["3.2 s", "60 s", "10 min", "10.0 h"]);
-    }
 
     #[test]
     fn the_sample_is_spread_evenly_and_whole_where_the_plan_is_short() {

@@ -1,4 +1,5 @@
-//! `palimpsest model plan`: what a model needs in memory, before any of it is loaded or fetched.
+//! `palimpsest model plan`: what a model needs in memory, before any of it is loaded or fetched, and the hours of a run on a card
+//! that is not here.
 
 use std::path::Path;
 
@@ -6,6 +7,7 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::Weights;
+use super::card_hours::{Hours, fewest_cards};
 use crate::attention::AttentionKernel;
 use crate::benchmarks;
 use crate::engine::memory_plan::{
@@ -17,11 +19,15 @@ use crate::model::fetch::ModelStore;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::model::{Kept, ModelDescription};
 use crate::progress::{grouped, note};
+use crate::selftest::arithmetic::Recording;
+use crate::selftest::cards::NamedCard;
+use crate::selftest::forecast::CaseShape;
 
 const EXAMPLES: &str = "\
 Examples:
   palimpsest model plan smollm2-135m --context 8192
   palimpsest model plan ./qwen3-8b/config.json --context 131072 --device cuda:0
+  palimpsest model plan llama-3.1-8b-instruct --context 131072 --card a100-80
   palimpsest model plan llama-3.3-70b-instruct --context 131072 --device cuda:0,cuda:1,cuda:2,cuda:3 --memory 78";
 
 /// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
@@ -31,6 +37,11 @@ Examples:
 /// form alone (--weights). CACHE is what every layer remembers of the context, windows and linear-attention states as large as
 /// they are, and what it takes to answer several probes together. OBSERVER is the scratch of recording
 /// attention. The same numbers decide whether `run` and `trace` start at all.
+///
+/// --card reckons with a card that need not be here: its memory, and by its published rates the hours of --cases histories of the
+/// context's length, on one card and in parts (`run --shard`). The hours are an estimate; nothing is measured. They take half of the
+/// card's bf16 rate for products, 30% of its f32 rate for recorded attention, 75% of its bandwidth for decoding, and 5 us a kernel.
+/// `run --estimate --card` does the same for a data set's own lengths.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,8 +52,14 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     context: Option<usize>,
     /// cpu, cuda, cuda:N, metal, or several with commas to split the layers; they need not be here
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value = "cpu", conflicts_with = "card")]
     device: String,
+    /// A card that need not be here, as many of it as hold the model, and the hours on it: a100-40, a100-80, h100, h200, l40s, rtx-4090
+    #[arg(long, value_name = "NAME", conflicts_with = "memory")]
+    card: Option<NamedCard>,
+    /// --card: histories of the context's length to reckon hours for, each asked --batch-size questions
+    #[arg(long, value_name = "N", default_value_t = 400, requires = "card", value_parser = super::positive)]
+    cases: usize,
     /// What computes attention on CUDA, as of `run`: products hold blocks of scores, fused and flash none
     #[arg(long, default_value_t, value_name = "KERNEL")]
     attention_kernel: AttentionKernel,
@@ -66,9 +83,17 @@ pub struct Args {
     json: bool,
 }
 
+/// Tokens of a question and what follows it, in the hours of `--card`.
+const QUESTION: usize = 64;
+/// What is recorded, in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
+const RECORDED: Recording = Recording { rows: 500, spans: 512 };
+
 /// The plan as text.
 pub fn text(args: &Args) -> anyhow::Result<String> {
-    let names = engine::parse_device_names(&args.device)?;
+    let names = match args.card {
+        Some(_) => vec![DeviceName::Cuda(0)],
+        None => engine::parse_device_names(&args.device)?,
+    };
     let dtype = match &args.dtype {
         Some(dtype) => engine::parse_dtype(dtype)?,
         None => names.first().map_or(DType::F32, |name| name.default_dtype()),
@@ -84,17 +109,17 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     );
     if context > limit {
         note(format_args!(
-            "note: {} tokens are more than the {} that {name} was made for; `run` and `trace` take them with --allow-longer only",
+            "note: {} tokens are more than the {} that {name} was made for; `run` and `trace` take them with --allow-longer only, and \
+             `palimpsest model extend` makes a folder with its makers' scaling",
             grouped(context as u64),
             grouped(limit as u64)
         ));
     }
-    let free: Vec<Option<u64>> = names.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
     // As `run` plans where it is told nothing.
     let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens());
     let branches = Branches::for_answers(args.batch_size, answer);
     let kept = args.weights.into();
-    let request = MemoryRequest {
+    let mut request = MemoryRequest {
         context,
         chunk: args.chunk,
         logits: 1,
@@ -102,13 +127,37 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         kernel: args.attention_kernel,
         devices: names,
         branches,
-        observed: ObservedSpans::default(),
+        observed: ObservedSpans { generated: answer, ..ObservedSpans::default() },
         kept,
     };
-    let plan = MemoryPlan::new(&description, &request, &free);
-    let shown =
-        Shown { name: &name, source, description: &description, request: &request, plan: &plan, free: &free };
-    if args.json { Ok(format!("{:#}\n", shown.json())) } else { Ok(shown.table()) }
+    let Some(card) = args.card else {
+        let free: Vec<Option<u64>> =
+            request.devices.iter().map(|&name| args.memory.or_else(|| free_here(name))).collect();
+        let plan = MemoryPlan::new(&description, &request, &free);
+        let (description, request, plan) = (&description, &request, &plan);
+        let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+        return Ok(if args.json { format!("{:#}\n", shown.json()) } else { shown.table() });
+    };
+    let (cards, plan) = fewest_cards(&description, &mut request, card.usable());
+    let free = vec![Some(card.usable()); cards];
+    let probes = args.batch_size;
+    let own = vec![QUESTION; probes];
+    let shared = context.saturating_sub(answer + QUESTION);
+    let case = CaseShape { shared, own, answer, recording: RECORDED };
+    let hours = Hours::new(&description.spec, &request, card, &[(case, args.cases as f64)]);
+    let (description, request, plan) = (&description, &request, &plan);
+    let shown = Shown { name: &name, source, description, request, plan, free: &free, hours: None };
+    if args.json {
+        let shown = Shown { hours: Some(&hours), ..shown };
+        return Ok(format!("{:#}\n", shown.json()));
+    }
+    let questions = if probes == 1 { "question".to_owned() } else { format!("{probes} questions") };
+    let asked = format!(
+        "{} cases x {questions} at {} tokens, answers of {answer}",
+        grouped(args.cases as u64),
+        grouped(context as u64),
+    );
+    Ok(format!("{}\n{}", shown.table(), hours.text(&asked, cards)))
 }
 
 /// The description of what was named, a name for it, and where the description is from.
@@ -154,11 +203,12 @@ struct Shown<'a> {
     request: &'a MemoryRequest,
     plan: &'a MemoryPlan,
     free: &'a [Option<u64>],
+    hours: Option<&'a Hours>,
 }
 
 impl Shown<'_> {
     fn json(&self) -> serde_json::Value {
-        let Shown { name, description, request, plan, free, .. } = self;
+        let Shown { name, description, request, plan, free, hours, .. } = self;
         let devices: Vec<_> = (plan.shares.iter().zip(*free))
             .map(|(share, free)| {
                 json!({
@@ -174,7 +224,7 @@ impl Shown<'_> {
                 })
             })
             .collect();
-        json!({
+        let mut all = json!({
             "model": name,
             "architecture": description.spec.architecture,
             "parameters": description.spec.parameters(),
@@ -195,11 +245,15 @@ impl Shown<'_> {
             "peak_resident": plan.peak_resident(),
             "fits": plan.fits(free),
             "devices": devices,
-        })
+        });
+        if let Some(hours) = hours {
+            all["estimate"] = hours.json(plan.shares.len());
+        }
+        all
     }
 
     fn table(&self) -> String {
-        let Shown { name, source, description, request, plan, free } = self;
+        let Shown { name, source, description, request, plan, free, .. } = self;
         let spec = &description.spec;
         let linear = spec.layers.iter().filter(|l| l.delta_net().is_some()).count();
         let windowed =

@@ -12,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agree;
 mod arguments;
+mod card_hours;
 mod causes;
 mod conditions;
 mod data;
@@ -19,6 +20,7 @@ mod data_check;
 mod data_stats;
 mod driver;
 mod estimate;
+mod estimate_card;
 mod export;
 mod figure_style;
 mod figures;
@@ -114,8 +116,11 @@ pub fn main() -> ExitCode {
     show_warnings(stats.as_ref());
     let done = driver::guarded(|| match command {
         Command::Quickstart(args) => quickstart::run(args),
-        Command::Run(args) if args.wants_estimate() => estimate::run(*args),
-        Command::Run(args) => run::run(*args, stats.as_ref()),
+        Command::Run(args) => match (args.card(), args.wants_estimate()) {
+            (Some(card), _) => estimate_card::run(*args, card),
+            (None, true) => estimate::run(*args),
+            (None, false) => run::run(*args, stats.as_ref()),
+        },
         Command::Judge(args) => judge::run(args),
         Command::Lens(args) => lens::run(args),
         Command::Figures(args) => figures::run(args),

@@ -1,10 +1,14 @@
-//! `palimpsest model`: list, fetch, describe, plan and try models.
+//! `palimpsest model`: list, fetch, describe, extend, plan and try models.
 
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::ground::table::columns;
 use crate::model::arch;
-use crate::model::fetch::{ModelFiles, ModelStore};
+use crate::model::extend::{YarnScaling, extend};
+use crate::model::fetch::{ModelFiles, ModelKind, ModelStore};
 use crate::model::info::{self, ModelInfo};
 use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
 use crate::progress::grouped;
@@ -14,10 +18,11 @@ Examples:
   palimpsest model list
   palimpsest model pull smollm2-135m
   palimpsest model info ./weights.gguf
-  palimpsest model plan qwen3-8b --context 131072 --device cuda:0
+  palimpsest model extend qwen3-8b --rope-scaling yarn:4:32768 --out ./qwen3-8b-131k
+  palimpsest model plan qwen3-8b --context 131072 --card a100-80
   palimpsest model try qwen3-8b --context 32768 --device cuda:0";
 
-/// List, fetch, describe, plan and try models.
+/// List, fetch, describe, extend, plan and try models.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -44,6 +49,18 @@ enum Command {
         #[arg(default_value = DEFAULT_MODEL)]
         model: String,
     },
+    /// Make a folder of a model that takes longer contexts: its files as links, and a config.json with the scaling of rotary
+    /// frequencies that its makers advise. All commands take the folder; a run's identity has its config's digest.
+    Extend {
+        /// A model that is here: a name, or a folder in Hugging Face layout.
+        model: String,
+        /// yarn:FACTOR:TOKENS, the tokens those of training: yarn:4:32768 for Qwen2.5 and Qwen3, which makes 131,072 of them.
+        #[arg(long, value_name = "SCALING")]
+        rope_scaling: YarnScaling,
+        /// The folder to make.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     Plan(super::memory_plan::Args),
     #[command(name = "try")]
     Trial(super::trial::Args),
@@ -69,6 +86,25 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             };
             let described = info::describe(&files)?;
             info_text(&files, &described)
+        }
+        Command::Extend { model, rope_scaling, out } => {
+            let Some(files) = store.locate(&model)? else {
+                bail!("{model} is known but not here yet; fetch it with `palimpsest model pull {model}`");
+            };
+            let ModelKind::Folder(folder) = &files.kind else {
+                bail!(
+                    "{model} is a GGUF file, which states its scaling itself; convert the folder that `palimpsest model extend` makes, or \
+                     use that folder"
+                );
+            };
+            extend(folder, &out, rope_scaling)?;
+            let (_, extended, _) =
+                super::memory_plan::description(out.to_str().context("the folder's name is no text")?)?;
+            format!(
+                "{} takes {} tokens; give it as --model to run, trace and serve\n",
+                out.display(),
+                grouped(extended.spec.max_positions as u64)
+            )
         }
         Command::Plan(args) => super::memory_plan::text(&args)?,
         Command::Trial(args) => super::trial::text(&args)?,

@@ -76,6 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     figures::run(figures::Args {
         dirs: vec![out.clone()],
         out: None,
+        difference: false,
         style_example: false,
         look: FigureStyle::default(),
         analysis: analysis.clone(),

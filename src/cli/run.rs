@@ -31,6 +31,7 @@ use crate::run::local::{LocalSubject, SubjectOptions};
 use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::{RunFolder, RunStore};
+use crate::selftest::cards::NamedCard;
 use crate::stats::{self, Recorder};
 
 /// Most probes of a case that are decoded as one batch, unless told otherwise.
@@ -95,6 +96,11 @@ impl Args {
         self.estimate.estimate
     }
 
+    /// The card that the estimate is for, where one is named.
+    pub(super) fn card(&self) -> Option<NamedCard> {
+        self.estimate.card
+    }
+
     /// The job to estimate, checked.
     pub(super) fn into_estimate(self) -> anyhow::Result<(Job, EstimateArgs)> {
         let Args { data, model, settings, shard, stream, batch_size, strict, retry_cut, estimate, .. } = self;
@@ -109,9 +115,14 @@ impl Args {
 /// Flags of the estimate.
 #[derive(Debug, clap::Args)]
 pub(super) struct EstimateArgs {
-    /// Say what the run will take (tokens, hours, bytes) from about a minute's measurement, and run nothing
+    /// Say what the run will take (tokens, hours, bytes) from about a minute's measurement, and run nothing; with --card, measure
+    /// nothing either
     #[arg(long)]
     estimate: bool,
+    /// --estimate: a card that need not be here, reckoned with by its published rates; the model's config is enough: a100-40, a100-80,
+    /// h100, h200, l40s, rtx-4090
+    #[arg(long, value_name = "NAME", requires = "estimate", conflicts_with = "device")]
+    card: Option<NamedCard>,
     /// --estimate: seconds of prefill to measure
     #[arg(long, default_value_t = 45.0, value_name = "SECONDS", requires = "estimate")]
     pub(super) estimate_seconds: f64,
@@ -179,7 +190,12 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 /// What the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
 /// of a batch its own rows, the query's, the generation prompt's, `last` and `answer`, and where a verdict's is wanted all that are
 /// generated.
-fn observed(all: &[PlannedCase], benchmark: &dyn Benchmark, batch: usize, generated: usize) -> ObservedSpans {
+pub(super) fn observed(
+    all: &[PlannedCase],
+    benchmark: &dyn Benchmark,
+    batch: usize,
+    generated: usize,
+) -> ObservedSpans {
     let row_roles = row_roles(benchmark);
     let held = if wants_verdict_row(benchmark) { generated } else { 0 };
     let usual = ObservedSpans::default();

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 use super::fetch::{ModelFiles, ModelKind};
 use super::weights::gguf::FromValue;
 use super::weights::{GgufError, GgufFile, SafetensorsError, SafetensorsFolder};
+use crate::progress::grouped;
 
 /// Why a model could not be described.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
     let tokens = file.get::<&[String]>("tokenizer.ggml.tokens")?.map(|tokens| tokens.len() as u64);
     let scaling = file.get::<&str>(&format!("{prefix}.rope.scaling.type"))?.filter(|kind| *kind != "none");
     let factor = file.get::<f64>(&format!("{prefix}.rope.scaling.factor"))?;
+    let original = number("rope.scaling.original_context_length");
     Ok(ModelInfo {
         parameters: dtypes.iter().map(|(_, _, elements)| elements).sum(),
         layers: number("block_count"),
@@ -108,7 +110,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, InfoError> {
         context: number("context_length"),
         window: number("attention.sliding_window"),
         rope_theta: file.get(&format!("{prefix}.rope.freq_base"))?,
-        rope_scaling: scaling.map(|kind| scaling_text(kind, factor)),
+        rope_scaling: scaling.map(|kind| scaling_text(kind, factor, original)),
         dtypes: most_first(dtypes),
         file_bytes: file.file_bytes(),
         files: parts.len(),
@@ -132,14 +134,19 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, InfoError> {
             count(&mut dtypes, &format!("{dtype:?}"), shape.iter().map(|&length| length as u64).product());
         }
     }
-    // Newer configs keep everything about the rotary embedding in `rope_parameters`.
-    let rope =
-        text.get("rope_parameters").or_else(|| text.get("rope_scaling")).filter(|rope| rope.is_object());
+    // Newer configs keep everything about the rotary embedding in `rope_parameters`; the older field wins where both are there.
+    let older = text.get("rope_scaling").filter(|rope| rope.as_object().is_some_and(|all| !all.is_empty()));
+    let rope = older.or_else(|| text.get("rope_parameters")).filter(|rope| rope.is_object());
     let in_rope = |key: &str| rope.and_then(|rope| rope.get(key));
     let scaling = in_rope("rope_type")
         .or_else(|| in_rope("type"))
         .and_then(Json::as_str)
         .filter(|kind| *kind != "default");
+    // YaRN's reach is what the decoder takes, whatever the file says beside it.
+    let original = in_rope("original_max_position_embeddings").and_then(Json::as_u64);
+    let reach = scaling
+        .filter(|kind| *kind == "yarn")
+        .and_then(|_| Some((in_rope("factor").and_then(Json::as_f64)? * original? as f64).round() as u64));
     let tokenizer_config = dir.join("tokenizer_config.json");
     let chat_template = dir.join("chat_template.jinja").is_file()
         || (tokenizer_config.is_file()
@@ -153,11 +160,12 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, InfoError> {
         kv_heads: number("num_key_value_heads").or(heads),
         head_dim: number("head_dim").or_else(|| hidden?.checked_div(heads?)),
         vocab: number("vocab_size"),
-        context: number("max_position_embeddings"),
+        context: number("max_position_embeddings").map(|stated| stated.max(reach.unwrap_or(0))),
         window: number("sliding_window")
             .filter(|_| text.get("use_sliding_window").and_then(Json::as_bool) != Some(false)),
         rope_theta: text.get("rope_theta").or_else(|| in_rope("rope_theta")).and_then(Json::as_f64),
-        rope_scaling: scaling.map(|kind| scaling_text(kind, in_rope("factor").and_then(Json::as_f64))),
+        rope_scaling: scaling
+            .map(|kind| scaling_text(kind, in_rope("factor").and_then(Json::as_f64), original)),
         dtypes: most_first(dtypes),
         file_bytes: weights.file_bytes(),
         files: weights.paths().count(),
@@ -186,9 +194,13 @@ fn most_first(mut dtypes: Vec<(String, usize, u64)>) -> Vec<(String, usize, u64)
     dtypes
 }
 
-fn scaling_text(kind: &str, factor: Option<f64>) -> String {
-    match factor {
-        Some(factor) => format!("{kind}, factor {factor}"),
-        None => kind.to_string(),
+fn scaling_text(kind: &str, factor: Option<f64>, original: Option<u64>) -> String {
+    let mut text = kind.to_string();
+    if let Some(factor) = factor {
+        text += &format!(", factor {factor}");
     }
+    if let Some(original) = original {
+        text += &format!(", over {} tokens", grouped(original));
+    }
+    text
 }

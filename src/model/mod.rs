@@ -2,7 +2,7 @@
 //!
 //! Everything between a name on the command line and a model in memory: which models are known ([`manifest`]), how their
 //! files are fetched, verified and found ([`fetch`]), how the files are read ([`weights`]), what can be said about a model
-//! without loading it ([`info`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
+//! without loading it ([`info`]), how its context is made longer ([`extend`](mod@extend)), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
 //! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. An [`embedder`] makes vectors of texts. Called by the engine and by
 //! `palimpsest model`; knows no prompts and no cases.
 
@@ -13,6 +13,7 @@ mod decoder;
 mod description;
 pub mod embedder;
 mod error;
+pub mod extend;
 pub mod fetch;
 pub mod info;
 mod kv_view;

@@ -98,13 +98,41 @@ impl<'a> LayerWork<'a> {
 
     /// Weights that a token goes through: of experts, those that it is sent to.
     pub fn weights(&self) -> f64 {
+        self.weights_of(1)
+    }
+
+    /// Weights that `tokens` go through in one step, where no two are sent to the same expert while there are others.
+    pub fn weights_of(&self, tokens: usize) -> f64 {
         let idle = match &self.layer.feed_forward {
             FeedForwardSpec::Dense(_) => 0,
             FeedForwardSpec::Experts(e) => {
-                e.experts.saturating_sub(e.per_token) as u128 * e.expert.parameters(self.hidden)
+                let busy = e.per_token.saturating_mul(tokens);
+                e.experts.saturating_sub(busy) as u128 * e.expert.parameters(self.hidden)
             }
         };
         (self.layer.parameters(self.hidden) - idle) as f64
+    }
+
+    /// One step of `answers` that are decoded together, each after `own` tokens beyond the `shared` ones, whose keys and values are
+    /// read once for all.
+    pub fn step(&self, shared: usize, own: usize, answers: usize, kernel: Kernel) -> Work {
+        let (each, cache) = (answers as f64, |tokens| self.token_cache(tokens, kernel).bytes);
+        let cached = match self.layer.attention().and_then(|attention| attention.window) {
+            // Every answer has a window of its own.
+            Some(_) => each * cache(shared + own),
+            None => cache(shared) + each * cache(own),
+        };
+        let bytes = self.weights_of(answers) * self.size + cached + each * self.token_state().bytes;
+        Work { bytes, ..Work::default() }
+    }
+
+    /// Kernels that one more token launches: about as many as the table of `benches/README.md` counts.
+    pub fn launches(&self) -> f64 {
+        match (&self.layer.feed_forward, self.layer.delta_net()) {
+            (_, Some(_)) => 31.0,
+            (FeedForwardSpec::Experts(_), None) => 33.0,
+            (FeedForwardSpec::Dense(_), None) => 20.0,
+        }
     }
 
     /// The linear maps of a prefill of `tokens`.
@@ -306,6 +334,24 @@ mod tests {
         assert_eq!((fused.products_f32, fused.products, fused.bytes), (2.0 * 128.0 * scores, 0.0, 0.0));
         let blocks = layer.recorded(1000, recording, Kernel::Blocks);
         assert_eq!((blocks.products_f32, blocks.bytes), (2.0 * 135.0 * scores, 20.0 * scores));
+    }
+
+    #[test]
+    fn a_step_reads_weights_and_shared_keys_once_and_the_rest_for_each_answer() {
+        let llama = spec("llama-3.1-8b-instruct");
+        let layer = LayerWork::new(&llama.layers[0], llama.hidden, 2);
+        assert_eq!(layer.step(900, 100, 1, Kernel::Fused), layer.token(1000, Kernel::Fused));
+        let a_token = 2.0 * 2.0 * 8.0 * 128.0;
+        let weights = layer.token_weights().bytes;
+        assert_eq!(layer.step(900, 100, 3, Kernel::Fused).bytes, weights + (900.0 + 300.0) * a_token);
+        // 128 of a window for each answer, and 4 experts each.
+        let moe = spec("gpt-oss-20b");
+        let windowed = LayerWork::new(&moe.layers[0], moe.hidden, 2);
+        let expert = f64::from(3 * 2880 * 2880 + 2 * 2880 + 2880);
+        let all = moe.layers[0].parameters(moe.hidden) as f64;
+        let read = 2.0 * (all - 20.0 * expert) + 3.0 * 128.0 * 2.0 * 2.0 * 8.0 * 64.0;
+        assert_eq!(windowed.step(900, 100, 3, Kernel::Fused).bytes, read);
+        assert_eq!(windowed.weights_of(100), all, "no more experts than there are");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What cards can do at most by their makers' data sheets, by name, and the seconds that work should take there.
 
+use std::str::FromStr;
+
 use super::arithmetic::Work;
 
 /// What a device can do at most, a second.
@@ -41,6 +43,65 @@ const CARDS: [(&str, Peaks); 17] = [
     ("GeForce RTX 3090", tera(71.0, 35.6, 0.936)),
 ];
 
+/// A card that hours and memory are reckoned for without having it (`--card`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NamedCard {
+    /// As it is typed.
+    pub name: &'static str,
+    /// As people call it.
+    pub title: &'static str,
+    /// Bytes of its memory by the data sheet, 10^9 a gigabyte.
+    pub memory: u64,
+    /// What it can do at most.
+    pub peaks: Peaks,
+    /// The maker's publication that says so. Rates with sparsity are halved.
+    pub source: &'static str,
+}
+
+/// Memory of a card that no model gets: the CUDA context, cuBLAS's workspaces, what the allocator cannot use.
+pub const RESERVED_MEMORY: u64 = 2_000_000_000;
+
+/// The cards of `--card`. A100, H100 and H200 are those for SXM sockets.
+pub const NAMED: [NamedCard; 6] = [
+    named("a100-40", "A100 40 GB", 40, tera(312.0, 19.5, 1.555), "NVIDIA A100 data sheet"),
+    named("a100-80", "A100 80 GB", 80, A100_80GB, "NVIDIA A100 data sheet"),
+    named("h100", "H100 80 GB", 80, tera(989.4, 66.9, 3.35), "NVIDIA H100 data sheet"),
+    named("h200", "H200 141 GB", 141, tera(989.4, 66.9, 4.8), "NVIDIA H200 data sheet"),
+    named("l40s", "L40S 48 GB", 48, tera(362.0, 91.6, 0.864), "NVIDIA L40S data sheet"),
+    named("rtx-4090", "RTX 4090 24 GB", 24, tera(165.2, 82.6, 1.008), "NVIDIA Ada architecture white paper"),
+];
+
+const fn named(
+    name: &'static str,
+    title: &'static str,
+    gigabytes: u64,
+    peaks: Peaks,
+    source: &'static str,
+) -> NamedCard {
+    NamedCard { name, title, memory: gigabytes * 1_000_000_000, peaks, source }
+}
+
+impl NamedCard {
+    /// Bytes that a model can have.
+    pub fn usable(&self) -> u64 {
+        self.memory - RESERVED_MEMORY
+    }
+}
+
+/// A card that is not in [`NAMED`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the rates of `{0}` are not known; there are {known}", known = NAMED.map(|card| card.name).join(", "))]
+pub struct UnknownCard(String);
+
+impl FromStr for NamedCard {
+    type Err = UnknownCard;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCard> {
+        let found = NAMED.iter().find(|card| card.name.eq_ignore_ascii_case(name));
+        found.copied().ok_or_else(|| UnknownCard(name.to_owned()))
+    }
+}
+
 const fn tera(half: f64, f32: f64, bandwidth: f64) -> Peaks {
     Peaks { half: half * 1e12, f32: f32 * 1e12, bandwidth: bandwidth * 1e12 }
 }
@@ -81,6 +142,27 @@ mod tests {
             assert!((50e12..1e15).contains(&half) && (1.5 * f32..20.0 * f32).contains(&half), "{name}");
             assert!((0.2e12..6e12).contains(&bandwidth), "{name}");
         }
+    }
+
+    #[test]
+    fn named_cards_have_the_peaks_of_the_card_by_its_driver_s_name_and_a_wrong_name_lists_them() {
+        for (name, driver) in [
+            ("a100-40", "A100-SXM4-40GB"),
+            ("a100-80", "A100-SXM4-80GB"),
+            ("h100", "H100 80GB HBM3"),
+            ("h200", "H200"),
+            ("l40s", "L40S"),
+            ("rtx-4090", "GeForce RTX 4090"),
+        ] {
+            let card: NamedCard = name.parse().unwrap();
+            assert_eq!(Some(card.peaks), peaks(driver), "{name}");
+            assert!(card.title.contains(&format!("{} GB", card.memory / 1_000_000_000)), "{name}");
+        }
+        let unknown = "b200".parse::<NamedCard>().unwrap_err().to_string();
+        assert!(
+            NAMED.iter().all(|card| unknown.contains(card.name)) && unknown.contains("`b200`"),
+            "{unknown}"
+        );
     }
 
     #[test]

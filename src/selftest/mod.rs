@@ -4,7 +4,7 @@
 //! [`parity`] holds the devices to the [`rule`] of the parity tests. [`layers`] tries single layers at the widths of released
 //! models with made-up weights ([`trial`]), and holds their times against what [`arithmetic`] counts, what [`cards`] says of
 //! the card and what [`yardsticks`] measure; [`memory`] watches what they take. [`kernels`] times what attention can be computed
-//! by on a card. [`report`] is all of it, as text, as JSON, and
+//! by on a card. [`forecast`] makes hours of a run of what [`arithmetic`] counts. [`report`] is all of it, as text, as JSON, and
 //! in a verdict. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
 
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ mod cuda;
 pub mod embedded;
 mod error;
 pub mod facts;
+pub mod forecast;
 pub mod kernels;
 pub mod layers;
 pub mod memory;

@@ -1,5 +1,8 @@
 //! What must hold for: models.
 mod blocks;
+mod cards;
+#[cfg(unix)] // the folder is made of links
+mod extend;
 mod gguf;
 pub mod gguf_bytes;
 mod gpus;

@@ -13,7 +13,7 @@ use crate::parity::fixture;
 /// One of each kind of layer: plain, windowed, linear, with experts.
 const SPLIT: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
-fn palimpsest(home: &Path, args: &[&str]) -> (i32, String, String) {
+pub fn palimpsest(home: &Path, args: &[&str]) -> (i32, String, String) {
     let output = Command::cargo_bin("palimpsest")
         .unwrap()
         .env("PALIMPSEST_HOME", home)
@@ -25,7 +25,7 @@ fn palimpsest(home: &Path, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn planned(home: &Path, args: &[&str]) -> Json {
+pub fn planned(home: &Path, args: &[&str]) -> Json {
     let (code, out, err) = palimpsest(home, &[&["model", "plan", "--json"], args].concat());
     assert_eq!(code, 0, "{err}");
     serde_json::from_str(&out).unwrap()

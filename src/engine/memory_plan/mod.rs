@@ -21,7 +21,7 @@ pub mod table;
 
 use arithmetic::n;
 pub use memory::available_bytes;
-pub use request::{Branches, MemoryRequest, ObservedSpans};
+pub use request::{Branches, MemoryRequest, ObservedSpans, USUAL_ANSWER};
 pub use serving::Serving;
 pub use split::{Parts, split};
 

@@ -45,7 +45,7 @@ impl Default for ObservedSpans {
     /// The question and one piece of evidence, over twice the sessions of the longest published histories, and an answer of usual
     /// length.
     fn default() -> Self {
-        ObservedSpans { rows: 2, keys: 512, generated: 256 }
+        ObservedSpans { rows: 2, keys: 512, generated: USUAL_ANSWER }
     }
 }
 
@@ -58,13 +58,16 @@ pub struct Branches {
     pub tokens: usize,
 }
 
+/// Tokens of an answer that plans are made for unless told otherwise: those of STALE, the default benchmark.
+pub const USUAL_ANSWER: usize = 1024;
+
 /// Tokens of a probe's own part of the prompt, the question and what follows it, that are planned for. A longer one is
 /// answered by itself, in the cache.
 const OWN_TOKENS: usize = 512;
 
 impl Branches {
-    /// What plans are made for unless told otherwise: three probes a case, answers of up to 256 tokens.
-    pub const USUAL: Branches = Branches::for_answers(3, 256);
+    /// What plans are made for unless told otherwise: three probes a case, answers of up to [`USUAL_ANSWER`] tokens.
+    pub const USUAL: Branches = Branches::for_answers(3, USUAL_ANSWER);
 
     /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.
     pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {

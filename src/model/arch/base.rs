@@ -4,7 +4,7 @@ use super::rope::RopeDefaults;
 use super::{Fields, Meta};
 use crate::model::{
     AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MAX_LAYERS, MixerSpec, ModelError,
-    NormSpec, QkNorm, RopeSpec,
+    NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
 /// Sizes of a decoder.
@@ -167,10 +167,22 @@ impl Base {
             norm: NormSpec { eps: self.eps, plus_one: false },
             embedding_scale: None,
             tied: self.tied,
-            max_positions: self.max_positions,
+            max_positions: self.max_positions.max(reach(&layers)),
             layers,
         }
     }
+}
+
+/// Positions that YaRN scales to; 0 without it. Makers advise the scaling alone, and leave `max_position_embeddings` as it was.
+fn reach(layers: &[LayerSpec]) -> usize {
+    // More is no context but a damaged file.
+    const MOST: f64 = (1u64 << 32) as f64;
+    let scaled =
+        layers.iter().filter_map(LayerSpec::attention).map(|attention| match &attention.rope.scaling {
+            RopeScaling::Yarn(yarn) => (yarn.factor * yarn.original).round(),
+            _ => 0.0,
+        });
+    scaled.filter(|positions| *positions <= MOST).fold(0.0, f64::max) as usize
 }
 
 /// A layer of attention and a feed-forward part.

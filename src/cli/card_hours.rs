@@ -1,0 +1,133 @@
+//! The hours of a run on a named card, as `model plan --card` and `run --estimate --card` print them: an estimate, by published rates.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::attention::AttentionKernel;
+use crate::engine::DeviceName;
+use crate::engine::memory_plan::{MemoryPlan, MemoryRequest};
+use crate::model::{DecoderSpec, ModelDescription};
+use crate::selftest::arithmetic::Kernel;
+use crate::selftest::cards::{NamedCard, REACHED};
+use crate::selftest::forecast::{CaseShape, Expected, Forecast, LAUNCH, duration};
+
+/// Numbers of cards that layers are split between.
+const CARDS: [usize; 4] = [1, 2, 4, 8];
+/// Parts of a run that are spelt out.
+const PARTS: [usize; 3] = [2, 4, 8];
+
+/// The fewest cards with so many usable bytes that hold what is asked for, or the most that are tried, and the plan on them, which
+/// says whether it fits. The request is left with these devices.
+pub(super) fn fewest_cards(
+    description: &ModelDescription,
+    request: &mut MemoryRequest,
+    usable: u64,
+) -> (usize, MemoryPlan) {
+    let mut plan_on = |cards: usize| {
+        request.devices = (0..cards).map(DeviceName::Cuda).collect();
+        let free = vec![Some(usable); cards];
+        let plan = MemoryPlan::new(description, request, &free);
+        let fits = plan.fits(&free) == Some(true);
+        (cards, plan, fits)
+    };
+    let (mut cards, mut plan, mut fits) = plan_on(CARDS[0]);
+    for more in &CARDS[1..] {
+        if !fits {
+            (cards, plan, fits) = plan_on(*more);
+        }
+    }
+    (cards, plan)
+}
+
+/// Expected seconds of a run on one card, or on the few that hold the model: these take turns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hours {
+    card: NamedCard,
+    half: bool,
+    all: Expected,
+}
+
+impl Hours {
+    /// Of cases, each with how many of the run it stands for.
+    pub(super) fn new(
+        spec: &DecoderSpec,
+        request: &MemoryRequest,
+        card: NamedCard,
+        cases: &[(CaseShape, f64)],
+    ) -> Self {
+        let size = request.dtype.size_in_bytes();
+        let kernel = match request.kernel {
+            AttentionKernel::Products => Kernel::Blocks,
+            // Half precision alone has kernels of ours.
+            _ if size < 4 => Kernel::Fused,
+            _ => Kernel::Blocks,
+        };
+        let forecast =
+            Forecast { spec, peaks: card.peaks, size, kernel, batch: request.branches.count.max(1) };
+        let all = cases.iter().map(|(case, times)| forecast.case(case) * *times).sum();
+        Hours { card, half: size < 4, all }
+    }
+
+    /// A line for all of `asked` on one card or as many as hold the model, one for its parts, and what was assumed.
+    pub(super) fn text(&self, asked: &str, cards: usize) -> String {
+        let Hours { card, all, .. } = self;
+        let on = match cards {
+            1 => format!("one {}", card.title),
+            _ => format!("{cards} x {}, which take turns", card.title),
+        };
+        let mut text = format!(
+            "An estimate from published rates; nothing was measured.\n\
+             {asked}: {} on {on}\n  prefill {}, recording attention {}, decoding {} at most\n",
+            duration(all.total()),
+            duration(all.prefill),
+            duration(all.recording),
+            duration(all.decoding),
+        );
+        for parts in PARTS {
+            let _ = writeln!(
+                text,
+                "  {parts} parts with --shard 0/{parts} to {}/{parts}: {} on {} cards",
+                parts - 1,
+                duration(all.total() / parts as f64),
+                parts * cards
+            );
+        }
+        text + &self.assumed()
+    }
+
+    /// What the hours rest on.
+    fn assumed(&self) -> String {
+        let (peaks, percent) = (self.card.peaks, |part: f64| (part * 100.0).round());
+        let tera = |rate: f64| (rate / 1e11).round() / 10.0;
+        let products = match self.half {
+            true => format!("{}% of {} TFLOP/s", percent(REACHED.half), tera(peaks.half)),
+            false => format!("{}% of {} TFLOP/s in f32", percent(REACHED.f32), tera(peaks.f32)),
+        };
+        format!(
+            "  assumed: {products} for products, {}% of {} TFLOP/s (f32) for recorded attention,\n  {}% of {} GB/s for decoding, {} us a \
+             kernel launch; rates by the {}.\n  It may be off by a factor of two: `palimpsest selftest` on the card measures.\n",
+            percent(REACHED.f32),
+            tera(peaks.f32),
+            percent(REACHED.bandwidth),
+            (peaks.bandwidth / 1e9).round(),
+            LAUNCH * 1e6,
+            self.card.source,
+        )
+    }
+
+    /// The same in seconds.
+    pub(super) fn json(&self, cards: usize) -> serde_json::Value {
+        let Hours { card, all, .. } = self;
+        json!({
+            "card": card.name,
+            "cards": cards,
+            "usable_bytes_of_a_card": card.usable(),
+            "prefill_seconds": all.prefill,
+            "recording_seconds": all.recording,
+            "decoding_seconds": all.decoding,
+            "seconds": all.total(),
+            "measured": false,
+        })
+    }
+}

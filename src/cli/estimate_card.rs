@@ -1,0 +1,311 @@
+//! `palimpsest run --estimate --card`: the hours of a run on a card that is not here, of a model that is not here.
+//!
+//! The data's own lengths, the model's config, the card's published rates ([`crate::selftest::forecast`]). Nothing is fetched,
+//! loaded or measured. Where the model's tokenizer is not here, tokens are those of o200k_base.
+
+use super::WrongUsage;
+use super::card_hours::{Hours, fewest_cards};
+use super::conditions::{conditions, fits, memory};
+use super::estimate::{answers, at_least_plain, each_sampled, sample, sound_cases, store_bytes};
+use super::run::{Job, Opened, observed};
+use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
+use crate::data::Case;
+use crate::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
+use crate::engine::{self, DeviceName, TextSide};
+use crate::memory::View;
+use crate::model::fetch::{ModelFiles, ModelKind, ModelStore};
+use crate::progress::{grouped, note};
+use crate::prompt::{
+    BytePairEncoding, CharSpan, ChatTemplate, CountTokens, Prompt, PromptBuilder, PromptError, Span,
+    Templates, ThinkingMode,
+};
+use crate::run::condition::Condition;
+use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
+use crate::run::local::{row_spans, shared_tokens};
+use crate::selftest::arithmetic::Recording;
+use crate::selftest::cards::NamedCard;
+use crate::selftest::forecast::CaseShape;
+
+/// What makes tokens of prompts.
+enum Reader {
+    /// The model's own tokenizer and chat template.
+    Model(Box<TextSide>),
+    /// An encoding in its place, without a chat template.
+    Encoding(BytePairEncoding),
+}
+
+impl Reader {
+    /// The model's own where its files are here.
+    fn open(model: &str) -> anyhow::Result<Self> {
+        let files = match model.ends_with(".json") {
+            true => None,
+            false => ModelStore::open()?.locate(model)?,
+        };
+        Ok(match files.filter(has_tokenizer) {
+            Some(files) => Reader::Model(Box::new(TextSide::open(&files)?)),
+            None => Reader::Encoding(BytePairEncoding::named(PAPER_ENCODING)?),
+        })
+    }
+
+    fn counter(&self) -> &dyn CountTokens {
+        match self {
+            Reader::Model(side) => &side.tokenizer,
+            Reader::Encoding(encoding) => encoding,
+        }
+    }
+}
+
+fn has_tokenizer(files: &ModelFiles) -> bool {
+    match &files.kind {
+        ModelKind::Gguf(_) => true,
+        ModelKind::Folder(folder) => folder.join("tokenizer.json").is_file(),
+    }
+}
+
+/// Lengths of the prompts that share a history.
+struct Lengths {
+    shared: usize,
+    /// Of each prompt, by its place.
+    own: Vec<usize>,
+    /// Rows that are recorded, and spans.
+    recording: Recording,
+    /// Row spans of a prompt.
+    row_spans: usize,
+}
+
+/// Prints what a run will take on a card.
+pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
+    let (job, _) = args.into_estimate()?;
+    super::say(text(&job, card)?)
+}
+
+/// What the run will take on the card.
+fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
+    if job.is_endpoint() {
+        let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
+        return Err(WrongUsage(why).into());
+    }
+    let (name, description, _) = super::memory_plan::description(&job.model)?;
+    let (s, spec) = (&job.settings, &description.spec);
+    let Opened { dataset, all, asked, .. } = job.open()?;
+    let benchmark = dataset.benchmark();
+    let roles = row_roles(benchmark);
+    let plan = job.plan(&dataset, all)?;
+    let reader = Reader::open(&job.model)?;
+    let (template, thought) = match &reader {
+        Reader::Model(side) => {
+            let options = s.thinking.local();
+            let (template, thoughts) = side.template.with_thinking(options.mode, options.effort)?;
+            (template, if thoughts.is_some_and(|thoughts| thoughts.on) { options.max } else { 0 })
+        }
+        // Whether the model thinks of itself is not known without its template.
+        Reader::Encoding(_) => {
+            let on = s.thinking.thinking == ThinkingMode::On;
+            (ChatTemplate::plain(None)?, if on { s.thinking.local().max } else { 0 })
+        }
+    };
+    let context = s.context.unwrap_or(spec.max_positions);
+    if context > spec.max_positions && !s.allow_longer {
+        note(format_args!(
+            "note: {} tokens are more than the {} that {name} was made for; the run takes them with --allow-longer only, and `palimpsest \
+             model extend` makes a folder with its makers' scaling",
+            grouped(context as u64),
+            grouped(spec.max_positions as u64)
+        ));
+    }
+    let most_new = asked.max_new_tokens.saturating_add(thought);
+    asked.check_room(context, thought, 0)?;
+    let by = asked.truncation;
+    let cut = Cut { budget: by.budget(context, most_new), by, seed: s.seed };
+    let builder = PromptBuilder::new(Templates::load(benchmark, s.prompts.as_deref())?, template)
+        .numbering(s.session_numbers.into())
+        .reading(s.special_tokens);
+    let conditions = at_least_plain(conditions(benchmark, &s.conditions, (&s.knockouts, s.repeat), || {
+        fits(&dataset, &builder, reader.counter(), cut.budget)
+    })?);
+    let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
+    if let Some(dense) = conditions.iter().find(is_dense) {
+        let why = format!(
+            "the condition {} retrieves by embeddings, whose model an estimate for a card neither fetches nor runs; name others with \
+             --conditions",
+            dense.name
+        );
+        return Err(WrongUsage(why).into());
+    }
+    let mut memory = memory(benchmark, s.seed, &conditions, true)?;
+    note(format_args!("cutting and tokenising {} of {} cases", sample(&plan).len(), plan.len()));
+    let mut lengths: Vec<Lengths> = Vec::new();
+    let sampled = each_sampled(job, &dataset, &plan, |case, asked| {
+        let asked: Vec<&str> =
+            asked.iter().filter_map(|&at| Some(case.probes.get(at)?.id.as_str())).collect();
+        let once = |condition: &&Condition| condition.repetition == 0 && condition.knockout.is_none();
+        for condition in conditions.iter().filter(once) {
+            for View { case, .. } in memory.views(case, condition.setting.as_deref(), condition.context) {
+                lengths.extend(read(&reader, &builder, &case, cut, (&asked, &roles))?);
+            }
+        }
+        Ok(())
+    })?;
+
+    // As a run opens the model, on as many of the cards as hold it.
+    let repeat = s.repeat as usize * (1 + s.knockouts.len());
+    let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
+    let batch = job.batch_size.min(most).max(1);
+    let dtype = match s.dtype.as_deref() {
+        Some(dtype) => engine::parse_dtype(dtype)?,
+        None => DeviceName::Cuda(0).default_dtype(),
+    };
+    let kernel = match s.knockouts.is_empty() {
+        true => s.attention_kernel,
+        false => crate::attention::AttentionKernel::Products,
+    };
+    let mut request = MemoryRequest {
+        context,
+        chunk: engine::DEFAULT_CHUNK,
+        logits: 1,
+        dtype,
+        kernel,
+        devices: Vec::new(),
+        branches: Branches::for_answers(batch, most_new),
+        observed: observed(&plan, benchmark, batch, most_new),
+        kept: s.weights.into(),
+    };
+    let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
+
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    let scale = sound as f64 / sampled.max(1) as f64;
+    let (mut cases, mut computed, mut reused, mut bytes) = (Vec::new(), 0, 0, 0);
+    for one in &lengths {
+        let own: Vec<usize> = one.own.iter().copied().cycle().take(one.own.len() * repeat).collect();
+        computed += one.shared + own.iter().sum::<usize>();
+        reused += one.shared * own.len().saturating_sub(1);
+        let keys = one.recording.spans;
+        let files =
+            own.iter().map(|own| store_bytes(spec, (one.row_spans + 2, keys), one.shared + own + most_new));
+        bytes += files.sum::<usize>();
+        let recording = if s.no_attention { Recording { rows: 0, spans: 0 } } else { one.recording };
+        cases.push((CaseShape { shared: one.shared, own, answer: most_new, recording }, scale));
+    }
+    let hours = Hours::new(spec, &request, card, &cases);
+    let longest = |one: &Lengths| one.shared + one.own.iter().max().unwrap_or(&0);
+    let (shortest, longest) =
+        (lengths.iter().map(longest).min().unwrap_or(0), lengths.iter().map(longest).max().unwrap_or(0));
+    let n = answers(&conditions, &plan);
+    let whole = |n: usize| (n as f64 * scale).round() as u64;
+    let counted = match reader {
+        Reader::Model(_) => String::new(),
+        Reader::Encoding(encoding) => {
+            format!("; tokens of {}, since the tokenizer of {name} is not here", encoding.name())
+        }
+    };
+    let mut text = format!(
+        "{n} answers on {} by {name} ({}, {}): nothing was run or fetched\n\
+         tokens in   {} computed, {} reused (from {sampled} cases, whose longest prompts have {} to {} tokens{counted})\n\
+         tokens out  {} at most ({most_new} an answer)\n",
+        sound_cases(&plan),
+        card.title,
+        format!("{dtype:?}").to_lowercase(),
+        grouped(whole(computed)),
+        grouped(whole(reused)),
+        grouped(shortest as u64),
+        grouped(longest as u64),
+        grouped((n * most_new) as u64),
+    );
+    if !s.no_attention {
+        text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes)));
+    }
+    let free = vec![Some(card.usable()); cards];
+    let held = match memory_plan.fits(&free) {
+        Some(true) if cards == 1 => "one card holds it".to_owned(),
+        Some(true) => format!("{cards} cards hold it, with the layers split between them"),
+        _ => format!("more than {cards} cards hold; give a shorter --context or a smaller model"),
+    };
+    text += &format!(
+        "memory      {} of {} a card: {held}\n",
+        gigabytes(memory_plan.total()),
+        gigabytes(card.usable())
+    );
+    Ok(text + "\n" + &hours.text(&format!("{n} answers on {}", sound_cases(&plan)), cards))
+}
+
+/// The lengths of a case's prompts, cut as the run cuts them.
+fn read(
+    reader: &Reader,
+    builder: &PromptBuilder,
+    case: &Case,
+    cut: Cut,
+    (asked, roles): (&[&str], &[&str]),
+) -> anyhow::Result<Vec<Lengths>> {
+    let mut all = Vec::new();
+    match reader {
+        Reader::Model(side) => {
+            for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
+                let shared = shared_tokens(&part.prompts, roles);
+                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+                let prompts =
+                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
+                let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
+                for prompt in prompts {
+                    own.push(prompt.tokens.len() - shared);
+                    let rows = row_spans(prompt, roles);
+                    let keys = prompt.spans.len() + prompt.overlays.len();
+                    recorded = more(recorded, (rows.iter().map(Span::len).sum(), rows.len(), keys));
+                }
+                all.extend(Lengths::of(shared, own, recorded));
+            }
+        }
+        Reader::Encoding(encoding) => {
+            for part in cut_prompts(builder, encoding, case, cut)? {
+                let common = common_bytes(&part.prompts);
+                let shared =
+                    part.prompts.first().and_then(|prompt| prompt.text.get(..common)).unwrap_or_default();
+                let shared = encoding.count(shared)?;
+                let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+                let prompts =
+                    probes.filter(|(probe, _)| asked.contains(&&*probe.id)).map(|(_, prompt)| prompt);
+                let (mut own, mut recorded) = (Vec::new(), (0, 0, 0));
+                for prompt in prompts {
+                    own.push(encoding.count(prompt.text.get(common..).unwrap_or_default())?);
+                    let is_row = |span: &&CharSpan| {
+                        span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
+                    };
+                    let spans = || prompt.spans.iter().chain(&prompt.overlays);
+                    let tokens = spans()
+                        .filter(is_row)
+                        .map(|span| encoding.count(prompt.text.get(span.start..span.end).unwrap_or_default()))
+                        .sum::<Result<usize, PromptError>>()?;
+                    recorded = more(recorded, (tokens, spans().filter(is_row).count(), spans().count()));
+                }
+                all.extend(Lengths::of(shared, own, recorded));
+            }
+        }
+    }
+    Ok(all)
+}
+
+impl Lengths {
+    /// Nothing where no question of the part is asked.
+    fn of(shared: usize, own: Vec<usize>, (rows, row_spans, spans): (usize, usize, usize)) -> Option<Self> {
+        (!own.is_empty()).then_some(Lengths { shared, own, recording: Recording { rows, spans }, row_spans })
+    }
+}
+
+/// The larger of each: the rows of evidence are the same of all prompts of a case, and are recorded once.
+fn more(a: (usize, usize, usize), b: (usize, usize, usize)) -> (usize, usize, usize) {
+    (a.0.max(b.0), a.1.max(b.1), a.2.max(b.2))
+}
+
+/// Bytes that all prompts begin with, up to the first query.
+fn common_bytes(prompts: &[Prompt]) -> usize {
+    let Some((first, others)) = prompts.split_first() else { return 0 };
+    let query = first.spans.iter().find(|span| span.role.as_deref() == Some(QUERY));
+    let mut common = query.map_or(first.text.len(), |query| query.start);
+    for other in others {
+        let same = first.text.bytes().zip(other.text.bytes()).take_while(|(a, b)| a == b).count();
+        common = common.min(same);
+    }
+    while !first.text.is_char_boundary(common) {
+        common -= 1;
+    }
+    common
+}
