@@ -8,6 +8,7 @@ use super::figure_style::FigureStyle;
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
 use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
+use crate::heads::Score;
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Selection, Study};
 use crate::results::graded::graded;
@@ -24,7 +25,7 @@ pub struct Args {
     /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
     #[arg(required_unless_present = "style_example", value_name = "DIR")]
     pub(super) dirs: Vec<PathBuf>,
-    /// Where the figures go [default: DIR/figures]; needed for several runs.
+    /// Where the figures go [default: DIR/figures, or figures-SCORE with --heads]; needed for several runs.
     #[arg(long, value_name = "FOLDER")]
     pub(super) out: Option<PathBuf>,
     /// Draw a run's conditions against each other, too: the same questions under both on one axis, and what a condition changes, with the
@@ -49,7 +50,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let _look = look.enter()?;
     let out = match (out, &dirs[..]) {
         (Some(out), _) => out,
-        (None, [dir]) => dir.join("figures"),
+        // A folder of its own, so that masses of two kinds are never in one.
+        (None, [dir]) => match &analysis.heads {
+            Some(_) => dir.join(format!("figures-{}", Score::from(analysis.head_score).key())),
+            None => dir.join("figures"),
+        },
         (None, _) => {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
         }

@@ -177,8 +177,14 @@ impl OfConditions {
         let first = study.conditions.first()?;
         let origin = Origin::of(&first.run, study.judge.as_deref());
         let column = joined(names);
+        let heads = match &study.options().heads {
+            None => String::new(),
+            Some(by) => {
+                format!(" Heads are weighted by the {} scores of {}.", by.score.key(), by.path.display())
+            }
+        };
         if !study.selection.several {
-            return Some(OfConditions { origin, prefix: String::new(), said: String::new(), column });
+            return Some(OfConditions { origin, prefix: String::new(), said: heads, column });
         }
         let labels: Vec<&str> = names.iter().map(|name| label(name)).collect();
         let all = names.len() > 1 && names.len() == study.measured().count();
@@ -191,8 +197,8 @@ impl OfConditions {
             false => origin.under(&labels.join(" and ")),
         };
         let each = names.iter().map(|name| format!(" {}: {}.", label(name), study.condition_in_words(name)));
-        let said =
-            format!(" Condition{}:{}", if labels.len() == 1 { "" } else { "s" }, each.collect::<String>());
+        let plural = if labels.len() == 1 { "" } else { "s" };
+        let said = format!("{heads} Condition{plural}:{}", each.collect::<String>());
         Some(OfConditions { origin, prefix, said, column })
     }
 
