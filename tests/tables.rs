@@ -11,14 +11,14 @@ use palimpsest::results::outcomes::Outcomes;
 use palimpsest::results::repeats::repeats;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::{Machine, Named, RunHeader};
-use palimpsest::run::plan::{
-    CaseSample, PlanError, PlannedCase, PlannedEvidence, PlannedProbe, Selection, Shard,
-};
+use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
 use serde_json::{Value, json};
 
 use crate::cli::palimpsest;
 use crate::toy::LOGBOOK;
+
+mod conditions;
 
 const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 const JUDGE: &str = "http://host/v1#able-70b";
@@ -215,7 +215,13 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
 
     // What a reader sees: every printed cell, and the star. Half up gives every digit of the paper's table.
     let markdown = with(&["--format", "md"]);
-    let rows: Vec<Vec<String>> = markdown
+    // Below it stands what the contexts of the two with a star held.
+    let (first, below) = markdown.split_once("\n### ").unwrap();
+    assert!(
+        below.starts_with("What the contexts held") && below.matches("all but 1.0").count() == 2,
+        "{below}"
+    );
+    let rows: Vec<Vec<String>> = first
         .lines()
         .filter(|line| line.starts_with('|'))
         .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
@@ -359,7 +365,8 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     for said in [
         "3/10",
         "broken: 1 of 60 probes are missing, which were not asked yet: the run is not finished",
-        "broken: 1 of 60 probes ended in an error instead of an answer and 2 have no verdict",
+        "broken: 1 of 60 probes ended in an error instead of an answer; they count as wrong",
+        "broken: 2 of 60 probes have an answer and no verdict; they count as wrong",
     ] {
         assert!(text.contains(said), "{said}: {text}");
     }
@@ -499,132 +506,6 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     Run::of("first", 20, vec![[6, 2, 12, 4, 0, 5]]).write(&at("again"));
     let text = done(root.path(), &["first", "again"]);
     assert!(text.contains("first [") && text.contains("/again]"), "{text}");
-}
-
-/// `plain` is a name like any other, and a heading, a column or a title says which condition a number is of.
-#[test]
-fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_question_by_question() {
-    let root = tempfile::tempdir().unwrap();
-    let at = |name: &str| root.path().join(name);
-    Run::of("five", 20, vec![[9, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1], [1, 1, 1, 1, 1, 1]]).write(&at("five"));
-    Run::of("alone", 20, vec![[9, 2, 3, 4, 5, 6]]).write(&at("alone"));
-    let rows = |text: &str| -> Vec<Vec<String>> {
-        let of = |line: &str| line.split_whitespace().take(2).map(str::to_owned).collect();
-        text.lines().filter(|line| line.starts_with("five ")).map(of).collect()
-    };
-    let text = done(root.path(), &["five"]);
-    assert!(text.lines().any(|line| line.split_whitespace().take(2).eq(["model", "condition"])), "{text}");
-    assert_eq!(rows(&text), [["five", "plain"], ["five", "repeat-2"], ["five", "repeat-3"]]);
-    for (asked, expected) in
-        [("plain", &["plain"][..]), ("", &["plain"]), ("repeat-3,plain", &["plain", "repeat-3"])]
-    {
-        let csv = done(root.path(), &["five", "--condition", asked, "--format", "csv"]);
-        let mut reader = csv::Reader::from_reader(csv.as_bytes());
-        let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
-        let mut found: Vec<&str> = records.iter().map(|record| record["condition"].as_str()).collect();
-        found.dedup();
-        assert_eq!(found, expected, "{asked}: {csv}");
-    }
-    // One that is not plain is named, too; of a run without others nothing needs a name but the CSV.
-    assert_eq!(rows(&done(root.path(), &["five", "--condition", "repeat-2"])), [["five", "repeat-2"]]);
-    assert!(!done(root.path(), &["alone"]).contains("condition"));
-    let compared =
-        done(root.path(), &["five", "--condition", "plain,repeat-2", "--compare", "--format", "json"]);
-    let json: Value = serde_json::from_str(&compared).unwrap();
-    assert_eq!(json["conditions"], json!(["plain", "repeat-2"]));
-    let test = &json["comparison"]["cells"][0]["test"];
-    // 9 and 6 of 20 are right, the smaller set within the larger.
-    assert_eq!((&test["b"], &test["c"]), (&json!(3), &json!(0)));
-    assert_eq!(json["comparison"]["first"], "five (plain)");
-    let unknown = refused(root.path(), &["five", "--condition", "plain,other"]);
-    assert!(
-        unknown.contains("no condition `other`; its conditions are: plain, repeat-2, repeat-3"),
-        "{unknown}"
-    );
-    // A judge of one address stays short; of two the addresses tell them apart.
-    Run { judge: Some("http://other/v1#able-70b"), ..Run::of("theirs", 20, vec![[1; 6]]) }
-        .write(&at("theirs"));
-    let text = done(root.path(), &["alone", "theirs"]);
-    assert!(
-        text.contains("http://other/v1#able-70b (r)") && text.contains(&format!("{JUDGE} (r)")),
-        "{text}"
-    );
-}
-
-/// A full history that was cut is a context like a retrieved one: what it lost of the evidence stands in the same table.
-#[test]
-fn what_was_left_of_cut_full_histories_is_said() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("cut");
-    let evidence = |segment: usize| PlannedEvidence {
-        segment,
-        turn: None,
-        bytes: None,
-        role: if segment == 3 { "old" } else { "new" }.to_owned(),
-    };
-    Run::of("m", 10, vec![[5, 1, 3, 2, 0, 1]]).write_with(&dir, |answers, _| {
-        // Every history of type 1 lost the old one of two pieces of evidence, and a quarter of its tokens.
-        for row in answers.iter_mut().filter(|row| row.case.starts_with("T1")) {
-            (row.dropped_sessions, row.dropped_tokens, row.history_tokens) = (vec![3, 8], 25, 100);
-        }
-    });
-    let plan: Vec<PlannedCase> = Run::of("m", 10, vec![[0; 6]])
-        .plan()
-        .into_iter()
-        .map(|case| PlannedCase { evidence: vec![evidence(3), evidence(5)], ..case })
-        .collect();
-    std::fs::write(
-        dir.join("plan.jsonl"),
-        plan.iter().map(|row| format!("{}\n", json!(row))).collect::<String>(),
-    )
-    .unwrap();
-    let json: Value = serde_json::from_str(&done(root.path(), &["cut", "--format", "json"])).unwrap();
-    let row = &json["tables"]["retrieval"]["rows"][0];
-    // Of 60 answers half kept one of two pieces, a mean of two dropped sessions over half of them is one.
-    for (name, expected) in [
-        ("condition", "plain"),
-        ("segments", "all but 1.0"),
-        ("tokens kept %", "87.5"),
-        ("questions with evidence", "60"),
-        ("evidence shown %", "75.0"),
-        ("all of it %", "50.0"),
-        ("clipped", "30"),
-    ] {
-        assert_eq!(row[name], expected, "{name}: {row}");
-    }
-    Run::of("whole", 10, vec![[5, 1, 3, 2, 0, 1]]).write(&root.path().join("whole"));
-    assert!(!done(root.path(), &["whole"]).contains("What the contexts held"));
-}
-
-/// A judge whose every reply was unreadable is no judge that was never asked.
-#[test]
-fn a_judge_of_which_nothing_could_be_read_stands_as_0_of_n() {
-    let root = tempfile::tempdir().unwrap();
-    let at = |name: &str| root.path().join(name);
-    Run::of("m", 10, vec![[5, 1, 3, 2, 0, 1]]).write_with(&at("m"), |_, verdicts| {
-        let silent: Vec<VerdictRow> = verdicts
-            .iter()
-            .map(|row| VerdictRow {
-                judge: "http://host/v1#silent-70b".to_owned(),
-                correct: None,
-                error: Some("no JSON".to_owned()),
-                ..row.clone()
-            })
-            .collect();
-        verdicts.extend(silent);
-    });
-    let text = done(root.path(), &["m"]);
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("m  ")).collect();
-    assert_eq!(lines.len(), 2, "{text}");
-    assert!(
-        lines[1].contains("silent-70b (r)")
-            && lines[1].split_whitespace().rev().take(3).eq(["0", "60", "0.0!"]),
-        "{text}"
-    );
-    assert!(
-        text.contains("0/60") && text.contains("gave no readable verdict on any of 60 answers"),
-        "{text}"
-    );
 }
 
 /// Answers that their limit ended, and thoughts: in every form of every table.

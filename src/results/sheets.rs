@@ -501,27 +501,47 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     let part = |row: &ResultRow| format!("{} in {} of {} answers", row.name, row.truncated, row.answered());
     let parts: Vec<String> = rows.iter().filter(truncated).map(part).collect();
     if !parts.is_empty() {
-        notes.push(format!("* histories were truncated: {}", parts.join("; ")));
+        notes.push(format!("* histories were truncated: {}", distinct(parts.iter()).join("; ")));
     }
+    let names = short_names(rows);
     for row in rows {
-        notes.extend(row.about_cut().map(|about| format!("{}: {about}", row.name)));
-        notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {}: {warning}", row.name)));
+        // What is of the answers is said once, however many judged them.
+        let mut say = |note: String| {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        };
         let ResultRow { name, missing, no_answer, no_verdict, expected, .. } = row;
+        if let Some(about) = row.about_cut() {
+            say(format!("{name}: {about}"));
+        }
         if *missing > 0 {
-            notes.push(format!(
+            say(format!(
                 "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
                  wrong; the same `palimpsest run` command goes on with it"
             ));
         }
+        if let Some(warning) = &row.warning {
+            say(format!("{WARNED} {name}: {warning}"));
+        }
         if let Some(why) = &row.no_result {
-            notes.push(format!("{name}: no result: {why}"));
+            say(format!("{name}: no result: {why}"));
         } else if row.judge.is_none() {
-            notes.push(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
-        } else if no_answer + no_verdict > 0 {
-            notes.push(format!(
-                "{name}: {no_answer} of {expected} probes ended in an error instead of an answer and {no_verdict} have no verdict; they \
-                 count as wrong"
-            ));
+            say(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
+        } else {
+            if *no_answer > 0 {
+                say(format!(
+                    "{name}: {no_answer} of {expected} probes ended in an error instead of an answer; they count as wrong"
+                ));
+            }
+            if *no_verdict > 0 {
+                let alone = rows.iter().filter(|other| other.name == *name).count() == 1;
+                let judge = row.judged_by_among(&names).filter(|_| !alone);
+                let by = judge.map_or_else(String::new, |judge| format!(" by {judge}"));
+                say(format!(
+                    "{name}: {no_verdict} of {expected} probes have an answer and no verdict{by}; they count as wrong"
+                ));
+            }
         }
     }
     notes
