@@ -6,9 +6,15 @@ use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+mod forecast;
+
+use forecast::Forecast;
+pub(crate) use forecast::StepSeconds;
 
 /// Without a terminal, a step under way is heard of at most once in this time.
 const QUIET: Duration = Duration::from_secs(15);
@@ -69,29 +75,42 @@ pub(crate) fn spinner(message: &str) -> ProgressBar {
     bar
 }
 
+/// How many failed steps are told one by one where steps have no lines.
+const ERRORS_TOLD: usize = 3;
+
 /// Progress over a known number of steps that take long each: a bar with the time left on a terminal, a line a step
 /// elsewhere.
 pub(crate) struct Steps {
     what: &'static str,
     done: usize,
     total: usize,
+    errors: usize,
+    /// Whether there is a line now and then in the place of one a step.
+    brief: bool,
     start: Instant,
+    forecast: Forecast,
+    /// When all will be done, as the bar reads it.
+    end: Arc<Mutex<Option<Instant>>>,
     status: Rc<Status>,
 }
 
 impl Steps {
     /// `total` steps of `what` lie ahead.
     pub(crate) fn new(what: &'static str, total: usize, show: bool) -> Self {
+        let end = Arc::new(Mutex::new(None));
         let out = if !show || total == 0 {
             Out::Silent
         } else if std::io::stderr().is_terminal() {
             // The message has a line of its own: it is long, and changes while the bar stands still.
             let bar = bar(total as u64, "", "{prefix} [{wide_bar}] {pos}/{len} {left}\n{msg}");
+            let known = Arc::clone(&end);
             // Nothing can be said before the first step is done.
             let style =
-                bar.style().with_key("left", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                    if state.pos() > 0 {
-                        let _ = write!(out, "{:#} left", HumanDuration(state.eta()));
+                bar.style().with_key("left", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+                    let end: Option<Instant> = *known.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Some(end) = end {
+                        let left = HumanDuration(end.saturating_duration_since(Instant::now()));
+                        let _ = write!(out, "{left:#} left");
                     }
                 });
             bar.set_style(style);
@@ -101,7 +120,16 @@ impl Steps {
         } else {
             Out::Lines
         };
-        Steps { what, done: 0, total, start: Instant::now(), status: Rc::new(Status::new(out)) }
+        let status = Rc::new(Status::new(out));
+        let forecast = Forecast::new(total);
+        Steps { what, done: 0, total, errors: 0, brief: false, start: Instant::now(), forecast, end, status }
+    }
+
+    /// With a line now and then in the place of one a step, and the first few errors.
+    #[must_use]
+    pub(crate) fn brief(mut self, brief: bool) -> Self {
+        self.brief = brief;
+        self
     }
 
     /// What says how far the step under way is.
@@ -109,24 +137,51 @@ impl Steps {
         Rc::clone(&self.status)
     }
 
+    /// The next `size` steps share work that the first of them begins with, such as the reading of a history. Steps outside a group
+    /// are groups of one.
+    pub(crate) fn begin_group(&mut self, size: usize) {
+        self.forecast.begin_group(size);
+    }
+
     /// The step called `name` is done, or failed for a reason.
     pub(crate) fn step(&mut self, name: &str, error: Option<&str>) {
+        self.measured_step(name, error, None);
+    }
+
+    /// The same, with what it took, where that was measured. Without it the time since the last step counts.
+    pub(crate) fn measured_step(&mut self, name: &str, error: Option<&str>, took: Option<StepSeconds>) {
         self.done += 1;
+        let now = self.start.elapsed().as_secs_f64();
+        self.forecast.step(now, took);
+        let seconds = self.forecast.seconds_left();
+        let end =
+            seconds.and_then(|left| Instant::now().checked_add(Duration::try_from_secs_f64(left).ok()?));
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        self.errors += usize::from(error.is_some());
+        let outcome = error.map_or_else(String::new, |error| format!(": error: {error}"));
+        let told = !self.brief || error.is_some() && self.errors <= ERRORS_TOLD;
         match &self.status.out {
             Out::Bar(bar) => {
                 bar.set_message(name.to_owned());
                 bar.inc(1);
-                if let Some(error) = error {
-                    bar.println(format!("{name}: error: {error}"));
+                if told && error.is_some() {
+                    bar.println(format!("{name}{outcome}"));
                 }
             }
             Out::Lines => {
-                let left = self.total.saturating_sub(self.done);
-                let seconds = self.start.elapsed().as_secs_f64() / self.done as f64 * left as f64;
-                let outcome = error.map_or_else(String::new, |error| format!(": error: {error}"));
                 let (what, done, total) = (self.what, self.done, self.total);
-                self.status.said.set(Instant::now());
-                note(format_args!("{what} {done}/{total}: {name}{outcome} (about {seconds:.0} s left)"));
+                let left = seconds.map_or_else(String::new, |left| format!(" (about {left:.0} s left)"));
+                let is_due = self.status.said.get().elapsed() >= QUIET;
+                if told {
+                    note(format_args!("{what} {done}/{total}: {name}{outcome}{left}"));
+                } else if is_due {
+                    let errors =
+                        if self.errors > 0 { format!(", {} errors", self.errors) } else { String::new() };
+                    note(format_args!("{what} {done}/{total}{errors}{left}"));
+                }
+                if told || is_due {
+                    self.status.said.set(Instant::now());
+                }
             }
             Out::Silent => {}
         }
@@ -150,6 +205,8 @@ pub struct Status {
     step: RefCell<String>,
     /// When the last line came, where there are lines.
     said: Cell<Instant>,
+    /// Steps that a stop has cut off.
+    lost: Cell<usize>,
 }
 
 #[derive(Debug)]
@@ -161,7 +218,8 @@ enum Out {
 
 impl Status {
     fn new(out: Out) -> Self {
-        Status { out, step: RefCell::new(String::new()), said: Cell::new(Instant::now()) }
+        let (step, said, lost) = (RefCell::new(String::new()), Cell::new(Instant::now()), Cell::new(0));
+        Status { out, step, said, lost }
     }
 
     /// A status that nobody sees.
@@ -183,6 +241,16 @@ impl Status {
     /// `tokens` of the answer are generated.
     pub fn decode(&self, tokens: usize) {
         self.tell(|| format!("decode, {tokens} token{}", if tokens == 1 { "" } else { "s" }));
+    }
+
+    /// A stop has cut off `steps` that were under way.
+    pub fn lose(&self, steps: usize) {
+        self.lost.set(steps);
+    }
+
+    /// How many steps a stop has cut off.
+    pub fn lost(&self) -> usize {
+        self.lost.get()
     }
 
     fn tell(&self, doing: impl FnOnce() -> String) {

@@ -87,6 +87,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         sample: None,
         conditions: Vec::new(),
         thinking: None,
+        stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))

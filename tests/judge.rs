@@ -20,6 +20,7 @@ use palimpsest::run::store::{RunFolder, RunStore};
 use crate::eval::{cases, finished, header};
 
 mod instructions;
+mod parallel;
 mod reply;
 mod served;
 

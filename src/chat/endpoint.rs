@@ -53,7 +53,8 @@ impl Default for Patience {
     }
 }
 
-/// A model behind an endpoint.
+/// A model behind an endpoint. A clone shares its connections and counts tokens of its own.
+#[derive(Clone)]
 pub struct Endpoint {
     /// Without the model and a slash at the end.
     base: String,
@@ -67,6 +68,7 @@ pub struct Endpoint {
     /// Of all replies since it was asked for last.
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
+    stops: Vec<String>,
 }
 
 /// What an endpoint is told about thoughts. By default nothing, as servers differ in what they take.
@@ -82,6 +84,7 @@ pub struct EndpointThinking {
     pub max_tokens: usize,
 }
 
+#[derive(Clone)]
 struct Key {
     secret: String,
     header: HeaderValue,
@@ -134,6 +137,8 @@ struct Request<'a> {
     reasoning_effort: Option<ReasoningEffort>,
     #[serde(skip_serializing_if = "Map::is_empty")]
     chat_template_kwargs: &'a Map<String, Value>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -259,6 +264,7 @@ impl Endpoint {
             completion_limit,
             usage: None,
             thinking: EndpointThinking::default(),
+            stops: Vec::new(),
         })
     }
 
@@ -266,6 +272,12 @@ impl Endpoint {
     #[must_use]
     pub fn thinking(self, thinking: EndpointThinking) -> Self {
         Endpoint { thinking, ..self }
+    }
+
+    /// The same endpoint, told strings that end an answer.
+    #[must_use]
+    pub fn stopping_at(self, stops: Vec<String>) -> Self {
+        Endpoint { stops, ..self }
     }
 
     /// Refuses an endpoint that nobody answers at, at once and without retries: for the start of a long job. Any HTTP
@@ -297,6 +309,7 @@ impl Endpoint {
             max_completion_tokens,
             reasoning_effort: self.thinking.reasoning_effort,
             chat_template_kwargs: &self.thinking.chat_template_kwargs,
+            stop: &self.stops,
         }
     }
 

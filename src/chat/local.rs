@@ -17,7 +17,7 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     let room = model.max_thinking() + sampling.max_new_tokens;
     let logits = model.prefill(&text, &tokens, room)?.squeeze(0)?;
     let Parts { engine, cache, stop, thinker, .. } = model.held_parts();
-    let how = (sampling, stop, thinker);
+    let how = (sampling, stop, thinker, None);
     let mut measurement = Measurement::nothing(tokens.len());
     let generated = measurement.decode_thinking(engine, cache, &logits, how, &mut |_| true)?;
     let (Split { thought, answer }, stop) = model.split(&generated)?;

@@ -429,6 +429,7 @@ fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) ->
             logits,
             sampling,
             thinker: None,
+            watch: None,
         });
     }
     let Parts { engine, cache, .. } = model.parts(context)?;

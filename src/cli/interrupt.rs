@@ -13,6 +13,15 @@ pub(super) const INTERRUPTED: i32 = 130;
 /// A flag that Ctrl-C (or a polite kill) sets: the `step` under way is finished. The second one ends the process at once, which
 /// loses nothing but that step.
 pub(super) fn flag(step: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
+    flag_with(move || format!("stopping after the {step} under way"))
+}
+
+/// The same where steps under way are not finished: `says` what becomes of them.
+pub(super) fn flag_saying(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
+    flag_with(move || says.to_owned())
+}
+
+fn flag_with(says: impl Fn() -> String + Send + 'static) -> anyhow::Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
         return Ok(Arc::clone(flag));
@@ -24,7 +33,7 @@ pub(super) fn flag(step: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
             note("stopped; the same command goes on from here");
             std::process::exit(INTERRUPTED);
         }
-        note(format_args!("stopping after the {step} under way; press Ctrl-C again to stop at once"));
+        note(format_args!("{}; press Ctrl-C again to stop at once", says()));
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))

@@ -9,12 +9,13 @@ use anyhow::Context;
 use super::thinking::Thinking;
 use crate::attention::AttentionKernel;
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
+use crate::chat::ChatModel;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
 use crate::engine;
 use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{
-    Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
+    Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
     run as judge_run,
 };
 use crate::prompt::{JUDGE_FILE, ThinkingMode};
@@ -29,6 +30,9 @@ const JUDGE_CONTEXT: usize = 16_384;
 
 /// Most tokens of a reply with verdicts: three short reasons, with room for a model that thinks aloud.
 const REPLY_TOKENS: usize = 2048;
+
+/// Calls of an endpoint at once, unless told otherwise: enough to keep a server busy, few enough for one that limits its rate.
+const PARALLEL: usize = 4;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,6 +102,17 @@ pub(super) struct Settings {
     /// Verdicts with and without this stand beside each other, in rows of their own.
     #[arg(long)]
     exact_match: bool,
+    /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    parallel: Option<usize>,
+    /// Stop after so many calls in a row whose replies hold no verdict that can be read, each asked twice; 0 goes on whatever comes.
+    ///
+    /// What was judged is kept, and the same command goes on.
+    #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N")]
+    give_up_after: usize,
+    /// A line for each verdict, in the place of one now and then.
+    #[arg(long)]
+    verbose: bool,
     /// Endpoint: most seconds to wait for one reply.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
@@ -122,11 +137,21 @@ impl Default for Settings {
             prompts: None,
             reasons: None,
             exact_match: false,
+            parallel: None,
+            give_up_after: Conduct::GIVE_UP_AFTER,
+            verbose: false,
             timeout: 600,
             retries: 5,
             max_new_tokens: REPLY_TOKENS,
             thinking: Thinking::default(),
         }
+    }
+}
+
+impl Settings {
+    fn conduct(&self) -> Conduct {
+        let give_up_after = Some(self.give_up_after).filter(|&calls| calls > 0);
+        Conduct { show_progress: true, verbose: self.verbose, give_up_after }
     }
 }
 
@@ -186,7 +211,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         };
         let summary = check_folder(&dir, judge, &settings, &check)?;
         super::conclude(&dir, "labels", "labels.jsonl", &summary)?;
-        return super::say(format_args!("next: palimpsest table {}", dir.display()));
+        super::say(format_args!("next: palimpsest table {}", dir.display()))?;
+        return super::without_errors("labels", "labels.jsonl", &summary);
     }
     // A wrong name should not cost the loading of a model, either.
     rubric_of(benchmark, &settings)?;
@@ -210,7 +236,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if summary.errors == 0 {
         super::say(format_args!("next: palimpsest report {}", dir.display()))?;
     }
-    Ok(())
+    super::without_errors("verdicts", "verdicts.jsonl", &summary)
 }
 
 /// The rubric that is asked for.
@@ -264,7 +290,7 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
             }
             Ok(Instructions { accepted, ..Instructions::from(&rubric_of(benchmark, settings)?) })
         },
-        |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, true),
+        |store, judge, instructions, stop| judge_run(store, judge, instructions, stop, settings.conduct()),
     )
 }
 
@@ -275,7 +301,8 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
         |_| Ok(label_instructions(check, Reasons::Last)),
         |store, judge, instructions, stop| {
             let plan = store.plan().to_vec();
-            check_labels(&mut LabelLog::open(dir)?, &plan, check, judge, &instructions, stop, true)
+            let mut log = LabelLog::open(dir)?;
+            check_labels(&mut log, &plan, check, judge, &instructions, stop, settings.conduct())
         },
     )
 }
@@ -289,6 +316,11 @@ fn checked<'a>(judge: &'a str, settings: &Settings) -> anyhow::Result<(Named<'a>
     thinking.check(is_endpoint).map_err(|e| wrong(e.to_string()))?;
     if is_endpoint && (settings.device != "cpu" || settings.dtype.is_some()) {
         let why = format!("--device and --dtype are for local judges, and {judge} is an endpoint; drop them");
+        return Err(wrong(why).into());
+    }
+    if let Some(calls) = settings.parallel.filter(|_| !is_endpoint) {
+        let why =
+            format!("--parallel {calls} is for endpoints, and {judge} is one model on this machine; drop it");
         return Err(wrong(why).into());
     }
     // Scoring leaves no place for a thought, so a judge that is to think is asked for JSON, wherever it runs.
@@ -319,7 +351,7 @@ fn with_judge(
     let instructions = changed(instructions(&store)?, settings, by_reply)?;
     let sampling =
         Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: settings.max_new_tokens };
-    let stop = super::interrupt::flag("call")?;
+    let stop = super::interrupt::flag("calls")?;
     Ok(match named {
         Named::Local(name) => {
             settings.attention_kernel.choose();
@@ -343,9 +375,11 @@ fn with_judge(
         Named::Endpoint(address) => {
             let timeout = Duration::from_secs(settings.timeout.max(1));
             let patience = Patience { timeout, retries: settings.retries, ..Patience::default() };
-            let mut model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
+            let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
             model.check_reachable()?;
-            work(&mut store, &mut Judge::Reply { model: &mut model, sampling }, instructions, &stop)?
+            let mut models = vec![model; settings.parallel.unwrap_or(PARALLEL)];
+            let models = models.iter_mut().map(|model| model as &mut (dyn ChatModel + Send)).collect();
+            work(&mut store, &mut Judge::Several { models, sampling }, instructions, &stop)?
         }
     })
 }

@@ -30,6 +30,7 @@ mod inputs;
 mod interrupt;
 mod judge;
 mod judging;
+mod left_out;
 mod lens;
 mod memory_plan;
 mod merge;
@@ -50,7 +51,7 @@ mod trial;
 pub use arguments::Weights;
 use arguments::{WrongUsage, check_context, positive};
 use inputs::{benchmark_of, cases, model_paths, sound_cases};
-use output::{conclude, say, writable, write_out, write_stats};
+use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
 #[derive(Debug, Parser)]
@@ -66,7 +67,8 @@ Examples:
   palimpsest judge runs/first --judge local:smollm2-135m
   palimpsest report runs/first
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C (the same command goes on)."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for rows that ended as errors (the same command tries them again),
+130 stopped by Ctrl-C (the same command goes on)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -108,8 +110,8 @@ impl Command {
     }
 }
 
-/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 130
-/// stopped by Ctrl-C.
+/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
+/// done but for rows that ended as errors, 130 stopped by Ctrl-C.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     let stats = command.wants_stats().then(Recorder::new);
@@ -142,7 +144,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             note(format_args!("error: {}", in_one_line(&error)));
-            if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            match () {
+                () if error.is::<WrongUsage>() => ExitCode::from(2),
+                () if error.is::<EndedWithErrors>() => ExitCode::from(WITH_ERRORS),
+                () => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -12,6 +12,14 @@ use crate::progress::note;
 use crate::run::runner::Summary;
 use crate::stats::Recorder;
 
+/// The exit code of a command that went through and left errors in the rows that it writes.
+pub(super) const WITH_ERRORS: u8 = 3;
+
+/// Some rows are errors: exit code [`WITH_ERRORS`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct EndedWithErrors(String);
+
 /// Writes a line to standard output. A reader that left early, such as `head`, is no error.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     write_out(format!("{line}\n").as_bytes())
@@ -48,11 +56,16 @@ pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
 /// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
 /// is an error where nothing came of it at all.
 pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { planned, skipped, done, errors, stopped, cut, broken } = *summary;
+    let Summary { planned, skipped, done, errors, stopped, cut, broken, left_out } = *summary;
     let (dir, there) = (dir.display(), skipped + done);
     say(format_args!(
         "{dir}: {there} of {planned} {what} ({skipped} from before, {done} new, {errors} errors)"
     ))?;
+    if left_out > 0 {
+        say(format_args!(
+            "{left_out} more are left out, as their prompts lack a span that a knock-out names (left_out in plan.jsonl)"
+        ))?;
+    }
     if cut > 0 {
         say(format_args!(
             "{cut} more ended inside a thought before and are left as errors, since the same would come again; --retry-cut tries \
@@ -64,9 +77,23 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
         std::process::exit(INTERRUPTED);
     }
     // Those of broken rows stay until the file is mended.
-    if errors > broken {
-        say(format_args!("the reasons are in {file}; the same command tries the errors again"))?;
-        anyhow::ensure!(there > 0, "{dir}: all {errors} {what} failed");
+    if errors > broken && there == 0 {
+        anyhow::bail!(
+            "{dir}: all {errors} {what} failed; the reasons are in {file}; the same command tries the errors again"
+        );
     }
     Ok(())
+}
+
+/// Refuses, after all else is told, rows that ended as errors, so that scripts see it. What a second try does not mend is no reason: broken
+/// rows of the file, and thoughts that were cut before.
+pub(super) fn without_errors(what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
+    let Summary { planned, errors, broken, .. } = *summary;
+    match errors.saturating_sub(broken) {
+        0 => Ok(()),
+        left => Err(EndedWithErrors(format!(
+            "{left} of {planned} {what} ended as errors; the reasons are in {file}; the same command tries the errors again"
+        ))
+        .into()),
+    }
 }

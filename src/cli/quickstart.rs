@@ -64,7 +64,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         strict: false,
         retry_cut: false,
     };
-    super::conclude(&out, "answers", "answers.jsonl", &job.run(None)?)?;
+    let answered = job.run(None)?;
+    super::conclude(&out, "answers", "answers.jsonl", &answered)?;
 
     step(3, "judging the answers with the same model, read by scoring");
     let judged = judge::judge_folder(&out, &format!("local:{model}"), &judge::Settings::default())?;
@@ -101,5 +102,6 @@ Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
   palimpsest report runs/stale",
         start.elapsed().as_secs_f64()
     ))?;
-    Ok(())
+    super::without_errors("answers", "answers.jsonl", &answered)?;
+    super::without_errors("verdicts", "verdicts.jsonl", &judged)
 }

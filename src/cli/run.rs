@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 
 use super::conditions::{check_knockouts, check_templates, conditions, fits, memory};
+use super::left_out::leave_out;
 use super::settings::{Asked, Settings};
 use super::{Weights, WrongUsage};
 use crate::benchmarks::dataset::Dataset;
@@ -22,7 +23,7 @@ use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::prompt::{CharsPerToken, JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
-use crate::run::context_budget::TEMPLATE_RESERVE;
+use crate::run::context_budget::{Cut, TEMPLATE_RESERVE, cut_to_budget};
 use crate::run::cost::MeanCost;
 use crate::run::error::RunError;
 use crate::run::file_plan::FilePlan;
@@ -184,7 +185,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         let judge = if read { String::new() } else { format!(" --judge local:{DEFAULT_MODEL}") };
         super::say(format_args!("next: palimpsest judge {}{judge}", out.display()))?;
     }
-    Ok(())
+    super::without_errors("answers", "answers.jsonl", &summary)
 }
 
 /// What the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
@@ -339,6 +340,10 @@ impl Job {
         if let Some((flag, _)) = of_endpoints.iter().find(|(_, given)| *given && !self.is_endpoint()) {
             bail!("{flag} is for endpoints; a local model has its own tokeniser, so drop it");
         }
+        ensure!(
+            s.stops.len() < 2 || s.stops.iter().all(|stop| !stop.is_empty()),
+            "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other"
+        );
         if let Some(knockout) = s.knockouts.first().filter(|_| self.is_endpoint()) {
             bail!(
                 "--knockout '{knockout}' needs a model on this machine, and {} is an endpoint, whose attention is out of reach",
@@ -410,7 +415,8 @@ impl Job {
         asked.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(
-                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md",
+                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md, and an answer ends where it opens \
+                 the next turn (--stop)",
                 model.model_name()
             ));
         }
@@ -428,6 +434,7 @@ impl Job {
             .reading(s.special_tokens);
         let prompt = check_templates(&builder, first.as_ref())?;
         check_knockouts(&s.knockouts, &all, prompt.as_ref(), &model.engine().decoder().spec().layer_kinds())?;
+        let stops = s.stop_strings(model.template().stop_strings());
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
@@ -451,12 +458,26 @@ impl Job {
             conditions: self.local_conditions(&dataset, &builder, (&model, asked))?,
             limit_probes: s.limit_probes,
             thinking: s.thinking.local_policy(&model),
+            stop: stops.clone(),
             special_tokens: s.special_tokens,
         };
+        let mut plan = self.plan(&dataset, all)?;
+        let room = asked.max_new_tokens + model.max_thinking();
+        let cut = Cut {
+            budget: asked.truncation.budget(model.context(), room),
+            by: asked.truncation,
+            seed: s.seed,
+        };
+        let part = (&dataset, s.seed, self.shard.is_some());
+        leave_out(&mut plan, &identity.conditions, part, |case| {
+            cut_to_budget(&builder, model.tokenizer(), case, cut)
+        })?;
         let decoder = model.engine().decoder();
         let settled = (0..decoder.spec().layers.len()).filter_map(|layer| decoder.attention_kernel(layer));
         let machine = self.machine(&s.device).attending_by(AttentionBy::of(s.attention_kernel, settled));
-        let stop = super::interrupt::flag("answer")?;
+        let stop = super::interrupt::flag_saying(
+            "stopping: answers that have ended are kept, those under way will be asked again",
+        )?;
         let options = SubjectOptions {
             sampling: self.sampling(asked),
             truncation: asked.truncation,
@@ -466,7 +487,8 @@ impl Job {
             share_prefix: true,
         };
         let mut subject =
-            LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop);
+            LocalSubject::new(&mut model, builder, row_roles(dataset.benchmark()), options, &stop)
+                .stopping_at(stops);
         if wants_verdict_row(dataset.benchmark()) {
             subject = subject.deciding(dataset.benchmark());
         }
@@ -478,7 +500,7 @@ impl Job {
                 let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             });
         }
-        self.answer(identity, machine, (&dataset, all), &mut subject)
+        self.answer(identity, machine, (&dataset, plan), &mut subject)
     }
 
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
@@ -549,10 +571,9 @@ impl Job {
         &self,
         identity: Identity,
         machine: Machine,
-        (dataset, all): (&Dataset, Vec<PlannedCase>),
+        (dataset, plan): (&Dataset, Vec<PlannedCase>),
         subject: &mut dyn Subject,
     ) -> anyhow::Result<Summary> {
-        let plan = self.plan(dataset, all)?;
         let header = RunHeader::new(identity, self.shard, machine);
         let mut store = RunStore::open_or_create(&self.out, &header, plan)?;
         if self.retry_cut {

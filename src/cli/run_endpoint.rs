@@ -92,6 +92,7 @@ impl Job {
     pub(super) fn run_endpoint(&self) -> anyhow::Result<Summary> {
         let s = &self.settings;
         let Opened { dataset, named, all, first, asked } = self.open()?;
+        let plan = self.plan(&dataset, all)?;
         let templates = Templates::load(dataset.benchmark(), s.prompts.as_deref())?;
         let prompts = templates.digest().to_owned();
         let counter = self.counter()?;
@@ -108,6 +109,8 @@ impl Job {
             // The endpoint applies its own chat template; only the messages go out.
             None => (ChatTemplate::plain(None)?, prompts),
         };
+        // A server that applies its template itself knows what ends a turn in it.
+        let stops = s.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
         let builder = PromptBuilder::new(templates, template).numbering(s.session_numbers.into());
         check_templates(&builder, first.as_ref())?;
         let cut = self.cut_of_endpoint(asked);
@@ -129,6 +132,7 @@ impl Job {
             conditions,
             limit_probes: s.limit_probes,
             thinking: s.thinking.endpoint_policy(),
+            stop: stops.clone(),
             special_tokens: SpecialTokens::default(),
         };
         if let Some((server, _)) = own {
@@ -147,9 +151,11 @@ impl Job {
                 }
             };
             let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(asked));
-            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts));
-            return self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject);
+            let mut subject =
+                ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts)).stopping_at(stops);
+            return self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject);
         }
+        endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
         let mut subject = ChatSubject::new(&mut endpoint, self.sampling(asked), |case, probe| {
@@ -171,7 +177,7 @@ impl Job {
             held = Some((case.clone(), parts));
             shown.ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))
         });
-        self.answer(identity, self.machine(&self.model), (&dataset, all), &mut subject)
+        self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject)
     }
 
     /// The endpoint as a server of palimpsest whose attention is to be recorded, with its chat template; `None` where it is none, or

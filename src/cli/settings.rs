@@ -53,6 +53,10 @@ pub struct Settings {
     /// Most tokens of an answer [default: the benchmark's: 16384 for MemoryRewardBench, else 1024]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     pub max_new_tokens: Option<usize>,
+    /// End an answer at this text, which is no part of it (repeatable); '' alone ends none [default: what opens the next turn, for models
+    /// without a chat template]
+    #[arg(long = "stop", value_name = "TEXT")]
+    pub stops: Vec<String>,
     /// How a history that does not fit --context is cut [default: plain for SubtleMemory and KnowMe-Bench, else evidence]
     #[arg(long, value_enum, value_name = "WAY")]
     pub truncation: Option<TruncationWay>,
@@ -160,6 +164,16 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Strings that end an answer, where `usual` do unless told otherwise.
+    pub(super) fn stop_strings(&self, usual: Vec<String>) -> Vec<String> {
+        match &self.stops[..] {
+            [] => usual,
+            given => given.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+        }
+    }
+}
+
 impl Asked {
     /// Refuses a context that has no room for a prompt beside an answer, at most `thought` tokens of a thought, and what is kept free.
     pub(super) fn check_room(&self, context: usize, thought: usize, reserved: usize) -> anyhow::Result<()> {
@@ -228,6 +242,7 @@ impl Default for Settings {
             split: None,
             seed: 0,
             max_new_tokens: None,
+            stops: Vec::new(),
             truncation: None,
             temperature: 0.0,
             top_p: 1.0,

@@ -9,6 +9,7 @@ use candle_core::Tensor;
 
 use super::phases::Thinker;
 use super::sampling::Sampling;
+use super::stop_strings::StopWatch;
 use super::{Decoding, Engine, EngineError, Generated, sizes};
 use crate::attention::{NoObserver, Observer};
 use crate::model::{Branch, Cache, Group, Phase};
@@ -25,6 +26,8 @@ pub struct BatchSequence {
     pub sampling: Sampling,
     /// Where the model thinks before it answers.
     pub thinker: Option<Thinker>,
+    /// Where strings end the answer.
+    pub watch: Option<StopWatch>,
 }
 
 /// Told of every token that branch `usize` generates, and of its end, also by an error, as `None`; returns whether to go on.
@@ -42,8 +45,8 @@ struct Live<'o> {
 impl Engine {
     /// Continues every branch of `trunk` until one of `stop` is chosen or its `max_new_tokens` are reached; those that have
     /// ended leave the batch. `observers` are none, or one a branch, which is shown the attention of every token that the branch
-    /// reads. A branch whose output is not finite fails alone; what fails for all of them is the error of
-    /// the whole.
+    /// reads. A branch whose output is not finite fails alone, and of a batch that `on_token` ends those that have not ended by themselves
+    /// are [`EngineError::Interrupted`]; what fails for all of them is the error of the whole.
     pub fn decode_batch(
         &self,
         trunk: &Cache,
@@ -86,7 +89,8 @@ impl Engine {
                 done[nth] = Some(chosen.map(|_| one.decoding.finish()));
             }
             if !go_on {
-                return Err(EngineError::Interrupted);
+                going.iter().for_each(|one| done[one.nth] = Some(Err(EngineError::Interrupted)));
+                break;
             }
             live = going;
             if live.is_empty() {
@@ -151,7 +155,8 @@ impl Engine {
 
 impl<'o> Live<'o> {
     fn new(nth: usize, sequence: BatchSequence, observer: Option<&'o mut dyn Observer>) -> Self {
-        let BatchSequence { branch, logits, sampling, thinker } = sequence;
-        Live { nth, branch, decoding: Decoding::new(&logits, &sampling, thinker), observer }
+        let BatchSequence { branch, logits, sampling, thinker, watch } = sequence;
+        let decoding = Decoding::new(&logits, &sampling, thinker).watched(watch);
+        Live { nth, branch, decoding, observer }
     }
 }

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::phases::{Phases, Thinker};
 use super::rules::{Applied, TokenRules};
 use super::sampling::Sampling;
+use super::stop_strings::StopWatch;
 use super::{Engine, EngineError, Generated, Sampler};
 use crate::attention::{NoObserver, Observer};
 use crate::model::Cache;
@@ -17,6 +18,8 @@ pub struct Decoding {
     sampler: Sampler,
     /// `None` where nothing is asked for.
     rules: Option<Box<Applied>>,
+    /// `None` where no string ends the answer.
+    watch: Option<StopWatch>,
     phases: Phases,
     /// Of the next token, f32 (vocab).
     logits: Tensor,
@@ -30,6 +33,7 @@ impl Decoding {
         Decoding {
             sampler: Sampler::new(sampling),
             rules: None,
+            watch: None,
             phases: Phases::new(sampling, thinker),
             logits: logits.clone(),
             ended_by: None,
@@ -41,6 +45,14 @@ impl Decoding {
     #[must_use]
     pub fn with_rules(mut self, rules: &TokenRules) -> Self {
         self.rules = Applied::new(rules, self.phases.thinks());
+        self
+    }
+
+    /// The same, ended by strings too: behind the token that completes one, which is of the answer's tokens. For the beginning of an
+    /// answer.
+    #[must_use]
+    pub fn watched(mut self, watch: Option<StopWatch>) -> Self {
+        self.watch = watch;
         self
     }
 
@@ -68,6 +80,9 @@ impl Decoding {
         if let Some(rules) = &mut self.rules {
             rules.push(token, &self.phases)?;
             self.ended = rules.must_end();
+        }
+        if let Some(watch) = &mut self.watch {
+            self.ended |= watch.ends(&self.phases)?;
         }
         Ok(Some(token))
     }
@@ -131,6 +146,10 @@ impl Decoding {
     }
 }
 
+/// How an answer is generated: how its tokens are chosen, which of them end it, and where there is such a thing, who tells its thought
+/// and which strings end it.
+pub type How<'a> = (&'a Sampling, &'a [u32], Option<Thinker>, Option<StopWatch>);
+
 impl Engine {
     /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or
     /// `sampling.max_new_tokens` are reached. Every token is shown to `on_token`, which returns whether to go on.
@@ -142,22 +161,23 @@ impl Engine {
         stop: &[u32],
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        self.decode_observed(cache, logits, (sampling, stop, None), &mut NoObserver, on_token)
+        self.decode_observed(cache, logits, (sampling, stop, None, None), &mut NoObserver, on_token)
     }
 
     /// [`Engine::decode`] that shows the attention of every decoded token to `observer`, and that lets a thinker, where there is
-    /// one, have a thought of up to its budget before the answer.
+    /// one, have a thought of up to its budget before the answer; a watch, where there is one, ends the answer at a string.
     pub fn decode_observed(
         &self,
         cache: &mut Cache,
         logits: &Tensor,
-        (sampling, stop, thinker): (&Sampling, &[u32], Option<Thinker>),
+        (sampling, stop, thinker, watch): How<'_>,
         observer: &mut dyn Observer,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        let mut decoding = Decoding::new(logits, sampling, thinker);
+        let mut decoding = Decoding::new(logits, sampling, thinker).watched(watch);
         while let Some(token) = decoding.choose(stop, observer)? {
-            if !on_token(token) {
+            // An answer that has ended by itself is whole.
+            if !on_token(token) && decoding.unread().is_some() {
                 return Err(EngineError::Interrupted);
             }
             decoding.read(self, cache, observer)?;

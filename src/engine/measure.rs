@@ -13,7 +13,7 @@
 use candle_core::Tensor;
 
 use super::sampling::Sampling;
-use super::{Engine, EngineError, Generated, Progress, Thinker};
+use super::{Engine, EngineError, Generated, How, Progress};
 use crate::attention::{
     AnswerRows, DeltaSite, EachMasses, LargestKeys, MassObserver, Masses, Observer, Site, SpanError, Step,
     TopKeys,
@@ -163,10 +163,10 @@ impl Measurement {
         (sampling, stop): (&Sampling, &[u32]),
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        engine.decode_observed(cache, logits, (sampling, stop, None), self, on_token)
+        engine.decode_observed(cache, logits, (sampling, stop, None, None), self, on_token)
     }
 
-    /// [`Measurement::decode`] with a thought before the answer, where there is a thinker.
+    /// [`Measurement::decode`] with a thought before the answer, where there is a thinker, and up to a string, where there is a watch.
     ///
     /// # Errors
     /// Those of the engine.
@@ -175,7 +175,7 @@ impl Measurement {
         engine: &Engine,
         cache: &mut Cache,
         logits: &Tensor,
-        how: (&Sampling, &[u32], Option<Thinker>),
+        how: How<'_>,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
         engine.decode_observed(cache, logits, how, self, on_token)

@@ -32,6 +32,7 @@ mod phases;
 mod rules;
 mod sampler;
 mod sampling;
+mod stop_strings;
 mod text_side;
 pub mod thread;
 mod variants;
@@ -39,7 +40,7 @@ mod variants;
 pub use batch::{BatchSequence, OnToken};
 pub use constraint::{Constraint, ConstraintError, GrammarVocabulary, Starts};
 pub use counter::TokenCounter;
-pub use decoding::Decoding;
+pub use decoding::{Decoding, How};
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
 pub use hardware::Hardware;
@@ -54,6 +55,7 @@ pub use phases::Thinker;
 pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
+pub use stop_strings::{StopStrings, StopWatch, before_stop, without_partial};
 pub use text_side::TextSide;
 pub use variants::{LOGITS_AT_ONCE, TakeLogits};
 
@@ -83,6 +85,9 @@ pub enum EngineError {
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
+    /// The text of what was generated cannot be read.
+    #[error(transparent)]
+    Text(#[from] crate::prompt::PromptError),
     /// The answer cannot be kept to what was asked for.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),

@@ -59,7 +59,7 @@ pub fn read_answers(store: &mut RunStore, benchmark: &dyn Benchmark) -> Result<V
         let mut rows = Vec::new();
         for case in &plan {
             for condition in conditions {
-                for probe in &case.probes {
+                for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
                     let key = (case.case.clone(), probe.id.clone(), condition.name.clone());
                     let row = VerdictRow {
                         case: key.0.clone(),

@@ -2,14 +2,15 @@
 //! reviewers). Local judges are read by scoring, endpoints by their reply, as with verdicts.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use super::{Exchange, Instructions, Judge, JudgeError, Judged, Reasons, judge_call};
+use super::calls::{Unreadable, make_calls};
+use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, Reasons, judge_call};
 use crate::benchmarks::{JudgeUnit, LabelCheck, Said, VerdictKind};
-use crate::progress::Steps;
+use crate::progress::{StepSeconds, Steps};
 use crate::run::error::RunError;
 use crate::run::labels::{LabelLog, LabelRow, units};
-use crate::run::plan::PlannedCase;
+use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::runner::Summary;
 use crate::run::subject::PATIENCE;
 
@@ -29,28 +30,27 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
 /// Asks about what has no clean row of this judge by these instructions yet.
 ///
 /// # Errors
-/// [`RunError::GaveUp`] where the judge cannot be reached any more or the template fails.
-pub fn check_labels(
+/// [`RunError::GaveUp`] where the judge cannot be reached any more, says nothing that can be read, or the template fails.
+pub fn check_labels<'p>(
     log: &mut LabelLog,
-    plan: &[PlannedCase],
+    plan: &'p [PlannedCase],
     check: &LabelCheck,
     judge: &mut Judge<'_>,
     instructions: &Instructions,
     stop: &AtomicBool,
-    show_progress: bool,
+    conduct: impl Into<Conduct>,
 ) -> Result<Summary, RunError> {
+    let conduct = conduct.into();
     let (name, rubric) = (judge.name(), instructions.digest());
     let key = |row: &LabelRow| (row.case.clone(), row.unit.clone());
     let own = |row: &&LabelRow| row.judge == name && row.rubric == rubric && row.said.is_some();
     let clean: HashSet<(String, String)> = log.rows().iter().filter(own).map(key).collect();
     let all = units(check, plan);
     let mut summary = Summary { planned: all.len(), ..Summary::default() };
-    let mut progress: Option<Steps> = None;
-    let mut failed_in_a_row = 0;
-    for (case, at) in all {
-        let Some(probe) = case.probes.get(at) else { continue };
+    let row = |(case, at): (&'p PlannedCase, usize)| {
+        let probe = case.probes.get(at)?;
         let facet = |name: &str| probe.facets.get(name).cloned().unwrap_or_default();
-        let mut row = LabelRow {
+        let row = LabelRow {
             case: case.case.clone(),
             unit: facet(check.unit),
             label: facet(check.facet),
@@ -58,48 +58,64 @@ pub fn check_labels(
             rubric: rubric.clone(),
             ..LabelRow::default()
         };
-        if clean.contains(&key(&row)) {
-            summary.skipped += 1;
-            continue;
-        }
-        if stop.load(Ordering::Relaxed) {
-            summary.stopped = true;
-            break;
-        }
-        // There is no answer to judge, only the probe's notes; an empty one says that the judge is to be asked.
-        let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
-        let outcome = judge_call(judge, instructions, case, &[exchange]);
-        let failed = matches!(outcome, Err(JudgeError::Call(_)));
-        let told = outcome.and_then(|Judged { verdicts, .. }| {
-            let first = verdicts.into_iter().next();
-            first.unwrap_or_else(|| Err("the judge said nothing".to_owned())).map_err(JudgeError::NoVerdict)
-        });
-        match told {
-            Ok(verdict) => {
-                if let Said::Choice(choice) = verdict.said {
-                    row.said = Some(choice);
+        Some((case, probe, row))
+    };
+    let count = all.len();
+    let mut wanted: Vec<(&PlannedCase, &PlannedProbe, LabelRow)> = all.into_iter().filter_map(row).collect();
+    wanted.retain(|(.., row)| !clean.contains(&key(row)));
+    summary.skipped = count - wanted.len();
+    let mut progress = Steps::new("labels", wanted.len(), conduct.show_progress).brief(!conduct.verbose);
+    let mut failed_in_a_row = 0;
+    let mut unreadable = Unreadable::new(&conduct);
+    summary.stopped = make_calls(
+        judge,
+        wanted.len(),
+        stop,
+        &|judge, meter, nth| {
+            let (case, probe, _) = &wanted[nth];
+            // There is no answer to judge, only the probe's notes; an empty one says that the judge is to be asked.
+            let exchange = Exchange { probe: (*probe).clone(), answer: Some(String::new()), cut: false };
+            let begun = meter.begin();
+            let outcome = judge_call(judge, instructions, case, &[exchange]);
+            (outcome, meter.end(&begun).seconds)
+        },
+        &mut |nth, (outcome, seconds)| {
+            let mut row = wanted[nth].2.clone();
+            let failed = matches!(outcome, Err(JudgeError::Call(_)));
+            let told = outcome.and_then(|Judged { verdicts, .. }| {
+                let first = verdicts.into_iter().next();
+                first
+                    .unwrap_or_else(|| Err("the judge said nothing".to_owned()))
+                    .map_err(JudgeError::NoVerdict)
+            });
+            match told {
+                Ok(verdict) => {
+                    if let Said::Choice(choice) = verdict.said {
+                        row.said = Some(choice);
+                    }
+                    row.probability = verdict.probability;
+                    row.reason = verdict.reason;
                 }
-                row.probability = verdict.probability;
-                row.reason = verdict.reason;
+                Err(JudgeError::Template(error)) => return Err(RunError::GaveUp(error)),
+                Err(error) => row.error = Some(error.to_string()),
             }
-            Err(JudgeError::Template(error)) => return Err(RunError::GaveUp(error)),
-            Err(error) => row.error = Some(error.to_string()),
-        }
-        failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
-        if failed_in_a_row >= PATIENCE {
-            return Err(RunError::GaveUp(format!(
-                "{PATIENCE} calls of the judge in a row failed, so checking stops here (the same command goes on); the last said: {}",
-                row.error.unwrap_or_default()
-            )));
-        }
-        let left = summary.planned - summary.skipped;
-        let progress = progress.get_or_insert_with(|| Steps::new("labels", left, show_progress));
-        progress.step(&format!("{} {}", row.case, row.unit), row.error.as_deref());
-        match row.error {
-            Some(_) => summary.errors += 1,
-            None => summary.done += 1,
-        }
-        log.append(row)?;
-    }
+            failed_in_a_row = if failed { failed_in_a_row + 1 } else { 0 };
+            if failed_in_a_row >= PATIENCE {
+                return Err(RunError::GaveUp(format!(
+                    "{PATIENCE} calls of the judge in a row failed, so checking stops here (the same command goes on); the last said: {}",
+                    row.error.unwrap_or_default()
+                )));
+            }
+            let (what, error) = (format!("{} {}", row.case, row.unit), row.error.clone());
+            let took = Some(StepSeconds { before: 0.0, own: seconds });
+            progress.measured_step(&what, error.as_deref(), took);
+            match error {
+                Some(_) => summary.errors += 1,
+                None => summary.done += 1,
+            }
+            log.append(row)?;
+            if failed { Ok(()) } else { unreadable.count(&name, &what, error.as_deref()) }
+        },
+    )?;
     Ok(summary)
 }

@@ -10,6 +10,7 @@
 mod by_reading;
 mod by_reply;
 mod by_scoring;
+mod calls;
 mod instructions;
 mod labels;
 mod loose_json;
@@ -17,16 +18,16 @@ pub mod reply;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::benchmarks::JudgeUnit;
 use crate::chat::{
     CallTokens, ChatError, ChatModel, Hardware, Message, MessageRole, Sampling, ScoringModel, StopReason,
 };
-use crate::progress::Steps;
+use crate::progress::{StepSeconds, Steps};
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
-use crate::run::energy::{Joulemeter, Spent};
+use crate::run::energy::Spent;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{ReplyRow, VerdictRow};
@@ -42,6 +43,8 @@ pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
 pub use labels::{check_labels, label_instructions};
 pub use verdict::Verdict;
 
+use calls::{Unreadable, make_calls};
+
 /// Who judges, and how its verdicts are got.
 pub enum Judge<'a> {
     /// By weighing `true` against `false` at each decision.
@@ -53,6 +56,36 @@ pub enum Judge<'a> {
         /// How its tokens are chosen.
         sampling: Sampling,
     },
+    /// By asking for JSON, several calls at once: of an endpoint.
+    Several {
+        /// The judge, once for each call at once.
+        models: Vec<&'a mut (dyn ChatModel + Send)>,
+        /// How its tokens are chosen.
+        sampling: Sampling,
+    },
+}
+
+/// What is told on the way, and when it is no use to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conduct {
+    /// Whether anybody is told how far it is.
+    pub show_progress: bool,
+    /// Whether each verdict has a line.
+    pub verbose: bool,
+    /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
+    pub give_up_after: Option<usize>,
+}
+
+impl Conduct {
+    /// Calls in a row without a verdict after which it ends, unless told otherwise.
+    pub const GIVE_UP_AFTER: usize = 10;
+}
+
+impl From<bool> for Conduct {
+    /// Shows progress or not, without a line a verdict.
+    fn from(show_progress: bool) -> Self {
+        Conduct { show_progress, verbose: false, give_up_after: Some(Conduct::GIVE_UP_AFTER) }
+    }
 }
 
 impl Judge<'_> {
@@ -61,6 +94,7 @@ impl Judge<'_> {
         match self {
             Judge::Scoring(model) => model.name(),
             Judge::Reply { model, .. } => model.name(),
+            Judge::Several { models, .. } => models.first().map(|model| model.name()).unwrap_or_default(),
         }
     }
 
@@ -69,6 +103,7 @@ impl Judge<'_> {
         match self {
             Judge::Scoring(model) => model.take_tokens(),
             Judge::Reply { model, .. } => model.take_tokens(),
+            Judge::Several { .. } => CallTokens::default(),
         }
     }
 
@@ -77,6 +112,7 @@ impl Judge<'_> {
         match self {
             Judge::Scoring(model) => model.hardware(),
             Judge::Reply { model, .. } => model.hardware(),
+            Judge::Several { .. } => None,
         }
     }
 }
@@ -95,7 +131,7 @@ pub struct Exchange {
 /// One call of the judge.
 struct Call<'a> {
     case: &'a PlannedCase,
-    probes: &'a [PlannedProbe],
+    probes: Vec<&'a PlannedProbe>,
     condition: &'a str,
 }
 
@@ -122,19 +158,38 @@ pub enum JudgeError {
     Template(String),
 }
 
+/// What came of one call's answers.
+struct Came {
+    exchanges: Vec<Exchange>,
+    how: Settled,
+}
+
+/// How they came to verdicts.
+enum Settled {
+    /// There is none to judge.
+    Unanswered,
+    /// All are right word for word.
+    ByWords,
+    /// The judge was asked.
+    Asked { outcome: Result<Judged, JudgeError>, spent: Spent, usage: CallTokens },
+}
+
 /// Judges what has no clean verdict of this judge by this rubric yet. Verdicts of other judges, and by other rubrics, stay beside
-/// the new ones.
+/// the new ones. Rows come in the order of the plan, however many calls are made at once.
 ///
 /// A probe without an answer gets an error row and costs no call; a call all of whose probes lack one is left out. A template
 /// that fails on any call is refused before the first one.
+///
+/// # Errors
+/// [`RunError::GaveUp`] where the judge is gone, or where its replies in a row hold nothing to read ([`Conduct::give_up_after`]).
 pub fn run(
     store: &mut RunStore,
     judge: &mut Judge<'_>,
     instructions: impl Into<Instructions>,
     stop: &AtomicBool,
-    show_progress: bool,
+    conduct: impl Into<Conduct>,
 ) -> Result<Summary, RunError> {
-    let instructions = instructions.into();
+    let (instructions, conduct) = (instructions.into(), conduct.into());
     let (name, digest) = (judge.name(), instructions.digest());
     let task = Task { judge: &name, digest: &digest, rubric: &instructions.name };
     let plan = store.plan().to_vec();
@@ -151,18 +206,19 @@ pub fn run(
     let clean: HashSet<_> = clean.map(|row| (row.case, row.probe, row.condition)).collect();
     let conditions: Vec<String> =
         store.header().identity.condition_names().into_iter().map(str::to_owned).collect();
-    let calls: Vec<Call<'_>> = calls(&plan, &conditions, instructions.unit);
+    let mut calls: Vec<Call<'_>> = calls(&plan, &conditions, instructions.unit);
     let planned = store.planned();
     let judged = |call: &Call<'_>| call.probes.iter().filter(|p| clean.contains(&key(call, p))).count();
     let skipped = calls.iter().map(judged).sum();
+    calls.retain(|call| judged(call) < call.probes.len());
     let exchanges_of = |call: &Call<'_>| -> Vec<Exchange> {
-        let exchange = |probe: &PlannedProbe| {
+        let exchange = |probe: &&PlannedProbe| {
             let (answer, stop) = answers.get(&key(call, probe)).cloned().unwrap_or_default();
-            Exchange { probe: probe.clone(), answer, cut: stop == Some(StopReason::MaxNewTokens) }
+            Exchange { probe: (*probe).clone(), answer, cut: stop == Some(StopReason::MaxNewTokens) }
         };
         call.probes.iter().map(exchange).collect()
     };
-    for call in calls.iter().filter(|call| judged(call) < call.probes.len()) {
+    for call in &calls {
         let exchanges = exchanges_of(call);
         // Without an answer there is no call; of a broken row there are no notes either.
         if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
@@ -173,83 +229,107 @@ pub fn run(
     }
     // Before the first verdict that names it.
     store.append_rubric(instructions.row())?;
-    let summary = Summary { planned, skipped, ..Summary::default() };
-    let progress = Steps::new("verdicts", planned - skipped, show_progress);
+    let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
+    let summary = Summary { planned, skipped, left_out, ..Summary::default() };
+    let progress = Steps::new("verdicts", planned - skipped, conduct.show_progress).brief(!conduct.verbose);
     let mut desk = Desk { store, progress, summary };
     // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
     let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failed_in_a_row = 0;
-    let mut meter = Joulemeter::of(judge.hardware().as_ref());
-    for call in &calls {
-        if judged(call) == call.probes.len() {
-            continue;
-        }
-        if stop.load(Ordering::Relaxed) {
-            desk.summary.stopped = true;
-            break;
-        }
-        let exchanges = exchanges_of(call);
-        let rows = |verdicts: Verdicts| {
-            let rows = exchanges.iter().zip(verdicts);
-            let rows = rows.map(|(exchange, verdict)| verdict_row(call, exchange, task, verdict));
-            // A case is judged as a whole; what was clean before stays as it is.
-            let new = |row: &VerdictRow| {
-                !clean.contains(&(row.case.clone(), row.probe.clone(), row.condition.clone()))
+    let mut unreadable = Unreadable::new(&conduct);
+    let stopped = make_calls(
+        judge,
+        calls.len(),
+        stop,
+        &|judge, meter, nth| {
+            let call = &calls[nth];
+            let exchanges = exchanges_of(call);
+            let how = if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
+                Settled::Unanswered
+            } else if exchanges.iter().all(|exchange| instructions.settles(exchange)) {
+                Settled::ByWords
+            } else {
+                let begun = meter.begin();
+                let outcome = judge_call(judge, &instructions, call.case, &exchanges);
+                Settled::Asked { outcome, spent: meter.end(&begun), usage: judge.take_tokens() }
             };
-            rows.filter(new).collect::<Vec<_>>()
-        };
-        let same_error = |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
-        if exchanges.iter().all(|exchange| exchange.answer.is_none()) {
-            desk.file(rows(same_error(NO_ANSWER.to_owned())))?;
-            continue;
-        }
-        if exchanges.iter().all(|exchange| instructions.settles(exchange)) {
-            let settled =
-                || Verdict { said: Said::Correct(true), probability: None, reason: Some(SETTLED.to_owned()) };
-            desk.file(rows(exchanges.iter().map(|_| Ok(settled())).collect()))?;
-            continue;
-        }
-        let begun = meter.begin();
-        let outcome = judge_call(judge, &instructions, call.case, &exchanges);
-        let (spent, usage) = (meter.end(&begun), judge.take_tokens());
-        match outcome {
-            Err(JudgeError::Call(error)) => {
+            Came { exchanges, how }
+        },
+        &mut |nth, Came { exchanges, how }| {
+            let call = &calls[nth];
+            let rows = |verdicts: Verdicts| {
+                let rows = exchanges.iter().zip(verdicts);
+                let rows = rows.map(|(exchange, verdict)| verdict_row(call, exchange, task, verdict));
+                // A case is judged as a whole; what was clean before stays as it is.
+                let new = |row: &VerdictRow| {
+                    !clean.contains(&(row.case.clone(), row.probe.clone(), row.condition.clone()))
+                };
+                rows.filter(new).collect::<Vec<_>>()
+            };
+            let same_error =
+                |error: String| exchanges.iter().map(|_| Err(error.clone())).collect::<Verdicts>();
+            let (outcome, spent, usage) = match how {
+                Settled::Unanswered => return desk.file(rows(same_error(NO_ANSWER.to_owned())), None),
+                Settled::ByWords => {
+                    let settled = || Verdict {
+                        said: Said::Correct(true),
+                        probability: None,
+                        reason: Some(SETTLED.to_owned()),
+                    };
+                    return desk.file(rows(exchanges.iter().map(|_| Ok(settled())).collect()), None);
+                }
+                Settled::Asked { outcome, spent, usage } => (outcome, spent, usage),
+            };
+            if let Err(JudgeError::Call(error)) = outcome {
                 failed_in_a_row += 1;
+                waiting.extend(rows(same_error(error.to_string())));
                 if failed_in_a_row >= PATIENCE {
+                    waiting.clear();
                     return Err(RunError::GaveUp(format!(
                         "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes \
                          on); the last said: {error}"
                     )));
                 }
-                waiting.extend(rows(same_error(error.to_string())));
+                return Ok(());
             }
-            outcome => {
-                failed_in_a_row = 0;
-                desk.file(std::mem::take(&mut waiting))?;
-                let verdicts = match outcome {
-                    Ok(Judged { verdicts, replies }) => {
-                        desk.store.append_cost(cost_row(call, task, spent, usage))?;
-                        desk.store.append_reply(ReplyRow {
-                            case: call.case.case.clone(),
-                            probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
-                            condition: call.condition.to_owned(),
-                            judge: name.clone(),
-                            rubric: digest.clone(),
-                            replies,
-                        })?;
-                        verdicts
-                    }
-                    Err(error) => same_error(error.to_string()),
-                };
-                desk.file(rows(verdicts))?;
-            }
-        }
-    }
-    desk.file(waiting)?;
-    if !desk.summary.stopped {
+            failed_in_a_row = 0;
+            desk.file(std::mem::take(&mut waiting), None)?;
+            let verdicts = match outcome {
+                Ok(Judged { verdicts, replies }) => {
+                    desk.store.append_cost(cost_row(call, task, spent, usage))?;
+                    desk.store.append_reply(ReplyRow {
+                        case: call.case.case.clone(),
+                        probes: call.probes.iter().map(|probe| probe.id.clone()).collect(),
+                        condition: call.condition.to_owned(),
+                        judge: name.clone(),
+                        rubric: digest.clone(),
+                        replies,
+                    })?;
+                    verdicts
+                }
+                Err(error) => same_error(error.to_string()),
+            };
+            let why = why_none(&exchanges, &verdicts);
+            desk.file(rows(verdicts), Some(spent.seconds))?;
+            let probes: Vec<&str> = call.probes.iter().map(|probe| probe.id.as_str()).collect();
+            let what = format!("case `{}` ({})", call.case.case, named(&probes.join(", "), call.condition));
+            unreadable.count(&name, &what, why.as_deref())
+        },
+    )?;
+    desk.file(waiting, None)?;
+    desk.summary.stopped = stopped;
+    if !stopped {
         desk.store.finish()?;
     }
     Ok(desk.summary)
+}
+
+/// Why a call brought no verdict on any answer; `None` where it brought one.
+fn why_none(exchanges: &[Exchange], verdicts: &Verdicts) -> Option<String> {
+    let mut asked =
+        exchanges.iter().zip(verdicts).filter(|(exchange, _)| exchange.answer.is_some()).peekable();
+    let first = asked.peek().and_then(|(_, verdict)| verdict.as_ref().err().cloned());
+    first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
 /// What a call cost. Prefill and decoding are not told apart: all seconds count as decoding.
@@ -272,11 +352,13 @@ fn calls<'a>(plan: &'a [PlannedCase], conditions: &'a [String], unit: JudgeUnit)
     let mut calls = Vec::new();
     for case in plan {
         for condition in conditions {
-            let parts = match unit {
-                JudgeUnit::Case => case.probes.chunks(case.probes.len().max(1)),
-                JudgeUnit::Probe => case.probes.chunks(1),
+            let asked: Vec<&PlannedProbe> =
+                case.probes.iter().filter(|probe| probe.is_asked_under(condition)).collect();
+            let size = match unit {
+                JudgeUnit::Case => asked.len().max(1),
+                JudgeUnit::Probe => 1,
             };
-            calls.extend(parts.map(|probes| Call { case, probes, condition }));
+            calls.extend(asked.chunks(size).map(|probes| Call { case, probes: probes.to_vec(), condition }));
         }
     }
     calls
@@ -290,12 +372,18 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    fn file(&mut self, rows: Vec<VerdictRow>) -> Result<(), RunError> {
+    /// Files the rows of one call, which took so many seconds where it was made now.
+    fn file(&mut self, rows: Vec<VerdictRow>, seconds: Option<f64>) -> Result<(), RunError> {
+        let mut before = seconds;
+        if !rows.is_empty() {
+            self.progress.begin_group(rows.len());
+        }
         for row in rows {
             let (step, error) =
                 (format!("{} {}", row.case, named(&row.probe, &row.condition)), row.error.clone());
             self.store.append_verdict(row)?;
-            self.progress.step(&step, error.as_deref());
+            let took = seconds.map(|_| StepSeconds { before: before.take().unwrap_or(0.0), own: 0.0 });
+            self.progress.measured_step(&step, error.as_deref(), took);
             if error.is_some() {
                 self.summary.errors += 1;
             } else {
@@ -371,5 +459,9 @@ fn judge_call(
         Judge::Reply { model, sampling } => {
             judge_by_reply(*model, sampling, &messages, exchanges, instructions)
         }
+        Judge::Several { models, sampling } => match models.first_mut() {
+            Some(model) => judge_by_reply(&mut **model, sampling, &messages, exchanges, instructions),
+            None => Err(ChatError("This is a bug: a judge without a model".to_owned()).into()),
+        },
     }
 }

@@ -26,6 +26,9 @@ const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
     {{ '### ' ~ message.role.capitalize() ~ '\\n' ~ message.content ~ '\\n\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '### Assistant\\n' }}{% endif %}";
 
+/// What opens a turn in [`PLAIN`]: a base model that goes on behind its answer writes the next one.
+const PLAIN_TURNS: [&str; 3] = ["### User", "### Assistant", "### System"];
+
 /// What stands between folded system text and the first user message.
 pub(super) const FOLD_SEPARATOR: &str = "\n\n";
 
@@ -87,7 +90,7 @@ impl ChatTemplate {
             source: source.to_owned(),
             bos: bos.map(str::to_owned),
             eos: eos.map(str::to_owned),
-            plain: false,
+            plain: source == PLAIN,
             folds_system: false,
             variables: BTreeMap::new(),
             thinking: Thinking::default(),
@@ -101,7 +104,7 @@ impl ChatTemplate {
     /// Our layout for a model without a template, documented in `docs/prompts.md`; `bos` is written first where given.
     pub fn plain(bos: Option<&str>) -> Result<Self, PromptError> {
         let bos = bos.unwrap_or_default();
-        Ok(ChatTemplate { plain: true, ..Self::new("(plain layout)", PLAIN, Some(bos), None)? })
+        Self::new("(plain layout)", PLAIN, Some(bos), None)
     }
 
     /// The template of a model folder: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a string,
@@ -175,6 +178,12 @@ impl ChatTemplate {
     /// Whether this is our layout for a base model.
     pub fn is_plain(&self) -> bool {
         self.plain
+    }
+
+    /// Strings that end an answer in this layout, where no token does: what opens a turn in the plain one.
+    pub fn stop_strings(&self) -> Vec<String> {
+        let turns: &[&str] = if self.plain { &PLAIN_TURNS } else { &[] };
+        turns.iter().map(|&turn| turn.to_owned()).collect()
     }
 
     /// Whether system text goes into the first user message, because the template takes no system role.

@@ -3,6 +3,7 @@
 //! Used by the local subject: the first answer that has not ended is shown as it grows, what later ones say meanwhile is
 //! held back until it is their turn.
 
+use crate::engine::StopStrings;
 use crate::prompt::{StreamDecoder, Tokenizer};
 
 /// The answers of one batch, in the order in which they are shown.
@@ -17,12 +18,23 @@ pub(super) struct AnswerStreams<'a> {
 struct Answer<'a> {
     /// Until it has ended.
     pieces: Option<StreamDecoder<&'a Tokenizer>>,
+    stops: StopStrings,
     held: String,
 }
 
 impl<'a> AnswerStreams<'a> {
-    pub fn new(count: usize, tokenizer: &'a Tokenizer, show: &'a mut dyn FnMut(&str)) -> Self {
-        let answer = || Answer { pieces: Some(StreamDecoder::new(tokenizer, true)), held: String::new() };
+    /// Shown up to the first of `stops`.
+    pub fn new(
+        count: usize,
+        tokenizer: &'a Tokenizer,
+        stops: &[String],
+        show: &'a mut dyn FnMut(&str),
+    ) -> Self {
+        let answer = || Answer {
+            pieces: Some(StreamDecoder::new(tokenizer, true)),
+            stops: StopStrings::new(stops.to_vec()),
+            held: String::new(),
+        };
         AnswerStreams { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
     }
 
@@ -35,7 +47,10 @@ impl<'a> AnswerStreams<'a> {
             None => answer.pieces.take().map(StreamDecoder::finish),
         };
         if let Some(Ok(Some(piece))) = piece {
-            answer.held.push_str(&piece);
+            answer.held.push_str(&answer.stops.push(&piece));
+        }
+        if token.is_none() {
+            answer.held.push_str(&answer.stops.take_held());
         }
         while let Some(answer) = self.answers.get_mut(self.turn) {
             if !answer.held.is_empty() {
@@ -68,7 +83,7 @@ mod tests {
         assert!(words[0].len() > words[2].len() && words[2].len() > words[1].len() && !words[1].is_empty());
         let mut shown = Vec::new();
         let mut show = |piece: &str| shown.push(piece.to_owned());
-        let mut texts = AnswerStreams::new(3, &tokenizer, &mut show);
+        let mut texts = AnswerStreams::new(3, &tokenizer, &["four more".to_owned()], &mut show);
         for step in 0..=words[0].len() {
             for (nth, tokens) in words.iter().enumerate().filter(|(_, tokens)| step <= tokens.len()) {
                 texts.take(nth, tokens.get(step).copied());

@@ -203,6 +203,7 @@ pub fn import(
         sample: None,
         conditions: Vec::new(),
         thinking: None,
+        stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));

@@ -116,6 +116,9 @@ pub struct Identity {
     /// Whether the model thought before it answered; absent where it could not or, of an endpoint, was not told. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingPolicy>,
+    /// Strings that ended an answer, which is what came before them; empty where only tokens did. Since version 0.2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
     /// How text of the data that spells a special token was read; absent where as that token. Since version 0.2.
     #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
     pub special_tokens: SpecialTokens,

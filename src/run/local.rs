@@ -5,6 +5,7 @@
 //! Probes of a case may have different evidence. The shared history is measured once, for the union of their rows over the
 //! union of their spans; each probe takes its own from it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
 use crate::data::truncate::Truncation;
-use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows};
+use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows, StopWatch, before_stop};
 use crate::engine::{LocalError, LocalModel, Parts};
 use crate::model::branch_rows;
 use crate::progress::Status;
@@ -44,6 +45,8 @@ pub struct LocalSubject<'a> {
     stop: &'a AtomicBool,
     /// Shown every piece of an answer as it is generated.
     on_text: OnText<'a>,
+    /// Strings that end an answer, which is what comes before them.
+    stops: Vec<String>,
     /// Who says which token of an answer decides, where its row is wanted.
     decisive: Option<&'static dyn Benchmark>,
     meter: Joulemeter,
@@ -118,6 +121,7 @@ impl<'a> LocalSubject<'a> {
             options,
             stop,
             on_text: None,
+            stops: Vec::new(),
             decisive: None,
             meter,
             coming: Vec::new(),
@@ -129,6 +133,14 @@ impl<'a> LocalSubject<'a> {
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
+        self
+    }
+
+    /// Ends an answer at the first of these strings, none of them empty; it is no part of it, though the tokens that spell it are among the
+    /// generated ones.
+    #[must_use]
+    pub fn stopping_at(mut self, stops: Vec<String>) -> Self {
+        self.stops = stops;
         self
     }
 
@@ -176,7 +188,7 @@ impl<'a> LocalSubject<'a> {
         Ok(())
     }
 
-    /// The probes of a case that are shown one history.
+    /// The probes of a case that are shown one history. What a stop cuts off of them is told to `status`.
     fn try_part(
         &mut self,
         case: &Case,
@@ -185,6 +197,28 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
+        let under_way = Cell::new(0);
+        let mut counting = |question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
+            under_way.set(under_way.get() - 1);
+            sink(question, outcome)
+        };
+        let done = self.put_part(case, fitted, wanted, (status, &under_way), &mut counting);
+        if let Err(CaseError::Run(RunError::Stopped)) = &done {
+            status.lose(under_way.get());
+        }
+        done
+    }
+
+    /// [`Self::try_part`], counting in `under_way` the probes that were begun; `sink` takes those that have ended off again.
+    fn put_part(
+        &mut self,
+        case: &Case,
+        fitted: &BudgetedCase,
+        wanted: &[Question<'_>],
+        (status, under_way): (&Status, &Cell<usize>),
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CaseError> {
+        let begin = || under_way.set(under_way.get() + 1);
         let probes = &case.probes[fitted.probes.clone()];
         let shared = self.shared_tokens(fitted);
         let union = self.union(fitted, shared);
@@ -209,7 +243,10 @@ impl<'a> LocalSubject<'a> {
                     let kept = holes.first_row().map_or(shared, |first| first.min(shared));
                     asked.push((question, prompt, holes, kept));
                 }
-                Err(error) => sink(question, Err(error.into()))?,
+                Err(error) => {
+                    begin();
+                    sink(question, Err(error.into()))?;
+                }
             }
         }
         // Each leaves in the cache what lies before its own rows.
@@ -219,11 +256,12 @@ impl<'a> LocalSubject<'a> {
         let mut before = None;
         let mut batch = Batch::default();
         for (question, prompt, holes, kept) in asked {
-            status.begin(&format!("{} {question}", case.id), "prefill");
             if kept < shared {
                 // What comes is read over what the batch shares.
                 self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
             }
+            status.begin(&format!("{} {question}", case.id), "prefill");
+            begin();
             let blocked = Blocked { holes, kept };
             let prefilled = self.prefill(case, question, (prompt, blocked), &union, &mut before, status);
             let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
@@ -243,6 +281,7 @@ impl<'a> LocalSubject<'a> {
                     logits: prefilled.logits.clone(),
                     sampling: prefilled.sampling,
                     thinker,
+                    watch: StopWatch::new(self.model.tokenizer(), &self.stops),
                 });
                 Ok(prefilled)
             });
@@ -346,10 +385,12 @@ impl<'a> LocalSubject<'a> {
     ) -> Result<ProbeOutcome, ProbeError> {
         let stop_asked = self.stop;
         let begun = self.meter.begin();
+        let watch = StopWatch::new(self.model.tokenizer(), &self.stops);
         let Parts { engine, cache, tokenizer, stop, thinker } = self.model.parts(usize::MAX)?;
-        let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, show));
+        let stops = &self.stops;
+        let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, stops, show));
         let mut answered = 0;
-        let how = (&prefilled.sampling, stop, thinker);
+        let how = (&prefilled.sampling, stop, thinker, watch);
         let generated =
             prefilled.measurement.decode_thinking(engine, cache, &prefilled.logits, how, &mut |token| {
                 texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
@@ -383,8 +424,9 @@ impl<'a> LocalSubject<'a> {
         let begun = self.meter.begin();
         let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
             let Parts { engine, cache, tokenizer, stop, .. } = parts;
+            let (count, stops) = (sequences.len(), &self.stops);
             let mut texts =
-                self.on_text.as_mut().map(|show| AnswerStreams::new(sequences.len(), tokenizer, show));
+                self.on_text.as_mut().map(|show| AnswerStreams::new(count, tokenizer, stops, show));
             let mut answered = 0;
             let prefilled = questions.iter_mut().filter_map(|(_, prefilled)| prefilled.as_mut().ok());
             let observers: Vec<&mut dyn Observer> =
@@ -399,13 +441,13 @@ impl<'a> LocalSubject<'a> {
         // What failed for all is the error of each of them.
         let (mut generated, failed) = match generated {
             Ok(generated) => (generated.into_iter(), None),
-            Err(ProbeError::Engine(EngineError::Interrupted)) => return Err(RunError::Stopped),
             Err(error) => (Vec::new().into_iter(), Some(said(error))),
         };
         let spent = self.meter.end(&begun);
         // Each answer takes a step more than it has tokens, for the one that ends it.
         let steps = |generated: &Generated| (generated.tokens.len() + 1) as f64;
         let all: f64 = generated.as_slice().iter().flatten().map(steps).sum();
+        let mut done = Ok(());
         for (question, prefilled) in questions {
             let outcome = prefilled.and_then(|prefilled| match (generated.next(), &failed) {
                 (Some(generated), _) => {
@@ -415,9 +457,13 @@ impl<'a> LocalSubject<'a> {
                 }
                 (None, failed) => Err(ProbeError::Batch(failed.clone().unwrap_or_default())),
             });
-            sink(question, outcome)?;
+            match sink(question, outcome) {
+                // What has ended beside what a stop cuts off is kept.
+                Err(RunError::Stopped) => done = Err(RunError::Stopped),
+                stored => stored?,
+            }
         }
-        Ok(())
+        done
     }
 
     fn outcome(
@@ -429,6 +475,7 @@ impl<'a> LocalSubject<'a> {
         decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
         let (Split { thought, answer }, stop) = self.model.split(generated)?;
+        let answer = answer.map(|answer| before_stop(&answer, &self.stops).trim_end().to_owned());
         let attention = match self.options.attention && stop.has_answer() {
             true => {
                 let answer = answer.as_deref().unwrap_or_default();

@@ -53,6 +53,16 @@ pub struct PlannedProbe {
     /// What only the judge may see of it.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub judge: Notes,
+    /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+impl PlannedProbe {
+    /// Whether it is put under the condition of this name.
+    pub fn is_asked_under(&self, condition: &str) -> bool {
+        !self.left_out.iter().any(|name| name == condition)
+    }
 }
 
 /// One piece of evidence.
@@ -195,6 +205,16 @@ pub struct Selection {
     pub shard: Option<Shard>,
 }
 
+/// What of a plan is put under the condition of this name.
+pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
+    let of = |case: &PlannedCase| {
+        let mut asked = case.clone();
+        asked.probes.retain(|probe| probe.is_asked_under(condition));
+        (asked.probes.len() == case.probes.len() || !asked.probes.is_empty()).then_some(asked)
+    };
+    plan.iter().filter_map(of).collect()
+}
+
 impl PlannedCase {
     /// All probes of `case`, which is the first and only one so far.
     pub fn of(case: &Case) -> Self {
@@ -205,6 +225,7 @@ impl PlannedCase {
             facets: probe.facets.clone(),
             evidence: all(&probe.evidence),
             judge: case.judge.of_probes.get(&probe.id).cloned().unwrap_or_default(),
+            left_out: Vec::new(),
         };
         PlannedCase {
             position: 0,

@@ -19,7 +19,7 @@ use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
 use crate::memory::{Memory, View};
-use crate::progress::{Status, Steps};
+use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
 
 /// What came of one probe.
@@ -88,6 +88,8 @@ pub struct Summary {
     pub cut: usize,
     /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
+    /// What is not asked and no error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    pub left_out: usize,
 }
 
 /// Answers what `store` still lacks of its plan, under each condition with the context that `memory` gives. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
@@ -114,9 +116,10 @@ pub fn run(
     let settled: BTreeSet<_> = clean.union(&cut).cloned().collect();
     let conditions = store.header().identity.conditions_or_plain().to_vec();
     let planned = store.planned();
-    let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), ..Summary::default() };
+    let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
+    let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), left_out, ..Summary::default() };
     let progress = Steps::new("answers", planned - settled.len(), show_progress);
-    let mut job = Job { store, stop, progress, summary };
+    let mut job = Job { store, stop, progress, summary, lost: None };
     let done = (|| {
         for planned in broken {
             job.refuse(planned, &conditions)?;
@@ -153,12 +156,18 @@ pub fn run(
             None => Ok(()),
         }
     })();
+    let Job { store, progress, mut summary, lost, .. } = job;
+    // The bar goes before the last word.
+    drop(progress);
     match done {
-        Ok(()) => job.store.finish()?,
-        Err(RunError::Stopped) => job.summary.stopped = true,
+        Ok(()) => store.finish()?,
+        Err(RunError::Stopped) => {
+            summary.stopped = true;
+            lost.iter().for_each(note);
+        }
         Err(error) => return Err(error),
     }
-    Ok(job.summary)
+    Ok(summary)
 }
 
 /// What some of a case's probes are shown together, and what of them is still to be answered.
@@ -190,7 +199,7 @@ fn shown<'a>(
     settled: &BTreeSet<(String, String, String)>,
 ) -> Vec<Shown<'a>> {
     let is_wanted = |probe: &Probe, condition: &Condition| {
-        planned.probes.iter().any(|p| p.id == probe.id)
+        planned.probes.iter().any(|p| p.id == probe.id && p.is_asked_under(&condition.name))
             && !settled.contains(&(planned.case.clone(), probe.id.clone(), condition.name.clone()))
     };
     let mut all: Vec<Shown<'a>> = Vec::new();
@@ -227,6 +236,8 @@ struct Job<'a> {
     stop: &'a AtomicBool,
     progress: Steps,
     summary: Summary,
+    /// What a stop has cut off.
+    lost: Option<String>,
 }
 
 impl Job<'_> {
@@ -268,6 +279,7 @@ impl Job<'_> {
             subject.prepare(&next.view.case);
         }
         let questions = shown.questions();
+        self.progress.begin_group(questions.len());
         let mut missing = questions.clone();
         let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
             job.record(planned, question, view.segments.as_deref(), outcome, &mut missing)
@@ -278,9 +290,17 @@ impl Job<'_> {
             }
         } else {
             let status = self.progress.status();
-            subject.answer_case(&view.case, &questions, &status, &mut |question, outcome| {
+            let answered = subject.answer_case(&view.case, &questions, &status, &mut |question, outcome| {
                 record(self, question, outcome)
-            })?;
+            });
+            if let (Err(RunError::Stopped), lost @ 1..) = (&answered, status.lost()) {
+                self.lost = Some(format!(
+                    "{lost} of {} answers of case {} were under way and will be asked again",
+                    questions.len(),
+                    planned.case
+                ));
+            }
+            answered?;
         }
         for question in missing.clone() {
             let nothing = Err("the model gave no answer".to_owned());
@@ -314,7 +334,8 @@ impl Job<'_> {
                 cost,
             })?;
         }
-        self.progress.step(&format!("{} {question}", planned.case), error.as_deref());
+        let took = cost.map(|cost| StepSeconds { before: cost.prefill_seconds, own: cost.decode_seconds });
+        self.progress.measured_step(&format!("{} {question}", planned.case), error.as_deref(), took);
         if error.is_some() {
             self.summary.errors += 1;
         } else {

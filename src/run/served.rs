@@ -38,6 +38,8 @@ pub struct ServedSubject<'a> {
     endpoint: &'a Endpoint,
     server: OwnServer,
     sampling: Sampling,
+    /// Strings that end an answer.
+    stops: Vec<String>,
     /// Roles whose spans are rows, beside the query.
     row_roles: Vec<&'static str>,
     prompts: Box<Prompts<'a>>,
@@ -85,7 +87,22 @@ impl<'a> ServedSubject<'a> {
         row_roles: Vec<&'static str>,
         prompts: Box<Prompts<'a>>,
     ) -> Self {
-        ServedSubject { endpoint, server, sampling, row_roles, prompts, failed_in_a_row: 0 }
+        ServedSubject {
+            endpoint,
+            server,
+            sampling,
+            stops: Vec::new(),
+            row_roles,
+            prompts,
+            failed_in_a_row: 0,
+        }
+    }
+
+    /// Ends an answer at the first of these strings, as [`super::local::LocalSubject::stopping_at`] does.
+    #[must_use]
+    pub fn stopping_at(mut self, stops: Vec<String>) -> Self {
+        self.stops = stops;
+        self
     }
 
     fn ask(&self, case: &Case, question: Question<'_>, prompt: &Prompt) -> Result<ProbeOutcome, Failed> {
@@ -105,6 +122,9 @@ impl<'a> ServedSubject<'a> {
             "seed": stream_seed(seed, &case.id, &probe.id, condition.repetition),
             "palimpsest": {"rows": rows, "heads": "all", "encoding": "safetensors", "token_ids": true}
         });
+        if !self.stops.is_empty() {
+            body["stop"] = json!(self.stops);
+        }
         let places = characters(&prompt.text, &spans);
         // A span whose whole text went into its predecessor's last token is left out, as it is of a local model's prompts.
         let mut sent: Vec<usize> = (0..spans.len()).collect();

@@ -27,7 +27,7 @@ use super::error::RunError;
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
-use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
+use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use crate::attention::AttentionStore;
 use crate::data::Turn;
@@ -133,6 +133,7 @@ impl RunFolder {
                 known: known.collect::<Vec<_>>().join(", "),
             });
         }
+        self.plan = asked_under(&self.plan, name);
         self.answers.retain(|row| row.condition == name);
         self.verdicts.retain(|row| row.condition == name);
         self.costs.retain(|row| row.condition == name);
@@ -465,8 +466,10 @@ fn verdict_key(row: &VerdictRow) -> Key<'_> {
 /// All that is planned: case by case, probe by probe, condition by condition.
 fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     let conditions = identity.condition_names();
-    let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p.id.as_str())));
-    probes.flat_map(|(case, probe)| conditions.iter().map(move |name| (case, probe, *name))).collect()
+    let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
+    let asked = probes.flat_map(|(case, probe)| conditions.iter().map(move |name| (case, probe, *name)));
+    let asked = asked.filter(|(_, probe, name)| probe.is_asked_under(name));
+    asked.map(|(case, probe, name)| (case, probe.id.as_str(), name)).collect()
 }
 
 /// The last row of each key, in the keys' order.

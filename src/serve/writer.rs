@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::engine::{StopStrings, without_partial};
 use crate::prompt::{
     CallPiece, CallReader, Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
 };
@@ -80,7 +81,7 @@ impl Writer {
             tokenizer: Arc::clone(tokenizer),
             stage: Stage::Answer,
             decoder: StreamDecoder::new(Arc::clone(tokenizer), true),
-            stops: StopStrings { stops, held: String::new(), found: false },
+            stops: StopStrings::new(stops),
             reader: None,
             trimmer: None,
         }
@@ -134,7 +135,7 @@ impl Writer {
 
     /// Whether a stop string has come: what follows is not of the answer.
     pub fn stopped(&self) -> bool {
-        self.stops.found
+        self.stops.found()
     }
 
     /// Calls of functions so far.
@@ -172,7 +173,7 @@ impl Writer {
 
     /// What was held for a stop string or a call that did not come.
     fn end(&mut self) -> (String, Vec<CallPiece>) {
-        let held = std::mem::take(&mut self.stops.held);
+        let held = self.stops.take_held();
         let (mut text, calls) = self.read(held);
         if let Some(reader) = self.reader.take() {
             text.push_str(&self.trim(reader.finish().text));
@@ -206,39 +207,6 @@ fn rest_of(text: &str, given: &mut usize) -> String {
     rest
 }
 
-/// `text` without a beginning of `marker` at its end.
-fn without_partial<'t>(text: &'t str, marker: &str) -> &'t str {
-    let partial = (1..marker.len()).rev().find(|&n| marker.get(..n).is_some_and(|part| text.ends_with(part)));
-    text.get(..text.len() - partial.unwrap_or(0)).unwrap_or(text)
-}
-
-/// Ends a text before the first of some strings.
-struct StopStrings {
-    stops: Vec<String>,
-    /// What may be the beginning of one.
-    held: String,
-    found: bool,
-}
-
-impl StopStrings {
-    fn push(&mut self, text: &str) -> String {
-        if self.found {
-            return String::new();
-        }
-        self.held.push_str(text);
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
-            self.found = true;
-            let text = self.held.get(..at).unwrap_or_default().to_owned();
-            self.held.clear();
-            return text;
-        }
-        let clear = self.stops.iter().map(|stop| without_partial(&self.held, stop).len()).min();
-        let clear = clear.unwrap_or(self.held.len());
-        let rest = self.held.split_off(clear);
-        std::mem::replace(&mut self.held, rest)
-    }
-}
-
 /// Leaves out white space at both ends of a text that comes in pieces.
 #[derive(Default)]
 struct Trimmer {
@@ -263,23 +231,6 @@ impl Trimmer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_ends_before_the_first_stop_string_however_it_is_cut() {
-        let text = "one two three\n\nfour";
-        let stops = ["\n\n", "three", "ee\n", "zzz"].map(str::to_owned).to_vec();
-        for cut in 1..text.len() {
-            let mut strings = StopStrings { stops: stops.clone(), held: String::new(), found: false };
-            let mut out = String::new();
-            for piece in text.as_bytes().chunks(cut).map(String::from_utf8_lossy) {
-                out.push_str(&strings.push(&piece));
-            }
-            assert!(strings.found && out == "one two ", "{cut}: {out:?}");
-        }
-        let mut none = StopStrings { stops, held: String::new(), found: false };
-        let out = none.push("a thre") + &none.push("w\n");
-        assert_eq!((out.as_str(), none.held.as_str(), none.found), ("a threw", "\n", false));
-    }
 
     #[test]
     fn pieces_are_trimmed_as_their_whole_is() {

@@ -227,6 +227,69 @@ fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_
     assert_eq!(identity(&dir), identity(&root.path().join("again")));
 }
 
+#[test]
+fn errors_among_rows_have_an_exit_code_of_their_own_and_a_judge_nobody_can_read_is_left() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    answered(&dir);
+    let judged = |content: &str, flags: &[&str]| {
+        let mut judging = command(["judge", "--judge", &server(content)]);
+        judging.arg(&dir).args(flags);
+        ended(judging)
+    };
+    let partly = judged(r#"{"SR": true, "PR": false}"#, &[]);
+    assert_eq!(partly.code, Some(3), "{}{}", partly.out, partly.err);
+    assert!(partly.out.contains("2 of 3 verdicts (0 from before, 2 new, 1 errors)"), "{}", partly.out);
+    let last = partly.err.lines().last().unwrap();
+    assert!(
+        last.starts_with("error: 1 of 3 verdicts ended as errors") && last.contains("verdicts.jsonl"),
+        "{last}"
+    );
+    // No line a verdict, unless asked for.
+    assert!(!partly.err.contains("verdicts 1/3"), "{}", partly.err);
+    let verbose = judged(r#"{"SR": true, "PR": false, "IPA": true}"#, &["--verbose", "--parallel", "1"]);
+    assert_eq!(verbose.code, Some(0), "{}", verbose.err);
+    assert!(verbose.err.contains("verdicts 1/3"), "{}", verbose.err);
+
+    let mute = judged("I had rather talk about tea.", &["--give-up-after", "1"]);
+    assert_eq!(mute.code, Some(1), "{}", mute.err);
+    assert!(mute.err.contains("talk about tea") && mute.err.contains("--give-up-after 0"), "{}", mute.err);
+    let local = judged_locally(&dir);
+    assert_eq!(local.code, Some(2), "{}", local.err);
+    assert!(local.err.contains("--parallel 2 is for endpoints"), "{}", local.err);
+}
+
+fn judged_locally(dir: &Path) -> Ended {
+    let mut judging = command(["judge", "--parallel", "2", "--judge"]);
+    judging.arg(format!("local:{}", model().display())).arg(dir);
+    ended(judging)
+}
+
+#[test]
+fn an_endpoint_is_sent_what_ends_an_answer() {
+    let root = tempfile::tempdir().unwrap();
+    let (address, requests) = listening_server("fine");
+    let asked = |name: &str, flags: &[&str]| {
+        let mut running = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1"]);
+        running.args(["--model", &address]).arg("--out").arg(root.path().join(name)).args(flags);
+        let done = ended(running);
+        (done.code, done.err, RunFolder::read(&root.path().join(name)).map(|run| run.header.identity.stop))
+    };
+    let (code, err, stop) = asked("with", &["--stop", "### User", "--stop", "\n\n"]);
+    assert_eq!((code, stop.unwrap()), (Some(0), vec!["### User".to_owned(), "\n\n".to_owned()]), "{err}");
+    let sent = |nth: usize| -> serde_json::Value {
+        let bodies = requests.lock().unwrap();
+        let bodies: Vec<&String> = bodies.iter().filter(|body| body.contains("messages")).collect();
+        serde_json::from_str(bodies[nth]).unwrap()
+    };
+    assert_eq!(sent(0)["stop"], serde_json::json!(["### User", "\n\n"]));
+    let (code, err, stop) = asked("without", &[]);
+    assert_eq!((code, stop.unwrap()), (Some(0), Vec::new()), "{err}");
+    assert!(sent(3).get("stop").is_none());
+    let (code, err, _) = asked("both", &["--stop", "", "--stop", "x"]);
+    assert_eq!(code, Some(2), "{err}");
+}
+
 /// The tokens of a request's messages, by transformers' tokeniser file.
 fn tokens_sent(body: &str) -> usize {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();

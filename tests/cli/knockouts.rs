@@ -443,3 +443,53 @@ fn causes_need_attention_the_runs_model_and_softmax_layers() {
     refused(causes("qwen35-text-tiny", &dir, &[]), "--softmax-only");
     refused(causes("llama-tiny", &dir, &[]), "digest");
 }
+
+#[test]
+fn cases_that_lack_a_span_of_a_knock_out_are_told_by_name_and_left_out_and_one_that_all_lack_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let long = |out: &Path, more: &[&str]| {
+        let mut command =
+            command(["run", "--data", "sample", "--sessions", "12", "--limit", "4", "--context", "2048"]);
+        command
+            .args(["--max-new-tokens", "4", "--no-attention", "--allow-longer", "--model"])
+            .arg(fixture("llama-tiny"));
+        command.arg("--out").arg(out).args(more);
+        ended(command)
+    };
+    let none = long(&root.path().join("none"), &["--knockout", "query->session[400]"]);
+    assert_eq!(none.code, Some(2), "{}", none.err);
+    assert!(none.err.contains("no prompt has a span called `session[400]`"), "{}", none.err);
+    assert!(!root.path().join("none").exists(), "before there is a run");
+
+    // Which sessions the cut leaves differs from case to case.
+    let plain = root.path().join("plain");
+    assert_eq!(long(&plain, &[]).code, Some(0));
+    let answers = RunFolder::read(&plain).unwrap().answers;
+    let lacking = |session: usize| -> BTreeSet<&str> {
+        answers.iter().filter(|row| !row.shows(session)).map(|row| row.case.as_str()).collect()
+    };
+    let session = (0..12).find(|&session| (1..4).contains(&lacking(session).len())).unwrap();
+    let (cases, knockout) = (lacking(session), format!("query->session[{session}]"));
+    let name = format!("knockout-query-session-{session}");
+
+    let dir = root.path().join("some");
+    let done = long(&dir, &["--knockout", &knockout]);
+    assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
+    let (out, n) = (&done.out, 3 * cases.len());
+    let listed = cases.iter().copied().collect::<Vec<_>>().join(", ");
+    let told =
+        format!("{n} of 12 questions have no session[{session}] in their prompts and are left out under it");
+    assert!(done.err.contains(&told) && done.err.contains(&listed), "{}", done.err);
+    assert!(out.contains(&format!("{} of {} answers", 24 - n, 24 - n)) && out.contains("0 errors"), "{out}");
+    assert!(out.contains(&format!("{n} more are left out")), "{out}");
+
+    let folder = RunFolder::read(&dir).unwrap();
+    assert!(folder.answers.iter().all(|row| row.error.is_none()));
+    let blocked = folder.clone().condition(&name).unwrap();
+    assert_eq!((blocked.plan.len(), blocked.answers.len()), (4 - cases.len(), 12 - n));
+    assert!(blocked.plan.iter().all(|case| !cases.contains(case.case.as_str())));
+    assert_eq!(folder.plan.len(), 4, "the plain condition asks all");
+    // Nothing is left to do.
+    let again = long(&dir, &["--knockout", &knockout]);
+    assert!(again.code == Some(0) && again.out.contains("0 new, 0 errors"), "{}{}", again.out, again.err);
+}

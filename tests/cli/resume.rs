@@ -86,6 +86,25 @@ fn a_run_stopped_by_ctrl_c_says_how_to_go_on_and_does() {
 
 #[test]
 #[cfg(unix)]
+fn ctrl_c_says_which_answers_were_under_way_and_they_are_asked_again() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    let command = || {
+        let mut command = command(["run", "--data", "sample", "--sessions", "3", "--limit", "2"]);
+        command.args(["--max-new-tokens", "3000", "--context", "8192", "--allow-longer", "--no-attention"]);
+        command.arg("--model").arg(model()).arg("--out").arg(&dir);
+        command
+    };
+    let stopped = interrupt(command(), || dir.join("run.json").exists(), signal("-INT"));
+    assert_eq!(stopped.code, Some(130), "{}", stopped.err);
+    assert!(stopped.err.contains("answers that have ended are kept"), "{}", stopped.err);
+    assert_eq!(lines(&dir.join("answers.jsonl")), 0);
+    let told = " of 3 answers of case sample-t1-01-suitcase were under way and will be asked again";
+    assert!(stopped.err.contains(told), "{}", stopped.err);
+}
+
+#[test]
+#[cfg(unix)]
 fn judging_killed_and_started_again_ends_with_the_same_verdicts() {
     let root = tempfile::tempdir().unwrap();
     let (whole, dir) = (root.path().join("whole"), root.path().join("run"));

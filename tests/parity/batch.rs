@@ -49,6 +49,7 @@ fn begin(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec
             logits,
             sampling: greedy(NEW),
             thinker: None,
+            watch: None,
         }
     });
     let sequences = sequences.collect();
@@ -181,7 +182,23 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
         left -= 1;
         left > 0
     });
-    assert!(matches!(stopped, Err(EngineError::Interrupted)), "{stopped:?}");
+    let stopped = stopped.unwrap();
+    assert!(stopped.iter().all(|one| matches!(one, Err(EngineError::Interrupted))), "{stopped:?}");
+}
+
+#[test]
+fn a_stop_keeps_the_branches_that_have_ended_by_themselves() {
+    let engine = model(TINY[0]);
+    let mut cache = trunk(&engine, 300);
+    let mut sequences = begin(&engine, &mut cache, 300, 3);
+    sequences[1].sampling = greedy(2);
+    let alone = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
+    let mut sequences = begin(&engine, &mut cache, 300, 3);
+    sequences[1].sampling = greedy(2);
+    // Asked to stop as soon as one has ended.
+    let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, token| token.is_some()).unwrap();
+    assert!(matches!((&said[0], &said[2]), (Err(EngineError::Interrupted), Err(EngineError::Interrupted))));
+    assert_eq!(said[1].as_ref().unwrap(), alone[1].as_ref().unwrap());
 }
 
 #[test]

@@ -234,6 +234,7 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
                 logits,
                 sampling,
                 thinker: None,
+                watch: None,
             });
             measurements.push(measurement);
         }

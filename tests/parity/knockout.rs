@@ -262,7 +262,7 @@ fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_w
         let sequences = (0..own.len()).map(|nth| {
             let logits = begin(&mut cache, nth);
             let branch = cache.branch(SHARED, NEW).unwrap();
-            BatchSequence { branch, logits, sampling: greedy(NEW), thinker: None }
+            BatchSequence { branch, logits, sampling: greedy(NEW), thinker: None, watch: None }
         });
         let sequences: Vec<_> = sequences.collect();
         cache.truncate(SHARED).unwrap();

@@ -205,3 +205,95 @@ fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy()
         }
     }
 }
+
+/// A batch of all probes that stops as `how` says: what was told of each, in order, what came of it, and what was lost.
+fn stopped(
+    model: &mut LocalModel,
+    case: &Case,
+    stops: &[String],
+    at: Option<usize>,
+) -> (Vec<Result<ProbeOutcome, String>>, bool, usize, String) {
+    let templates = Templates::load(&Stale, None).unwrap();
+    let builder = PromptBuilder::new(templates, model.template().clone());
+    let options = SubjectOptions {
+        sampling: Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 24 },
+        truncation: Truncation::Evidence,
+        seed: 0,
+        attention: true,
+        answer_rows: true,
+        share_prefix: true,
+    };
+    let (stop, shown) = (AtomicBool::new(false), std::cell::RefCell::new(String::new()));
+    let (ended, mut outcomes) = (std::cell::Cell::new(0), Vec::new());
+    let status = palimpsest::progress::Status::silent();
+    let mut subject = LocalSubject::new(model, builder, row_roles(&Stale), options, &stop)
+        .stopping_at(stops.to_vec())
+        .streaming(|piece| {
+            shown.borrow_mut().push_str(piece);
+            if piece.is_empty() {
+                shown.borrow_mut().push('|');
+                ended.set(ended.get() + 1);
+                if at == Some(ended.get()) {
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        });
+    let probes: Vec<&Probe> = case.probes.iter().collect();
+    let done = subject.answer_case(case, &plain(&probes), &status, &mut |_, outcome| {
+        outcomes.push(outcome);
+        // As the runner does.
+        match stop.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(palimpsest::run::error::RunError::Stopped),
+            false => Ok(()),
+        }
+    });
+    drop(subject);
+    (outcomes, done.is_ok(), status.lost(), shown.into_inner())
+}
+
+#[test]
+fn a_stop_string_ends_an_answer_in_a_batch_and_by_itself_and_a_stop_keeps_what_has_ended() {
+    let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
+    let branches = Branches::for_answers(3, 24);
+    let mut batched = model_for(TINY[0], 8192, branches);
+    let mut alone = model(TINY[0], 8192);
+    let (whole, ended, lost, _) = stopped(&mut batched, case, &[], None);
+    let whole: Vec<ProbeOutcome> = whole.into_iter().map(Result::unwrap).collect();
+    assert!(ended && lost == 0);
+    // Three characters in the middle of the first answer, which the others do not say.
+    let first: Vec<char> = whole[0].answer.chars().collect();
+    let end = (4..first.len() / 2)
+        .map(|at| first[at..at + 3].iter().collect::<String>())
+        .find(|text| {
+            text.trim() == text
+                && text.is_ascii()
+                && !whole[1..].iter().any(|other| other.answer.contains(text))
+        })
+        .unwrap();
+    let stops = [end.clone()];
+    let cut = whole[0].answer[..whole[0].answer.find(&end).unwrap()].trim_end();
+    for model in [&mut batched, &mut alone] {
+        let (outcomes, ended, lost, shown) = stopped(model, case, &stops, None);
+        assert!(ended && lost == 0);
+        let outcomes: Vec<ProbeOutcome> = outcomes.into_iter().map(Result::unwrap).collect();
+        let (answer, tokens) = (&outcomes[0].answer, outcomes[0].completion_tokens.unwrap());
+        assert_eq!(answer, cut);
+        assert_eq!(outcomes[0].stop, palimpsest::chat::StopReason::EndOfTurn);
+        assert!(tokens < whole[0].completion_tokens.unwrap());
+        assert_eq!(outcomes[0].attention.as_ref().unwrap().generated.len(), tokens);
+        let said = |all: &[ProbeOutcome]| -> Vec<_> {
+            all.iter().map(|one| (one.answer.clone(), one.completion_tokens, one.stop)).collect()
+        };
+        assert_eq!(said(&outcomes[1..]), said(&whole[1..]));
+        assert_eq!(shown.split('|').next().unwrap().trim(), cut);
+    }
+    // Asked to stop when the first has ended: it is kept, and the two under way are lost.
+    let (kept, ended, lost, _) = stopped(&mut batched, case, &stops, Some(1));
+    assert!(!ended);
+    assert_eq!((kept.len(), lost), (1, 2));
+    assert_eq!(kept[0].as_ref().unwrap().answer, cut);
+    // All have ended at the same token: all are kept.
+    assert!(whole.iter().all(|one| one.completion_tokens == Some(24)));
+    let (kept, _, lost, _) = stopped(&mut batched, case, &[], Some(1));
+    assert_eq!((kept.len(), lost), (3, 0));
+}

@@ -133,6 +133,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         sample: None,
         conditions: Vec::new(),
         thinking: None,
+        stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
