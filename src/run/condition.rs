@@ -90,6 +90,11 @@ impl Condition {
         Condition::of_settings(&[], count)
     }
 
+    /// The name that people read and type: [`label`] of the condition's.
+    pub fn label(&self) -> &str {
+        label(&self.name)
+    }
+
     /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.
     pub fn base(&self) -> &str {
         if self.repetition == 0 {
@@ -98,6 +103,16 @@ impl Condition {
         let end = format!("repeat-{}", self.repetition + 1);
         self.name.strip_suffix(&end).map_or(&self.name, |base| base.trim_end_matches('-'))
     }
+}
+
+/// A condition's name as people read and type it: `plain` for the one whose stored name is empty.
+pub fn label(name: &str) -> &str {
+    if name.is_empty() { "plain" } else { name }
+}
+
+/// The stored name of what is typed: the inverse of [`label`].
+pub fn stored(label: &str) -> &str {
+    if label == "plain" { "" } else { label }
 }
 
 /// A probe under a condition.
@@ -119,4 +134,17 @@ impl std::fmt::Display for Question<'_> {
 /// A probe and a condition by their names: `SR`, or `SR repeat-2`.
 pub fn named(probe: &str, condition: &str) -> String {
     if condition.is_empty() { probe.to_owned() } else { format!("{probe} {condition}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_is_a_name_like_any_other() {
+        for name in ["", "repeat-2", "knockout-query-old"] {
+            assert_eq!(stored(label(name)), name);
+        }
+        assert_eq!((Condition::PLAIN.label(), label("repeat-2")), ("plain", "repeat-2"));
+    }
 }
