@@ -286,7 +286,7 @@ impl Sheet {
         let marks = [
             (windowed, Sample::Line(grey.windowed()), WINDOWED_LEGEND),
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
-            (drawn.bands, Sample::Band(BAND), "95% bootstrap band"),
+            (drawn.bands, Sample::Band(BAND), "95% band"),
             (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
             (drawn.cases, Sample::Cases, single.as_str()),
             (drawn.cut, Sample::Cut, "goes on beyond the axis"),
