@@ -10,6 +10,7 @@ use resvg::usvg::roxmltree::Document;
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
 mod committed;
+mod conditions;
 
 struct Made {
     dir: tempfile::TempDir,
@@ -208,7 +209,7 @@ fn texts(figure: &Figure) -> Vec<String> {
 #[test]
 fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_are_none() {
     let named = |figure: &Figure, text: &str| texts(figure).iter().filter(|one| *one == text).count();
-    let (band, noise) = ("95% bootstrap band", "band of a noise baseline");
+    let (band, noise) = ("95% band", "band of a noise baseline");
     let single = "single cases (n < 5: no band)";
     let many = make(&Plan { cases: 12, ..Plan::small() });
     let of_type = find(&many, "curves-by-type-mass");
@@ -239,7 +240,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
     };
     assert!(!texts(&drawn()).iter().any(|text| text == mark));
-    // one case of six pays all, the others next to nothing: resamples without it lie decades below the mean
+    // one case of six pays all, the others next to nothing: a mean without it lies decades below
     for case in (0..12).step_by(2) {
         for probe in ["SR", "IPA"] {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));

@@ -578,8 +578,8 @@ fn tables_name_the_kind_of_each_layer_where_kinds_differ() {
         assert_eq!(row["signed"].is_empty(), softmax || row["scale"] == "density");
         assert!(row["signed"].is_empty() || row["signed"].parse::<f64>().unwrap().is_finite());
     }
-    assert!(head(&out.join("ratios.csv")).ends_with(",lo,hi,cases,layer_kind"));
-    assert!(head(&out.join("strip.csv")).ends_with(",n,mean,layer_kind"));
+    assert!(head(&out.join("ratios.csv")).ends_with(",lo,hi,cases,layer_kind,condition"));
+    assert!(head(&out.join("strip.csv")).ends_with(",n,mean,layer_kind,condition"));
 
     let (dir, lens) = lens_of(&Plan::small());
     for path in table::write(&lens, &dir.path().join("lens")).unwrap() {

@@ -6,44 +6,63 @@ use anyhow::bail;
 
 use super::lens::Analysis;
 use crate::benchmarks::Graded;
-use crate::figures::{self, Figure, Origin, Source};
+use crate::figures::{self, Figure, MOST_BESIDE, Origin, Source};
+use crate::heads::Score;
 use crate::lens::causes::Causes;
-use crate::lens::{Condition, Lens, LensError, Study};
+use crate::lens::{Condition, Lens, LensError, Selection, Study};
 use crate::results::graded::graded;
+use crate::run::condition::label;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
 
 /// The figures of a run, as SVG and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
+///
+/// Where a run has conditions, each has figures of its own, whose names begin with the condition's, and all of them are drawn side by side.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
     /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
     #[arg(required = true, value_name = "DIR")]
     pub(super) dirs: Vec<PathBuf>,
-    /// Where the figures go [default: DIR/figures]; needed for several runs.
+    /// Where the figures go [default: DIR/figures, or figures-SCORE with --heads]; needed for several runs.
     #[arg(long, value_name = "FOLDER")]
     pub(super) out: Option<PathBuf>,
+    /// Draw a run's conditions against each other, too: the same questions under both on one axis, and what a condition changes, with the
+    /// interval of the difference. The plain one with every other, or the first where the plain one is not drawn.
+    #[arg(long)]
+    pub(super) difference: bool,
     #[command(flatten)]
     pub(super) analysis: Analysis,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dirs, out, analysis } = args;
+    let Args { dirs, out, difference, analysis } = args;
     let out = match (out, &dirs[..]) {
         (Some(out), _) => out,
-        (None, [dir]) => dir.join("figures"),
+        // A folder of its own, so that masses of two kinds are never in one.
+        (None, [dir]) => match &analysis.heads {
+            Some(_) => dir.join(format!("figures-{}", Score::from(analysis.head_score).key())),
+            None => dir.join("figures"),
+        },
         (None, _) => {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
         }
     };
     let options = analysis.clone().options();
+    let asked = &analysis.conditions;
+    if difference && dirs.len() > 1 {
+        bail!(
+            "--difference holds the conditions of one run against each other; give one run folder, not {}",
+            dirs.len()
+        );
+    }
     let opened: Result<Vec<Study>, LensError> =
-        dirs.iter().map(|dir| Study::open(dir, &analysis.conditions, &options)).collect();
+        dirs.iter().map(|dir| Study::open(dir, asked, &options)).collect();
     let studies = match opened {
         // Answers and verdicts have pictures of their own.
         Err(error @ LensError::NoAttention { .. }) => {
-            let figures = charts(&dirs, options.judge.as_deref())?;
+            let figures = charts(&dirs, options.judge.as_deref(), asked)?;
             if figures.is_empty() {
                 return Err(error.into());
             }
@@ -58,15 +77,48 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             if let Some(causes) = Causes::open(study)? {
                 figures.extend(figures::draw_causes(&causes, study)?);
             }
+            if difference {
+                figures.extend(against(study)?);
+            }
+            let many = study.measured().count();
+            if many > MOST_BESIDE && asked.is_empty() {
+                super::say(format_args!(
+                    "{many} conditions are drawn apart; --condition A,B draws some of them side by side"
+                ))?;
+            }
             figures
         }
-        several if one_benchmark(several) => together(&dirs, several)?,
-        several => over_benchmarks(&dirs, several)?,
+        several if one_benchmark(several) => after_conditions(several, together(&dirs, several)?),
+        several => after_conditions(several, over_benchmarks(&dirs, several)?),
     };
     if one_benchmark(&studies) {
-        figures.extend(charts(&dirs, options.judge.as_deref())?);
+        figures.extend(charts(&dirs, options.judge.as_deref(), asked)?);
     }
     written(&figures, &out)
+}
+
+/// The conditions of a run against each other.
+fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
+    let figures = figures::draw_differences(study)?;
+    if figures.is_empty() {
+        let dir = study.conditions.first().map(|condition| condition.run.path().display().to_string());
+        bail!(
+            "--difference needs two conditions with questions that were measured under both; {} has {}: make a run with --knockout or \
+             --conditions, or name more with --condition",
+            dir.unwrap_or_default(),
+            study.selection.names.iter().map(|name| label(name)).collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(figures)
+}
+
+/// Figures of several runs, after the names of the conditions that were chosen of them: those of others lie beside them.
+fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> {
+    let prefix = studies.iter().map(|study| &study.selection.prefix).find(|prefix| !prefix.is_empty());
+    for figure in &mut figures {
+        figure.name = format!("{}{}", prefix.map_or("", String::as_str), figure.name);
+    }
+    figures
 }
 
 /// Writes figures, and says which.
@@ -83,8 +135,9 @@ fn written(figures: &[Figure], out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pictures of counts that only the runs' benchmark has, by one judge or by all; none of runs of several benchmarks.
-pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>) -> anyhow::Result<Vec<Figure>> {
+/// The pictures of counts that only the runs' benchmark has, by one judge or by all, under the conditions asked for or all; none of runs
+/// of several benchmarks.
+pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
     let Some(first) = folders.first() else { return Ok(Vec::new()) };
@@ -94,13 +147,31 @@ pub(super) fn charts(dirs: &[PathBuf], judge: Option<&str>) -> anyhow::Result<Ve
             return Ok(Vec::new());
         }
     }
-    let rows: Vec<Graded<'_>> = (folders.iter().zip(&names))
-        .flat_map(|(folder, name)| graded(folder, name))
+    let select = |folder: &RunFolder| match asked {
+        [] => Selection::all(&folder.header.identity, &folder.dir),
+        _ => Selection::of(&folder.header.identity, &folder.dir, asked),
+    };
+    let selections = folders.iter().map(select).collect::<Result<Vec<_>, _>>()?;
+    let of_folder = |(folder, selection, name)| {
+        let (folder, selection, name): (&RunFolder, &Selection, &String) = (folder, selection, name);
+        let all = folder.header.identity.conditions_or_plain().iter();
+        let chosen: Vec<(&str, u32)> = all
+            .filter(|condition| selection.names.contains(&condition.name))
+            .map(|condition| (condition.base(), condition.repetition))
+            .collect();
+        let rows = graded(folder, name).into_iter();
+        rows.filter(|row| chosen.contains(&(row.condition, row.repetition))).collect::<Vec<_>>()
+    };
+    let rows: Vec<Graded<'_>> = (folders.iter().zip(&selections).zip(&names))
+        .flat_map(|((folder, selection), name)| of_folder((folder, selection, name)))
         .filter(|row| judge.is_none() || row.judge.is_some_and(|label| JudgeChoice::of(judge).takes(label)))
         .collect();
     let origin = format!("{}, {}", benchmark.title(), names.join(", "));
     let charts = benchmark.charts(&rows);
-    Ok(charts.iter().map(|chart| figures::draw_chart(chart, &origin)).collect::<Result<_, _>>()?)
+    let drawn = charts.iter().map(|chart| figures::draw_chart(chart, &origin)).collect::<Result<_, _>>()?;
+    let named = selections.iter().find(|selection| !selection.prefix.is_empty());
+    let Some(selection) = named.or(selections.first()) else { return Ok(drawn) };
+    Ok(figures::charts_under(drawn, selection, !asked.is_empty())?)
 }
 
 /// The figures of runs of one benchmark side by side.
@@ -149,12 +220,13 @@ struct Run<'a> {
 }
 
 fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
-    let several = study.conditions.len() > 1;
+    let (named, several) = (study.selection.several, study.conditions.len() > 1);
     let run = |(condition, lens): (&'a Condition, &'a Lens)| {
         let mut origin = Origin::of(&condition.run, lens.judge.as_deref());
-        if several {
-            origin = origin.under(&condition.name);
-            origin.model = format!("{} {}", condition.name, origin.model);
+        if named {
+            let model = origin.name.clone();
+            origin = origin.under(label(&condition.name));
+            origin.name = if several { format!("{} {model}", origin.name) } else { model };
         }
         Run { dir, lens, origin }
     };
@@ -164,10 +236,11 @@ fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<Run<'a>> {
 /// The runs' origins, with the folder in the name of a model that made several of them.
 fn told_apart(runs: &[Run<'_>]) -> Vec<Origin> {
     let one = |run: &Run<'_>| {
-        let same = runs.iter().filter(|other| other.origin.model == run.origin.model).count();
+        let same = runs.iter().filter(|other| other.origin.name == run.origin.name).count();
         let mut origin = run.origin.clone();
         if same > 1 {
             origin.model = format!("{} {}", folder_name(run.dir), origin.model);
+            origin.name = format!("{} {}", folder_name(run.dir), origin.name);
             origin.line = format!("{}: {}", run.dir.display(), origin.line);
         }
         origin

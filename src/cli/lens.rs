@@ -25,8 +25,8 @@ pub struct Args {
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
-    /// The answers of this condition, for example repeat-2; several with commas [default: the plain one, or all where a run has no
-    /// plain one].
+    /// The answers of this condition, `plain` or for example repeat-2; several with commas [default: all that repeat no other; of
+    /// `report` all].
     #[arg(long = "condition", value_name = "NAME", value_delimiter = ',')]
     pub(super) conditions: Vec<String>,
     /// Split by this judge's verdicts, with or without its rubric in brackets, as tables have it [default: the judge and rubric of the
@@ -125,7 +125,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let written = table::write_study(&study, &args.dir.join(folder))?;
     for (condition, lens) in study.measured() {
-        text += &line(&format!("condition {}", label(&condition.name)), width);
+        if study.selection.several {
+            text += &line(&format!("condition {}", label(&condition.name)), width);
+        }
         text += &summary(lens, width);
     }
     for condition in study.conditions.iter().filter(|condition| condition.lens.is_none()) {
@@ -256,8 +258,9 @@ fn measures(study: &Study, width: usize) -> String {
                 for row in &study.rows(measure, grouping, *scale) {
                     for one in &row.lines {
                         let Some(mean) = one.series.mean_over(kind) else { continue };
-                        let words = [&row.row, row.condition.as_ref().unwrap_or(&row.row), &one.word];
-                        let mut named: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
+                        let condition =
+                            row.condition.as_deref().filter(|_| study.selection.several).map_or("", label);
+                        let mut named = vec![row.row.as_str(), condition, one.word.as_str()];
                         named.retain(|word| !word.is_empty());
                         named.dedup();
                         let group = if named.is_empty() { "all".to_owned() } else { named.join(" ") };

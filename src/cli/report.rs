@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::lens::Analysis;
 use crate::benchmarks::ALL;
-use crate::figures::{self, report};
+use crate::figures::{self, Section, report};
 use crate::lens::Study;
 use crate::lens::causes::Causes;
 
-/// The one-page report of a run.
+/// The one-page report of a run, under all of its conditions or those that --condition names.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html.
@@ -19,17 +19,26 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let study = Study::read(&ALL, &args.dir, &args.analysis.conditions, &args.analysis.clone().options())?;
+    let (options, asked) = (args.analysis.clone().options(), &args.analysis.conditions);
+    let study = match asked[..] {
+        [] => Study::whole(&ALL, &args.dir, &options)?,
+        _ => Study::read(&ALL, &args.dir, asked, &options)?,
+    };
     // a run without attention still has answers and verdicts to report
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
         let reason = reasons.next().unwrap_or_default();
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
-    let mut figures = figures::draw_study(&study)?;
-    figures.extend(super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref())?);
+    let mut sections = figures::draw_sections(&study)?;
+    let against = figures::draw_differences(&study)?;
+    let heading = Some("Conditions against each other, question by question".to_owned());
+    sections.insert(sections.len().min(1), Section { heading, about: None, figures: against });
+    let counts = super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
+    let heading = study.selection.several.then(|| "Counts of answers".to_owned());
+    sections.push(Section { heading, about: None, figures: counts });
     let causes = Causes::open(&study)?;
-    let page = report::write_study(&study, &figures, causes.as_ref(), &args.dir)?;
+    let page = report::write_study(&study, &sections, causes.as_ref(), &args.dir)?;
     super::say(format_args!("wrote {}; open it in any browser", page.display()))?;
     Ok(())
 }

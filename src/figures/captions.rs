@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Source;
 use crate::lens::{Baseline, Correctness, Group, LayerKind, Lens, Part, Series, Statistic, Study};
 
-/// A sentence of each run: once where all say the same, else each with the run's name before it.
+/// A sentence of each run: once where all say the same, else each after its run's name.
 pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
     let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
     match &said[..] {
         [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
         _ => {
             let named = sources.iter().zip(&said).filter(|(_, said)| !said.is_empty());
-            named.map(|(source, said)| format!(" {}:{said}", source.origin.model)).collect()
+            named.map(|(source, said)| format!(" {}:{said}", source.origin.name)).collect()
         }
     }
 }

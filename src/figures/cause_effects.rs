@@ -12,6 +12,7 @@ use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
 use crate::lens::{Correctness, Series, Study};
 use crate::run::cause_rows::Effect;
+use crate::run::condition::label;
 
 /// Effects that are drawn by name.
 const LARGEST: usize = 12;
@@ -50,7 +51,7 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Result
     let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
     let intervals = Intervals {
         name: "causes-largest".to_owned(),
-        title: format!("The {} with the largest effects", captions::plural(segment)),
+        title: origin.titled(format!("The {} with the largest effects", captions::plural(segment))),
         origin: origin.line.clone(),
         caption: format!(
             "The {} largest of {all} effects by their size, each of one {segment} on one answer; {} are numbered from 0, as in the run's \
@@ -96,7 +97,7 @@ fn largest_csv(largest: &[(&CausedAnswer, &CausedSession)]) -> Result<Vec<u8>, c
         table.write_record([
             answer.case.clone(),
             answer.probe.clone(),
-            answer.condition.clone(),
+            label(&answer.condition).to_owned(),
             session.span.clone(),
             session.role.clone().unwrap_or_default(),
             session.tokens.to_string(),
@@ -174,10 +175,10 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Result<F
     let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
     Intervals {
         name: "causes-effects".to_owned(),
-        title: match split {
+        title: origin.titled(match split {
             true => "Effects of each part of the history on right and wrong answers".to_owned(),
             false => "Effects of each part of the history on the answer".to_owned(),
-        },
+        }),
         origin: origin.line.clone(),
         caption: format!(
             "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
@@ -220,7 +221,7 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Re
     let (segment, unit) = (study.benchmark.segment(), causes.unit.many());
     Intervals {
         name: "causes-kl".to_owned(),
-        title: format!("How far a blocked {segment} moves the answer's distribution"),
+        title: origin.titled(format!("How far a blocked {segment} moves the answer's distribution")),
         origin: origin.line.clone(),
         caption: format!(
             "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
@@ -271,7 +272,7 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Result
         lines: series.iter().map(|(_, line, series)| (*line, series.clone())).collect(),
     };
     let legend = series.iter().map(|(label, line, of)| (*line, format!("{label} (n = {})", of.n))).collect();
-    let title = "Effects of each part of the history by windows of layers".to_owned();
+    let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
     let y_label = "log-probability lost a token";
     let rows = vec![vec![Some(panel)]];
     let (svg, title) = over_layers((name, title), origin, y_label, rows, legend, causes.unit.many())?;

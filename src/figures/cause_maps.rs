@@ -8,6 +8,7 @@ use super::{Figure, FigureError, Origin, captions};
 use crate::lens::causes::Causes;
 use crate::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use crate::lens::{LayerKind, Study};
+use crate::run::condition::label;
 
 /// The meaning of a cell, for captions.
 fn cell(causes: &Causes, study: &Study) -> String {
@@ -57,7 +58,7 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, F
     };
     let maps: Vec<Map> = found.iter().map(map).collect();
     let shades = Shades::of_effects(&maps);
-    let title = format!("Effects of the history by layers, mean over {many}");
+    let title = origin.titled(format!("Effects of the history by layers, mean over {many}"));
     let caption = format!(
         "Each cell: {} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the \
          stretches before, between and after; a place's value is the mean over the {segments} there, then over answers and {many}. A \
@@ -125,6 +126,7 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
     let layout = numbered(&mut maps, segment);
     let shades = Shades::of_effects(&maps);
     let title = format!("Effects of one history by layers: case {}", super::style::shortened(case, 40));
+    let title = origin.titled(title);
     let caption = format!(
         "Each cell: {} {} in the order in which they were shown, numbered from 0 by their place in the whole history, as in the run's files; the \
          evidence is framed. The first case of which {} \
@@ -143,7 +145,7 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
         for session in &answer.sessions {
             for (layer, value) in layers.iter().zip(session.by_layer(&layers)) {
                 let role = session.role.as_deref().unwrap_or_default();
-                let row = [&name, case, &answer.probe, &answer.condition, &session.span, role];
+                let row = [&name, case, &answer.probe, label(&answer.condition), &session.span, role];
                 let row = row.into_iter().map(str::to_owned).chain([layer.to_string(), written(value)]);
                 table.write_record(row).map_err(failed)?;
             }

@@ -13,6 +13,7 @@ use super::style::{BLUE, GREEN, Marker, Stroke, VERMILLION};
 use super::{Figure, FigureError, Origin, captions, cause_effects, cause_maps};
 use crate::lens::causes::{Causes, OTHERS, Predictor, TOP};
 use crate::lens::{Series, Study};
+use crate::run::condition::label;
 
 /// Every figure of the causes of a study.
 ///
@@ -44,6 +45,7 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Result<Vec<
 fn points(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, FigureError> {
     let name = "causes-points".to_owned();
     let title = format!("Effect of each {} by the question's attention to it", study.benchmark.segment());
+    let title = origin.titled(title);
     // Others first, so that the evidence lies above them.
     let mut kinds = vec![(PALE, OTHERS.to_owned())];
     kinds.extend(causes.roles.iter().enumerate().map(|(at, role)| (colour(at), role.clone())));
@@ -108,7 +110,8 @@ fn points_csv(causes: &Causes) -> Result<Vec<u8>, csv::Error> {
     let text = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     for answer in &causes.answers {
         for (at, session) in answer.sessions.iter().enumerate() {
-            let mut row = vec![answer.case.clone(), answer.probe.clone(), answer.condition.clone()];
+            let mut row =
+                vec![answer.case.clone(), answer.probe.clone(), label(&answer.condition).to_owned()];
             row.push(answer.correct.map(|correct| correct.to_string()).unwrap_or_default());
             row.extend([session.span.clone(), session.role.clone().unwrap_or_default()]);
             row.extend([
@@ -163,7 +166,8 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
     };
     Intervals {
         name: "causes-ranks".to_owned(),
-        title: format!("How well each measure ranks the {} by their effect", captions::plural(segment)),
+        title: origin
+            .titled(format!("How well each measure ranks the {} by their effect", captions::plural(segment))),
         origin: origin.line.clone(),
         caption: format!(
             "Spearman's rank correlation with the effect over the {} of one answer, averaged over answers and then over {unit}; \
@@ -194,7 +198,7 @@ fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Result<Fig
             Some(Panel { title: predictor.label(), legend, lines: vec![(line, series.clone())] })
         })
         .collect();
-    let title = format!("How well each layer's attention ranks the {segment} by their effect");
+    let title = origin.titled(format!("How well each layer's attention ranks the {segment} by their effect"));
     let rows: Vec<Vec<Option<Panel>>> = panels.chunks(3).map(<[_]>::to_vec).collect();
     let y_label = "rank correlation with the effect";
     let (svg, title) = over_layers((name, title), origin, y_label, rows, Vec::new(), causes.unit.many())?;
@@ -232,7 +236,7 @@ fn found(causes: &Causes, study: &Study, origin: &Origin) -> Result<Figure, Figu
     let segments = captions::plural(segment);
     Intervals {
         name: "causes-found".to_owned(),
-        title: format!("How often the evidence is among the first {TOP} {segments}"),
+        title: origin.titled(format!("How often the evidence is among the first {TOP} {segments}")),
         origin: origin.line.clone(),
         caption: format!(
             "How often the {segment} in a role is among the {TOP} with the largest numbers by each measure, and by its effect itself; \

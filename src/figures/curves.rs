@@ -1,5 +1,7 @@
 //! Attention over layers: by type and correctness (STALE, figure 6) and by type (figure 7).
 
+use std::collections::BTreeSet;
+
 use plotters::style::RGBColor;
 
 use super::canvas::text_width;
@@ -10,7 +12,7 @@ use crate::benchmarks::{GENERATION, QUERY, Unit};
 use crate::lens::{Correctness, Curve, Group, Lens, Part, Scale, Series, Statistic, table};
 
 /// The value axis of a scale.
-fn axis(scale: Scale) -> &'static str {
+pub(super) fn axis(scale: Scale) -> &'static str {
     match scale {
         Scale::Mass => "attention mass (share of a row token's attention)",
         Scale::Density => "attention density (1 = uniform attention)",
@@ -115,7 +117,7 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureEr
     };
     let rows = super::panels::arranged(sources, blocks);
     let sheet = Sheet {
-        title: titled(&what, scale),
+        title: super::panels::titled(sources, titled(&what, scale)),
         origin: super::panels::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
@@ -194,7 +196,10 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Result<Figure, FigureErr
     }
     let Some(Source { lens, .. }) = sources.first() else { return Err(no_runs("curves-by-type")) };
     let sheet = Sheet {
-        title: titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale),
+        title: super::panels::titled(
+            sources,
+            titled(&format!("Attention by layer, for each {}", lens.benchmark.split()), scale),
+        ),
         origin: super::panels::origins(sources),
         y_label: axis(scale).to_owned(),
         percent: scale == Scale::Mass,
@@ -299,10 +304,12 @@ pub(super) fn figure(
     }
     caption += &captions::of_each(sources, |lens| captions::about_layer_kinds(lens, captions::LINEAR_CURVES));
     caption += &captions::of_each(sources, captions::drawn);
-    if sources.len() > 1 {
+    let models = sources.iter().map(|source| source.origin.model.as_str()).collect::<BTreeSet<_>>();
+    if models.len() > 1 {
         caption += " Panels of different models have layer axes of their own; the value axis is the same.";
     }
-    let runs = sources.iter().zip(series).map(|(source, series)| (source.origin.model.as_str(), &series[..]));
+    let runs = sources.iter().zip(series);
+    let runs = runs.map(|(source, series)| (&*source.origin.model, source.lens.condition(), &series[..]));
     let csv = table::series_csv(&name, &runs.collect::<Vec<_>>())
         .map_err(|source| FigureError::Table { figure: name.clone(), source })?;
     Ok(Figure { name, title: sheet.title.clone(), caption: caption.trim_start().to_owned(), svg, csv })

@@ -11,7 +11,9 @@ use super::canvas::{Area, MARGIN, Refusal, head, svg, wide_enough, write};
 use super::style::{self, GREY, GRID, INK, UNIT, diverging};
 use super::{Figure, FigureError, Origin};
 use crate::benchmarks::{Measure, Unit};
+use crate::lens::selection::joined;
 use crate::lens::{HeadMap, Study};
+use crate::run::condition::label;
 
 const HEAD: i32 = 54;
 const LEFT: i32 = 44;
@@ -42,7 +44,7 @@ pub fn of_study(study: &Study, origin: &Origin) -> Result<Vec<Figure>, FigureErr
 fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> Result<Figure, FigureError> {
     let many = unit.many();
     let name = format!("heads-{}-mass", measure.key.replace('_', "-"));
-    let title = format!("By layer and head: {}", measure.label);
+    let title = origin.titled(format!("By layer and head: {}", measure.label));
     let middle = measure.reference.unwrap_or(0.0);
     let all = || maps.iter().flat_map(|map| map.mean.iter().copied()).filter(|value| value.is_finite());
     let reach = all().map(|value| (value - middle).abs()).fold(0.0, f64::max).max(1e-9);
@@ -50,6 +52,7 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
     let size = |count: usize| (count as i32 * CELL).clamp(SIZES.0, SIZES.1);
     let (map_width, map_height) = (size(heads), size(layers));
     let count = maps.len() as i32;
+    let several = count > 1;
     let width = wide_enough(2 * MARGIN + LEFT + count * (map_width + BETWEEN) + BAR, &title, &origin.line);
     let height = HEAD + TITLE + map_height + FOOT;
     let top = HEAD + TITLE;
@@ -58,7 +61,7 @@ fn figure(measure: &Measure, maps: &[HeadMap], unit: Unit, origin: &Origin) -> R
         for (place, map) in maps.iter().enumerate() {
             let left = MARGIN + LEFT + place as i32 * (map_width + BETWEEN);
             let note = match &map.condition {
-                Some(condition) if !condition.is_empty() => format!("{condition}, n = {}", map.n),
+                Some(condition) if several => format!("{}, n = {}", label(condition), map.n),
                 _ => format!("n = {}", map.n),
             };
             write(area, &note, (left, HEAD + 14), 11, GREY, HPos::Left)?;
@@ -172,7 +175,7 @@ fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Result<Vec<u8>, csv
             csv.write_record([
                 figure,
                 measure.key,
-                map.condition.as_deref().unwrap_or_default(),
+                &map.condition.as_ref().map_or_else(|| joined(measure.paired), |name| joined(&[name])),
                 &map.layers.get(layer).copied().unwrap_or(layer).to_string(),
                 &head.to_string(),
                 &map.n.to_string(),

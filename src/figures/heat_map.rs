@@ -40,8 +40,10 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, Figure
         Unit::Case => "in any case",
         Unit::Probe => "for any question",
     };
-    let title =
-        titled(&format!("The {}'s attention over the history, mean over {many}", lens.viewer()), scale);
+    let title = origin.titled(titled(
+        &format!("The {}'s attention over the history, mean over {many}", lens.viewer()),
+        scale,
+    ));
     let shades = Shades::of(&maps, scale);
     let caption = format!(
         "{} Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds \
@@ -141,6 +143,7 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Result<Figure, 
         ),
         scale,
     );
+    let title = origin.titled(title);
     let caption = format!(
         "{} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were dropped to fit the context. The \
          first case of the run that was measured on {}.{}",

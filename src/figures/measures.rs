@@ -12,6 +12,7 @@ use super::{Figure, FigureError, Origin, captions};
 use crate::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
 use crate::lens::study::EVIDENCE_LIFT;
 use crate::lens::{MeasureLine, MeasureRow, Study, table};
+use crate::run::condition::label;
 
 /// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
 /// a panel are left out.
@@ -105,7 +106,7 @@ fn draw(
         let panels = measured.iter().map(|(measure, rows)| {
             let row = rows.iter().find(|row| (&row.row, &row.condition) == (&place.0, &place.1))?;
             let mut words = vec![place.0.clone()];
-            words.extend(place.1.clone().filter(|_| by_condition));
+            words.extend(place.1.as_deref().filter(|_| by_condition).map(|name| label(name).to_owned()));
             words.retain(|word| !word.is_empty());
             Some(panel(measure, row, &words.join(" · "), stroke_of))
         });
@@ -126,7 +127,7 @@ fn draw(
         false => format!("Measures by layer, for each {}", grouping.label),
     };
     let sheet = Sheet {
-        title: titled(&what, scale),
+        title: origin.titled(titled(&what, scale)),
         origin: origin.line.clone(),
         y_label: String::new(),
         percent: false,
@@ -155,6 +156,7 @@ fn tables<'a>(
         grouping: grouping.key,
         measure: measure.key,
         scale,
+        paired: measure.paired,
         rows,
     };
     measured.iter().map(of).collect()
@@ -255,7 +257,8 @@ fn of_scale(scale: Scale, segment: &str) -> String {
 /// The conditions without attention.
 fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
-    let names: Vec<&str> = missing.map(|condition| condition.name.as_str()).collect();
+    let missing = missing.filter(|condition| !study.selection.unmeasured.contains(&condition.name));
+    let names: Vec<&str> = missing.map(|condition| label(&condition.name)).collect();
     if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
 }
 
@@ -272,7 +275,8 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
     for ((study, origin), rows) in studies.iter().zip(&found) {
         let (mut legend, mut lines) = (Vec::new(), Vec::new());
         for row in rows {
-            let condition = row.condition.as_deref().unwrap_or_default();
+            let condition = row.condition.as_deref().filter(|_| study.selection.several);
+            let condition = condition.map(label).unwrap_or_default();
             for line in &row.lines {
                 let stroke = stroke(lines.len());
                 legend
@@ -292,6 +296,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Result<Figure, Figu
             grouping: study.benchmark.name(),
             measure: EVIDENCE_LIFT.key,
             scale,
+            paired: EVIDENCE_LIFT.paired,
             rows,
         });
     }

@@ -7,11 +7,14 @@
 //! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; one that can show several runs side
 //! by side takes [`Source`]s, and has a line in [`draw_together`].
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::benchmarks::Chart;
 use crate::lens::causes::Causes;
-use crate::lens::{Lens, Scale, Study};
+use crate::lens::selection::joined;
+use crate::lens::{Condition, Lens, Scale, Selection, Study};
+use crate::run::condition::label;
 
 mod axis;
 pub mod bars;
@@ -23,6 +26,7 @@ mod cause_maps;
 mod cause_words;
 pub mod causes;
 pub mod curves;
+mod difference;
 mod figure;
 mod grid;
 pub mod head_map;
@@ -72,42 +76,194 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Result<Vec<Figure>, FigureError
     Ok(figures)
 }
 
-/// Every figure of a run under its conditions: its measures, and those of [`draw_all`] under each condition, by whose names their
-/// own begin where there are several.
+/// Conditions that are drawn side by side unless they are asked for by name: panels of more would not be read.
+pub const MOST_BESIDE: usize = 4;
+
+/// Figures that belong together.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// What they show, where a run has conditions.
+    pub heading: Option<String>,
+    /// What the condition that they show does.
+    pub about: Option<String>,
+    /// In the order in which they are shown.
+    pub figures: Vec<Figure>,
+}
+
+/// Every figure of a run under its conditions: the measures and the conditions side by side, then those of [`draw_all`] under each
+/// condition. Where the run has conditions, names, titles, captions and tables of all of them name theirs
+/// ([`crate::lens::Selection`]).
 ///
 /// # Errors
 /// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
-pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
-    let Some(first) = study.conditions.first() else { return Ok(Vec::new()) };
-    let origin = Origin::of(&first.run, study.judge.as_deref());
-    let mut figures = Vec::new();
+pub fn draw_sections(study: &Study) -> Result<Vec<Section>, FigureError> {
+    let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
+    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
+    let mut figures = beside(study)?;
     for scale in Scale::ALL {
-        figures.extend(measures::of_study(study, &origin, scale)?);
+        figures.extend(measures::of_study(study, &of_all.origin, scale)?);
     }
-    figures.extend(head_map::of_study(study, &origin)?);
+    figures.extend(head_map::of_study(study, &of_all.origin)?);
+    let figures = of_all.all(figures)?;
+    let several = study.selection.several;
+    let heading = several.then(|| "Conditions side by side".to_owned());
+    let mut sections = vec![Section { heading, about: None, figures }];
     for (condition, lens) in study.measured() {
-        let origin = Origin::of(&condition.run, lens.judge.as_deref());
-        if study.conditions.len() == 1 {
-            figures.extend(draw_all(lens, &origin)?);
-            continue;
-        }
-        let named = if condition.name.is_empty() { "plain" } else { &condition.name };
-        for mut figure in draw_all(lens, &origin.under(named))? {
-            figure.name = format!("{named}-{}", figure.name);
-            figure.title = format!("{named}: {}", figure.title);
-            figures.push(figure);
-        }
+        let Some(of_one) = OfConditions::of(study, &[&condition.name]) else { continue };
+        let figures = of_one.all(draw_all(lens, &of_one.origin)?)?;
+        let heading = several.then(|| format!("Condition {}", label(&condition.name)));
+        let about = several.then(|| study.condition_in_words(&condition.name));
+        sections.push(Section { heading, about, figures });
     }
-    Ok(figures)
+    Ok(sections)
 }
 
-/// The figures of the effects of sessions on answers ([`causes`]).
+/// The figures of [`draw_sections`], one after another.
+///
+/// # Errors
+/// The same.
+pub fn draw_study(study: &Study) -> Result<Vec<Figure>, FigureError> {
+    Ok(draw_sections(study)?.into_iter().flat_map(|section| section.figures).collect())
+}
+
+/// Conditions against each other, paired by question; nothing of a study of one condition.
+///
+/// # Errors
+/// The same.
+pub fn draw_differences(study: &Study) -> Result<Vec<Figure>, FigureError> {
+    let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
+    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
+    of_all.all(difference::of_study(study, &of_all.origin)?)
+}
+
+/// Curves and ratios of several conditions side by side; nothing of one.
+fn beside(study: &Study) -> Result<Vec<Figure>, FigureError> {
+    let several = study.measured().count();
+    if several < 2 || (several > MOST_BESIDE && study.selection.prefix.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let of = |condition: &Condition| {
+        Origin::of(&condition.run, study.judge.as_deref()).under(label(&condition.name))
+    };
+    let origins: Vec<Origin> = study.measured().map(|(condition, _)| of(condition)).collect();
+    let sources = study.measured().zip(&origins);
+    let sources: Vec<Source<'_>> = sources.map(|((_, lens), origin)| Source { lens, origin }).collect();
+    draw_together(&sources)
+}
+
+/// What makes figures of some of a run's conditions theirs.
+struct OfConditions {
+    origin: Origin,
+    /// What their names begin with.
+    prefix: String,
+    /// What their captions end with.
+    said: String,
+    /// The column `condition` of tables that lack it.
+    column: String,
+}
+
+impl OfConditions {
+    /// `None` of a study without conditions.
+    fn of(study: &Study, names: &[&str]) -> Option<Self> {
+        let first = study.conditions.first()?;
+        let origin = Origin::of(&first.run, study.judge.as_deref());
+        let column = joined(names);
+        let heads = match &study.options().heads {
+            None => String::new(),
+            Some(by) => {
+                format!(" Heads are weighted by the {} scores of {}.", by.score.key(), by.path.display())
+            }
+        };
+        if !study.selection.several {
+            return Some(OfConditions { origin, prefix: String::new(), said: heads, column });
+        }
+        let labels: Vec<&str> = names.iter().map(|name| label(name)).collect();
+        let all = names.len() > 1 && names.len() == study.measured().count();
+        let prefix = match all {
+            true => study.selection.prefix.clone(),
+            false => format!("{column}-"),
+        };
+        let origin = match prefix.is_empty() {
+            true => origin.over(&labels.join(", ")),
+            false => origin.under(&labels.join(" and ")),
+        };
+        let each = names.iter().map(|name| format!(" {}: {}.", label(name), study.condition_in_words(name)));
+        let plural = if labels.len() == 1 { "" } else { "s" };
+        let said = format!("{heads} Condition{plural}:{}", each.collect::<String>());
+        Some(OfConditions { origin, prefix, said, column })
+    }
+
+    fn all(&self, figures: Vec<Figure>) -> Result<Vec<Figure>, FigureError> {
+        figures.into_iter().map(|figure| self.named(figure)).collect()
+    }
+
+    fn named(&self, figure: Figure) -> Result<Figure, FigureError> {
+        let csv = with_condition(&figure.csv, &self.column)
+            .map_err(|source| FigureError::Table { figure: figure.name.clone(), source })?;
+        let (name, caption) = (format!("{}{}", self.prefix, figure.name), figure.caption + &self.said);
+        Ok(Figure { name, caption, csv, ..figure })
+    }
+}
+
+/// A table with the column `condition`, which is added where it is not among its columns.
+fn with_condition(table: &[u8], condition: &str) -> Result<Vec<u8>, csv::Error> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(table);
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    for (at, row) in reader.records().enumerate() {
+        let mut row = row?;
+        if at == 0 && row.iter().any(|column| column == "condition") {
+            return Ok(table.to_vec());
+        }
+        row.push_field(if at == 0 { "condition" } else { condition });
+        csv.write_record(&row)?;
+    }
+    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
+
+/// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.
 ///
 /// # Errors
 /// [`FigureError::Draw`] or [`FigureError::Table`], with the figure's name.
 pub fn draw_causes(causes: &Causes, study: &Study) -> Result<Vec<Figure>, FigureError> {
-    let Some(first) = study.conditions.first() else { return Ok(Vec::new()) };
-    self::causes::of_causes(causes, study, &Origin::of(&first.run, study.judge.as_deref()))
+    let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
+    let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
+    let found: BTreeSet<&str> = whole.chain(windowed).collect();
+    let names = study.conditions.iter().map(|condition| condition.name.as_str());
+    let names: Vec<&str> = names.filter(|name| found.contains(name)).collect();
+    let Some(of_all) = OfConditions::of(study, &names) else { return Ok(Vec::new()) };
+    of_all.all(self::causes::of_causes(causes, study, &of_all.origin)?)
+}
+
+/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
+///
+/// # Errors
+/// [`FigureError::Table`], with the figure's name.
+pub fn charts_under(
+    figures: Vec<Figure>,
+    selection: &Selection,
+    asked: bool,
+) -> Result<Vec<Figure>, FigureError> {
+    let column = joined(&selection.names);
+    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
+    let one = |figure: Figure| -> Result<Figure, FigureError> {
+        let csv = with_condition(&figure.csv, &column)
+            .map_err(|source| FigureError::Table { figure: figure.name.clone(), source })?;
+        if !asked || selection.prefix.is_empty() {
+            return Ok(Figure { csv, ..figure });
+        }
+        Ok(Figure {
+            name: format!("{}{}", selection.prefix, figure.name),
+            caption: format!(
+                "{} Condition{}: {}.",
+                figure.caption,
+                if labels.len() == 1 { "" } else { "s" },
+                labels.join(", ")
+            ),
+            csv,
+            ..figure
+        })
+    };
+    figures.into_iter().map(one).collect()
 }
 
 /// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
@@ -139,7 +295,8 @@ fn of_layers(sources: &[Source<'_>], scale: Scale) -> Result<Vec<Figure>, Figure
     Ok(figures)
 }
 
-/// Writes each figure as `<name>.svg`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename.
+/// Writes each figure as `<name>.svg`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
+/// other figures that lie in the folder are kept.
 ///
 /// # Errors
 /// [`FigureError::Io`] where the folder or a file cannot be written, [`FigureError::Draw`] where the SVG cannot be
@@ -155,7 +312,8 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
         written.push(path);
         Ok(())
     };
-    let mut captions = serde_json::Map::new();
+    // Figures of other conditions stay in the folder, and so do their captions.
+    let mut captions = still_there(folder);
     for figure in figures {
         put(format!("{}.svg", figure.name), figure.svg.as_bytes())?;
         put(format!("{}.png", figure.name), &raster.png(figure)?)?;
@@ -168,4 +326,14 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     let captions = format!("{:#}\n", serde_json::Value::Object(captions));
     put("captions.json".to_owned(), captions.as_bytes())?;
     Ok(written)
+}
+
+/// The captions of the figures that lie in a folder.
+fn still_there(folder: &Path) -> serde_json::Map<String, serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("captions.json")).unwrap_or_default();
+    // A file that is none is written anew.
+    let mut captions: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&text).unwrap_or_default();
+    captions.retain(|name, _| folder.join(format!("{name}.svg")).is_file());
+    captions
 }

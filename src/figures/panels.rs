@@ -16,7 +16,7 @@ pub(super) fn arranged(
         return blocks.pop().unwrap_or_default();
     }
     for (block, source) in blocks.iter_mut().zip(sources) {
-        let name = style::shortened(&source.origin.model, 20);
+        let name = style::shortened(&source.origin.name, 28);
         for panel in block.iter_mut().flatten().flatten() {
             panel.title = format!("{name} · {}", panel.title);
         }
@@ -35,6 +35,16 @@ pub(super) fn arranged(
         blocks.iter().flat_map(of_block).collect()
     };
     (0..rows).map(beside).collect()
+}
+
+/// A title, after the condition where all runs are shown under the same: else panels name theirs.
+pub(super) fn titled(sources: &[Source<'_>], title: String) -> String {
+    match sources {
+        [one, others @ ..] if others.iter().all(|other| other.origin.condition == one.origin.condition) => {
+            one.origin.titled(title)
+        }
+        _ => title,
+    }
 }
 
 /// Where the numbers of a figure come from, a line a run.

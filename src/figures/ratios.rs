@@ -147,7 +147,7 @@ fn draw(
         ),
     };
     let sheet = Sheet {
-        title: titled(what, scale),
+        title: super::panels::titled(sources, titled(what, scale)),
         origin: super::panels::origins(sources),
         y_label: match scale {
             Scale::Mass => format!("ratio of attention mass, {} / {}", named.curves.0.to, named.curves.1.to),

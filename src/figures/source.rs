@@ -8,7 +8,11 @@ use crate::lens::{AnalysedRun, Lens};
 pub struct Origin {
     /// The model's name, without folders.
     pub model: String,
-    /// One line: model, data, context, judge.
+    /// What tells it apart from other sources of one figure: the model, or the condition.
+    pub name: String,
+    /// The condition as its title names it; `None` where that says nothing, or the panels name theirs.
+    pub condition: Option<String>,
+    /// One line: model, data, context, judge, condition.
     pub line: String,
 }
 
@@ -32,14 +36,30 @@ impl Origin {
         if let Some(judge) = judge {
             parts.push(format!("judge {}", style::shortened(judge, 40)));
         }
-        Origin { model, line: parts.join(" · ") }
+        Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
     }
 
-    /// The same, with a condition named.
+    /// The same under a condition, which titles, panels and the line of origin name.
     #[must_use]
     pub fn under(mut self, condition: &str) -> Self {
         self.line = format!("{} · {condition}", self.line);
+        self.name = condition.to_owned();
+        self.condition = Some(condition.to_owned());
         self
+    }
+
+    /// The same over several conditions, which the line of origin lists and the panels name.
+    #[must_use]
+    pub fn over(self, conditions: &str) -> Self {
+        Origin { line: format!("{} · {conditions}", self.line), ..self }
+    }
+
+    /// A title, after the condition where there is one to name.
+    pub(super) fn titled(&self, title: String) -> String {
+        match &self.condition {
+            Some(condition) => format!("{condition}: {title}"),
+            None => title,
+        }
     }
 }
 
@@ -48,6 +68,6 @@ impl Origin {
 pub struct Source<'a> {
     /// Its examples.
     pub lens: &'a Lens,
-    /// What the figure says of it. Where there are several, the models' names tell them apart.
+    /// What the figure says of it. Where there are several, their names tell them apart.
     pub origin: &'a Origin,
 }

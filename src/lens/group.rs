@@ -329,6 +329,11 @@ impl Lens {
         })
     }
 
+    /// The stored name of the condition that its examples are of.
+    pub fn condition(&self) -> &str {
+        self.examples.first().map_or("", |example| &example.condition)
+    }
+
     /// The kinds of layers that were measured, in the order of [`LayerKind::ALL`], each with how many there are.
     pub fn layer_kinds(&self) -> Vec<(LayerKind, usize)> {
         let count = |kind| self.layers.iter().filter(|layer| layer.kind == kind).count();

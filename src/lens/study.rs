@@ -15,8 +15,11 @@ use ndarray::Array2;
 use super::band::{Estimate, Numbers, Point, of_means};
 use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
-use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Series, Statistic, Verdicts};
+use super::{
+    AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic, Verdicts,
+};
 use crate::benchmarks::{ALL, Axis, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 
 /// The lift of the evidence, by which runs of several benchmarks are compared ([`Benchmark::evidence_lift`]).
@@ -65,6 +68,8 @@ pub struct Study {
     pub judge: Option<String>,
     /// Why there are verdicts that tell nothing apart.
     pub no_result: Option<String>,
+    /// Which conditions were asked for, and what files that show them are called.
+    pub selection: Selection,
     /// By case and probe.
     probes: HashMap<(String, String), Known>,
     options: Options,
@@ -83,7 +88,7 @@ struct Known {
 pub struct MeasureRow {
     /// The row's word ([`Grouping::of`]); empty where there is one.
     pub row: String,
-    /// The condition; `None` for a measure that pairs them.
+    /// The condition's stored name; `None` for a measure that pairs them.
     pub condition: Option<String>,
     /// Its lines, by their words.
     pub lines: Vec<MeasureLine>,
@@ -116,8 +121,7 @@ pub struct HeadMap {
 }
 
 impl Study {
-    /// Opens and measures a run under the conditions of these names; without names, under the plain one, or where the run has
-    /// none under all that repeat no other.
+    /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
     ///
     /// # Errors
     /// Those of [`AnalysedRun::open_condition`] and of [`Lens::of`], where no condition has an example to measure.
@@ -157,7 +161,31 @@ impl Study {
         options: &Options,
     ) -> Result<Self, LensError> {
         let all = AnalysedRun::open_all(among, path)?;
-        let chosen = chosen(&all, path, conditions)?;
+        let selection = Selection::of(identity(&all, path)?, path, conditions)?;
+        Study::of(all, selection, path, options)
+    }
+
+    /// A run under all of its conditions, also one without any attention; of those that repeat another there are answers and verdicts, and
+    /// no look at their attention.
+    ///
+    /// # Errors
+    /// Those of [`Study::read`].
+    pub fn whole(
+        among: &[&'static dyn Benchmark],
+        path: &Path,
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let all = AnalysedRun::open_all(among, path)?;
+        let selection = Selection::all(identity(&all, path)?, path)?;
+        Study::of(all, selection, path, options)
+    }
+
+    fn of(
+        all: Vec<(String, AnalysedRun)>,
+        selection: Selection,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Self, LensError> {
         let verdicts = verdicts_of(&all, options.judge.as_deref())?;
         let no_result = verdicts.iter().find_map(Verdicts::no_result);
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
@@ -185,7 +213,13 @@ impl Study {
         let judge = verdicts.iter().find_map(|verdicts| verdicts.judge.clone());
         let mut parts = Vec::new();
         for ((name, run), verdicts) in all.into_iter().zip(verdicts) {
-            if !chosen.contains(&name) {
+            if !selection.names.contains(&name) {
+                continue;
+            }
+            if selection.unmeasured.contains(&name) {
+                let same =
+                    "it puts the same questions again, which are attended to in the same way".to_owned();
+                parts.push(Condition { name, run, verdicts, lens: None, without: Some(same) });
                 continue;
             }
             let (lens, without) = match Lens::of_verdicts(&run, options, verdicts.clone(), no_result.clone())
@@ -207,6 +241,7 @@ impl Study {
             conditions: parts,
             judge: judge.filter(|_| no_result.is_none()),
             no_result,
+            selection,
             probes,
             options: options.clone(),
         })
@@ -215,6 +250,14 @@ impl Study {
     /// The conditions that have examples.
     pub fn measured(&self) -> impl Iterator<Item = (&Condition, &Lens)> {
         self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
+    }
+
+    /// What a condition of the run does, in words.
+    pub fn condition_in_words(&self, name: &str) -> String {
+        let run = self.conditions.first().map(|condition| condition.run.identity());
+        let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
+        let condition = all.iter().find(|condition| condition.name == name);
+        condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
     }
 
     /// How it is analysed.
@@ -421,22 +464,8 @@ fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
     })
 }
 
-/// The names of the conditions to measure.
-fn chosen(all: &[(String, AnalysedRun)], path: &Path, asked: &[String]) -> Result<Vec<String>, LensError> {
-    let names = || all.iter().map(|(name, _)| name.clone());
-    if let Some(unknown) = asked.iter().find(|name| !names().any(|known| known == **name)) {
-        // says which there are
-        AnalysedRun::open_condition(path, unknown)?;
-    }
-    if !asked.is_empty() {
-        return Ok(asked.to_vec());
-    }
-    if names().any(|name| name.is_empty()) {
-        return Ok(vec![String::new()]);
-    }
-    let base = |run: &AnalysedRun, name: &str| {
-        let conditions = &run.identity().conditions;
-        conditions.iter().find(|condition| condition.name == name).is_none_or(|c| c.base() == name)
-    };
-    Ok(all.iter().filter(|(name, run)| base(run, name)).map(|(name, _)| name.clone()).collect())
+/// What a run under its conditions is a run of.
+fn identity<'a>(all: &'a [(String, AnalysedRun)], path: &Path) -> Result<&'a Identity, LensError> {
+    let none = || LensError::NoAttention { path: path.to_owned(), reason: "it has no conditions".to_owned() };
+    all.first().map(|(_, run)| run.identity()).ok_or_else(none)
 }

@@ -1,7 +1,9 @@
 //! Series and strips as CSV, in long format: one row a group, statistic and layer; and the examples, one row a curve.
 //!
 //! A band (`lo`, `hi`) is of at least [`LEAST`](super::band::LEAST) cases; of fewer, `cases` holds each case's own value, with
-//! semicolons between them. A table of several runs has the column `model` at its end.
+//! semicolons between them. A table of several runs has the column `model` near its end. Every table names the condition of each row in
+//! its column `condition`, `plain` where it is the plain one, several with `+` between them where a row is over them; where it is not
+//! said below, it is the last.
 //!
 //! Where a run has layers with a window or linear-attention layers its tables have one more column at the end, `layer_kind`
 //! (`softmax`, `windowed` or `linear`). Where it has linear layers, those with means of curves as masses have another,
@@ -11,11 +13,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::difference::{Difference, differences_csv};
+use super::selection::joined;
 use super::strip::Strip;
 use super::{
     Correctness, Group, LayerKind, Lens, LensError, MeasureRow, Part, Scale, Series, StandIn, Statistic,
     Study,
 };
+use crate::run::condition::label;
 
 /// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
 /// `strip.csv` and `examples.csv`. Groups without members have no rows.
@@ -23,6 +28,11 @@ use super::{
 /// # Errors
 /// [`LensError::Io`] where the folder or a file cannot be written.
 pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
+    write_after("", lens, folder)
+}
+
+/// The same, with `prefix` before the files' names.
+fn write_after(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
     let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.units(group) > 0).collect();
     let (mut curves, mut ratios, mut strips) = (Vec::new(), Vec::new(), Vec::new());
@@ -40,14 +50,14 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
         }
     }
     let tables = [
-        ("curves.csv", series_csv("curves", &[("", &curves)])),
-        ("ratios.csv", series_csv("ratios", &[("", &ratios)])),
+        ("curves.csv", series_csv("curves", &[("", lens.condition(), &curves)])),
+        ("ratios.csv", series_csv("ratios", &[("", lens.condition(), &ratios)])),
         ("strip.csv", strip_csv("strip", &strips, lens)),
         ("examples.csv", examples_csv(lens)),
     ];
     let mut written = Vec::new();
     for (name, table) in tables {
-        let path = folder.join(name);
+        let path = folder.join(format!("{prefix}{name}"));
         let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
         crate::ground::files::write_atomically(&path, &bytes)
             .map_err(|source| LensError::Io { path: path.clone(), source })?;
@@ -57,15 +67,15 @@ pub fn write(lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
 }
 
 /// Rows of `figure,probe,type,correctness,statistic,scale,layer,n,undefined,mean,lo,hi,cases`; a layer where the statistic is
-/// undefined has an empty `mean`. Then `layer_kind` and `signed` where the series have them, and `model` where there are several
-/// runs (see the module). `runs` are the series of each, with its name.
+/// undefined has an empty `mean`. Then `layer_kind` and `signed` where the series have them, `model` where there are several
+/// runs (see the module), and `condition`. `runs` are the series of each, with its model's and its condition's name.
 ///
 /// # Errors
 /// Those of the CSV writer.
-pub fn series_csv(figure: &str, runs: &[(&str, &[Series])]) -> Result<Vec<u8>, csv::Error> {
+pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Result<Vec<u8>, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    let all = || runs.iter().flat_map(|(run, series)| series.iter().map(move |one| (run, one)));
-    let points = || all().flat_map(|(_, one)| &one.points);
+    let all = || runs.iter().flat_map(|(run, of, series)| series.iter().map(move |one| (run, of, one)));
+    let points = || all().flat_map(|(.., one)| &one.points);
     let several = runs.len() > 1;
     let kinds = points().any(|point| point.layer.kind != LayerKind::Softmax);
     let signed = points().any(|point| point.signed.is_some());
@@ -87,8 +97,9 @@ pub fn series_csv(figure: &str, runs: &[(&str, &[Series])]) -> Result<Vec<u8>, c
     head.extend(kinds.then_some("layer_kind"));
     head.extend(signed.then_some("signed"));
     head.extend(several.then_some("model"));
+    head.push("condition");
     table.write_record(head)?;
-    for (run, one) in all().filter(|(_, one)| one.n > 0) {
+    for (run, condition, one) in all().filter(|(.., one)| one.n > 0) {
         for point in &one.points {
             let mut row = vec![
                 figure.to_owned(),
@@ -103,18 +114,19 @@ pub fn series_csv(figure: &str, runs: &[(&str, &[Series])]) -> Result<Vec<u8>, c
                 number(point.value),
                 number(point.band.map(|band| band.0)),
                 number(point.band.map(|band| band.1)),
-                joined(&point.cases),
+                listed(&point.cases),
             ];
             row.extend(kinds.then(|| point.layer.kind.key().to_owned()));
             row.extend(signed.then(|| number(point.signed)));
             row.extend(several.then(|| (*run).to_owned()));
+            row.push(label(condition).to_owned());
             table.write_record(row)?;
         }
     }
     finish(table)
 }
 
-/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, and `layer_kind` where a layer is windowed or linear. A
+/// Rows of `figure,probe,type,correctness,place,scale,layer,n,mean`, `layer_kind` where a layer is windowed or linear, `condition`. A
 /// layer that sees no segment of the place has an empty `mean`.
 ///
 /// # Errors
@@ -124,6 +136,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
     let kinds = lens.layers.iter().any(|layer| layer.kind != LayerKind::Softmax);
     let mut head = vec!["figure", "probe", "type", "correctness", "place", "scale", "layer", "n", "mean"];
     head.extend(kinds.then_some("layer_kind"));
+    head.push("condition");
     table.write_record(head)?;
     for strip in strips {
         for (place, n, means) in &strip.cells {
@@ -141,6 +154,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
                     number(Some(*mean).filter(|mean| mean.is_finite())),
                 ];
                 row.extend(kinds.then(|| layer.kind.key().to_owned()));
+                row.push(label(lens.condition()).to_owned());
                 table.write_record(row)?;
             }
         }
@@ -148,7 +162,7 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Result<Vec<u8>,
     finish(table)
 }
 
-/// Rows of `case,probe,type,correctness,prompt_tokens,dropped,curve,evidence,baseline,distance`, one an example and curve that it
+/// Rows of `case,probe,type,correctness,prompt_tokens,dropped,curve,evidence,baseline,distance,condition`, one an example and curve that it
 /// has: how many segments were dropped to fit the context, the original indices of the evidence and of the segments in its
 /// noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour). `baseline` and `distance`
 /// are empty where nothing can stand in.
@@ -168,6 +182,7 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
         "evidence",
         "baseline",
         "distance",
+        "condition",
     ])?;
     for example in &lens.examples {
         for &curve in lens.curves.iter().filter(|curve| example.curves().any(|of| of == **curve)) {
@@ -185,9 +200,10 @@ pub fn examples_csv(lens: &Lens) -> Result<Vec<u8>, csv::Error> {
                 example.prompt_tokens.to_string(),
                 example.dropped.len().to_string(),
                 curve.key(),
-                joined(each(stand_ins, |one| one.evidence)),
-                joined(each(stand_ins, |one| one.index)),
+                listed(each(stand_ins, |one| one.evidence)),
+                listed(each(stand_ins, |one| one.index)),
                 stand_ins.iter().map(|one| one.distance()).max().map(|d| d.to_string()).unwrap_or_default(),
+                label(&example.condition).to_owned(),
             ])?;
         }
     }
@@ -203,6 +219,8 @@ pub struct MeasureTable<'a> {
     pub measure: &'a str,
     /// Mass or density.
     pub scale: Scale,
+    /// The conditions that the measure pairs; none where each has its own.
+    pub paired: &'a [&'a str],
     /// Its rows.
     pub rows: &'a [MeasureRow],
 }
@@ -232,7 +250,7 @@ pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Resu
 }
 
 /// Rows of `figure,grouping,row,line,condition,measure,scale,layer,layer_kind,n,undefined,mean,lo,hi,cases,examples`, the second column under
-/// the name given: one a measure, group and layer. `condition` is empty for the plain one and where conditions are paired.
+/// the name given: one a measure, group and layer.
 ///
 /// # Errors
 /// Those of the CSV writer.
@@ -269,7 +287,7 @@ pub fn measures_csv(
                     table.grouping.to_owned(),
                     row.row.clone(),
                     line.word.clone(),
-                    row.condition.clone().unwrap_or_default(),
+                    row.condition.as_ref().map_or_else(|| joined(table.paired), |name| joined(&[name])),
                     table.measure.to_owned(),
                     table.scale.key().to_owned(),
                     point.layer.index.to_string(),
@@ -279,7 +297,7 @@ pub fn measures_csv(
                     number(point.value),
                     number(point.band.map(|band| band.0)),
                     number(point.band.map(|band| band.1)),
-                    joined(&point.cases),
+                    listed(&point.cases),
                     line.examples.to_string(),
                 ])?;
             }
@@ -288,41 +306,50 @@ pub fn measures_csv(
     finish(csv)
 }
 
-/// Writes a study's tables into `folder`, each by rename: those of [`write()`], in a folder a condition where there are several, and
-/// `measures.csv` where the benchmark has measures.
+/// Writes a study's tables into `folder`, each by rename: those of [`write()`], after the condition's name where the run has several, and
+/// after those of the conditions where not all are in it ([`Selection`](super::Selection)) `measures.csv` where the benchmark has measures, and
+/// `differences.csv` where conditions can be held against each other.
 ///
 /// # Errors
 /// Those of [`write()`].
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {
-        let folder = match &study.conditions[..] {
-            [_] => folder.to_owned(),
-            _ => folder.join(if condition.name.is_empty() { "plain" } else { &condition.name }),
-        };
-        written.extend(write(lens, &folder)?);
+        let prefix =
+            if study.selection.several { format!("{}-", label(&condition.name)) } else { String::new() };
+        written.extend(write_after(&prefix, lens, folder)?);
     }
     let mut found = Vec::new();
     for grouping in study.groupings() {
         for measure in study.measures() {
             for scale in Scale::ALL {
-                found.push((grouping.key, measure.key, scale, study.rows(measure, grouping, scale)));
+                found.push((grouping.key, measure, scale, study.rows(measure, grouping, scale)));
             }
         }
     }
-    if found.is_empty() {
-        return Ok(written);
-    }
     let tables: Vec<MeasureTable<'_>> = found
         .iter()
-        .map(|(grouping, measure, scale, rows)| MeasureTable { grouping, measure, scale: *scale, rows })
+        .map(|(grouping, measure, scale, rows)| MeasureTable {
+            grouping,
+            measure: measure.key,
+            scale: *scale,
+            paired: measure.paired,
+            rows,
+        })
         .collect();
-    let path = folder.join("measures.csv");
-    let bytes = measures_csv("measures", "grouping", &tables)
-        .map_err(|source| LensError::Table { path: path.clone(), source })?;
-    crate::ground::files::write_atomically(&path, &bytes)
-        .map_err(|source| LensError::Io { path: path.clone(), source })?;
-    written.push(path);
+    let differences: Vec<Difference> =
+        Scale::ALL.iter().flat_map(|scale| study.differences(*scale)).collect();
+    let joint = [
+        ("measures.csv", !tables.is_empty(), measures_csv("measures", "grouping", &tables)),
+        ("differences.csv", !differences.is_empty(), differences_csv(&differences)),
+    ];
+    for (name, _, table) in joint.into_iter().filter(|(_, some, _)| *some) {
+        let path = folder.join(format!("{}{name}", study.selection.prefix));
+        let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
+        crate::ground::files::write_atomically(&path, &bytes)
+            .map_err(|source| LensError::Io { path: path.clone(), source })?;
+        written.push(path);
+    }
     Ok(written)
 }
 
@@ -332,7 +359,7 @@ fn each(stand_ins: &[StandIn], of: impl Fn(&StandIn) -> usize) -> BTreeSet<usize
 }
 
 /// Values in one field.
-fn joined<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
+fn listed<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::attention::Knockout;
-use crate::benchmarks::{Context, Setting};
+use crate::benchmarks::{Benchmark, Context, Setting};
 use crate::data::Probe;
 
 /// A condition under which probes are put. Answers, verdicts and attention files are keyed by case, probe and the
@@ -95,6 +95,35 @@ impl Condition {
         label(&self.name)
     }
 
+    /// What it does, as a clause for captions and pages: the benchmark's setting, what is shown, what is blocked, or what it repeats.
+    pub fn in_words(&self, benchmark: &dyn Benchmark) -> String {
+        if self.repetition > 0 {
+            return format!(
+                "the same as {} once more (time {}), with random numbers of its own",
+                label(self.base()),
+                self.repetition + 1
+            );
+        }
+        let segment = benchmark.segment();
+        let about =
+            |name: &String| benchmark.settings().iter().find(|one| one.name == name).map(|one| one.about);
+        let setting = self.setting.as_ref().map(|name| about(name).unwrap_or(name).to_owned());
+        let shown = match self.context {
+            Context::Whole => "shown the whole history, or what of it fits the context".to_owned(),
+            Context::Evidence => format!("shown its evidence and no other {segment}"),
+            Context::Retrieved { by, most } => {
+                format!("shown no {segment} but the up to {most} that {} finds for it", by.name())
+            }
+        };
+        let parts = match (setting, &self.knockout) {
+            (Some(setting), None) => vec![setting, shown],
+            (Some(setting), Some(knockout)) => vec![setting, shown, blocked(knockout)],
+            (None, Some(knockout)) => vec![blocked(knockout)],
+            (None, None) => vec![format!("each question {shown}"), "nothing blocked".to_owned()],
+        };
+        parts.join("; ")
+    }
+
     /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.
     pub fn base(&self) -> &str {
         if self.repetition == 0 {
@@ -103,6 +132,23 @@ impl Condition {
         let end = format!("repeat-{}", self.repetition + 1);
         self.name.strip_suffix(&end).map_or(&self.name, |base| base.trim_end_matches('-'))
     }
+}
+
+/// What a knock-out does, as [`crate::attention::LayerHoles`] have it.
+fn blocked(knockout: &Knockout) -> String {
+    let Knockout { rows, keys, layers, only } = knockout;
+    let who = match only {
+        true => format!("the tokens of \u{201c}{rows}\u{201d} alone are"),
+        false => format!("every token from the first of \u{201c}{rows}\u{201d} on, generated ones too, is"),
+    };
+    let layers = match layers {
+        None => "at all layers".to_owned(),
+        Some(layers) if layers.len() == 1 => format!("at layer {} and at no other", layers.start),
+        Some(layers) => format!("at layers {} to {} and at no others", layers.start, layers.end - 1),
+    };
+    format!(
+        "{who} kept from seeing \u{201c}{keys}\u{201d} {layers}; weights on what is left are renormalised (a softmax without the hidden keys)"
+    )
 }
 
 /// A condition's name as people read and type it: `plain` for the one whose stored name is empty.
@@ -146,5 +192,28 @@ mod tests {
             assert_eq!(stored(label(name)), name);
         }
         assert_eq!((Condition::PLAIN.label(), label("repeat-2")), ("plain", "repeat-2"));
+    }
+
+    #[test]
+    fn words_say_what_a_condition_does() {
+        let benchmark = crate::benchmarks::ALL[0];
+        let knockouts =
+            ["query->old", "only new->old@8..16", "query->new@3..4"].map(|text| text.parse().unwrap());
+        let said: Vec<String> =
+            Condition::of(&[], &knockouts, 2).iter().map(|condition| condition.in_words(benchmark)).collect();
+        let parts = [
+            "the whole history",
+            "the same as plain once more (time 2)",
+            "every token from the first of \u{201c}query\u{201d} on, generated ones too, is kept from seeing \u{201c}old\u{201d} at all layers;",
+            "the same as knockout-query-old once more",
+            "the tokens of \u{201c}new\u{201d} alone are kept from seeing \u{201c}old\u{201d} at layers 8 to 15 and at no others",
+            "the same as knockout-only-new-old-8-16",
+            "at layer 3 and at no other",
+            "time 2",
+        ];
+        assert_eq!(said.len(), parts.len());
+        for (said, part) in said.iter().zip(parts) {
+            assert!(said.contains(part), "{said}");
+        }
     }
 }

@@ -351,7 +351,8 @@ fn a_run_under_conditions_has_figures_tables_and_a_page() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     let study = opened(dir.path(), &[]);
-    let drawn = figures::draw_study(&study).unwrap();
+    let sections = figures::draw_sections(&study).unwrap();
+    let drawn: Vec<_> = sections.iter().flat_map(|section| section.figures.clone()).collect();
     let names: Vec<&str> = drawn.iter().map(|figure| figure.name.as_str()).collect();
     for name in
         ["paired-stable-mass", "measures-stable-mass", "measures-stable-density", "heads-position-mass"]
@@ -365,10 +366,10 @@ fn a_run_under_conditions_has_figures_tables_and_a_page() {
     assert_eq!(figure.svg.matches(">lift<").count() + figure.svg.matches("\nlift\n").count(), 4);
     assert!(figure.caption.contains("Lift: both over what stands beside them."), "{}", figure.caption);
     let written = table::write_study(&study, &dir.path().join("lens")).unwrap();
-    assert!(written.contains(&dir.path().join("lens/bad-first/curves.csv")));
+    assert!(written.contains(&dir.path().join("lens/bad-first-curves.csv")));
     let csv = std::fs::read_to_string(dir.path().join("lens/measures.csv")).unwrap();
     assert!(csv.contains("measures,stable,outcome,flipped,good-first,first,mass,0,softmax,"), "{csv}");
-    let page = figures::report::write_study(&study, &drawn, None, dir.path()).unwrap();
+    let page = figures::report::write_study(&study, &sections, None, dir.path()).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     for part in [
         "first under good-first",

@@ -12,7 +12,7 @@ use super::text::{TurnPart, turns};
 use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::figures::captions::plural;
-use crate::lens::{Example, LayerKind, Lens, LensError};
+use crate::lens::{Example, LayerKind, Lens, LensError, Study};
 use crate::prompt::known_special_tokens;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
@@ -73,7 +73,7 @@ struct ProbePart {
 /// What came of a probe under one condition.
 #[derive(Debug, Serialize)]
 struct AnswerPart {
-    /// Empty where there is one condition.
+    /// Empty where the run has the plain one alone.
     condition: String,
     /// What of the history was shown, where it was not all of it.
     shown: Option<String>,
@@ -307,12 +307,11 @@ fn probe_part(
     of_case: &[OfCase<'_>],
     room: &Room,
 ) -> ProbePart {
-    let several = of_case.len() > 1;
     let part = |one: &OfCase<'_>| {
         let answer = one.answer(&probe.id);
         let verdict = one.view.verdicts.get(&case.case, &probe.id);
         AnswerPart {
-            condition: if several { one.view.condition.to_owned() } else { String::new() },
+            condition: one.view.condition.to_owned(),
             shown: answer.and_then(|row| shown_of(benchmark, row)),
             answer: answer.and_then(|row| row.answer.as_deref()).map(|text| room.cut(text)),
             thought: answer.and_then(|row| row.thought.as_deref()).map(|text| room.cut(text)),
@@ -391,6 +390,17 @@ fn said(benchmark: &dyn Benchmark, verdict: Option<&VerdictRow>) -> String {
     }
 }
 
+/// The conditions that shade the segments of cases: all that were measured, or the first where there is no room for all of them but for one.
+pub(super) fn shading(study: &Study) -> Vec<&str> {
+    let mut names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
+    let cases = study.conditions.first().map(|condition| condition.run.cases()).unwrap_or_default();
+    let probes = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);
+    if probes <= COLUMNS && probes * names.len() > COLUMNS {
+        names.truncate(1);
+    }
+    names
+}
+
 /// The kind of layers whose mean shades the segments: softmax where the model has such layers. Means of the two kinds
 /// are never mixed.
 pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
@@ -439,7 +449,8 @@ fn segments(
     room: &Room,
     benchmark: &dyn Benchmark,
 ) -> Vec<SegmentPart> {
-    let examples = || of_case.iter().flat_map(|one| one.examples.iter().map(move |example| (one, *example)));
+    let shading: Vec<&OfCase<'_>> = of_case.iter().filter(|one| one.view.shades).collect();
+    let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
     let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
     // by example, where a segment lies among its segments
@@ -447,7 +458,7 @@ fn segments(
         .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
         .collect();
     let measured = !places.is_empty();
-    let room_for_all = case.probes.len() * of_case.len() <= COLUMNS;
+    let room_for_all = case.probes.len() * shading.len() <= COLUMNS;
     let mut of_segment: HashMap<usize, Vec<(&str, &PlannedEvidence)>> = HashMap::new();
     for evidence in &case.evidence {
         of_segment.entry(evidence.segment).or_default().push(("", evidence));
@@ -478,7 +489,7 @@ fn segments(
                 // black text must stay readable on the darkest shade
                 Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),
             };
-            let name = match (of_case.len(), case.probes.len()) {
+            let name = match (shading.len(), case.probes.len()) {
                 (1, _) => probe.id.clone(),
                 (_, 1) => one.view.condition.to_owned(),
                 _ => format!("{} {}", probe.id, one.view.condition),
@@ -487,7 +498,7 @@ fn segments(
         };
         let beside = |probe: &&PlannedProbe| room_for_all || evidence.iter().any(|(id, _)| *id == probe.id);
         let shades =
-            case.probes.iter().filter(beside).flat_map(|probe| of_case.iter().map(move |one| (probe, one)));
+            case.probes.iter().filter(beside).flat_map(|probe| shading.iter().map(move |one| (probe, *one)));
         let shades = shades.take(if measured { COLUMNS } else { 0 }).map(|(probe, one)| shade(probe, one));
         let limit = if roles.is_empty() { room.plain } else { room.evidence };
         let marks: Vec<&PlannedEvidence> = evidence.iter().map(|(_, evidence)| *evidence).collect();

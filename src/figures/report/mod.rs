@@ -10,13 +10,14 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::style::shortened;
-use super::{Figure, FigureError, captions};
+use super::{Figure, FigureError, Section, captions};
 use crate::ground::numbers::percent;
 use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study, Verdicts};
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
+use crate::run::condition::label;
 use crate::run::cost::{CostRow, MeanCost};
 use crate::run::error::RunError;
 use crate::run::labels::label_rows;
@@ -54,6 +55,10 @@ struct Page {
     warnings: Vec<String>,
     /// By condition; of one condition without a name.
     accuracies: Vec<Accuracy>,
+    /// What the conditions do; none of a run of the plain one alone.
+    conditions: Vec<Under>,
+    /// The condition that alone shades the segments, where there is no room for all.
+    shaded_by: Option<String>,
     attention: bool,
     /// Which layers the segments' shades are averaged over, in words.
     shaded_over: String,
@@ -70,9 +75,26 @@ struct Page {
     special_tokens_are_text: bool,
     /// What a case cost on average, in words: answers, then judging.
     costs: Vec<Fact>,
-    pictures: Vec<Picture>,
+    sections: Vec<Pictures>,
     causes: Answered,
     cases: Vec<cases::CasePart>,
+}
+
+/// A condition.
+#[derive(Debug, Serialize)]
+struct Under {
+    name: String,
+    about: String,
+    /// How many answers there are of how many, and why no figures.
+    came: String,
+}
+
+/// Pictures that belong together.
+#[derive(Debug, Serialize)]
+struct Pictures {
+    heading: Option<String>,
+    about: Option<String>,
+    pictures: Vec<Picture>,
 }
 
 /// What made the model answer, where that was measured.
@@ -117,15 +139,16 @@ pub fn page(
     lens: Option<&Lens>,
     figures: &[Figure],
 ) -> Result<String, ReportError> {
-    let view = View { condition: "", run, verdicts, lens };
-    page_of(&[view], verdicts.no_result().as_deref(), figures, Answered::default())
+    let view = View { condition: "", about: "", without: None, shades: lens.is_some(), run, verdicts, lens };
+    let pictures = Pictures { heading: None, about: None, pictures: figures.iter().map(picture).collect() };
+    page_of(&[view], verdicts.no_result().as_deref(), vec![pictures], Answered::default())
 }
 
 /// The page of a run under several conditions. `no_result` says why the verdicts are none.
 fn page_of(
     views: &[View<'_>],
     no_result: Option<&str>,
-    figures: &[Figure],
+    sections: Vec<Pictures>,
     causes: Answered,
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
@@ -150,12 +173,11 @@ fn page_of(
         let (cases, answers, rows) = (view.run.cases(), view.run.answers(), view.verdicts.rows());
         let outcomes = Outcomes::of(run.benchmark(), cases, answers, rows, &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
-        let condition = if views.len() > 1 { view.condition.to_owned() } else { String::new() };
-        Some(Accuracy { condition, table })
+        Some(Accuracy { condition: view.condition.to_owned(), table })
     };
     let warning = |view: &View<'_>| {
         let warning = view.verdicts.warning().filter(|_| no_result.is_none())?;
-        Some(if views.len() > 1 { format!("{}: {warning}", view.condition) } else { warning })
+        Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
     let page = Page {
         title: super::Origin::of(run, None).line,
@@ -169,6 +191,8 @@ fn page_of(
         accuracies: views.iter().filter_map(accuracy).collect(),
         no_result: no_result.map(str::to_owned),
         warnings: views.iter().filter_map(warning).collect(),
+        conditions: views.iter().filter(|view| !view.condition.is_empty()).map(under).collect(),
+        shaded_by: shaded_by(views),
         attention: lens.is_some(),
         shaded_over: lens.map(shaded_over).unwrap_or_default(),
         viewer: lens.map_or("query", Lens::viewer),
@@ -179,7 +203,7 @@ fn page_of(
         expected: run.cases().iter().map(|case| case.probes.len()).sum::<usize>() * views.len(),
         special_tokens_are_text: run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs: costs(views),
-        pictures: figures.iter().map(picture).collect(),
+        sections: sections.into_iter().filter(|section| !section.pictures.is_empty()).collect(),
         causes,
         cases: cases::parts(views)?,
     };
@@ -192,19 +216,33 @@ fn page_of(
 /// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
 pub fn write_study(
     study: &Study,
-    figures: &[Figure],
+    sections: &[Section],
     causes: Option<&Causes>,
     folder: &Path,
 ) -> Result<PathBuf, ReportError> {
-    fn view(condition: &Condition) -> View<'_> {
+    let several = study.selection.several;
+    let words: Vec<String> =
+        study.conditions.iter().map(|condition| study.condition_in_words(&condition.name)).collect();
+    let shading = cases::shading(study);
+    let view = |(condition, about)| -> View<'_> {
+        let (condition, about): (&Condition, &String) = (condition, about);
         View {
-            condition: &condition.name,
+            condition: if several { label(&condition.name) } else { "" },
+            about,
+            without: condition.without.as_deref(),
+            shades: shading.contains(&condition.name.as_str()),
             run: &condition.run,
             verdicts: &condition.verdicts,
             lens: condition.lens.as_ref(),
         }
-    }
-    let views: Vec<View<'_>> = study.conditions.iter().map(view).collect();
+    };
+    let views: Vec<View<'_>> = study.conditions.iter().zip(&words).map(view).collect();
+    let pictures = |section: &Section| Pictures {
+        heading: section.heading.clone(),
+        about: section.about.as_deref().map(captions::capital),
+        pictures: section.figures.iter().map(picture).collect(),
+    };
+    let sections = sections.iter().map(pictures).collect();
     let answered = match causes {
         None => Answered::default(),
         Some(causes) => Answered {
@@ -212,7 +250,7 @@ pub fn write_study(
             pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
         },
     };
-    put(&page_of(&views, study.no_result.as_deref(), figures, answered)?, folder)
+    put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, folder)
 }
 
 /// Writes the page as `report.html` into the run folder, by rename, and returns where it is.
@@ -234,6 +272,31 @@ fn put(html: &str, folder: &Path) -> Result<PathBuf, ReportError> {
     crate::ground::files::write_atomically(&path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.clone(), source })?;
     Ok(path)
+}
+
+/// What a condition does and what came of it.
+fn under(view: &View<'_>) -> Under {
+    let answers = view.run.answers();
+    let failed = answers.iter().filter(|row| row.error.is_some()).count();
+    let expected = view.run.cases().iter().map(|case| case.probes.len()).sum::<usize>();
+    let mut came = format!("{} of {expected} answered", answers.len() - failed);
+    if failed > 0 {
+        came += &format!(", {failed} failed");
+    }
+    if let Some(why) = view.without {
+        came += &format!("; no figures of it: {why}");
+    }
+    Under { name: view.condition.to_owned(), about: captions::capital(view.about), came }
+}
+
+/// The one of several measured conditions that shades the segments of cases.
+fn shaded_by(views: &[View<'_>]) -> Option<String> {
+    let measured = views.iter().filter(|view| view.lens.is_some()).count();
+    let shading: Vec<&str> = views.iter().filter(|view| view.shades).map(|view| view.condition).collect();
+    match shading[..] {
+        [one] if measured > 1 => Some(one.to_owned()),
+        _ => None,
+    }
 }
 
 /// Which layers the shades of segments are averaged over.
@@ -266,7 +329,7 @@ fn picture(figure: &Figure) -> Picture {
         title: figure.title.clone(),
         caption: figure.caption.clone(),
         width: number("width"),
-        main: figure.name.ends_with("-mass"),
+        main: !figure.name.ends_with("-density"),
         svg,
     }
 }

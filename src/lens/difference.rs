@@ -1,0 +1,169 @@
+//! One condition against another: the difference of a curve, paired by question.
+//!
+//! A question that was measured under both conditions gives a pair; at a layer, only where both have a value there. The questions of a
+//! unit ([`crate::benchmarks::Benchmark::unit`]) are averaged first, on both sides alike. The difference is the mean over units of the
+//! second condition less the first; its interval is over units, of their differences, so that what makes a question hard under
+//! both cancels.
+
+use std::collections::BTreeMap;
+
+use ndarray::Array2;
+
+use super::band::{Estimate, Numbers, Point, of_means};
+use super::selection::joined;
+use super::{Curve, Example, Group, Layer, Lens, Part, Scale, Series, Statistic, Study};
+use crate::run::condition::label;
+
+/// A curve under two conditions.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// Which.
+    pub curve: Curve,
+    /// Mass or density.
+    pub scale: Scale,
+    /// The stored names of both conditions: the difference is the second less the first.
+    pub conditions: [String; 2],
+    /// Questions that were measured under both.
+    pub questions: usize,
+    /// The means under each, of those questions alone.
+    pub sides: [Series; 2],
+    /// The second less the first.
+    pub difference: Series,
+}
+
+impl Study {
+    /// The pairs of conditions that are held against each other: the plain one with every other; where it is not looked at, the first.
+    pub fn pairs(&self) -> Vec<[&Lens; 2]> {
+        let all: Vec<(&str, &Lens)> = self.measured().map(|(one, lens)| (one.name.as_str(), lens)).collect();
+        let base = all.iter().find(|(name, _)| name.is_empty()).or(all.first()).map(|(name, _)| *name);
+        let first = all.iter().find(|(name, _)| Some(*name) == base);
+        let others = all.iter().filter(|(name, _)| Some(*name) != base);
+        others.filter_map(|(_, lens)| Some([first?.1, *lens])).collect()
+    }
+
+    /// What each pair of conditions differs by, a curve at a time, over all questions that the benchmark pools. A curve that no question
+    /// has under both is left out.
+    pub fn differences(&self, scale: Scale) -> Vec<Difference> {
+        let mut all = Vec::new();
+        for pair in self.pairs() {
+            all.extend(pair[0].curves.iter().filter_map(|curve| difference(pair, *curve, scale)));
+        }
+        all
+    }
+}
+
+/// The difference of one curve; `None` where no question has it under both.
+fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference> {
+    let [first, second] = pair;
+    if first.layers != second.layers {
+        return None;
+    }
+    let layers = &first.layers;
+    let group = Group::all();
+    let [ours, theirs] = pair.map(|lens| lens.by_unit(&group));
+    let (mut rows, mut questions) = ([const { Vec::<Vec<f64>>::new() }; 3], 0);
+    for (unit, examples) in &ours {
+        let Some(others) = theirs.get(unit) else { continue };
+        let others: BTreeMap<&str, &Example> = others.iter().map(|e| (e.probe.as_str(), *e)).collect();
+        let values = |example: &Example| example.curve(curve, Part::Signal, scale).map(<[f64]>::to_vec);
+        let pairs: Vec<[Vec<f64>; 2]> = (examples.iter())
+            .filter_map(|example| Some([values(example)?, values(others.get(example.probe.as_str())?)?]))
+            .collect();
+        if pairs.is_empty() {
+            continue;
+        }
+        questions += pairs.len();
+        let mean = |of: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
+            let at = |layer: usize| {
+                let both = pairs.iter().map(|[a, b]| (a[layer], b[layer]));
+                let both: Vec<(f64, f64)> = both.filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
+                // NaN where no question has both: absent
+                both.iter().map(|(a, b)| of(*a, *b)).sum::<f64>() / both.len() as f64
+            };
+            (0..layers.len()).map(at).collect()
+        };
+        rows[0].push(mean(&|a, _| a));
+        rows[1].push(mean(&|_, b| b));
+        rows[2].push(mean(&|a, b| b - a));
+    }
+    let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
+        let values = Array2::from_shape_fn((rows.len(), layers.len()), |(unit, layer)| rows[unit][layer]);
+        let estimates = of_means(&values, numbers);
+        let point = |(estimate, &layer): (Estimate, &Layer)| Point {
+            layer,
+            n: estimate.n,
+            undefined: rows.len() - estimate.n,
+            value: estimate.value,
+            band: estimate.band,
+            cases: estimate.each,
+            signed: None,
+        };
+        let points: Vec<Point> = estimates.into_iter().zip(layers).map(point).collect();
+        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
+        let (probes, statistic) = (first.probes_of(&group), Statistic::Mean(curve, Part::Signal));
+        Series { group: group.clone(), probes, statistic, scale, n, points }
+    };
+    let curve_of = Numbers::of_curve(scale);
+    let (a, b, apart) = (of(&rows[0], curve_of), of(&rows[1], curve_of), of(&rows[2], Numbers::Signed));
+    let conditions = pair.map(|lens| lens.condition().to_owned());
+    (apart.n > 0).then_some(Difference {
+        curve,
+        scale,
+        conditions,
+        questions,
+        sides: [a, b],
+        difference: apart,
+    })
+}
+
+/// Rows of `curve,scale,layer,layer_kind,condition_a,condition_b,n,questions,mean_a,mean_b,difference,low,high,cases,condition`: `n` counts units,
+/// `questions` those measured under both conditions, and `difference` is `b` less `a`. `cases` are the single differences where they are too few
+/// for an interval.
+///
+/// # Errors
+/// Those of the CSV writer.
+pub fn differences_csv(differences: &[Difference]) -> Result<Vec<u8>, csv::Error> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record([
+        "curve",
+        "scale",
+        "layer",
+        "layer_kind",
+        "condition_a",
+        "condition_b",
+        "n",
+        "questions",
+        "mean_a",
+        "mean_b",
+        "difference",
+        "low",
+        "high",
+        "cases",
+        "condition",
+    ])?;
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    for one in differences {
+        let [a, b] = &one.sides;
+        for ((point, a), b) in one.difference.points.iter().zip(&a.points).zip(&b.points) {
+            let cases: Vec<String> = point.cases.iter().map(f64::to_string).collect();
+            csv.write_record([
+                one.curve.key(),
+                one.scale.key().to_owned(),
+                point.layer.index.to_string(),
+                point.layer.kind.key().to_owned(),
+                label(&one.conditions[0]).to_owned(),
+                label(&one.conditions[1]).to_owned(),
+                point.n.to_string(),
+                one.questions.to_string(),
+                number(a.value),
+                number(b.value),
+                number(point.value),
+                number(point.band.map(|band| band.0)),
+                number(point.band.map(|band| band.1)),
+                cases.join(";"),
+                joined(&one.conditions),
+            ])?;
+        }
+    }
+    csv.into_inner().map_err(|e| csv::Error::from(std::io::Error::from(e.error().kind())))
+}
