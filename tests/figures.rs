@@ -565,6 +565,36 @@ fn the_summary_of_a_hybrid_model_has_a_table_for_each_kind_of_layer() {
 }
 
 #[test]
+fn the_printed_tables_are_aligned_and_no_wider_than_a_page() {
+    for plan in [Plan::small(), Plan::hybrid()] {
+        let dir = tempfile::tempdir().unwrap();
+        synthetic::write(dir.path(), &plan);
+        let output = palimpsest(&["lens"], dir.path()).assert().success();
+        let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("wrote ")).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        let heads = (0..lines.len()).filter(|&at| lines[at].starts_with("group "));
+        let tables: Vec<&[&str]> = heads
+            .map(|at| {
+                let rows = lines[at..].iter().take_while(|line| !line.is_empty()).count();
+                &lines[at..at + rows]
+            })
+            .collect();
+        assert!(!tables.is_empty(), "{text}");
+        for table in tables {
+            // The last column is aligned to the right, under its head.
+            assert!(table.len() > 1 && table.iter().all(|line| line.len() == table[0].len()), "{text}");
+        }
+        // Baselines stand where the heading promises them, and n beside every group.
+        let row = lines.iter().find(|line| line.starts_with("T1 SR ")).unwrap();
+        assert!(
+            text.contains("(noise baseline)") && row.contains('(') && text.contains("n: cases with a"),
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn the_commands_refuse_a_folder_that_is_no_run_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for command in ["lens", "figures", "report"] {

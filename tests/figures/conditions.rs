@@ -270,10 +270,7 @@ fn the_page_shows_all_conditions_and_says_what_they_do() {
 fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    let run = |arguments: &[&str]| {
-        let all: Vec<&str> = arguments.to_vec();
-        palimpsest(&all, dir.path()).assert()
-    };
+    let run = |arguments: &[&str]| palimpsest(arguments, dir.path()).assert();
     run(&["lens", "--condition", "plain"]).success();
     run(&["lens", "--condition", BLOCKED]).success();
     let both = format!("plain,{BLOCKED}");
