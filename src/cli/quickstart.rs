@@ -72,7 +72,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     step(4, "curves and figures");
     let analysis = lens::Analysis::default();
     lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
-    figures::run(figures::Args { dirs: vec![out.clone()], out: None, analysis: analysis.clone() })?;
+    figures::run(figures::Args {
+        dirs: vec![out.clone()],
+        out: None,
+        difference: false,
+        analysis: analysis.clone(),
+    })?;
 
     step(5, "the report");
     report::run(report::Args { dir: out.clone(), analysis })?;

@@ -224,7 +224,7 @@ pub fn write_study(
     let words: Vec<String> =
         study.conditions.iter().map(|condition| study.condition_in_words(&condition.name)).collect();
     let shading = cases::shading(study);
-    let view = |(condition, about)| -> View<'_> {
+    let view = |(condition, about)| {
         let (condition, about): (&Condition, &String) = (condition, about);
         View {
             condition: if several { label(&condition.name) } else { "" },
