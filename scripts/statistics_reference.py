@@ -23,6 +23,7 @@ from statsmodels.stats.contingency_tables import mcnemar as mcnemar_test
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
+from statsmodels.stats.weightstats import DescrStatsW
 
 WILSON = [(0, 1), (1, 1), (0, 20), (20, 20), (3, 20), (1, 200), (71, 200), (184, 200), (110, 1200), (599, 1200)]
 QUANTILES = [0.0, 0.025, 0.1, 0.5, 0.777, 0.975, 1.0]
@@ -52,26 +53,50 @@ def quantiles(rng):
     return {"sorted": values, "q": QUANTILES, "expected": np.quantile(values, QUANTILES).tolist()}
 
 
-def band(rng):
-    curves = np.exp(rng.normal(size=(40, 5)) + np.arange(5) / 3).round(6)
-    interval = stats.bootstrap(
-        (curves,), np.mean, n_resamples=200_000, batch=2_000, axis=0, vectorized=True,
-        confidence_level=0.95, method="percentile", rng=np.random.default_rng(7),
-    ).confidence_interval
-    return {"values": curves.tolist(), "low": interval.low.tolist(), "high": interval.high.tolist()}
+def reach(error, freedom):
+    return stats.t.ppf(0.975, freedom) * error * np.sqrt(1 + 4 * error**2)
 
 
-def ratio_band(rng):
+def ends(low, high):
+    return {"low": np.asarray(low).tolist(), "high": np.asarray(high).tolist()}
+
+
+def masses(rng):
+    values = np.exp(rng.normal(size=(40, 5)) + np.arange(5) / 3).round(6)
+    mean = values.mean(axis=0)
+    factor = np.exp(reach(stats.sem(values, axis=0) / mean, len(values) - 1))
+    return {"values": values.tolist(), **ends(mean / factor, mean * factor)}
+
+
+def signed(rng):
+    values = (rng.gamma(2, size=(12, 4)) * [1, -1, 1, -1] + [0, 0.5, -3, 1]).round(6)
+    mean, error, n = values.mean(axis=0), stats.sem(values, axis=0), len(values)
+    plain = stats.t.ppf(0.975, n - 1) * error
+    skewness = stats.skew(values, axis=0, bias=False)
+    relative = np.abs(skewness) / 3
+    long = values.std(axis=0, ddof=1) / relative * np.expm1(reach(relative / np.sqrt(n), n - 1))
+    right = skewness > 0
+    return {"values": values.tolist(), **ends(mean - np.where(right, plain, long), mean + np.where(right, long, plain))}
+
+
+def ratio(rng):
     old = np.exp(rng.normal(size=(40, 5))).round(6)
     new = (old * np.exp(rng.normal(size=(40, 5)) / 2 + np.arange(5) / 3)).round(6)
-    interval = stats.bootstrap(
-        (new, old), lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis), n_resamples=200_000, batch=2_000, axis=0,
-        vectorized=True, paired=True, confidence_level=0.95, method="percentile", rng=np.random.default_rng(7),
-    ).confidence_interval
-    return {
-        "numerator": new.tolist(), "denominator": old.tolist(),
-        "low": interval.low.tolist(), "high": interval.high.tolist(),
-    }
+    value = new.mean(axis=0) / old.mean(axis=0)
+    factor = np.exp(reach(stats.sem(new / new.mean(axis=0) - old / old.mean(axis=0), axis=0), len(old) - 1))
+    return {"numerator": new.tolist(), "denominator": old.tolist(), **ends(value / factor, value * factor)}
+
+
+def adjusted(rng):
+    for units, bounds in [
+        ([1, 1, 1, 1], (0, 1)), ([0, 0], (0, 1)), ([0, 0.5, 1, 1, 0.25, 0.75], (0, 1)), ([0] * 20, (-1, 1)),
+        ([1] * 12 + [-1] * 2 + [0] * 36, (-1, 1)), (rng.uniform(-1, 1, size=9).round(4).tolist(), (-1, 1)),
+    ]:
+        low, high = DescrStatsW(np.array([*units, *bounds])).tconfint_mean(0.05)
+        yield {
+            "units": [float(x) for x in units], "lowest": bounds[0], "highest": bounds[1],
+            "low": max(low, bounds[0]), "high": min(high, bounds[1]),
+        }
 
 
 def agreement():
@@ -112,16 +137,6 @@ def spread():
     for numbers in NUMBERS:
         sd = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
         yield {"numbers": numbers, "mean": float(np.mean(numbers)), "sd": sd}
-
-
-def paired(rng):
-    second = rng.normal(size=60).round(6)
-    first = (second + rng.normal(0.2, 0.4, size=60)).round(6)
-    interval = stats.bootstrap(
-        (first, second), lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis), n_resamples=200_000, batch=2_000,
-        axis=0, vectorized=True, paired=True, confidence_level=0.95, method="percentile", rng=np.random.default_rng(7),
-    ).confidence_interval
-    return {"first": first.tolist(), "second": second.tolist(), "low": interval.low, "high": interval.high}
 
 
 def spearman(rng):
@@ -171,14 +186,15 @@ def main():
         },
         "wilson": list(wilson()),
         "quantile": quantiles(rng),
-        "bootstrap_mean": band(rng),
-        "bootstrap_ratio": ratio_band(np.random.default_rng(20260102)),
+        "masses": masses(rng),
+        "signed": signed(np.random.default_rng(20260103)),
+        "ratio": ratio(np.random.default_rng(20260102)),
+        "adjusted": list(adjusted(np.random.default_rng(20260107))),
         "agreement": list(agreement()),
         "mcnemar": list(mcnemar()),
         "holm": list(holm()),
         "kappa": list(kappa()),
         "spread": list(spread()),
-        "paired": paired(np.random.default_rng(20260103)),
         "spearman": list(spearman(np.random.default_rng(20260104))),
         "ridge": list(ridge(np.random.default_rng(20260105))),
         "lasso": list(lasso(np.random.default_rng(20260106))),

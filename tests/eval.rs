@@ -731,7 +731,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     }
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
-    let table = accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j", 5);
+    let table = accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j");
     assert_eq!(
         (table.kinds.clone(), table.dimensions.clone()),
         (vec!["T1".into(), "T2".into()], vec!["SR".into(), "PR".into(), "IPA".into()])
@@ -744,20 +744,29 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     let overall = &table.overall;
     assert_eq!((overall.accuracy, overall.complete, overall.cells), (Some(1.5 / 6.0), true, 6));
     assert_eq!((overall.correct, overall.judged, overall.expected), (15, 58, 60));
-    // Only T2/SR varies between cases: sd of its mean is sqrt(.25/10), a sixth of which reaches the overall.
+    // Cases count with the mean of their three answers: all of T1 with 1/3, half of T2 with 1/3 and half with 0. Each type gets half a
+    // case at 0 and half a one at 1; the interval is Student's t with 22 - 2 degrees of freedom.
     let interval = overall.interval.unwrap();
-    let half = 1.96 * (0.25_f64 / 10.0).sqrt() / 6.0;
+    let of_type = |thirds: [f64; 10]| {
+        let mean = (thirds.iter().sum::<f64>() + 0.5) / 11.0;
+        let squares: f64 = thirds.iter().map(|x| (x - mean).powi(2)).sum();
+        (mean, (squares + 0.5 * mean.powi(2) + 0.5 * (1.0 - mean).powi(2)) / 10.0 / 11.0)
+    };
+    let third = 1.0 / 3.0;
+    let (first, second) =
+        (of_type([third; 10]), of_type([third, third, third, third, third, 0.0, 0.0, 0.0, 0.0, 0.0]));
+    let (centre, half) = ((first.0 + second.0) / 2.0, 2.085_963_447 * ((first.1 + second.1) / 4.0).sqrt());
     assert!(
-        (interval.low - (0.25 - half)).abs() < 0.012 && (interval.high - (0.25 + half)).abs() < 0.012,
+        (interval.low - (centre - half)).abs() < 1e-9 && (interval.high - (centre + half)).abs() < 1e-9,
         "{interval:?}"
     );
-    assert_eq!(table, accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j", 5));
+    assert_eq!(table, accuracy_table(&Stale, &folder.plan, &folder.answers, &folder.verdicts, "j"));
     assert_eq!(all.len(), 20);
 
     // Without any verdict everything counts as not correct, and nothing vanishes.
-    let none = accuracy_table(&Stale, &folder.plan, &folder.answers, &[], "j", 5);
+    let none = accuracy_table(&Stale, &folder.plan, &folder.answers, &[], "j");
     assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
-    assert_eq!(accuracy_table(&Stale, &[], &[], &[], "j", 5).overall.accuracy, None);
+    assert_eq!(accuracy_table(&Stale, &[], &[], &[], "j").overall.accuracy, None);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn make(plan: &Plan) -> Made {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
     let run = AnalysedRun::open(dir.path()).unwrap();
-    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     Made { dir, run, lens, figures }
 }
@@ -253,7 +253,7 @@ fn long_and_hostile_names_fit_and_stay_valid() {
     let model = "/models/a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name<&\u{1}>\"'";
     synthetic::write(dir.path(), &Plan { model, ..Plan::small() });
     let run = AnalysedRun::open(dir.path()).unwrap();
-    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         assert_within(&figure);
     }
@@ -356,7 +356,7 @@ fn texts(figure: &Figure) -> Vec<String> {
 #[test]
 fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_are_none() {
     let named = |figure: &Figure, text: &str| texts(figure).iter().filter(|one| *one == text).count();
-    let (band, noise) = ("95% bootstrap band", "band of a noise baseline");
+    let (band, noise) = ("95% band", "band of a noise baseline");
     let single = "single cases (n < 5: no band)";
     let many = make(&Plan { cases: 12, ..Plan::small() });
     let of_type = find(&many, "curves-by-type-mass");
@@ -382,12 +382,12 @@ fn bands_that_go_beyond_the_axis_are_marked() {
     synthetic::write(dir.path(), &plan);
     let drawn = || {
         let run = AnalysedRun::open(dir.path()).unwrap();
-        let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+        let lens = Lens::of(&run, &Options::default()).unwrap();
         let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
     };
     assert!(!texts(&drawn()).iter().any(|text| text == mark));
-    // one case of six pays all, the others next to nothing: resamples without it lie decades below the mean
+    // one case of six pays all, the others next to nothing: a mean without it lies decades below
     for case in (0..12).step_by(2) {
         for probe in ["SR", "IPA"] {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
@@ -469,7 +469,7 @@ fn layers_without_mass_are_named() {
         }
     }
     let run = AnalysedRun::open(dir.path()).unwrap();
-    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let caption = |name: &str| &figures.iter().find(|figure| figure.name == name).unwrap().caption;
     let said = "a ring at its foot and a gap in the line: query to old at layers 0–1, 3.";
@@ -514,14 +514,14 @@ fn a_draw_and_distant_baselines_are_told_in_captions() {
     synthetic::store(&plan, 0, "SR", &[1, 4, 5, 10]).save(&path).unwrap();
     let run = AnalysedRun::open(dir.path()).unwrap();
     let per_group = Some(palimpsest::lens::PerGroup { most: 4, seed: 7 });
-    let lens = Lens::of(&run, &Options { resamples: 200, per_group, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options { per_group, ..Options::default() }).unwrap();
     let of = lens.drawn.unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap() {
         let said =
             format!("Drawn (seed 7): up to 4 examples of each probe, type and verdict, {} of 35.", of.kept);
         assert!(figure.caption.contains(&said), "{}", figure.caption);
     }
-    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())).unwrap();
     let said = "In 1 of 35 examples a neighbour was dropped to fit the context or is evidence itself: the nearest session that was \
                 kept in that direction stands in, up to 5 sessions away";
@@ -537,7 +537,7 @@ fn two_models_are_drawn_side_by_side_on_one_value_axis() {
     let out = dir.path().join("both");
     let figures = |arguments: &[&str]| {
         let mut command = Command::cargo_bin("palimpsest").unwrap();
-        command.args(["figures", "--resamples", "200"]).args([&a, &b]).args(arguments);
+        command.arg("figures").args([&a, &b]).args(arguments);
         command.assert()
     };
     let refused = figures(&[]).code(1);
@@ -730,14 +730,17 @@ fn the_commands_write_into_the_run_and_say_where() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::small());
     let said = |command: &str| {
-        let output = palimpsest(&[command, "--resamples", "200"], dir.path()).assert().success();
+        let output = palimpsest(&[command], dir.path()).assert().success();
         String::from_utf8(output.get_output().stdout.clone()).unwrap()
     };
     let lens = said("lens");
     assert!(
         lens.contains("curves.csv") && lens.contains("T1 SR") && lens.contains("not measured: case-001 PR")
     );
-    assert!(lens.contains("5 layers, 17 examples") && lens.contains("attention in %, mean over layers ("));
+    assert!(
+        lens.contains("5 layers, 17 examples")
+            && lens.contains("attention in %, mean over layers (noise baseline)")
+    );
     assert!(!lens.contains("linear"));
     assert!(said("figures").contains("figures"));
     assert!(said("report").contains("report.html"));
@@ -750,14 +753,44 @@ fn the_commands_write_into_the_run_and_say_where() {
 fn the_summary_of_a_hybrid_model_has_a_table_for_each_kind_of_layer() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan::hybrid());
-    let output = palimpsest(&["lens", "--resamples", "200"], dir.path()).assert().success();
+    let output = palimpsest(&["lens"], dir.path()).assert().success();
     let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     assert!(text.contains("8 layers (2 softmax, 6 linear), 17 examples measured"), "{text}");
-    let (_, tables) = text.split_once("\nattention in %, mean over softmax layers (2) (").unwrap();
+    let (_, tables) = text.split_once("\nattention in %, mean over the 2 softmax layers (").unwrap();
     let (softmax, linear) =
-        tables.split_once("\nshare of |weight| in %, mean over linear layers (6) (").unwrap();
+        tables.split_once("\nshare of |weight| in %, mean over the 6 linear layers (").unwrap();
     let row = |table: &str| table.lines().find(|line| line.starts_with("T1 SR  ")).unwrap().to_owned();
     assert_ne!(row(softmax), row(linear));
+}
+
+#[test]
+fn the_printed_tables_are_aligned_and_no_wider_than_a_page() {
+    for plan in [Plan::small(), Plan::hybrid()] {
+        let dir = tempfile::tempdir().unwrap();
+        synthetic::write(dir.path(), &plan);
+        let output = palimpsest(&["lens"], dir.path()).assert().success();
+        let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("wrote ")).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+        let heads = (0..lines.len()).filter(|&at| lines[at].starts_with("group "));
+        let tables: Vec<&[&str]> = heads
+            .map(|at| {
+                let rows = lines[at..].iter().take_while(|line| !line.is_empty()).count();
+                &lines[at..at + rows]
+            })
+            .collect();
+        assert!(!tables.is_empty(), "{text}");
+        for table in tables {
+            // The last column is aligned to the right, under its head.
+            assert!(table.len() > 1 && table.iter().all(|line| line.len() == table[0].len()), "{text}");
+        }
+        // Baselines stand where the heading promises them, and n beside every group.
+        let row = lines.iter().find(|line| line.starts_with("T1 SR ")).unwrap();
+        assert!(
+            text.contains("(noise baseline)") && row.contains('(') && text.contains("n: cases with a"),
+            "{row}"
+        );
+    }
 }
 
 #[test]

@@ -256,27 +256,27 @@ fn a_zero_denominator_has_no_ratio_and_is_counted() {
 }
 
 #[test]
-fn bands_are_the_percentiles_of_resampled_means_and_the_seed_fixes_them() {
-    let (dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
+fn bands_are_the_intervals_of_the_plain_definition() {
+    let (_dir, lens) = lens_of(&Plan { cases: 12, ..Plan::small() });
     let group = Group { probe: Some("SR".to_owned()), ..Group::all() };
-    let statistic = Statistic::Mean(QUERY_TO_OLD, Part::Signal);
-    let series = lens.series(&group, statistic, Scale::Mass);
-    assert_eq!(series, lens.series(&group, statistic, Scale::Mass));
-    let other = Options { seed: 1, ..Options::default() };
-    let other = Lens::of(&AnalysedRun::open(dir.path()).unwrap(), &other).unwrap();
-    assert_ne!(series.points, other.series(&group, statistic, Scale::Mass).points);
-    // the spread of a mean of n: the band is about twice 1.96 standard errors wide
-    let values: Vec<f64> = lens
-        .examples
-        .iter()
-        .filter(|e| e.probe == "SR")
-        .map(|e| e.curve(QUERY_TO_OLD, Part::Signal, Scale::Mass).unwrap()[2])
-        .collect();
-    let centre = values.iter().sum::<f64>() / values.len() as f64;
-    let variance = values.iter().map(|v| (v - centre).powi(2)).sum::<f64>() / values.len() as f64;
-    let expected = 2.0 * 1.96 * (variance / values.len() as f64).sqrt();
-    let (low, high) = series.points[2].band.unwrap();
-    assert!((0.8..1.2).contains(&((high - low) / expected)), "{} against {expected}", high - low);
+    for scale in Scale::ALL {
+        let series = lens.series(&group, Statistic::Mean(QUERY_TO_OLD, Part::Signal), scale);
+        for (layer, point) in series.points.iter().enumerate() {
+            let of = |e: &Example| e.curve(QUERY_TO_OLD, Part::Signal, scale).unwrap()[layer];
+            let values: Vec<f64> = lens.examples.iter().filter(|e| e.probe == "SR").map(of).collect();
+            let n = values.len() as f64;
+            assert_eq!(values.len(), 12);
+            let mean = values.iter().sum::<f64>() / n;
+            let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+            let relative = deviation / n.sqrt() / mean;
+            // Student's quantile of 11 degrees of freedom.
+            let factor = (2.200_985_160 * relative * (1.0 + 4.0 * relative * relative).sqrt()).exp();
+            let (low, high) = point.band.unwrap();
+            assert!(
+                (low / (mean / factor) - 1.0).abs() < 1e-8 && (high / (mean * factor) - 1.0).abs() < 1e-8
+            );
+        }
+    }
 }
 
 #[test]

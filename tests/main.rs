@@ -5,6 +5,7 @@
 mod architecture;
 mod attention;
 mod cli;
+mod coverage;
 mod data;
 mod endpoint;
 mod eval;

@@ -1,17 +1,17 @@
 //! What must hold for: statistics, against established libraries and the published tables.
 use palimpsest::ground::numbers::quantile;
-use palimpsest::lens::Resampling;
-use palimpsest::lens::band::Estimate;
+use palimpsest::lens::Numbers;
+use palimpsest::lens::band::{Estimate, of_means, of_ratios};
 use palimpsest::statistics::agreement::Agreement;
+use palimpsest::statistics::bounded::{Stratum, adjusted_mean};
 use palimpsest::statistics::holm::holm;
 use palimpsest::statistics::kappa::{Weights, confusion, kappa};
 use palimpsest::statistics::lasso::{lasso, r2};
 use palimpsest::statistics::mcnemar::mcnemar;
-use palimpsest::statistics::paired::paired_bootstrap;
 use palimpsest::statistics::rank::{ranks, spearman};
 use palimpsest::statistics::ridge::Ridge;
 use palimpsest::statistics::spread::{Spread, mean};
-use palimpsest::statistics::{stratified_bootstrap, wilson};
+use palimpsest::statistics::{means, wilson};
 use serde_json::Value;
 
 /// Made by scripts/statistics_reference.py; the versions stand in it.
@@ -62,51 +62,98 @@ fn matrix(value: &Value) -> ndarray::Array2<f64> {
     ndarray::Array2::from_shape_vec((rows.len(), columns), rows.concat()).unwrap()
 }
 
-/// Two independent bootstraps agree up to the noise of their draws: 2% of the band's width.
-fn assert_bands_agree(ours: &[Estimate], scipy: &Value) {
-    let expected: Vec<_> = floats(&scipy["low"]).into_iter().zip(floats(&scipy["high"])).collect();
-    assert_eq!(ours.len(), expected.len());
-    for (estimate, (l, h)) in ours.iter().zip(expected) {
+#[test]
+fn bands_of_masses_and_of_ratios_equal_scipy_and_numpy() {
+    let reference = reference();
+    let ends =
+        |of: &Value| -> Vec<(f64, f64)> { floats(&of["low"]).into_iter().zip(floats(&of["high"])).collect() };
+    let close = |ours: &[Estimate], expected: Vec<(f64, f64)>| {
+        assert_eq!(ours.len(), expected.len());
+        for (estimate, (l, h)) in ours.iter().zip(expected) {
+            let (low, high) = estimate.band.unwrap();
+            assert!(
+                (low / l - 1.0).abs() < 1e-9 && (high / h - 1.0).abs() < 1e-9,
+                "{low} {high} against {l} {h}"
+            );
+        }
+    };
+    let masses = &reference["masses"];
+    close(&of_means(&matrix(&masses["values"]), Numbers::Positive), ends(masses));
+    let signed = &reference["signed"];
+    for (estimate, (l, h)) in of_means(&matrix(&signed["values"]), Numbers::Signed).iter().zip(ends(signed)) {
         let (low, high) = estimate.band.unwrap();
-        let tolerance = 0.02 * (h - l);
-        assert!((low - l).abs() < tolerance && (high - h).abs() < tolerance, "{low} {high} against {l} {h}");
+        assert!((low - l).abs() < 1e-9 && (high - h).abs() < 1e-9, "{low} {high} against {l} {h}");
+    }
+    let ratio = &reference["ratio"];
+    close(&of_ratios(&matrix(&ratio["numerator"]), &matrix(&ratio["denominator"])), ends(ratio));
+}
+
+#[test]
+fn adjusted_intervals_equal_statsmodels_t_of_the_sample_with_one_more_at_either_bound() {
+    let reference = reference();
+    let rows = reference["adjusted"].as_array().unwrap();
+    assert!(rows.len() >= 6);
+    for row in rows {
+        let [low, high] = ["lowest", "highest"].map(|bound| row[bound].as_f64().unwrap());
+        let ours =
+            adjusted_mean(&[Stratum { weight: 1.0, units: floats(&row["units"]) }], (low, high)).unwrap();
+        let [l, h] = ["low", "high"].map(|end| row[end].as_f64().unwrap());
+        assert!((ours.low - l).abs() < 1e-9 && (ours.high - h).abs() < 1e-9, "{ours:?} against {row}");
     }
 }
 
 #[test]
-fn the_bands_of_the_figures_agree_with_scipy_within_monte_carlo_error() {
-    let reference = reference();
-    let of_means = &reference["bootstrap_mean"];
-    assert_bands_agree(&Resampling::new(40, 20_000, 1).means(&matrix(&of_means["values"])), of_means);
-    let of_ratios = &reference["bootstrap_ratio"];
-    let (numerator, denominator) = (matrix(&of_ratios["numerator"]), matrix(&of_ratios["denominator"]));
-    assert_bands_agree(&Resampling::new(40, 20_000, 1).ratios(&numerator, &denominator), of_ratios);
+fn strata_are_summed_by_their_plain_definition_and_a_single_unit_has_no_interval() {
+    let strata = [
+        Stratum { weight: 0.7, units: vec![0.0, 1.0, 0.5, 1.0] },
+        Stratum { weight: 0.3, units: vec![1.0, 1.0] },
+    ];
+    // A weight's share of a unit at 0 and of one at 1, as fractions of observations.
+    let (mut mean, mut variance) = (0.0, 0.0);
+    for Stratum { weight, units } in &strata {
+        let mut weighted: Vec<(f64, f64)> = units.iter().map(|x| (1.0, *x)).collect();
+        weighted.extend([(*weight, 0.0), (*weight, 1.0)]);
+        let n: f64 = weighted.iter().map(|(w, _)| w).sum();
+        let own = weighted.iter().map(|(w, x)| w * x).sum::<f64>() / n;
+        let squares: f64 = weighted.iter().map(|(w, x)| w * (x - own).powi(2)).sum();
+        mean += weight * own;
+        variance += weight * weight * squares / (n - 1.0) / n;
+    }
+    // Student's quantile of 6 + 2 - 2 degrees of freedom.
+    let half = 2.446_911_851 * f64::sqrt(variance);
+    let ours = adjusted_mean(&strata, (0.0, 1.0)).unwrap();
+    assert!((ours.low - (mean - half)).abs() < 1e-8 && (ours.high - f64::min(mean + half, 1.0)).abs() < 1e-8);
+    let one = |weight| Stratum { weight, units: vec![1.0] };
+    assert_eq!(adjusted_mean(&[one(1.0)], (0.0, 1.0)), None);
+    assert_eq!(adjusted_mean(&[one(0.5), one(0.5)], (0.0, 1.0)), None);
+    assert_eq!(adjusted_mean(&[], (0.0, 1.0)), None);
+    assert_eq!(
+        (means::positive(&[0.3]), means::signed(&[0.3]), means::ratio(&[1.0], &[2.0])),
+        (None, None, None)
+    );
 }
 
 #[test]
-fn bands_are_the_same_for_the_same_seed_and_move_with_another() {
-    let values = ndarray::Array2::from_shape_fn((12, 1), |(i, _)| (i * i) as f64);
-    let band = |seed| Resampling::new(12, 500, seed).means(&values)[0].band;
-    assert_eq!(band(3), band(3));
-    assert_ne!(band(3), band(4));
-}
-
-#[test]
-fn resampling_keeps_to_the_strata() {
-    // Each stratum is constant, so a draw that mixed them would move the statistic.
-    let strata = vec![vec![0.0; 5], vec![1.0; 3]];
-    let interval = stratified_bootstrap(
-        &strata,
-        |sample| {
-            assert_eq!(sample.iter().map(Vec::len).collect::<Vec<_>>(), [5, 3]);
-            mean(&sample.iter().flatten().map(|x| **x).collect::<Vec<f64>>())
-        },
-        200,
-        9,
-    )
-    .unwrap();
-    assert_eq!((interval.low, interval.high), (0.375, 0.375));
-    assert_eq!(stratified_bootstrap::<f64>(&[], |_| None, 10, 0), None);
+fn differences_of_pairs_lie_by_the_published_intervals_and_agree_with_the_exact_test() {
+    let interval = |b: usize, c: usize, n: usize| {
+        let units = [vec![1.0; b], vec![-1.0; c], vec![0.0; n - b - c]].concat();
+        adjusted_mean(&[Stratum { weight: 1.0, units }], (-1.0, 1.0)).unwrap()
+    };
+    // Newcombe 1998 (method 10) and Tango 1998 on airway reactivity, b = 12 and c = 2 of 50, as they print them.
+    for (low, high) in [(0.0569, 0.3404), (0.0611, 0.3447)] {
+        let ours = interval(12, 2, 50);
+        assert!((ours.low - low).abs() < 0.02 && (ours.high - high).abs() < 0.02, "{ours:?}");
+    }
+    // An interval that excludes 0 stands beside no p-value above 0.0655, of any counts.
+    for n in 2..=60 {
+        for b in 0..=n {
+            for c in 0..=b.min(n - b) {
+                let ours = interval(b, c, n);
+                assert!(ours.high > ours.low);
+                assert!(ours.low <= 0.0 || mcnemar(b, c) < 0.0655, "{b} {c} of {n}: {ours:?}");
+            }
+        }
+    }
 }
 
 fn counts(value: &Value) -> Vec<usize> {
@@ -184,44 +231,6 @@ fn mean_and_standard_deviation_equal_numpy() {
         assert!((ours.sd.unwrap_or_default() - expected).abs() < 1e-9, "{row}");
     }
     assert_eq!(Spread::of(&[]), None);
-}
-
-#[test]
-fn the_paired_bootstrap_agrees_with_scipy_within_monte_carlo_error() {
-    let reference = reference();
-    let [first, second] = ["first", "second"].map(|name| floats(&reference["paired"][name]));
-    let of_units = |units: &[Vec<&f64>]| mean(&units.iter().flatten().map(|x| **x).collect::<Vec<f64>>());
-    let interval = |first: &[f64], second: &[f64]| {
-        let pairs = vec![first.iter().copied().zip(second.iter().copied()).collect::<Vec<_>>()];
-        paired_bootstrap(&pairs, of_units, 20_000, 1).unwrap()
-    };
-    let ours = interval(&first, &second);
-    let [low, high] = ["low", "high"].map(|name| reference["paired"][name].as_f64().unwrap());
-    // Two independent bootstraps agree up to the noise of their draws: 2% of the width.
-    let tolerance = 0.02 * (high - low);
-    assert!(
-        (ours.low - low).abs() < tolerance && (ours.high - high).abs() < tolerance,
-        "{ours:?} {low} {high}"
-    );
-    // The same draws the other way round.
-    let swapped = interval(&second, &first);
-    assert!((swapped.low + ours.high).abs() < 1e-9 && (swapped.high + ours.low).abs() < 1e-9);
-    // What both sides share cancels whole, which unpaired draws would not do.
-    let shifted: Vec<f64> = first.iter().map(|x| x + 1.5).collect();
-    let constant = interval(&shifted, &first);
-    assert!((constant.low - 1.5).abs() < 1e-9 && (constant.high - 1.5).abs() < 1e-9);
-    assert_eq!(paired_bootstrap::<f64>(&[], |_| None, 10, 0), None);
-}
-
-#[test]
-fn paired_resampling_keeps_to_the_strata() {
-    let strata = vec![vec![(1.0, 0.0); 5], vec![(0.0, 0.0); 3]];
-    let of_units = |units: &[Vec<&f64>]| {
-        assert_eq!(units.iter().map(Vec::len).collect::<Vec<_>>(), [5, 3]);
-        mean(&units.iter().flatten().map(|x| **x).collect::<Vec<f64>>())
-    };
-    let interval = paired_bootstrap(&strata, of_units, 200, 3).unwrap();
-    assert_eq!((interval.low, interval.high), (0.625, 0.625));
 }
 
 #[test]

@@ -210,7 +210,6 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
         done(root.path(), &args)
     };
     let with = |more: &[&str]| of(&dirs, more);
-    // Of two of them; the overall interval takes a moment a row.
     let few = |more: &[&str]| of(&[dirs[0].clone(), dirs[14].clone()], more);
 
     // What a reader sees: every printed cell, and the star. Half up gives every digit of the paper's table.
@@ -443,12 +442,19 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     assert!((overall["test"]["p"].as_f64().unwrap() - 1976.0 / 262_144.0).abs() < 1e-9);
     assert!((overall["difference"].as_f64().unwrap() - 0.1).abs() < 1e-9);
     assert!(overall["test"]["p_holm"].is_null());
-    // T1 SR differs in 9 of 20 cases, always by one: the sd of the mean is sqrt(.45 x .55 / 20).
+    // T1 SR differs in 9 of 20 cases, always by one; with one more difference either way the mean is 9/22 and the squares 11.
     let interval = |of: &Value| ["low", "high"].map(|end| of["interval"][end].as_f64().unwrap());
     let [low, high] = interval(&cells[0]);
-    let half = 1.96 * (0.45_f64 * 0.55 / 20.0).sqrt();
-    assert!((low - (0.45 - half)).abs() < 0.04 && (high - (0.45 + half)).abs() < 0.04, "{low} {high}");
-    assert_eq!(interval(&cells[1]), [0.0, 0.0], "no case differs");
+    let adjusted = |sum: f64, squares: f64| {
+        let mean = sum / 22.0;
+        (mean, 2.079_613_845 * ((squares - 22.0 * mean * mean) / 21.0 / 22.0).sqrt())
+    };
+    let (mean, half) = adjusted(9.0, 11.0);
+    assert!((low - (mean - half)).abs() < 1e-9 && (high - (mean + half)).abs() < 1e-9, "{low} {high}");
+    // No case differs, which does not mean that none would.
+    let (_, half) = adjusted(0.0, 2.0);
+    let [low, high] = interval(&cells[1]);
+    assert!((low + half).abs() < 1e-9 && (high - half).abs() < 1e-9 && high > 0.1, "{low} {high}");
     // The other way round everything changes its sign.
     let text = done(root.path(), &["second", "first", "--compare"]);
     let line = |name: &str| {
@@ -589,14 +595,14 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
     };
     let (answers, verdicts) = rows([2, 1, 0, 2, 1]);
     let first = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
-    let table = AccuracyTable::of(&first, "j", 0);
+    let table = AccuracyTable::of(&first, "j");
     let cells: Vec<_> = table.cells.iter().map(|c| (&*c.kind, &*c.dimension, c.worth, c.expected)).collect();
     assert_eq!(cells, [("Pequod", "place", 2.5, 3), ("Pequod", "oil", 0.0, 1), ("Rachel", "oil", 0.5, 1)]);
     assert_eq!((table.most, table.overall.accuracy), (Some(2), Some(0.6)));
 
     let (answers, verdicts) = rows([0, 1, 0, 2, 2]);
     let second = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
-    let compared = compare(&first, &second, ("one", "other"), false, 0).unwrap();
+    let compared = compare(&first, &second, ("one", "other"), false).unwrap();
     let cells: Vec<_> = compared.cells.iter().map(|c| (c.pairs, c.difference, c.test)).collect();
     assert_eq!(cells.len(), 3);
     for ((pairs, difference, test), expected) in cells.iter().zip([(3, 1.0 / 3.0), (1, 0.0), (1, -0.5)]) {
@@ -620,16 +626,13 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
     let mut other = plan.clone();
     other[0].probes[0].query = "another?".to_owned();
     let changed = Outcomes::of(&LOGBOOK, &other, &answers, &verdicts, "j");
-    let error = compare(&first, &changed, ("one", "other"), true, 0).unwrap_err();
+    let error = compare(&first, &changed, ("one", "other"), true).unwrap_err();
     assert!(
         matches!(&error, CompareError::Query { case, probe, .. } if case == "a" && probe == "q1"),
         "{error}"
     );
     let nothing = Outcomes::of(&LOGBOOK, &[], &answers, &verdicts, "j");
-    assert!(matches!(
-        compare(&first, &nothing, ("one", "other"), true, 0),
-        Err(CompareError::Nothing { .. })
-    ));
+    assert!(matches!(compare(&first, &nothing, ("one", "other"), true), Err(CompareError::Nothing { .. })));
 }
 
 #[test]

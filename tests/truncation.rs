@@ -8,7 +8,7 @@ use palimpsest::benchmarks::memrewardbench::MemRewardBench;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
 use palimpsest::benchmarks::{
-    Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, Shown, Table, TableOptions,
+    Benchmark, CUT_MARK, Context, CutCount, Graded, HistoryCut, SampleSpec, Shown, Table,
 };
 use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
 use palimpsest::data::{Case, Keep, Notes};
@@ -361,7 +361,7 @@ fn tables(benchmark: &dyn Benchmark, answers: &[Answer]) -> Vec<Table> {
             history_cut: a.dropped.filter(|_| a.answered).map(|dropped| HistoryCut { dropped, of: 100 }),
         })
         .collect();
-    benchmark.tables(&graded, TableOptions { resamples: 10, seed: 0 })
+    benchmark.tables(&graded)
 }
 
 /// The first lines of a row's cells, by the column: of the row whose setting or condition begins so.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use super::chart::Chart;
 use super::files::Files;
-use super::graded::{Graded, Table, TableOptions};
+use super::graded::{Graded, Table};
 use super::label_check::LabelCheck;
 use super::measure::{Grouping, LayerSpans, Measure};
 use super::reading::{self, Problem, ReadError, Report};
@@ -222,7 +222,7 @@ pub trait Benchmark: Debug + Send + Sync {
     }
 
     /// The tables that only this benchmark has, of the graded probes of any number of runs.
-    fn tables(&self, _graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+    fn tables(&self, _graded: &[Graded<'_>]) -> Vec<Table> {
         Vec::new()
     }
 
@@ -293,7 +293,7 @@ pub struct SampleSpec {
 #[error("{0}")]
 pub struct SampleError(pub String);
 
-/// What is counted once: in means over examples, and in the draws of a bootstrap.
+/// What is counted once: in means over examples, and in intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A case: its probes ask of the same thing, so they are averaged first.

@@ -158,15 +158,6 @@ impl Shown<'_> {
     }
 }
 
-/// How tables are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TableOptions {
-    /// Draws of every bootstrap.
-    pub resamples: usize,
-    /// Its seed.
-    pub seed: u64,
-}
-
 /// A benchmark's own table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {

@@ -1,9 +1,11 @@
 //! `palimpsest lens`: curves and ratios of a run, as CSV.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use crate::ground::table::{within, wrapped};
 use crate::heads::Score;
 use crate::lens::{
     Baseline, ByHeads, Curve, Group, LayerKind, Lens, Options, Part, PerGroup, Scale, Series, Statistic,
@@ -20,9 +22,6 @@ pub struct Args {
     pub(super) analysis: Analysis,
 }
 
-/// Resamples of a band, unless told otherwise.
-const DEFAULT_RESAMPLES: u32 = 2000;
-
 /// How a run is analysed: the same flags for `lens`, `figures` and `report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analysis {
@@ -34,12 +33,9 @@ pub struct Analysis {
     /// last verdicts].
     #[arg(long, value_name = "NAME")]
     pub(super) judge: Option<String>,
-    /// Bootstrap resamples of every confidence band.
-    #[arg(long, default_value_t = DEFAULT_RESAMPLES, value_parser = clap::value_parser!(u32).range(100..=100_000))]
-    pub(super) resamples: u32,
-    /// Seed of the bootstrap.
+    /// Seed of the halves of the cases that the best measure and the best layers of `causes` are chosen on.
     #[arg(long, default_value_t = 0)]
-    pub(super) bootstrap_seed: u64,
+    pub(super) halves_seed: u64,
     /// What stands in for a piece of evidence in its noise baseline: `both`, the mean of the segments before and after it;
     /// `adjacent`, the one next to it, the nearer of the two, of immediate neighbours the one after it; `pooled:N`, the N before
     /// and the N after it as one, for short segments.
@@ -85,8 +81,7 @@ impl Default for Analysis {
         Analysis {
             conditions: Vec::new(),
             judge: None,
-            resamples: DEFAULT_RESAMPLES,
-            bootstrap_seed: 0,
+            halves_seed: 0,
             baseline: Baseline::Both,
             per_group: None,
             seed: 0,
@@ -101,8 +96,7 @@ impl Analysis {
     pub fn options(self) -> Options {
         Options {
             judge: self.judge,
-            resamples: self.resamples as usize,
-            seed: self.bootstrap_seed,
+            halves_seed: self.halves_seed,
             baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
             heads: self.heads.map(|path| ByHeads { path, score: self.head_score.into() }),
@@ -115,17 +109,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let conditions = args.analysis.conditions.clone();
     let options = args.analysis.options();
     let study = Study::open(&args.dir, &conditions, &options)?;
+    let width = terminal_width();
     let mut text = String::new();
     super::judging::say_which(&args.dir, study.judge.as_deref(), options.judge.as_deref());
     // A folder of its own, so that masses of two kinds are never in one.
     let folder = match &options.heads {
         None => "lens".to_owned(),
         Some(by) => {
-            let _ = writeln!(
-                text,
-                "masses: averaged over heads by the {} scores of {}",
-                by.score.key(),
-                by.path.display()
+            let scores = (by.score.key(), by.path.display());
+            text += &line(
+                &format!("masses: averaged over heads by the {} scores of {}", scores.0, scores.1),
+                width,
             );
             format!("lens-{}", by.score.key())
         }
@@ -133,15 +127,15 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let written = table::write_study(&study, &args.dir.join(folder))?;
     for (condition, lens) in study.measured() {
         if study.selection.several {
-            let _ = writeln!(text, "condition {}", label(&condition.name));
+            text += &line(&format!("condition {}", label(&condition.name)), width);
         }
-        text += &summary(lens);
+        text += &summary(lens, width);
     }
     for condition in study.conditions.iter().filter(|condition| condition.lens.is_none()) {
         let why = condition.without.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "condition {}: not measured ({why})", label(&condition.name));
+        text += &line(&format!("condition {}: not measured ({why})", label(&condition.name)), width);
     }
-    text += &measures(&study);
+    text += &measures(&study, width);
     for path in written {
         let _ = writeln!(text, "wrote {}", path.display());
     }
@@ -152,23 +146,36 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
+/// How long lines of tables may be: the terminal's width, or what fits a page where the output is no terminal.
+fn terminal_width() -> usize {
+    const PAGE: usize = 80;
+    const NARROWEST: usize = 40;
+    let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+    width.map_or(PAGE, |width| width.max(NARROWEST))
+}
+
+/// A sentence in lines that fit.
+fn line(text: &str, width: usize) -> String {
+    wrapped(text, width) + "\n"
+}
+
 /// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets. Each kind of
 /// layers has a table.
-fn summary(lens: &Lens) -> String {
+fn summary(lens: &Lens, width: usize) -> String {
     let mut text = String::new();
-    let mut line = |line: String| text.push_str(&(line + "\n"));
+    let mut say = |sentence: String| text += &line(&sentence, width);
     match &lens.judge {
-        Some(judge) => line(format!("verdicts: {judge}")),
+        Some(judge) => say(format!("verdicts: {judge}")),
         None if lens.no_result.is_some() => {
             let why = lens.no_result.as_deref().unwrap_or_default();
-            line(format!("verdicts: no result, so nothing is split by correctness ({why})"));
+            say(format!("verdicts: no result, so nothing is split by correctness ({why})"));
         }
-        None => line("verdicts: none, so nothing is split by correctness".to_owned()),
+        None => say("verdicts: none, so nothing is split by correctness".to_owned()),
     }
-    line(format!("{}, {} examples measured", lens.layers_in_words(), lens.examples.len()));
+    say(format!("{}, {} examples measured", lens.layers_in_words(), lens.examples.len()));
     if let Some(drawn) = lens.drawn {
         let (most, seed) = (drawn.by.most, drawn.by.seed);
-        line(format!(
+        say(format!(
             "up to {most} examples of each probe, {} and verdict were drawn (seed {seed}): {} of {}",
             lens.benchmark.split(),
             drawn.kept,
@@ -178,13 +185,13 @@ fn summary(lens: &Lens) -> String {
     let far = lens.far_baselines().count();
     if far > 0 {
         let segment = lens.benchmark.segment();
-        line(format!(
+        say(format!(
             "noise baselines: in {far} examples a neighbour was dropped or is evidence, and the nearest {segment} kept stands in \
              (examples.csv)"
         ));
     }
     for skipped in &lens.skipped {
-        line(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
+        say(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
     let groups: Vec<Measured> = lens
         .groups()
@@ -193,90 +200,126 @@ fn summary(lens: &Lens) -> String {
         .map(|group| Measured::of(lens, group))
         .collect();
     for (kind, count) in lens.layer_kinds() {
-        line(match (kind, lens.has_kinds()) {
-            (_, false) => {
-                "\nattention in %, mean over layers (noise baseline); ratio of means, mean over layers"
-                    .to_owned()
-            }
-            (LayerKind::Softmax | LayerKind::Windowed, true) => format!(
-                "\nattention in %, mean over {} layers ({count}) (noise baseline); ratio of means, mean over the same",
-                kind.key()
-            ),
-            (LayerKind::Linear, true) => format!(
-                "\nshare of |weight| in %, mean over linear layers ({count}) (noise baseline); ratio of means, mean over the \
-                 same"
-            ),
-        });
-        let wide = width(&lens.curves);
-        let head: String = lens.curves.iter().map(|curve| format!("{:>wide$}", curve.label())).collect();
-        let ratio = lens.ratio.map(|(over, under)| format!("{:>9}", format!("{}/{}", over.to, under.to)));
-        line(format!("{:<30}{:>5}{head}{}", "group", "n", ratio.unwrap_or_default()));
-        for group in &groups {
-            line(group.row(lens, kind));
-        }
+        let rows: Vec<Row> = groups.iter().map(|group| group.row(lens, kind)).collect();
+        text.push('\n');
+        text += &line(&heading(lens, kind, count, &rows), width);
+        text += &table_of(lens, &rows, width);
     }
-    line(String::new());
+    text.push('\n');
     text
 }
 
-/// How wide the columns of curves are: their numbers, or the longest label with a gap before it.
-fn width(curves: &[Curve]) -> usize {
-    curves.iter().map(|curve| curve.label().len() + 2).max().unwrap_or(0).max(17)
+/// What a table of one kind of layers holds, and no more.
+fn heading(lens: &Lens, kind: LayerKind, count: usize, rows: &[Row]) -> String {
+    let what = if kind == LayerKind::Linear { "share of |weight|" } else { "attention" };
+    let layers = match lens.has_kinds() {
+        true => format!("mean over the {count} {} layers", kind.key()),
+        false => "mean over layers".to_owned(),
+    };
+    let noise = rows.iter().flat_map(|row| &row.cells).any(|cell| cell.has_noise);
+    let noise = if noise { " (noise baseline)" } else { "" };
+    let ratio = lens.ratio.map_or("", |_| "; ratio of means, mean over the same layers");
+    let many = lens.unit().many();
+    format!("{what} in %, {layers}{noise}{ratio}; n: {many} with a value")
 }
 
-/// The benchmark's measures: a line a measure, group and condition, averaged over layers of one kind; empty where it has none.
-fn measures(study: &Study) -> String {
+/// The table: a column a curve. Where the curves of a group rest on different numbers of units, each says its own.
+fn table_of(lens: &Lens, rows: &[Row], width: usize) -> String {
+    let of_row = |row: &Row| row.cells.iter().map(|cell| cell.n).collect::<BTreeSet<_>>();
+    let alike = rows.iter().all(|row| of_row(row).len() <= 1);
+    let curves = lens.curves.iter().map(|curve| curve.label());
+    let names = curves.chain(lens.ratio.map(|(over, under)| format!("{}/{}", over.to, under.to)));
+    let mut head = vec!["group".to_owned()];
+    head.extend(alike.then(|| "n".to_owned()));
+    let kept = head.len();
+    head.extend(names);
+    let mut lines = vec![head];
+    for row in rows {
+        let mut cells = vec![row.group.clone()];
+        cells.extend(alike.then(|| of_row(row).first().map_or("0".to_owned(), usize::to_string)));
+        cells.extend(row.cells.iter().map(|cell| match alike {
+            true => cell.text.clone(),
+            false => format!("{}, n={}", cell.text, cell.n),
+        }));
+        lines.push(cells);
+    }
+    within(&lines, |column| column > 0, kept, width)
+}
+
+/// The benchmark's measures: of each a table of groups and conditions, averaged over layers of one kind; empty where it has none.
+fn measures(study: &Study, width: usize) -> String {
     let mut text = String::new();
     let Some((_, lens)) = study.measured().next() else { return text };
     for (kind, _) in lens.layer_kinds() {
         for grouping in study.groupings() {
-            let mut lines = Vec::new();
+            let mut tables = String::new();
             for measure in study.measures() {
-                let all =
-                    measure.scales.first().map(|scale| (scale.key(), study.rows(measure, grouping, *scale)));
-                let Some((scale, rows)) = all else { continue };
-                for row in rows {
-                    for line in &row.lines {
-                        let Some(mean) = line.series.mean_over(kind) else { continue };
+                let Some(scale) = measure.scales.first() else { continue };
+                let mut lines = vec![["group", "n", "mean"].map(str::to_owned)];
+                for row in &study.rows(measure, grouping, *scale) {
+                    for one in &row.lines {
+                        let Some(mean) = one.series.mean_over(kind) else { continue };
                         let condition =
                             row.condition.as_deref().filter(|_| study.selection.several).map_or("", label);
-                        let mut named = vec![row.row.as_str(), condition, line.word.as_str()];
+                        let mut named = vec![row.row.as_str(), condition, one.word.as_str()];
                         named.retain(|word| !word.is_empty());
                         named.dedup();
-                        let named = named.join(" ");
-                        lines.push(format!(
-                            "{:<34}{scale:<9}{named:<34}{:>5}{mean:>10.3}",
-                            measure.label, line.series.n
-                        ));
+                        let group = if named.is_empty() { "all".to_owned() } else { named.join(" ") };
+                        lines.push([group, units_over(&one.series, kind).to_string(), format!("{mean:.3}")]);
                     }
                 }
+                if lines.len() > 1 {
+                    let heading = format!("{}, of {}", measure.label, scale.key());
+                    let _ = writeln!(tables, "{}", wrapped(&heading, width));
+                    tables += &indented(&within(&lines, |column| column > 0, 1, width - INDENT.len()));
+                }
             }
-            if !lines.is_empty() {
-                let _ = writeln!(
-                    text,
-                    "measures by {}, mean over {} layers\n{:<34}{:<9}{:<34}{:>5}{:>10}\n{}\n",
+            if !tables.is_empty() {
+                let heading = format!(
+                    "measures by {}, mean over {} layers; n: {} with a value",
                     grouping.label,
                     kind.key(),
-                    "measure",
-                    "of",
-                    "group",
-                    "n",
-                    "mean",
-                    lines.join("\n")
+                    lens.unit().many()
                 );
+                let _ = writeln!(text, "{}\n\n{tables}", wrapped(&heading, width));
             }
         }
     }
     text
+}
+
+/// Before the lines of a table under its heading.
+const INDENT: &str = "  ";
+
+fn indented(table: &str) -> String {
+    table.lines().map(|line| format!("{INDENT}{line}\n")).collect()
+}
+
+/// The units with a value at some layer of a kind.
+fn units_over(series: &Series, kind: LayerKind) -> usize {
+    let of_kind = series.points.iter().filter(|point| point.layer.kind == kind);
+    of_kind.map(|point| point.n).max().unwrap_or(0)
 }
 
 /// A group's statistics over layers.
 struct Measured {
     group: Group,
-    n: usize,
     /// By curve: the signal and its noise baseline.
     curves: Vec<(Series, Series)>,
     ratio: Option<Series>,
+}
+
+/// A group's line in the table of one kind of layers.
+struct Row {
+    group: String,
+    cells: Vec<Cell>,
+}
+
+/// A curve or a ratio of a group, and how many units it rests on.
+struct Cell {
+    text: String,
+    n: usize,
+    has_noise: bool,
 }
 
 impl Measured {
@@ -287,24 +330,23 @@ impl Measured {
         };
         let curves = lens.curves.iter().map(both).collect();
         let ratio = lens.ratio.map(|_| of(Statistic::RatioOfMeans));
-        Measured { n: lens.units(&group), curves, ratio, group }
+        Measured { curves, ratio, group }
     }
 
     /// The line of the table of one kind of layers.
-    fn row(&self, lens: &Lens, kind: LayerKind) -> String {
-        let percent = |series: &Series| {
-            series.mean_over(kind).map_or("-".to_owned(), |mean| format!("{:.3}", mean * 100.0))
+    fn row(&self, lens: &Lens, kind: LayerKind) -> Row {
+        let percent = |series: &Series| series.mean_over(kind).map(|mean| format!("{:.3}", mean * 100.0));
+        let of_curve = |(signal, noise): &(Series, Series)| {
+            let (value, noise) = (percent(signal).unwrap_or_else(|| "-".to_owned()), percent(noise));
+            let has_noise = noise.is_some();
+            let text = noise.map_or(value.clone(), |noise| format!("{value} ({noise})"));
+            Cell { text, n: units_over(signal, kind), has_noise }
         };
-        let wide = width(&lens.curves);
-        let cell = |(signal, noise): &(Series, Series)| {
-            let cell = format!("{} ({})", percent(signal), percent(noise));
-            format!("{cell:>wide$}")
+        let of_ratio = |ratio: &Series| {
+            let text = ratio.mean_over(kind).map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
+            Cell { text, n: units_over(ratio, kind), has_noise: false }
         };
-        let cells: String = self.curves.iter().map(cell).collect();
-        let ratio = self.ratio.as_ref().map(|ratio| {
-            let ratio = ratio.mean_over(kind).map_or("-".to_owned(), |r| format!("{r:.3}"));
-            format!(" {ratio:>8}")
-        });
-        format!("{:<30}{:>5}{cells}{}", lens.label(&self.group), self.n, ratio.unwrap_or_default())
+        let cells = self.curves.iter().map(of_curve).chain(self.ratio.iter().map(of_ratio)).collect();
+        Row { group: lens.label(&self.group), cells }
     }
 }

@@ -8,13 +8,13 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 
 use super::WrongUsage;
-use crate::benchmarks::{Context, Graded, Table, TableOptions};
+use crate::benchmarks::{Context, Graded, Table};
 use crate::ground::sheet::Sheet;
 use crate::lens::{AnalysedRun, Verdicts};
 use crate::results::compare::{Comparison, compare};
 use crate::results::graded::graded;
 use crate::results::labels::{label_agreement, label_table};
-use crate::results::metrics::{AccuracyTable, RESAMPLES};
+use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::{Counts, Outcomes};
 use crate::results::overview::{Entry, overview, overview_records};
 use crate::results::repeats::repeats;
@@ -64,15 +64,12 @@ pub struct Args {
     /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
     #[arg(long, conflicts_with_all = ["condition", "compare"])]
     repeats: bool,
-    /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, paired bootstrap
+    /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, interval
     #[arg(long)]
     compare: bool,
     /// Compare the questions that both have, where they were not asked the same
     #[arg(long, requires = "compare")]
     common: bool,
-    /// Seed of the bootstrap
-    #[arg(long, default_value_t = 0)]
-    bootstrap_seed: u64,
 }
 
 /// A form of table.
@@ -259,8 +256,7 @@ fn own_tables(sources: &[Source], args: &Args) -> anyhow::Result<Vec<Table>> {
     for row in &mut rows {
         row.judge = row.judge.and_then(|judge| called.get(judge)).map(String::as_str).or(row.judge);
     }
-    let mut tables =
-        benchmark.tables(&rows, TableOptions { resamples: RESAMPLES, seed: args.bootstrap_seed });
+    let mut tables = benchmark.tables(&rows);
     let runs: Vec<(&RunFolder, &str, &[String])> = (folders.iter().zip(&names).zip(&chosen))
         .map(|((folder, name), conditions)| (folder, name.as_str(), conditions.as_slice()))
         .collect();
@@ -463,9 +459,7 @@ impl Source {
         let no_result = judge.and_then(|name| no_result(&name.judge));
         let counts = judge.is_some() && no_result.is_none();
         let table = match (outcomes, judge) {
-            ([one], Some(name)) if counts && !args.repeats => {
-                Some(AccuracyTable::of(one, &name.label, args.bootstrap_seed))
-            }
+            ([one], Some(name)) if counts && !args.repeats => Some(AccuracyTable::of(one, &name.label)),
             _ => None,
         };
         ResultRow {
@@ -535,7 +529,7 @@ fn compared(rows: &[ResultRow], outcomes: &[Vec<Outcomes<'_>>], args: &Args) -> 
         first.name,
         second.name
     );
-    Ok(compare(of_first, of_second, (&first.name, &second.name), args.common, args.bootstrap_seed)?)
+    Ok(compare(of_first, of_second, (&first.name, &second.name), args.common)?)
 }
 
 /// Refuses runs of several benchmarks: their cells are not the same, so that they have no difference and no spread.

@@ -46,7 +46,9 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
 /// What bands are, of this or that unit.
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
-    format!("Bands: 95% bootstrap over {many}, from 5 {many} on; of fewer, points are the single {many}.")
+    format!(
+        "Bands: 95% intervals of the mean over {many}, from 5 {many} on; of fewer, points are the single {many}."
+    )
 }
 
 /// One legend entry for the baselines of all curves.

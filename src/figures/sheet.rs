@@ -404,7 +404,7 @@ impl Sheet {
         let single = format!("single {} (n < 5: no band)", self.units);
         let marks = [
             (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
-            (drawn.bands, Sample::Band(BAND), "95% bootstrap band"),
+            (drawn.bands, Sample::Band(BAND), "95% band"),
             (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
             (drawn.cases, Sample::Cases, single.as_str()),
             (drawn.zeros, Sample::Zero, "exactly 0"),

@@ -26,6 +26,62 @@ pub fn aligned(rows: &[impl AsRef<[String]>], right: impl Fn(usize) -> bool) -> 
     text
 }
 
+/// [`aligned`] where its lines are at most `width` characters long. Wider tables go on in further blocks below, of as many columns as
+/// fit, each with the first `kept` columns again; a block has one column more at least.
+pub fn within(
+    rows: &[impl AsRef<[String]>],
+    right: impl Fn(usize) -> bool,
+    kept: usize,
+    width: usize,
+) -> String {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let widest = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let of_kept = (0..kept).map(|column| widest(column) + 2).sum::<usize>();
+    let mut blocks: Vec<Vec<usize>> = Vec::new();
+    let mut used = 0;
+    for column in kept.min(columns)..columns {
+        let wide = widest(column) + 2;
+        match blocks.last_mut() {
+            // No gap follows a line's last column.
+            Some(block) if used + wide <= width + 2 => block.push(column),
+            _ => {
+                blocks.push((0..kept).chain([column]).collect());
+                used = of_kept;
+            }
+        }
+        used += wide;
+    }
+    if blocks.is_empty() {
+        return aligned(rows, right);
+    }
+    let of_block = |block: &Vec<usize>| {
+        let cells = |row: &[String]| -> Vec<String> {
+            block.iter().map(|column| row.get(*column).cloned().unwrap_or_default()).collect()
+        };
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| cells(row.as_ref())).collect();
+        aligned(&rows, |place| block.get(place).is_some_and(|column| right(*column)))
+    };
+    blocks.iter().map(of_block).collect::<Vec<_>>().join("\n")
+}
+
+/// A text in lines of at most `width` characters, broken between words; a longer word has a line of its own.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +92,26 @@ mod tests {
         assert_eq!(columns(&rows), "a     12\nlong  3   é\n");
         assert_eq!(aligned(&rows, |column| column == 1), "a     12\nlong   3  é\n");
         assert_eq!(columns(&[] as &[[String; 1]]), "");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_goes_on_below_with_its_first_columns() {
+        let rows =
+            [["name", "one", "two", "three"], ["a", "1", "22", "333"]].map(|row| row.map(str::to_owned));
+        let number = |column| column > 0;
+        assert_eq!(within(&rows, number, 1, 22), "name  one  two  three\na       1   22    333\n");
+        assert_eq!(
+            within(&rows, number, 1, 20),
+            "name  one  two\na       1   22\n\nname  three\na       333\n"
+        );
+        assert_eq!(within(&rows, number, 1, 3).matches("name").count(), 3);
+        assert_eq!(within(&rows, number, 4, 3), aligned(&rows, number));
+    }
+
+    #[test]
+    fn texts_are_broken_between_words() {
+        assert_eq!(wrapped("one two  three", 7), "one two\nthree");
+        assert_eq!(wrapped("incomprehensible a b", 4), "incomprehensible\na b");
+        assert_eq!(wrapped("", 4), "");
     }
 }

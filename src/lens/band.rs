@@ -1,18 +1,15 @@
-//! Percentile bootstrap over examples: a band around a curve, drawn with one resampling for all layers at once.
+//! Bands around curves: at each layer an estimate over units and its 95% interval.
 //!
-//! A resampling of n examples is a matrix of weights, one row a resample, how often each example was drawn over n; the
-//! resampled means of every layer are then one matrix product. Statistics that combine several means (a ratio of means)
-//! use the same weights for each, so that the whole statistic is resampled over examples, not its parts on their own.
+//! Intervals are those of [`crate::statistics::means`], by formula: which one depends on what the numbers are ([`Numbers`]), not on what
+//! they came to, so that a curve has one kind of band at all its layers.
 
-use ndarray::{Array2, Axis};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use ndarray::{Array2, ArrayView1};
 
-use super::Layer;
-use crate::ground::numbers::quantile;
+use super::{Layer, Scale};
+use crate::benchmarks::{Axis, Measure};
+use crate::statistics::{Interval, bounded, means};
 
-/// Fewest cases that have a band: a bootstrap of fewer draws the same few values again and again, and its percentiles are
-/// much too narrow.
+/// Fewest cases that have a band: of fewer every single one is shown, which says more than an interval that spans the figure.
 pub const LEAST: usize = 5;
 
 /// One point of a curve: an estimate at a layer with its band.
@@ -26,7 +23,7 @@ pub struct Point {
     pub undefined: usize,
     /// The estimate; `None` where it is not defined.
     pub value: Option<f64>,
-    /// The 2.5th and 97.5th percentile of the resampled statistic; `None` for fewer than [`LEAST`] cases.
+    /// The ends of its 95% interval; `None` for fewer than [`LEAST`] cases, and of equal ones.
     pub band: Option<(f64, f64)>,
     /// Each case's own value, where they are too few for a band.
     pub cases: Vec<f64>,
@@ -34,52 +31,51 @@ pub struct Point {
     pub signed: Option<f64>,
 }
 
-/// Seeded draws with replacement from n examples.
-#[derive(Debug, Clone)]
-pub struct Resampling {
-    weights: Array2<f64>, // (resamples, n): how often each was drawn
+/// What numbers are, and so which interval their mean has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// 0 or above, without an upper end: densities, ratios, lifts.
+    Positive,
+    /// From 0 to 1: masses, and parts of sums of them.
+    Part,
+    /// Of any sign: losses of log-probability.
+    Signed,
+    /// From -1 to 1: correlations.
+    Correlation,
+    /// Found or not, 1 or 0, or the mean of such.
+    Found,
 }
 
-impl Resampling {
-    /// `resamples` draws of `n` from `n`, with replacement; the same for the same arguments.
-    pub fn new(n: usize, resamples: usize, seed: u64) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut weights = Array2::zeros((resamples, n));
-        for mut row in weights.rows_mut() {
-            for _ in 0..n {
-                row[rng.random_range(0..n)] += 1.0;
-            }
+impl Numbers {
+    /// Those of a curve.
+    pub fn of_curve(scale: Scale) -> Self {
+        match scale {
+            Scale::Mass => Numbers::Part,
+            Scale::Density => Numbers::Positive,
         }
-        Resampling { weights }
     }
 
-    /// The mean of each column with its band; NaN marks a value that is absent. `values` is (n, layers).
-    pub fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {
-        let (sums, counts) = split(values);
-        let whole = sums.sum_axis(Axis(0)) / counts.sum_axis(Axis(0));
-        let resampled = self.weights.dot(&sums) / self.weights.dot(&counts);
-        estimates(values, &counts, &whole, &resampled)
+    /// Those of a measure, as its axis tells.
+    pub fn of_measure(measure: &Measure, scale: Scale) -> Self {
+        match measure.axis {
+            Axis::Logarithmic => Numbers::Positive,
+            Axis::Linear(from, _) if from < 0.0 => Numbers::Signed,
+            // Parts of a sum lie about a reference, of densities too; what is paid to one thing has none.
+            Axis::Linear(..) if measure.reference.is_none() => Numbers::of_curve(scale),
+            Axis::Linear(..) => Numbers::Part,
+        }
     }
 
-    /// The ratio of the columns' means with its band, over the examples that have both. Both are (n, layers); NaN marks a value
-    /// that is absent.
-    pub fn ratios(&self, numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
-        // absent in one is absent in both
-        let with = |values: &Array2<f64>, other: &Array2<f64>| {
-            let mut values = values.clone();
-            values.zip_mut_with(other, |value, other| {
-                if !other.is_finite() {
-                    *value = f64::NAN;
-                }
-            });
-            split(&values)
-        };
-        let (numerator, counts) = with(numerator, denominator);
-        let (denominator, _) =
-            with(denominator, &counts.mapv(|count| if count > 0.0 { 1.0 } else { f64::NAN }));
-        let whole = numerator.sum_axis(Axis(0)) / denominator.sum_axis(Axis(0));
-        let resampled = self.weights.dot(&numerator) / self.weights.dot(&denominator);
-        estimates(&(&numerator / &denominator), &counts, &whole, &resampled)
+    /// The interval of the mean of several.
+    fn interval(self, values: &[f64]) -> Option<Interval> {
+        match self {
+            Numbers::Positive => means::positive(values),
+            Numbers::Part => means::parts(values),
+            Numbers::Signed => means::signed(values),
+            Numbers::Correlation => means::signed(values)
+                .map(|Interval { low, high }| Interval { low: low.max(-1.0), high: high.min(1.0) }),
+            Numbers::Found => bounded::of_shares(values),
+        }
     }
 }
 
@@ -90,43 +86,44 @@ pub struct Estimate {
     pub n: usize,
     /// `None` where it is not finite: no values, or a denominator of 0.
     pub value: Option<f64>,
-    /// `None` for fewer than [`LEAST`] examples or an undefined estimate.
+    /// `None` for fewer than [`LEAST`] examples, of equal ones, and of an undefined estimate.
     pub band: Option<(f64, f64)>,
     /// The examples' own values, in their order, where there are fewer than [`LEAST`]; of a ratio those that are finite.
     pub each: Vec<f64>,
 }
 
-fn split(values: &Array2<f64>) -> (Array2<f64>, Array2<f64>) {
-    (
-        values.mapv(|v| if v.is_finite() { v } else { 0.0 }),
-        values.mapv(|v| if v.is_finite() { 1.0 } else { 0.0 }),
-    )
+/// The mean of each column with its band; a number that is not finite marks a value that is absent. `values` is (n, layers).
+pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
+    let of_layer = |column: ArrayView1<'_, f64>| {
+        let known: Vec<f64> = column.iter().copied().filter(|value| value.is_finite()).collect();
+        let n = known.len();
+        let value = (n > 0).then(|| known.iter().sum::<f64>() / n as f64);
+        let band = (n >= LEAST).then(|| numbers.interval(&known)).flatten();
+        let each = if n < LEAST { known } else { Vec::new() };
+        Estimate { n, value, band: band.map(ends), each }
+    };
+    values.columns().into_iter().map(of_layer).collect()
 }
 
-fn estimates(
-    values: &Array2<f64>,
-    counts: &Array2<f64>,
-    whole: &ndarray::Array1<f64>,
-    resampled: &Array2<f64>,
-) -> Vec<Estimate> {
-    (0..counts.ncols())
-        .map(|layer| {
-            let n = counts.column(layer).sum() as usize;
-            let value = Some(whole[layer]).filter(|v| v.is_finite());
-            if n < LEAST {
-                let each = values.column(layer).iter().copied().filter(|v| v.is_finite()).collect();
-                return Estimate { n, value, band: None, each };
-            }
-            // resamples in which the statistic is undefined say nothing about where it lies
-            let mut draws: Vec<f64> =
-                resampled.column(layer).iter().copied().filter(|v| v.is_finite()).collect();
-            draws.sort_unstable_by(f64::total_cmp);
-            let band = value
-                .filter(|_| !draws.is_empty())
-                .map(|_| (quantile(&draws, 0.025), quantile(&draws, 0.975)));
-            Estimate { n, value, band, each: Vec::new() }
-        })
-        .collect()
+/// The ratio of the columns' means with its band, over the examples that have both. Both are (n, layers); a number that is not finite
+/// marks a value that is absent.
+pub fn of_ratios(numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
+    let of_layer = |(over, under): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| {
+        let both = over.into_iter().copied().zip(under.into_iter().copied());
+        let (over, under): (Vec<f64>, Vec<f64>) =
+            both.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip();
+        let n = over.len();
+        let value = over.iter().sum::<f64>() / under.iter().sum::<f64>();
+        let band = (n >= LEAST).then(|| means::ratio(&over, &under)).flatten();
+        let ratios = over.iter().zip(&under).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
+        let each = if n < LEAST { ratios.collect() } else { Vec::new() };
+        Estimate { n, value: Some(value).filter(|v| v.is_finite()), band: band.map(ends), each }
+    };
+    numerator.columns().into_iter().zip(denominator.columns()).map(of_layer).collect()
+}
+
+fn ends(interval: Interval) -> (f64, f64) {
+    (interval.low, interval.high)
 }
 
 #[cfg(test)]
@@ -136,32 +133,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_band_of_equal_values_is_that_value_and_below_five_examples_there_is_none() {
-        let equal = Resampling::new(5, 200, 1).means(&Array2::from_elem((5, 2), 0.25));
-        let band = Some((0.25, 0.25));
-        assert_eq!(equal[1], Estimate { n: 5, value: Some(0.25), band, each: Vec::new() });
-        let four = &Resampling::new(4, 200, 1).means(&array![[0.1], [0.2], [0.3], [0.6]])[0];
+    fn equal_values_have_no_band_and_below_five_examples_there_is_none() {
+        let equal = of_means(&Array2::from_elem((5, 2), 0.25), Numbers::Part);
+        assert_eq!(equal[1], Estimate { n: 5, value: Some(0.25), band: None, each: Vec::new() });
+        let four = &of_means(&array![[0.1], [0.2], [0.3], [0.6]], Numbers::Part)[0];
         assert_eq!((four.n, four.band, &four.each[..]), (4, None, &[0.1, 0.2, 0.3, 0.6][..]));
     }
 
     #[test]
+    fn what_is_always_found_still_has_a_band() {
+        let found = &of_means(&Array2::from_elem((6, 1), 1.0), Numbers::Found)[0];
+        let (low, high) = found.band.unwrap();
+        assert!((0.5..0.7).contains(&low) && high == 1.0, "{low} to {high}");
+    }
+
+    #[test]
     fn absent_values_are_counted_out() {
-        let estimates =
-            Resampling::new(3, 200, 1).means(&array![[1.0, f64::NAN], [f64::NAN, f64::NAN], [3.0, f64::NAN]]);
+        let values = array![[1.0, f64::NAN], [f64::NAN, f64::NAN], [3.0, f64::NAN]];
+        let estimates = of_means(&values, Numbers::Positive);
         assert_eq!((estimates[0].n, estimates[0].value), (2, Some(2.0)));
         assert_eq!(estimates[0].each, [1.0, 3.0]);
         assert_eq!(estimates[1], Estimate { n: 0, value: None, band: None, each: Vec::new() });
     }
 
     #[test]
-    fn a_ratio_of_means_is_resampled_whole() {
-        // the ratio is 2 in every example, so its band has no width although the means vary
+    fn bands_stay_where_the_numbers_can_lie() {
+        let high = array![[0.99], [0.97], [1.0], [0.6], [0.98], [0.99]];
+        let band = |numbers| of_means(&high, numbers)[0].band.unwrap();
+        assert!(band(Numbers::Part).1 < 1.0 && band(Numbers::Correlation).1 <= 1.0);
+        assert!(band(Numbers::Positive).1 > 1.0);
+        let low = high.mapv(|x| 1.0 - x);
+        let (mirrored, plain) = (of_means(&low, Numbers::Part)[0].band.unwrap(), band(Numbers::Part));
+        assert!((mirrored.0 - (1.0 - plain.1)).abs() < 1e-12 && (mirrored.1 - (1.0 - plain.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_ratio_of_means_is_taken_whole() {
+        // The ratio is 2 in every example, so that nothing is known of its spread although the means vary.
         let old = array![[0.1], [0.4], [0.9], [0.3], [0.2]];
-        let ratios = Resampling::new(5, 500, 7).ratios(&(&old * 2.0), &old);
-        let (low, high) = ratios[0].band.unwrap();
-        assert!((low - 2.0).abs() < 1e-12 && (high - 2.0).abs() < 1e-12);
-        // of two examples the ratio of means, and the ratio of each that has one
-        let few = &Resampling::new(2, 500, 7).ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
+        let same = &of_ratios(&(&old * 2.0), &old)[0];
+        assert!((same.value.unwrap() - 2.0).abs() < 1e-12 && same.band.is_none());
+        // What both sides share cancels: the band is narrower than that of unrelated numbers.
+        let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
+        let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
+        assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");
+        // Of two examples the ratio of means, and the ratio of each that has one.
+        let few = &of_ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
         assert_eq!((few.n, few.band, &few.each[..]), (2, None, &[5.0][..]));
         assert!((few.value.unwrap() - 8.0).abs() < 1e-12);
     }

@@ -2,14 +2,14 @@
 //!
 //! A question that was measured under both conditions gives a pair; at a layer, only where both have a value there. The questions of a
 //! unit ([`crate::benchmarks::Benchmark::unit`]) are averaged first, on both sides alike. The difference is the mean over units of the
-//! second condition less the first; its interval resamples units with their pairs whole, so that what makes a question hard under
+//! second condition less the first; its interval is over units, of their differences, so that what makes a question hard under
 //! both cancels.
 
 use std::collections::BTreeMap;
 
 use ndarray::Array2;
 
-use super::band::{Estimate, Point, Resampling};
+use super::band::{Estimate, Numbers, Point, of_means};
 use super::selection::joined;
 use super::{Curve, Example, Group, Layer, Lens, Part, Scale, Series, Statistic, Study};
 use crate::run::condition::label;
@@ -86,10 +86,9 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
         rows[1].push(mean(&|_, b| b));
         rows[2].push(mean(&|a, b| b - a));
     }
-    let of = |rows: &Vec<Vec<f64>>| {
+    let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
         let values = Array2::from_shape_fn((rows.len(), layers.len()), |(unit, layer)| rows[unit][layer]);
-        let options = first.options();
-        let estimates = Resampling::new(rows.len(), options.resamples, options.seed).means(&values);
+        let estimates = of_means(&values, numbers);
         let point = |(estimate, &layer): (Estimate, &Layer)| Point {
             layer,
             n: estimate.n,
@@ -104,7 +103,8 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
         let (probes, statistic) = (first.probes_of(&group), Statistic::Mean(curve, Part::Signal));
         Series { group: group.clone(), probes, statistic, scale, n, points }
     };
-    let [a, b, apart] = rows.each_ref().map(of);
+    let curve_of = Numbers::of_curve(scale);
+    let (a, b, apart) = (of(&rows[0], curve_of), of(&rows[1], curve_of), of(&rows[2], Numbers::Signed));
     let conditions = pair.map(|lens| lens.condition().to_owned());
     (apart.n > 0).then_some(Difference {
         curve,

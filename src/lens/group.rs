@@ -1,6 +1,6 @@
 //! Groups of examples and their statistics over layers.
 //!
-//! The unit of every mean and every resampling is the benchmark's ([`Benchmark::unit`]). It is the **case** where probes ask of one
+//! The unit of every mean and every band is the benchmark's ([`Benchmark::unit`]). It is the **case** where probes ask of one
 //! thing: where a group holds several probes of one case, the case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
 //! of the history does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
 //! were judged differently is in `correct` with the right ones and in `wrong` with the others.
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use ndarray::Array2;
 
-use super::band::{Estimate, Point, Resampling};
+use super::band::{Numbers, Point, of_means, of_ratios};
 use super::draw::Key;
 use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup,
@@ -163,10 +163,8 @@ impl Series {
 pub struct Options {
     /// Whose verdicts split the examples; `None`: those of the judge that judged last.
     pub judge: Option<String>,
-    /// Bootstrap resamples of every band.
-    pub resamples: usize,
-    /// Seed of the bootstrap.
-    pub seed: u64,
+    /// Seed of the halves of the cases that what is best for them is chosen on.
+    pub halves_seed: u64,
     /// What stands in for the evidence in noise baselines.
     pub baseline: Baseline,
     /// How many examples of each group are measured; `None` for all.
@@ -177,14 +175,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            judge: None,
-            resamples: 2000,
-            seed: 0,
-            baseline: Baseline::Both,
-            per_group: None,
-            heads: None,
-        }
+        Options { judge: None, halves_seed: 0, baseline: Baseline::Both, per_group: None, heads: None }
     }
 }
 
@@ -463,17 +454,19 @@ impl Lens {
                         self.layers.len(),
                     )
                 });
-                self.means(&self.matrix(rows.flatten()))
+                of_means(&self.matrix(rows.flatten()), Numbers::of_curve(scale))
             }
             Statistic::Measure(key) => {
                 let of = |examples: &Vec<&Example>| {
                     let values = examples.iter().filter_map(|e| e.measure_of(key, scale));
                     mean_by_layer(values, self.layers.len())
                 };
-                self.means(&self.matrix(units.values().filter_map(of)))
+                let numbers = self.benchmark.measures().iter().find(|measure| measure.key == key);
+                let numbers = numbers.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
+                of_means(&self.matrix(units.values().filter_map(of)), numbers)
             }
             Statistic::RatioOfMeans | Statistic::MeanOfRatios if self.ratio.is_none() => {
-                self.means(&self.matrix(std::iter::empty()))
+                of_means(&self.matrix(std::iter::empty()), Numbers::Positive)
             }
             Statistic::RatioOfMeans => {
                 let mean = |curve: Curve, examples: &[&Example]| {
@@ -482,7 +475,7 @@ impl Lens {
                 };
                 let over = self.matrix(units.values().filter_map(|e| mean(ratio.0, e)));
                 let under = self.matrix(units.values().filter_map(|e| mean(ratio.1, e)));
-                self.resampling(over.nrows()).ratios(&over, &under)
+                of_ratios(&over, &under)
             }
             Statistic::MeanOfRatios => {
                 let mut rows = Vec::new();
@@ -498,7 +491,7 @@ impl Lens {
                     });
                     rows.push(row.collect());
                 }
-                self.means(&self.matrix(rows.into_iter()))
+                of_means(&self.matrix(rows.into_iter()), Numbers::Positive)
             }
         };
         let signed = match (statistic, scale) {
@@ -555,14 +548,6 @@ impl Lens {
         let layers = self.layers.len();
         let count = flat.len().checked_div(layers).unwrap_or(0);
         Array2::from_shape_fn((count, layers), |(unit, layer)| flat[unit * layers + layer])
-    }
-
-    fn means(&self, values: &Array2<f64>) -> Vec<Estimate> {
-        self.resampling(values.nrows()).means(values)
-    }
-
-    fn resampling(&self, n: usize) -> Resampling {
-        Resampling::new(n, self.options.resamples, self.options.seed)
     }
 }
 

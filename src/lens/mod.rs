@@ -1,7 +1,7 @@
 //! Attention stores become curves, ratios and confidence bands.
 //!
 //! Owns the reading of a run folder for analysis ([`AnalysedRun`]), the masses, noise baselines and densities of each
-//! example ([`Example`]), and their groupings with bootstrap bands ([`Lens`], [`Series`]; of several conditions [`Study`]). Called by the commands `lens`,
+//! example ([`Example`]), and their groupings with bands ([`Lens`], [`Series`]; of several conditions [`Study`]). Called by the commands `lens`,
 //! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
 //!
 //! Where a model has linear-attention layers, a curve has at such a layer the share of the implicit weights' sizes
@@ -33,7 +33,7 @@ pub mod study;
 pub mod table;
 
 pub use crate::benchmarks::{Curve, Scale};
-pub use band::{Point, Resampling};
+pub use band::{Numbers, Point};
 pub use baseline::{Baseline, StandIn};
 pub use by_heads::{ByHeads, OtherHeads, OtherModel};
 pub use difference::Difference;

@@ -1,6 +1,6 @@
-//! The difference of two runs on the same questions: exact McNemar test, paired bootstrap, Holm's correction over the cells.
+//! The difference of two runs on the same questions: exact McNemar test, interval, Holm's correction over the cells.
 //!
-//! A difference is that of the first run less the second. McNemar's test takes each question as one pair; the interval draws
+//! A difference is that of the first run less the second. McNemar's test takes each question as one pair; the interval takes
 //! whole cases within each kind, so that it allows for the questions of a case being alike. Answers that are scored
 //! have no right or wrong to pair, and so no test; their difference and its interval are those of the scores.
 
@@ -8,12 +8,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::metrics::RESAMPLES;
+use super::intervals::{Worths, of_differences};
 use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
 use crate::statistics::Interval;
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
-use crate::statistics::paired::paired_bootstrap;
 
 /// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +78,7 @@ pub struct Comparison {
     pub cells: Vec<Difference>,
     /// Over all cells, as the benchmark makes its overall number.
     pub overall: Difference,
-    /// What bootstraps draw: `cases` or `questions`.
+    /// What is independent: `cases` or `questions`.
     pub units: &'static str,
     /// Questions of the first run alone, which are left out.
     pub only_first: usize,
@@ -102,7 +101,7 @@ pub struct Difference {
     pub second: f64,
     /// `first - second`.
     pub difference: f64,
-    /// Its 95% interval by the paired bootstrap over units; absent for a single one.
+    /// Its 95% interval over units; absent where no kind has two.
     pub interval: Option<Interval>,
     /// How the questions fall; absent where answers are scored.
     pub test: Option<Discordance>,
@@ -125,13 +124,12 @@ pub struct Discordance {
 type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
 
 /// Compares two runs on the questions that both were asked. Where either was asked others as well that is refused, unless
-/// `common` leaves them out. `names` are what the runs are called, `seed` the bootstrap's.
+/// `common` leaves them out. `names` are what the runs are called.
 pub fn compare(
     first: &Outcomes<'_>,
     second: &Outcomes<'_>,
     names: (&str, &str),
     common: bool,
-    seed: u64,
 ) -> Result<Comparison, CompareError> {
     let names = (names.0.to_owned(), names.1.to_owned());
     let Paired { strata, of_first, of_second } = Paired::of(first, second, &names)?;
@@ -154,7 +152,7 @@ pub fn compare(
         let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| {
             mean_worth(cases.iter().flatten().flat_map(|case| &case.probes).filter(here))
         };
-        let found = difference(&[cases], first.most.is_none(), of_cases, here, seed);
+        let found = difference(&[cases], first.most.is_none(), of_cases, here, false);
         cells.push(Difference { kind: Some(kind.clone()), dimension: Some(dimension.clone()), ..found });
     }
     let p_values: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.test?.p)).collect();
@@ -162,7 +160,7 @@ pub fn compare(
         cell.test = cell.test.map(|test| Discordance { p_holm: Some(adjusted), ..test });
     }
     let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
-    let overall = difference(&strata, first.most.is_none(), of_cases, |_| true, seed);
+    let overall = difference(&strata, first.most.is_none(), of_cases, |_| true, first.of_cells);
     let (only_first, only_second) = (of_first.len(), of_second.len());
     let units = first.unit.many();
     Ok(Comparison { first: names.0, second: names.1, cells, overall, units, only_first, only_second })
@@ -220,13 +218,14 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`.
+/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested where `tests`; `of_cells`: the
+/// statistic is a mean of cells.
 fn difference<'a>(
     strata: &[Vec<Pair<'a>>],
     tests: bool,
     statistic: impl Fn(&[Vec<&CaseOutcomes<'a>>]) -> Option<f64>,
     counts: impl Fn(&&Outcome<'a>) -> bool,
-    seed: u64,
+    of_cells: bool,
 ) -> Difference {
     let side = |of: for<'s> fn(&'s Pair<'a>) -> &'s CaseOutcomes<'a>| {
         let all: Vec<Vec<&CaseOutcomes<'a>>> =
@@ -242,7 +241,11 @@ fn difference<'a>(
             c += usize::from(other.correct && !one.correct);
         }
     }
-    let several = strata.iter().map(Vec::len).sum::<usize>() > 1;
+    let of_pair = |(ours, theirs): &Pair<'a>| -> Worths {
+        let both = ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| counts(one));
+        both.map(|(one, other)| (one.cell, one.worth - other.worth)).collect()
+    };
+    let of_pairs: Vec<Vec<Worths>> = strata.iter().map(|pairs| pairs.iter().map(of_pair).collect()).collect();
     Difference {
         kind: None,
         dimension: None,
@@ -250,7 +253,7 @@ fn difference<'a>(
         first,
         second,
         difference: first - second,
-        interval: several.then(|| paired_bootstrap(strata, &statistic, RESAMPLES, seed)).flatten(),
+        interval: of_differences(&of_pairs, of_cells),
         test: tests.then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
     }
 }

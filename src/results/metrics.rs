@@ -5,14 +5,12 @@
 
 use serde::Serialize;
 
-use super::outcomes::{CaseOutcomes, Counts, Outcomes, mean_worth};
+use super::intervals::{Worths, of_worths};
+use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes};
 use crate::benchmarks::Benchmark;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::{AnswerRow, VerdictRow};
-use crate::statistics::{Interval, LEVEL, stratified_bootstrap, wilson};
-
-/// Draws behind the interval of the overall accuracy.
-pub const RESAMPLES: usize = 10_000;
+use crate::statistics::Interval;
 
 /// The table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,7 +27,7 @@ pub struct AccuracyTable {
     pub cells: Vec<Cell>,
     /// The best score, where answers are scored.
     pub most: Option<u32>,
-    /// What bootstraps draw: `cases` or `questions`.
+    /// What is independent: `cases` or `questions`.
     pub units: &'static str,
     /// The number above all cells.
     pub overall: Overall,
@@ -56,7 +54,7 @@ pub struct Cell {
     pub expected: usize,
     /// `worth / expected`.
     pub accuracy: f64,
-    /// Its 95% interval: Wilson's, or of scores a bootstrap's over units.
+    /// Its 95% interval over units: Wilson's of single answers that are right or wrong.
     pub interval: Option<Interval>,
 }
 
@@ -65,8 +63,8 @@ pub struct Cell {
 pub struct Overall {
     /// The mean; absent where the plan is empty.
     pub accuracy: Option<f64>,
-    /// 95% percentile interval of a bootstrap over the benchmark's units within each row, which are fixed by design. Where cases
-    /// are units, whole cases are drawn: their probes are not independent.
+    /// Its 95% interval over the benchmark's units within each row, which are fixed by design. Where cases are units, each counts
+    /// as one: their probes are not independent. Absent where no row has two.
     pub interval: Option<Interval>,
     /// How many cells there are.
     pub cells: usize,
@@ -82,21 +80,20 @@ pub struct Overall {
     pub expected: usize,
 }
 
-/// The table of the verdicts of one judge by one rubric. `seed` is the bootstrap's.
+/// The table of the verdicts of one judge by one rubric.
 pub fn accuracy_table<'a>(
     benchmark: &dyn Benchmark,
     plan: &[PlannedCase],
     answers: &[AnswerRow],
     verdicts: impl IntoIterator<Item = &'a VerdictRow>,
     judge: &str,
-    seed: u64,
 ) -> AccuracyTable {
-    AccuracyTable::of(&Outcomes::of(benchmark, plan, answers, verdicts, judge), judge, seed)
+    AccuracyTable::of(&Outcomes::of(benchmark, plan, answers, verdicts, judge), judge)
 }
 
 impl AccuracyTable {
-    /// The table of `outcomes`. `seed` is the bootstrap's.
-    pub fn of(outcomes: &Outcomes<'_>, judge: &str, seed: u64) -> Self {
+    /// The table of `outcomes`.
+    pub fn of(outcomes: &Outcomes<'_>, judge: &str) -> Self {
         let counts = outcomes.counts();
         let cell = |(at, ((kind, dimension), counts)): (usize, (&(String, String), Counts))| {
             let Counts { correct, worth, judged, answered, missing, expected } = counts;
@@ -110,21 +107,16 @@ impl AccuracyTable {
                 missing,
                 expected,
                 accuracy: counts.accuracy(),
-                interval: match outcomes.most {
-                    None => wilson(correct, expected, LEVEL),
-                    Some(_) => interval_of_scores(outcomes, at, seed),
-                },
+                interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false),
             }
         };
         let cells: Vec<Cell> = outcomes.cells.iter().zip(counts).enumerate().map(cell).collect();
-        let of_draw = |sample: &[Vec<&CaseOutcomes<'_>>]| outcomes.overall(sample.iter().flatten().copied());
+        let strata: Vec<Vec<Worths>> =
+            outcomes.strata.iter().map(|cases| worths(cases.iter(), |_| true)).collect();
         let total = outcomes.total();
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
-            // Of one unit in each stratum every draw is the same.
-            interval: (outcomes.strata.iter().any(|cases| cases.len() > 1))
-                .then(|| stratified_bootstrap(&outcomes.strata, of_draw, RESAMPLES, seed))
-                .flatten(),
+            interval: of_worths(&strata, outcomes.of_cells),
             cells: cells.len(),
             of_cells: outcomes.of_cells,
             complete: cells.len() == outcomes.kinds.len() * outcomes.dimensions.len()
@@ -146,14 +138,13 @@ impl AccuracyTable {
     }
 }
 
-/// The bootstrap's interval of the mean score of one cell, over the units that have a probe in it; absent for a single one.
-fn interval_of_scores(outcomes: &Outcomes<'_>, cell: usize, seed: u64) -> Option<Interval> {
-    let in_cell = |case: &CaseOutcomes<'_>| case.probes.iter().any(|outcome| outcome.cell == cell);
-    let cases: Vec<&CaseOutcomes<'_>> =
-        outcomes.strata.iter().flatten().filter(|case| in_cell(case)).collect();
-    let of_draw = |sample: &[Vec<&&CaseOutcomes<'_>>]| {
-        let drawn = sample.iter().flatten().flat_map(|case| &case.probes);
-        mean_worth(drawn.filter(|outcome| outcome.cell == cell))
+/// What came of the probes of each unit that has any of those meant.
+fn worths<'s, 'a: 's>(
+    cases: impl Iterator<Item = &'s CaseOutcomes<'a>>,
+    meant: impl Fn(&Outcome<'_>) -> bool,
+) -> Vec<Worths> {
+    let of_case = |case: &CaseOutcomes<'_>| -> Worths {
+        case.probes.iter().filter(|outcome| meant(outcome)).map(|o| (o.cell, o.worth)).collect()
     };
-    (cases.len() > 1).then(|| stratified_bootstrap(&[cases], of_draw, RESAMPLES, seed)).flatten()
+    cases.map(of_case).filter(|probes| !probes.is_empty()).collect()
 }

@@ -8,6 +8,7 @@
 
 pub mod compare;
 pub mod graded;
+mod intervals;
 pub mod labels;
 pub mod metrics;
 pub mod outcomes;

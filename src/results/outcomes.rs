@@ -28,11 +28,11 @@ pub struct Outcomes<'a> {
     pub of_cells: bool,
     /// What the entries of `strata` are.
     pub unit: Unit,
-    /// The cases of each kind, or their probes where those are units: the strata of a bootstrap.
+    /// The cases of each kind, or their probes where those are units.
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
 }
 
-/// What came of the probes of a case, or of one of them: the unit of a bootstrap ([`Benchmark::unit`]).
+/// What came of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
 #[derive(Debug, Clone)]
 pub struct CaseOutcomes<'a> {
     /// The case's id.
@@ -212,7 +212,7 @@ impl<'a> Outcomes<'a> {
         total
     }
 
-    /// The overall accuracy of some of the cases, such as those of a bootstrap's draw; absent where they have no probe.
+    /// The overall accuracy of some of the cases; absent where they have no probe.
     pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
     where
         'a: 's,
@@ -227,7 +227,7 @@ impl<'a> Outcomes<'a> {
                 *expected += 1;
             }
         }
-        // A cell that a draw misses (mixed plans) has no accuracy in it.
+        // A cell that these cases miss (mixed plans) has no accuracy in them.
         let drawn: Vec<f64> = totals
             .iter()
             .filter(|(_, expected)| *expected > 0)

@@ -175,15 +175,13 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     };
     let mut notes = Vec::new();
     if let Some(table) = tables().next() {
-        let bootstrap = format!("bootstrap over {}", table.units);
-        let (count, of_cell) = match table.most {
-            None => ("correct/asked", "Wilson"),
-            Some(_) => ("answers", bootstrap.as_str()),
-        };
+        let count = if table.most.is_none() { "correct/asked" } else { "answers" };
         let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
         notes.push(format!(
-            "accuracy in %; below it {count} and the {:.0}% interval ({of_cell}; overall: {bootstrap}). overall: {overall}",
-            100.0 * LEVEL
+            "accuracy in %; below it {count} and the {:.0}% interval (Wilson's of single questions, else Student's t over {} with one added \
+             at either end). overall: {overall}",
+            100.0 * LEVEL,
+            table.units
         ));
     }
     notes.extend(remarks(rows));
@@ -267,7 +265,7 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
         format!(
-            "difference in percentage points, its interval by a paired bootstrap over {}",
+            "difference in percentage points, its interval Student's t over {} with one added at either end",
             comparison.units
         ),
     ];

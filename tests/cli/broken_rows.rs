@@ -125,7 +125,7 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
 
     let name = dir.to_str().unwrap();
     for drawing in ["lens", "figures", "report"] {
-        let done = palimpsest([drawing, name, "--resamples", "100"]);
+        let done = palimpsest([drawing, name]);
         assert_eq!(done.code, Some(0), "{drawing}: {}", done.err);
     }
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();

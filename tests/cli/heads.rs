@@ -20,7 +20,7 @@ fn heads(name: &str, out: &Path, more: &[&str]) -> Ended {
 }
 
 fn lens(dir: &Path, file: &Path, more: &[&str]) -> Ended {
-    let mut command = command(["lens", "--resamples", "100"]);
+    let mut command = command(["lens"]);
     command.arg(dir).arg("--heads").arg(file).args(more);
     ended(command)
 }
@@ -120,7 +120,7 @@ fn a_run_is_taken_by_the_weights_of_heads_and_files_of_other_models_are_refused(
     // 2. Equal weights are the plain mean.
     let path = changed(&|json| json["qr"] = json!(vec![vec![0.2; 6]; 3]));
     assert_eq!(lens(&dir, &path, &["--head-score", "qr"]).code, Some(0));
-    let mut plain = command(["lens", "--resamples", "100"]);
+    let mut plain = command(["lens"]);
     plain.arg(&dir);
     assert_eq!(ended(plain).code, Some(0));
     let of = |folder: &str| column(&dir.join(folder).join("curves.csv"), &wanted, "mean");

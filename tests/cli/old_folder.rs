@@ -54,9 +54,9 @@ fn a_folder_of_the_first_version_is_judged_again_drawn_and_reported() {
     let judge = format!("local:{}", other.display());
     for command in [
         vec!["judge", dir_name, "--judge", judge.as_str(), "--device", "cpu", "--dtype", "f32"],
-        vec!["lens", dir_name, "--resamples", "100"],
-        vec!["figures", dir_name, "--resamples", "100"],
-        vec!["report", dir_name, "--resamples", "100"],
+        vec!["lens", dir_name],
+        vec!["figures", dir_name],
+        vec!["report", dir_name],
         vec!["export", "--stale", dir_name, "--out", dir.join("answers.json").to_str().unwrap()],
     ] {
         let done = palimpsest(&command);

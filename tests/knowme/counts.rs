@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table, TableOptions};
+use palimpsest::benchmarks::{Context, Graded, Retriever, Shown, Table};
 use palimpsest::data::Notes;
 
 use super::*;
-
-const OPTIONS: TableOptions = TableOptions { resamples: 10, seed: 0 };
 
 /// One system's questions of one task of one data set: so many, of so many points, the last ones without a score.
 struct Answers {
@@ -70,7 +68,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
             });
         }
     }
-    KnowMe.tables(&rows, OPTIONS)
+    KnowMe.tables(&rows)
 }
 
 /// What the settings of these names show.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Setting;
 use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted, micro};
-use palimpsest::benchmarks::{Benchmark, Chart, Context, Graded, Shown, Table, TableOptions, TrendChart};
+use palimpsest::benchmarks::{Benchmark, Chart, Context, Graded, Shown, Table, TrendChart};
 use palimpsest::data::Notes;
 use palimpsest::data::draw::Draws;
 
@@ -62,7 +62,7 @@ fn with_graded<T>(rows: &[Owned], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
 }
 
 fn tables(rows: &[Owned]) -> Vec<Table> {
-    with_graded(rows, |graded| BENCHMARK.tables(graded, TableOptions { resamples: 100, seed: 0 }))
+    with_graded(rows, |graded| BENCHMARK.tables(graded))
 }
 
 fn graded<'a>(row: &'a Owned, notes: &'a Notes, facets: &'a BTreeMap<String, String>) -> Graded<'a> {

@@ -30,7 +30,7 @@ use terms::{
 
 use super::{
     Benchmark, Cases, Context, Curve, Dimension, Files, Graded, Grouping, LayerSpans, Measure, QUERY,
-    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit,
+    Retriever, Rubric, SampleError, SampleSpec, Setting, Table, Unit,
 };
 use crate::data::truncate::Truncation;
 
@@ -162,7 +162,7 @@ impl Benchmark for KnowMe {
         at.lift(QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])
     }
 
-    fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
         table::tables(graded)
     }
 }

@@ -27,8 +27,7 @@ pub use write::{Row, write_parquet};
 
 use super::{
     Benchmark, Cases, Chart, Curve, Dimension, Files, GENERATION, Graded, Grouping, JudgeUnit, LayerSpans,
-    Measure, Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, TableOptions, VERDICT,
-    VerdictKind,
+    Measure, Reading, Rubric, SampleError, SampleSpec, Setting as Asked, Table, VERDICT, VerdictKind,
 };
 use crate::data::Case;
 use crate::data::check::Scope;
@@ -190,7 +189,7 @@ impl Benchmark for MemRewardBench {
         Some(TRAJECTORY)
     }
 
-    fn tables(&self, graded: &[Graded<'_>], _options: TableOptions) -> Vec<Table> {
+    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
         let counted = counts::counted(graded);
         tables::all(graded, &counted, trends::tables(&counted))
     }

@@ -21,7 +21,7 @@ mod terms;
 
 use super::{
     Benchmark, Cases, Chart, Curve, Dimension, Files, Graded, Grouping, JudgeUnit, LabelCheck, Measure,
-    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, TableOptions, Unit, VerdictKind,
+    QUERY, Rubric, SampleError, SampleSpec, Setting, Table, Unit, VerdictKind,
 };
 use crate::data::Case;
 use crate::data::finding::{Finding, Gold};
@@ -176,8 +176,8 @@ impl Benchmark for SubtleMemory {
         &CURVES
     }
 
-    fn tables(&self, graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
-        tables::tables(graded, options)
+    fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
+        tables::tables(graded)
     }
 
     fn charts(&self, graded: &[Graded<'_>]) -> Vec<Chart> {

@@ -28,8 +28,6 @@ mod view;
 
 use view::View;
 
-/// Of the interval of the overall accuracy: the page is the same each time it is made.
-const BOOTSTRAP_SEED: u64 = 0;
 const TEMPLATE: &str = include_str!("report.html.j2");
 
 /// Why a report could not be made.
@@ -174,7 +172,7 @@ fn page_of(
         let name = view.verdicts.name().filter(|_| no_result.is_none())?;
         let (cases, answers, rows) = (view.run.cases(), view.run.answers(), view.verdicts.rows());
         let outcomes = Outcomes::of(run.benchmark(), cases, answers, rows, &name.judge);
-        let table = AccuracyTable::of(&outcomes, &name.label, BOOTSTRAP_SEED);
+        let table = AccuracyTable::of(&outcomes, &name.label);
         Some(Accuracy { condition: view.condition.to_owned(), table })
     };
     let warning = |view: &View<'_>| {

@@ -4,7 +4,7 @@
 //! seeing the session ([`crate::run::causes`]); above 0, the answer needs it. Each [`Predictor`] gives every session a number. It is held
 //! against the effects by the rank correlation (Spearman) over the sessions of one answer, and by whether the evidence is among the
 //! [`TOP`] sessions with the largest numbers. Both are taken within an answer, so that answers that depend on their history more than
-//! others do not make a correlation, and averaged over units of the benchmark with a bootstrap band.
+//! others do not make a correlation, and averaged over units of the benchmark with a band.
 //!
 //! - [`predictor`]: measures of attention and other interventions.
 //! - `answer`: one answer, and each measure's number of its sessions.
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ndarray::Array2;
 
-use super::band::{Estimate, Point, Resampling};
+use super::band::{Estimate, Numbers, Point, of_means};
 use super::group::mean_by_layer;
 use super::{Correctness, Group, Layer, Series, Statistic};
 use crate::benchmarks::{Scale, Unit};
@@ -61,7 +61,6 @@ pub struct Causes {
     pub windows: Vec<Window>,
     /// Those whose sessions were blocked at a window of layers at a time.
     pub windowed: Vec<WindowedAnswer>,
-    resamples: usize,
     seed: u64,
 }
 
@@ -94,7 +93,7 @@ impl Causes {
         correctness: Correctness,
         of: impl Fn(&Effect) -> f64,
     ) -> Option<Estimate> {
-        self.one(|answer| {
+        self.one(Numbers::Signed, |answer| {
             correctness.holds(answer.correct).then_some(())?;
             let playing = |session: &&CausedSession| session.role.as_deref() == role;
             mean(answer.sessions.iter().filter(playing).map(|session| of(&session.effect)))
@@ -103,7 +102,7 @@ impl Causes {
 
     /// The mean total effect of the sessions in a role, or of all without one, of answers with a verdict.
     pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
-        self.one(|answer| {
+        self.one(Numbers::Signed, |answer| {
             correctness.holds(answer.correct).then_some(())?;
             let totals = answer.overall.get(&Predictor::Intervention(Intervention::Total))?;
             let playing =
@@ -119,7 +118,7 @@ impl Causes {
         correctness: Correctness,
         of: impl Fn(&Control) -> f64,
     ) -> Option<Estimate> {
-        self.one(|answer| {
+        self.one(Numbers::Signed, |answer| {
             correctness.holds(answer.correct).then_some(())?;
             let playing = answer.sessions.iter().filter(|session| session.role.as_deref() == role);
             mean(playing.filter_map(|session| session.control.as_ref().map(&of)))
@@ -128,7 +127,7 @@ impl Causes {
 
     /// The mean control, at equal length, of the evidence: of all sessions with a role.
     pub fn control_of_evidence(&self) -> Option<Estimate> {
-        self.one(|answer| {
+        self.one(Numbers::Signed, |answer| {
             let playing = answer.sessions.iter().filter(|session| session.role.is_some());
             mean(playing.filter_map(|session| Some(session.control?.drop)))
         })
@@ -182,27 +181,13 @@ impl Causes {
     }
 
     /// The mean over units of one number an answer; `None` where no answer has one.
-    fn one(&self, of: impl Fn(&CausedAnswer) -> Option<f64>) -> Option<Estimate> {
+    fn one(&self, numbers: Numbers, of: impl Fn(&CausedAnswer) -> Option<f64>) -> Option<Estimate> {
         let rows = self.by_unit(|answer| of(answer).map(|value| vec![value]), 1);
-        self.estimate(rows.into_values().flatten().collect())
+        estimate(rows.into_values().flatten().collect(), numbers)
     }
 
-    /// The mean of one number a unit; `None` where none is finite.
-    fn estimate(&self, values: Vec<f64>) -> Option<Estimate> {
-        let rows: Vec<Vec<f64>> = values.into_iter().map(|value| vec![value]).collect();
-        let found = self.estimates(&rows, 1).into_iter().next();
-        found.filter(|estimate| estimate.value.is_some())
-    }
-
-    fn estimates(&self, rows: &[Vec<f64>], width: usize) -> Vec<Estimate> {
-        let matrix = Array2::from_shape_fn((rows.len().max(1), width), |(row, column)| {
-            rows.get(row).map_or(f64::NAN, |row| row[column])
-        });
-        Resampling::new(matrix.nrows(), self.resamples, self.seed).means(&matrix)
-    }
-
-    fn series(&self, name: String, rows: &[Vec<f64>]) -> Series {
-        let estimates = self.estimates(rows, self.layers.len());
+    fn series(&self, name: String, rows: &[Vec<f64>], numbers: Numbers) -> Series {
+        let estimates = estimates(rows, self.layers.len(), numbers);
         let point = |(estimate, &layer): (Estimate, &Layer)| Point {
             layer,
             n: estimate.n,
@@ -217,6 +202,17 @@ impl Causes {
         let (statistic, scale) = (Statistic::Measure("causes"), Scale::Mass);
         Series { group: Group::all(), probes: name, statistic, scale, n, points }
     }
+}
+
+/// The mean of one number a unit; `None` where none is finite.
+fn estimate(values: Vec<f64>, numbers: Numbers) -> Option<Estimate> {
+    let rows: Vec<Vec<f64>> = values.into_iter().map(|value| vec![value]).collect();
+    let found = estimates(&rows, 1, numbers).into_iter().next();
+    found.filter(|estimate| estimate.value.is_some())
+}
+
+fn estimates(rows: &[Vec<f64>], width: usize, numbers: Numbers) -> Vec<Estimate> {
+    of_means(&Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column]), numbers)
 }
 
 /// Rows of numbers, averaged over those of each unit.
@@ -277,17 +273,7 @@ mod tests {
         let answers = (0..cases).map(answer).collect();
         let (roles, penalties) = (vec!["old".to_owned()], Vec::new());
         let (layers, windows, windowed) = (Vec::new(), Vec::new(), Vec::new());
-        Causes {
-            unit: Unit::Case,
-            layers,
-            answers,
-            roles,
-            penalties,
-            windows,
-            windowed,
-            resamples: 200,
-            seed: 0,
-        }
+        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, seed: 0 }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::halves::{HeldOut, choose, halves};
-use super::{CausedAnswer, Causes, Predictor};
+use super::{CausedAnswer, Causes, Predictor, estimate};
 use crate::lens::Series;
-use crate::lens::band::Estimate;
+use crate::lens::band::{Estimate, Numbers};
 use crate::statistics::rank::spearman;
 
 /// Sessions among which the evidence is to be found.
@@ -21,12 +21,12 @@ impl Causes {
             Some(values.outer_iter().map(|layer| of_layer(&layer.to_vec())).collect())
         };
         let rows: Vec<Vec<f64>> = self.by_unit(of_answer, self.layers.len()).into_values().collect();
-        self.series(predictor.key(), &rows)
+        self.series(predictor.key(), &rows, Numbers::Correlation)
     }
 
     /// The rank correlation of a predictor with the effects, within answers.
     pub fn rank(&self, predictor: Predictor) -> Option<Estimate> {
-        self.one(|answer| spearman(answer.overall.get(&predictor)?, &answer.effects()))
+        self.one(Numbers::Correlation, |answer| spearman(answer.overall.get(&predictor)?, &answer.effects()))
     }
 
     /// The measure with the largest rank correlation on one half of the units, measured on the other half, both ways. Interventions are
@@ -49,13 +49,14 @@ impl Causes {
         let units: BTreeSet<_> = self.answers.iter().map(|answer| self.unit_of(answer)).collect();
         let halves = halves(units, self.seed)?;
         let (chosen, values) = choose(&halves, &by_unit(true), &by_unit(false))?;
-        Some(HeldOut { chosen: chosen.map(|at| measures[at]), estimate: self.estimate(values)? })
+        let estimate = estimate(values, Numbers::Correlation)?;
+        Some(HeldOut { chosen: chosen.map(|at| measures[at]), estimate })
     }
 
     /// How often the session in a role is among the [`TOP`] with the largest numbers; where several play it, the share of them. Sessions
     /// with equal numbers share the places left, as if their order were drawn.
     pub fn found(&self, predictor: Predictor, role: &str) -> Option<Estimate> {
-        self.one(|answer| {
+        self.one(Numbers::Found, |answer| {
             let effects = answer.effects();
             let values = match predictor {
                 Predictor::Effect => &effects,
@@ -73,7 +74,7 @@ impl Causes {
             let sessions = answer.sessions.len();
             (!answer.playing(role).is_empty()).then(|| TOP.min(sessions) as f64 / sessions as f64)
         };
-        self.one(of_answer)?.value
+        self.one(Numbers::Found, of_answer)?.value
     }
 }
 

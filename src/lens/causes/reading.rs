@@ -128,8 +128,7 @@ impl Causes {
             penalties: Vec::new(),
             windows,
             windowed,
-            resamples: options.resamples,
-            seed: options.seed,
+            seed: options.halves_seed,
         };
         causes.fit();
         Ok(Some(causes))

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::halves::{HeldOut, choose, halves};
-use super::{Causes, OTHERS, UnitName, averaged};
+use super::{Causes, OTHERS, UnitName, averaged, estimate};
 use crate::lens::Series;
+use crate::lens::band::Numbers;
 use crate::lens::group::mean_by_layer;
 use crate::lens::strip::Place;
 use crate::run::cause_rows::CauseRow;
@@ -146,7 +147,7 @@ impl Causes {
             Some((self.unit_name(&answer.case, &answer.probe), values?))
         });
         let rows: Vec<Vec<f64>> = averaged(rows, layers.len()).into_values().collect();
-        self.series(role.unwrap_or("control").to_owned(), &rows)
+        self.series(role.unwrap_or("control").to_owned(), &rows, Numbers::Signed)
     }
 
     /// The window at which blocking the sessions in a role costs answers most on one half of the units, measured on the other half, both
@@ -163,7 +164,8 @@ impl Causes {
         let by_unit = averaged(rows, self.windows.len());
         let halves = halves(by_unit.keys().cloned().collect(), self.seed)?;
         let (chosen, values) = choose(&halves, &by_unit, &by_unit)?;
-        Some(HeldOut { chosen: chosen.map(|at| self.windows[at]), estimate: self.estimate(values)? })
+        let estimate = estimate(values, Numbers::Signed)?;
+        Some(HeldOut { chosen: chosen.map(|at| self.windows[at]), estimate })
     }
 
     /// The mean over units of the effects by layer at each place of the history, aligned at the evidence: of the answers to a probe, or
@@ -317,17 +319,7 @@ mod tests {
         let (windows, windowed) = answers(rows, &Pools::default());
         let layers = (0..6).map(|index| Layer { index, kind: LayerKind::Softmax }).collect();
         let (answers, roles, penalties) = (Vec::new(), vec!["old".to_owned()], Vec::new());
-        Causes {
-            unit: Unit::Case,
-            layers,
-            answers,
-            roles,
-            penalties,
-            windows,
-            windowed,
-            resamples: 200,
-            seed,
-        }
+        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, seed }
     }
 
     #[test]

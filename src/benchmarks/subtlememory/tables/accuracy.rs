@@ -4,9 +4,10 @@ use super::super::counts::percent;
 use super::columns::{COLUMNS, Column};
 use super::heads::Heads;
 use super::systems::System;
-use crate::benchmarks::{Table, TableOptions};
+use crate::benchmarks::Table;
 use crate::ground::sheet::{self, Sheet, cell};
-use crate::statistics::{Interval, stratified_bootstrap};
+use crate::statistics::Interval;
+use crate::statistics::bounded::{adjusted_mean, of_shares};
 
 /// Table 1: the systems and the oracle.
 pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
@@ -88,7 +89,7 @@ fn remarks(row: &System<'_>) -> Vec<String> {
 }
 
 /// Table 11: 95% intervals of table 1.
-pub(super) fn table_11(systems: &[System<'_>], options: TableOptions) -> Option<Table> {
+pub(super) fn table_11(systems: &[System<'_>]) -> Option<Table> {
     let rows: Vec<&System<'_>> = systems.iter().collect();
     let heads = Heads::of(&rows)?;
     let mut columns = heads.columns();
@@ -97,8 +98,7 @@ pub(super) fn table_11(systems: &[System<'_>], options: TableOptions) -> Option<
         let mut cells = heads.cells(row);
         cells.extend(COLUMNS.map(|column| {
             let (right, of) = column.counts(row);
-            let interval = interval(row, column, options);
-            let ends = interval.map_or_else(
+            let ends = interval(row, column).map_or_else(
                 || "-".to_owned(),
                 |Interval { low, high }| format!("[{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
             );
@@ -107,31 +107,21 @@ pub(super) fn table_11(systems: &[System<'_>], options: TableOptions) -> Option<
         cells
     });
     let rows = rows.collect();
-    let notes = vec![format!(
-        "95% percentile bootstrap, {} resamples, seed {}; `all` is resampled within the relations, every other column within itself",
-        options.resamples, options.seed
-    )];
+    let notes =
+        vec!["95% intervals: Wilson's, of `all` Student's t within the relations with one question added at either end; the paper has \
+              percentile bootstraps, which have no width where all are right"
+            .to_owned()];
     let title = "95% intervals of the accuracies (table 11)".to_owned();
     Some(Table { key: "intervals".to_owned(), title, sheet: Sheet { columns, rows, notes } })
 }
 
-fn interval(system: &System<'_>, column: Column, options: TableOptions) -> Option<Interval> {
-    let mut strata: Vec<Vec<bool>> = Vec::new();
-    for outcome in system.outcomes.values().filter(|outcome| column.holds(outcome)) {
-        let at = column.stratum(outcome);
-        strata.resize_with(strata.len().max(at + 1), Vec::new);
-        if let Some(stratum) = strata.get_mut(at) {
-            stratum.push(outcome.right);
-        }
+fn interval(system: &System<'_>, column: Column) -> Option<Interval> {
+    let own = system.outcomes.values().filter(|outcome| column.holds(outcome));
+    let strata = column.strata(own.map(|outcome| (outcome, f64::from(u8::from(outcome.right)))));
+    match &strata[..] {
+        [only] => of_shares(&only.units),
+        several => adjusted_mean(several, (0.0, 1.0)),
     }
-    stratified_bootstrap(&strata, share_of_right, options.resamples, options.seed)
-}
-
-/// The share of right answers in a draw, all questions weighing the same.
-pub(super) fn share_of_right(strata: &[Vec<&bool>]) -> Option<f64> {
-    let all = strata.iter().flatten();
-    let (right, of) = all.fold((0, 0), |(right, of), one| (right + usize::from(**one), of + 1));
-    super::super::counts::ratio(right, of)
 }
 
 /// A cell with nothing in it.

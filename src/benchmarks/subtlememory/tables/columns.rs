@@ -1,7 +1,10 @@
 //! The columns of tables 1, 3, 11 and 13: all questions, the relations, and their subtypes.
 
+use std::collections::BTreeMap;
+
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS};
 use super::systems::{Outcome, System};
+use crate::statistics::bounded::Stratum;
 
 /// Some of the questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +53,20 @@ impl Column {
         own.fold((0, 0), |(right, of), outcome| (right + usize::from(outcome.right), of + 1))
     }
 
-    /// What a bootstrap draws within: of all questions the relations, and what a broken row does not tell; else the column itself.
-    pub(super) fn stratum(self, outcome: &Outcome<'_>) -> usize {
-        match self {
-            Column::All => {
-                let place = RELATIONS.iter().position(|relation| outcome.relation == Some(*relation));
-                place.unwrap_or(RELATIONS.len())
-            }
-            _ => 0,
+    /// The numbers of some of its questions by what an interval holds fixed: of all questions the relations, and what a broken row does
+    /// not tell; else the column itself.
+    pub(super) fn strata<'s, 'a: 's>(
+        self,
+        questions: impl Iterator<Item = (&'s Outcome<'a>, f64)>,
+    ) -> Vec<Stratum> {
+        let mut strata: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        let mut count = 0.0;
+        for (outcome, number) in questions {
+            let relation = RELATIONS.iter().position(|relation| outcome.relation == Some(*relation));
+            let at = if self == Column::All { relation.unwrap_or(RELATIONS.len()) } else { 0 };
+            strata.entry(at).or_default().push(number);
+            count += 1.0;
         }
+        strata.into_values().map(|units| Stratum { weight: units.len() as f64 / count, units }).collect()
     }
 }

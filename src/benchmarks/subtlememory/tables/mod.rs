@@ -7,16 +7,16 @@ mod paired;
 mod systems;
 mod waterfall;
 
-use crate::benchmarks::{CUT_MARK, Chart, Graded, Table, TableOptions};
+use crate::benchmarks::{CUT_MARK, Chart, Graded, Table};
 
 /// Those that the rows give.
-pub(super) fn tables(graded: &[Graded<'_>], options: TableOptions) -> Vec<Table> {
+pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
     let systems = systems::systems(graded);
     let tables = [
         accuracy::table_1(&systems),
         paired::table_3(&systems),
-        accuracy::table_11(&systems, options),
-        paired::table_12(&systems, options),
+        accuracy::table_11(&systems),
+        paired::table_12(&systems),
         accuracy::table_13(&systems),
         waterfall::figure_3(&systems),
     ];

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 
 use super::super::counts::{discordant, percent, points, ratio};
 use super::super::settings::ORACLE;
-use super::accuracy::{none, share_of_right};
+use super::accuracy::none;
 use super::columns::{COLUMNS, Column};
 use super::heads::Heads;
 use super::systems::{Group, System};
-use crate::benchmarks::{Table, TableOptions};
+use crate::benchmarks::Table;
 use crate::ground::numbers::p_value;
 use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::Interval;
+use crate::statistics::bounded::adjusted_mean;
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
-use crate::statistics::paired::paired_bootstrap;
 
 /// The words of a run's name that say that its memory is plugged into an agent.
 const PLUGIN: [&str; 3] = ["plugin", "openclaw", "metaclaw"];
@@ -96,7 +96,7 @@ fn memory_alone(run: &str) -> Option<Vec<String>> {
 
 /// Table 12: the oracle against the best memory system of each answer model, on the same questions. Holm's families are the answer
 /// models of one wording, judge and data set.
-pub(super) fn table_12(systems: &[System<'_>], options: TableOptions) -> Option<Table> {
+pub(super) fn table_12(systems: &[System<'_>]) -> Option<Table> {
     let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
     let mut notes = Vec::new();
     for oracle in systems.iter().filter(|s| s.setting == ORACLE && s.repetition == 0) {
@@ -130,7 +130,7 @@ pub(super) fn table_12(systems: &[System<'_>], options: TableOptions) -> Option<
     if pairs.is_empty() && notes.is_empty() {
         return None;
     }
-    let tests: Vec<Test> = pairs.iter().map(|(oracle, best)| Test::of(oracle, best, options)).collect();
+    let tests: Vec<Test> = pairs.iter().map(|(oracle, best)| Test::of(oracle, best)).collect();
     let of_pairs: Vec<Group<'_>> = pairs.iter().map(|(oracle, _)| oracle.group).collect();
     let p_values: Vec<f64> = tests.iter().map(|test| test.p).collect();
     let adjusted = within_families(&of_pairs, &p_values);
@@ -167,13 +167,10 @@ pub(super) fn table_12(systems: &[System<'_>], options: TableOptions) -> Option<
     let rows: Vec<_> = rows.collect();
     notes.insert(
         0,
-        format!(
-            "b: only the oracle is right, c: only the system; exact McNemar test, two-sided, with Holm's correction over the answer \
-             models of one wording and judge; difference (b - c) / questions in points with a paired bootstrap within the relations \
-             ({} resamples, seed {}); the best system is a memory: neither oracle nor perfect nor a full history",
-            options.resamples,
-            options.seed
-        ),
+        "b: only the oracle is right, c: only the system; exact McNemar test, two-sided, with Holm's correction over the answer \
+             models of one wording and judge; difference (b - c) / questions in points with its 95% interval within the relations; \
+             the best system is a memory: neither oracle nor perfect nor a full history"
+                .to_owned(),
     );
     let title = "oracle against the best memory system of each answer model (table 12)".to_owned();
     Some(Table { key: "oracle-gap".to_owned(), title, sheet: Sheet { columns, rows, notes } })
@@ -205,19 +202,16 @@ struct Test {
 
 impl Test {
     /// Both have the same questions.
-    fn of(oracle: &System<'_>, best: &System<'_>, options: TableOptions) -> Self {
+    fn of(oracle: &System<'_>, best: &System<'_>) -> Self {
         let (b, c) = discordant(&oracle.right(), &best.right());
         let n = oracle.outcomes.len();
-        let mut strata: Vec<Vec<(bool, bool)>> = Vec::new();
-        for (question, outcome) in &oracle.outcomes {
-            let at = Column::All.stratum(outcome);
-            strata.resize_with(strata.len().max(at + 1), Vec::new);
+        let number = |right: bool| f64::from(u8::from(right));
+        let differences = oracle.outcomes.iter().map(|(question, outcome)| {
             let other = best.outcomes.get(question).is_some_and(|other| other.right);
-            if let Some(stratum) = strata.get_mut(at) {
-                stratum.push((outcome.right, other));
-            }
-        }
-        let interval = paired_bootstrap(&strata, share_of_right, options.resamples, options.seed);
+            (outcome, number(outcome.right) - number(other))
+        });
+        let strata = Column::All.strata(differences);
+        let interval = adjusted_mean(&strata, (-1.0, 1.0));
         let difference = (b as f64 - c as f64) / n.max(1) as f64;
         Test { n, b, c, difference, interval, p: mcnemar(b, c) }
     }
