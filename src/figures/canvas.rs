@@ -240,6 +240,10 @@ impl ValueAxis {
 /// Columns for so many panels, of which so many have room beside each other: as few empty places as may be, then as many columns.
 pub(super) fn columns_for(count: usize, most: usize) -> usize {
     let most = most.clamp(1, count.max(1));
+    // Of many rows one may end early.
+    if count > 3 * most {
+        return most;
+    }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
     (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
@@ -316,7 +320,8 @@ mod tests {
             (5, 3, 3),
             (6, 4, 3),
             (7, 4, 4),
-            (10, 3, 2),
+            (10, 3, 3),
+            (8, 3, 2),
             (1, 4, 1),
             (0, 3, 1),
             (4, 9, 4),

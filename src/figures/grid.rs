@@ -203,7 +203,7 @@ fn darkening(share: f64) -> RGBColor {
 const HIDDEN: RGBColor = style::GRID;
 
 const LEFT: i32 = 40;
-const MAP_HEAD: i32 = 68;
+const MAP_HEAD: i32 = 56;
 const MAP_HEIGHT: i32 = 210;
 const BETWEEN: i32 = 18;
 const BAR: i32 = 76;
@@ -412,7 +412,7 @@ fn draw_map(
             // two roles side by side stand one above the other
             let half = text_width(role, 12) / 2 + 2;
             let raised = middle - half < last_role;
-            write(area, role, (middle, top - if raised { 33 } else { 19 }), 12, INK, HPos::Center)?;
+            write(area, role, (middle, top - if raised { 31 } else { 19 }), 12, INK, HPos::Center)?;
             last_role = if raised { i32::MIN } else { middle + half };
         }
         let n = column.n.map(|n| n.to_string()).unwrap_or_default();
@@ -532,8 +532,8 @@ fn bar(area: &Area<'_>, (left, top): (i32, i32), shades: &Shades) -> Result<(), 
         }
     }
     let [above, below] = shades.unit();
-    write(area, above, (left, top - 36), 10, INK, HPos::Left)?;
-    write(area, below, (left, top - 23), 10, INK, HPos::Left)
+    write(area, above, (left, top - 33), 10, INK, HPos::Left)?;
+    write(area, below, (left, top - 21), 10, INK, HPos::Left)
 }
 
 fn has_kinds(layers: &[Layer]) -> bool {

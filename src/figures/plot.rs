@@ -90,13 +90,15 @@ fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
 pub(super) struct Nth {
     pub at: usize,
     pub of: usize,
+    /// Markers that have room on a line.
+    pub most: usize,
 }
 
 impl Nth {
     /// Every how many points a marker stands, and from which on: a deep model's would merge into a thick line, and those of several
     /// lines would cover each other.
     fn markers(self, points: usize) -> (usize, usize) {
-        let every = points.div_ceil(MARKERS).max(1);
+        let every = points.div_ceil(self.most.max(1)).max(1);
         let every = if points >= 3 * self.of { every.max(self.of) } else { every };
         (every, self.at * every / self.of.max(1))
     }
@@ -345,7 +347,7 @@ mod tests {
     fn markers_of_several_lines_never_stand_at_the_same_layer() {
         for (points, lines) in [(30, 3), (64, 6), (12, 2), (9, 3), (200, 5)] {
             let stand = |at: usize| {
-                let (every, first) = Nth { at, of: lines }.markers(points);
+                let (every, first) = Nth { at, of: lines, most: MARKERS }.markers(points);
                 (0..points).filter(|point| point % every == first).collect::<Vec<_>>()
             };
             let all: Vec<usize> = (0..lines).flat_map(stand).collect();
@@ -354,6 +356,6 @@ mod tests {
             assert!((0..lines).all(|at| (2..=MARKERS).contains(&stand(at).len())), "{points}, {lines}");
         }
         // Few points all have theirs.
-        assert_eq!(Nth { at: 1, of: 3 }.markers(5).0, 1);
+        assert_eq!(Nth { at: 1, of: 3, most: MARKERS }.markers(5).0, 1);
     }
 }

@@ -224,7 +224,10 @@ impl Sheet {
             row.iter()
                 .enumerate()
                 .flat_map(|(column, panel)| match panel {
-                    Some(panel) => by_reach(panel).into_iter().map(|one| Some((column, one))).collect(),
+                    Some(panel) => match by_reach(panel) {
+                        none if none.is_empty() => vec![None],
+                        parts => parts.into_iter().map(|one| Some((column, one))).collect(),
+                    },
                     None => vec![None],
                 })
                 .collect()
@@ -235,7 +238,9 @@ impl Sheet {
         let fitting = (width - across(columns, 0)) / columns;
         let plot = if is_sized() { fitting.min(2 * natural) } else { natural.min(fitting) };
         let ratio = f64::from(self.panel.1) / f64::from(natural.max(1));
-        let high = (f64::from(plot) * ratio.max(0.6)).round() as i32;
+        // Narrow panels keep some height, and wide ones do not fill the page.
+        let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
+        let high = (f64::from(plot) * ratio).round() as i32;
         let plot = (plot, if is_sized() { high.clamp(80, self.panel.1) } else { self.panel.1 });
         let head = |row: &Vec<Placed>| {
             let lines =
@@ -328,9 +333,10 @@ impl Sheet {
         let mut before = 0;
         let nth: Vec<Nth> = (panel.lines.iter())
             .map(|(stroke, _)| {
-                let nth = Nth { at: before, of: marked.max(1) };
+                let most = (width / 24).clamp(3, 12) as usize;
+                let nth = Nth { at: before, of: marked.max(1), most };
                 before += usize::from(!stroke.is_noise());
-                if stroke.is_noise() { Nth { at: 0, of: 1 } } else { nth }
+                if stroke.is_noise() { Nth { at: 0, of: 1, ..nth } } else { nth }
             })
             .collect();
         let lines = || {
@@ -422,30 +428,33 @@ impl Sheet {
     }
 }
 
-/// A panel, or two where its model has windowed layers beside those that see the whole prompt: lines through both would run over each
+/// A panel, nothing where it has no value to show, or two panels where its model has windowed layers beside those that see the whole prompt: lines through both would run over each
 /// other.
 fn by_reach(panel: &Panel) -> Vec<Panel> {
     let layers = layers(panel.lines.iter().map(|(_, series)| series));
     let windowed = |kind: LayerKind| kind == LayerKind::Windowed;
     let (some, all) = (layers.iter().any(|l| windowed(l.kind)), layers.iter().all(|l| windowed(l.kind)));
+    let with_data = |panel: &Panel| {
+        panel.lines.iter().any(|(_, series)| series.points.iter().any(|point| point.value.is_some()))
+    };
     if !some || all {
-        return vec![panel.clone()];
+        return if with_data(panel) { vec![panel.clone()] } else { Vec::new() };
     }
     let part = |name: &str, wanted: &dyn Fn(&Point) -> bool| {
         let lines = panel.lines.iter().map(|(stroke, series)| {
             let points = series.points.iter().filter(|point| wanted(point)).cloned().collect();
             (*stroke, Series { points, ..series.clone() })
         });
-        let title = match panel.title.is_empty() {
-            true => name.to_owned(),
-            false => format!("{} · {name}", panel.title),
-        };
-        Panel { title, legend: panel.legend.clone(), lines: lines.collect() }
+        let mut legend = panel.legend.clone();
+        legend.insert(0, (None, name.to_owned()));
+        Panel { title: panel.title.clone(), legend, lines: lines.collect() }
     };
-    vec![
+    let mut parts = vec![
         part("full layers", &|point| !windowed(point.layer.kind)),
         part("windowed layers", &|point| windowed(point.layer.kind)),
-    ]
+    ];
+    parts.retain(with_data);
+    parts
 }
 
 /// The axis of a column: its own, or that of all.
@@ -493,10 +502,11 @@ mod tests {
             panel.lines[0].1.points.iter().map(|point| point.layer.index).collect()
         };
         let parts = by_reach(&panel(&[windowed, windowed, full, windowed, full]));
-        assert_eq!(
-            parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(),
-            ["T1 · full layers", "T1 · windowed layers"]
-        );
+        let names: Vec<&str> = parts.iter().map(|part| part.legend[0].1.as_str()).collect();
+        assert_eq!(names, ["full layers", "windowed layers"]);
+        let mut hidden = panel(&[windowed, full]);
+        hidden.lines[0].1.points[0].value = None;
+        assert_eq!(by_reach(&hidden).len(), 1, "a panel without a value is left out");
         assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
         assert_eq!(by_reach(&panel(&[full, full])).len(), 1);
         assert_eq!(by_reach(&panel(&[windowed])).len(), 1);
@@ -516,7 +526,7 @@ mod tests {
         };
         assert_eq!(laid("abc\ndef", 4), "abc\ndef");
         assert_eq!(laid("abcd\nefgh", 3), "ab\ncd\nef\ngh");
-        assert_eq!(laid("abcde\nfghij", 3), "ab\ncd\nef\ngh\nij");
+        assert_eq!(laid("abcde\nfghij", 3), "abc\ndef\nghi\nj");
         assert_eq!(laid("abcd\ne.gh\n....", 4), "abcd\negh");
         assert_eq!(laid("a.\n.b", 4), "ab");
         assert_eq!(laid("abc", 1), "a\nb\nc");
