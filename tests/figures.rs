@@ -202,8 +202,11 @@ fn a_style_file_changes_colours_words_and_font_in_every_figure() {
     let path = dir.path().join("style.toml");
     let font = concat!(env!("CARGO_MANIFEST_DIR"), "/src/figures/font/Arimo-Regular.ttf");
     std::fs::copy(font, dir.path().join("mine.ttf")).unwrap();
-    std::fs::write(&path, "font = \"mine.ttf\"\n[colours]\nold = \"#123456\"\n[words]\nold = \"outdated\"\n")
-        .unwrap();
+    std::fs::write(
+        &path,
+        "font = \"mine.ttf\"\n[colours]\nolder = \"#123456\"\n[words]\nold = \"outdated\"\n",
+    )
+    .unwrap();
     let style = figures::Style::read(&path).unwrap();
     let figures = make_by(figures::Look { style, ..figures::Look::default() }, &Plan::small());
     let split = figures.iter().find(|figure| figure.name == "curves-by-split-mass").unwrap();

@@ -259,6 +259,24 @@ pub trait Benchmark: Debug + Send + Sync {
     fn stand_in(&self) -> Option<&'static str> {
         None
     }
+
+    /// The roles that are one of two conflicting sides: figures draw a side alike in every benchmark.
+    fn sides(&self) -> &'static [(&'static str, Side)] {
+        &[]
+    }
+}
+
+/// One of two pieces of evidence that conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// What was written first.
+    Older,
+    /// What was written last.
+    Newer,
+    /// What is right to take.
+    Right,
+    /// What is wrong to take.
+    Wrong,
 }
 
 /// Whose attention a benchmark's lift is of, and to which roles it is paid.

@@ -25,7 +25,7 @@ pub mod subtlememory;
 
 pub use benchmark::{
     Benchmark, Cases, Curve, Dimension, Exchanged, GENERATION, Overall, PAPER_ENCODING, QUERY, SampleError,
-    SampleSpec, Several, Unit, VERDICT,
+    SampleSpec, Several, Side, Unit, VERDICT,
 };
 pub use chart::{Bar, BarChart, Chart, TrendChart, TrendLine, TrendPanel, TrendPoint};
 pub use files::Files;
@@ -60,6 +60,12 @@ pub fn wants_verdict_row(benchmark: &dyn Benchmark) -> bool {
 /// curve.
 pub fn viewer(benchmark: &dyn Benchmark) -> &'static str {
     benchmark::lift_curves(benchmark.curves()).map_or(QUERY, |(from, _)| from)
+}
+
+/// The side that a role plays in whichever benchmark has it.
+pub fn side_of(role: &str) -> Option<Side> {
+    let mut sides = ALL.iter().flat_map(|benchmark| benchmark.sides());
+    sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
 }
 
 /// Whether a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).

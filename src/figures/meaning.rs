@@ -6,8 +6,8 @@
 use plotters::style::RGBColor;
 
 use super::look;
-use super::style::{Dash, Marker, Stroke};
-use crate::benchmarks::{Curve, QUERY};
+use super::style::{DOTS, Dash, Marker, Stroke};
+use crate::benchmarks::{Curve, QUERY, Side, side_of};
 use crate::lens::Correctness;
 
 /// What a line, a dot or a bar stands for.
@@ -50,8 +50,8 @@ pub struct Looks {
 impl Meaning {
     /// Every meaning that has a look of its own, with its key in style files and what it is.
     pub const ALL: [(Meaning, &'static str, &'static str); 14] = [
-        (Meaning::New, "new", "the newer of two conflicting writings"),
-        (Meaning::Old, "old", "the older writing, that the newer one replaces"),
+        (Meaning::New, "newer", "the newer of two conflicting writings"),
+        (Meaning::Old, "older", "the older writing, that the newer one replaces"),
         (Meaning::Back, "back", "what the newer writing pays to the older one"),
         (Meaning::Query, "query", "all that the question reads, not told apart"),
         (Meaning::Right, "right", "right answers; what is chosen"),
@@ -73,13 +73,12 @@ impl Meaning {
 
     /// The part that evidence plays: those of every benchmark that are one of two conflicting sides.
     pub fn of_role(role: &str) -> Option<Self> {
-        match role {
-            "new" | "late" | "conflict_late" | "second" => Some(Meaning::New),
-            "old" | "early" | "conflict_early" | "first" => Some(Meaning::Old),
-            "chosen" | "only_chosen" => Some(Meaning::Right),
-            "rejected" | "only_rejected" => Some(Meaning::Wrong),
-            _ => None,
-        }
+        side_of(role).map(|side| match side {
+            Side::Newer => Meaning::New,
+            Side::Older => Meaning::Old,
+            Side::Right => Meaning::Right,
+            Side::Wrong => Meaning::Wrong,
+        })
     }
 
     /// What an answer was judged.
@@ -145,9 +144,6 @@ impl Meaning {
         }
     }
 }
-
-/// The dots of every noise baseline.
-pub const DOTS: Dash = (1, 2);
 
 /// The lines of a benchmark's curves, in their order: by the part that is looked at; curves that share one differ by hollow markers,
 /// and parts that are neither of two sides take the groups' colours.

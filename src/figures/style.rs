@@ -21,6 +21,9 @@ const BELOW: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 /// Lengths of dash and space in pixels.
 pub type Dash = (i32, i32);
 
+/// The dots of every noise baseline.
+pub const DOTS: Dash = (1, 2);
+
 /// What marks the points of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
@@ -62,7 +65,7 @@ impl Stroke {
     /// The same colour, dotted and without markers: a noise baseline.
     #[must_use]
     pub const fn noise(self) -> Self {
-        Stroke { marker: Marker::None, dash: Some(super::meaning::DOTS), ..self }
+        Stroke { marker: Marker::None, dash: Some(DOTS), ..self }
     }
 
     /// The same with hollow markers.

@@ -236,7 +236,8 @@ mod tests {
         for (meaning, key, _) in Meaning::ALL {
             assert_eq!(example.looks(meaning), meaning.own(), "{key}");
         }
-        let style = parse("[colours]\nold = \"#ABCDEF\"\n[dashes]\nnew = [3, 1]\nold = \"solid\"\n").unwrap();
+        let style =
+            parse("[colours]\nolder = \"#ABCDEF\"\n[dashes]\nnewer = [3, 1]\nolder = \"solid\"\n").unwrap();
         assert_eq!(style.looks(Meaning::Old).colour, RGBColor(0xab, 0xcd, 0xef));
         assert_eq!((style.looks(Meaning::New).dash, style.looks(Meaning::Old).dash), (Some((3, 1)), None));
         assert_eq!(style.looks(Meaning::New).colour, Meaning::New.own().colour);
@@ -245,10 +246,10 @@ mod tests {
     #[test]
     fn what_no_style_file_has_is_refused_with_what_is_known() {
         for (text, words) in [
-            ("[colours]\nolder = \"#000000\"\n", ["colours.older", "new, old, back"]),
-            ("[colours]\nold = \"red\"\n", ["colours.old is `red`", "#0072b2"]),
-            ("[dashes]\nold = [0, 3]\n", ["dashes.old is [0, 3]", "solid"]),
-            ("[dashes]\nold = \"dotted\"\n", ["dashes.old is `dotted`", "solid"]),
+            ("[colours]\nancient = \"#000000\"\n", ["colours.ancient", "newer, older, back"]),
+            ("[colours]\nolder = \"red\"\n", ["colours.older is `red`", "#0072b2"]),
+            ("[dashes]\nolder = [0, 3]\n", ["dashes.older is [0, 3]", "solid"]),
+            ("[dashes]\nolder = \"dotted\"\n", ["dashes.older is `dotted`", "solid"]),
             ("colors = 3\n", ["unknown field `colors`", "`colours`"]),
             ("font = \"none.ttf\"\n", ["none.ttf", "No such file"]),
         ] {

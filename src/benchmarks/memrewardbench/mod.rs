@@ -169,6 +169,18 @@ impl Benchmark for MemRewardBench {
         &CURVES
     }
 
+    fn sides(&self) -> &'static [(&'static str, super::Side)] {
+        use super::Side;
+        &[
+            (CHOSEN, Side::Right),
+            (ONLY_CHOSEN, Side::Right),
+            (REJECTED, Side::Wrong),
+            (ONLY_REJECTED, Side::Wrong),
+            (FIRST, Side::Older),
+            (SECOND, Side::Newer),
+        ]
+    }
+
     fn measures(&self) -> &'static [Measure] {
         &measures::MEASURES
     }

@@ -22,7 +22,7 @@ use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
 pub use write::{WriteError, write_stale};
 
 use super::reading::ReadError;
-use super::{Benchmark, Cases, Curve, Files, Overall, QUERY, Rubric, SampleError, SampleSpec};
+use super::{Benchmark, Cases, Curve, Files, Overall, QUERY, Rubric, SampleError, SampleSpec, Side};
 use crate::data::Case;
 use crate::data::finding::Finding;
 use crate::data::stats::PrintedStats;
@@ -151,5 +151,9 @@ impl Benchmark for Stale {
 
     fn anchors(&self) -> &'static [&'static str] {
         &[OLD, NEW]
+    }
+
+    fn sides(&self) -> &'static [(&'static str, Side)] {
+        &[(OLD, Side::Older), (NEW, Side::Newer)]
     }
 }

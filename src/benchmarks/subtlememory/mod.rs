@@ -176,6 +176,10 @@ impl Benchmark for SubtleMemory {
         &CURVES
     }
 
+    fn sides(&self) -> &'static [(&'static str, super::Side)] {
+        &[(CONFLICT_EARLY, super::Side::Older), (CONFLICT_LATE, super::Side::Newer)]
+    }
+
     fn tables(&self, graded: &[Graded<'_>]) -> Vec<Table> {
         tables::tables(graded)
     }
