@@ -10,7 +10,7 @@ use palimpsest::statistics::lasso::{lasso, r2};
 use palimpsest::statistics::mcnemar::mcnemar;
 use palimpsest::statistics::rank::{ranks, spearman};
 use palimpsest::statistics::ridge::Ridge;
-use palimpsest::statistics::spread::{Spread, mean};
+use palimpsest::statistics::spread::Spread;
 use palimpsest::statistics::{means, wilson};
 use serde_json::Value;
 
