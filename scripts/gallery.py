@@ -156,7 +156,7 @@ def pictures(program, name, args):
     """Draws into a folder and returns its PNGs with their captions."""
     drawn = program.work / "drawn" / name
     shutil.rmtree(drawn, ignore_errors=True)
-    program(*args, *([] if args[0] == "data" else ["--resamples", "500"]), place(args), str(drawn))
+    program(*args, place(args), str(drawn))
     captions = {}
     for file in drawn.rglob("captions.json"):
         captions.update(json.loads(file.read_text(encoding="utf-8")))

@@ -496,7 +496,7 @@ fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
         }
     }
     let run = AnalysedRun::open(dir.path()).unwrap();
-    let lens = Lens::of(&run, &Options { resamples: 200, ..Options::default() }).unwrap();
+    let lens = Lens::of(&run, &Options::default()).unwrap();
     let figures = figures::draw_all(&lens, &Origin::of(&run, None)).unwrap();
     let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
     let curves = texts(find("curves-by-type-mass"));
