@@ -34,7 +34,7 @@ KNOCKOUT = "knockout-query-old"
 # The judge's: its address stands in pictures, which are to be the same every time.
 PORT = 8971
 # Pixels and colours of a picture on the page.
-WIDTH, COLOURS = 900, 64
+WIDTH, COLOURS = 800, 24
 
 # A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
 RUNS = [
@@ -58,26 +58,23 @@ JUDGED = ["stale", "stale-gemma", "subtlememory", "knowme"]
 READ = ["pairs"]  # verdicts are read from the answers
 CAUSES = ["stale"]
 
-# What is drawn: a folder of pictures, a heading, what is typed. Of a further condition or model the kinds of BRIEF
-# are shown, and of the others all: the page would be as long again.
-BRIEF = ["curves-by-type", "strip-mean", "ratio-of-means", "heads-"]
-WHOLE = ["stale", "stale-difference", "models", "subtlememory-oracle", "knowme-rag", "pairs-both", "benchmarks", "labels"]
+# What is drawn: a folder of pictures, a heading, what is typed, and the kinds that are shown (all where none is named).
 DRAWN = [
-    ("stale", "STALE", ["figures", "stale"]),
-    ("stale-knockout", "STALE with the question kept from the old session", ["figures", "stale", "--condition", KNOCKOUT]),
+    ("stale", "STALE, two conditions", ["figures", "stale"], []),
     ("stale-difference", "The two conditions against each other, paired by question",
-     ["figures", "stale", "--condition", f"plain,{KNOCKOUT}", "--difference"]),
-    ("stale-gemma", "STALE, a model with windowed layers", ["figures", "stale-gemma"]),
-    ("stale-heads", "STALE, averaged over retrieval heads", ["figures", "stale", "--heads", "heads.json"]),
-    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma"]),
-    ("subtlememory-oracle", "SubtleMemory, the evidence alone", ["figures", "subtlememory", "--condition", "oracle"]),
-    ("subtlememory-full", "SubtleMemory, whole histories", ["figures", "subtlememory", "--condition", "full"]),
-    ("knowme-rag", "KnowMe-Bench, 50 retrieved events", ["figures", "knowme", "--condition", "rag"]),
-    ("knowme-full", "KnowMe-Bench, all events", ["figures", "knowme", "--condition", "full"]),
-    ("pairs-both", "MemoryRewardBench, both orders", ["figures", "pairs"]),
-    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"]),
-    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"]),
+     ["figures", "stale", "--condition", f"plain,{KNOCKOUT}", "--difference"], ["against", "difference"]),
+    ("stale-gemma", "STALE, a model with windowed layers", ["figures", "stale-gemma"], ["curves-by-type", "strip-mean"]),
+    ("stale-heads", "STALE, averaged over retrieval heads",
+     ["figures", "stale", "--condition", "plain", "--heads", "heads.json"], ["curves-by-type", "ratio-of-means"]),
+    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma", "--condition", "plain"], []),
+    ("subtlememory", "SubtleMemory: the evidence alone, and whole histories", ["figures", "subtlememory"], []),
+    ("knowme", "KnowMe-Bench: 50 retrieved events, and all", ["figures", "knowme"], []),
+    ("pairs", "MemoryRewardBench, both orders", ["figures", "pairs"], []),
+    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"], []),
+    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"], []),
 ]
+# A run's second condition has the same kinds of figures as its first; one of them shows it.
+SECOND, ITS = (f"{KNOCKOUT}-", "full-", "rejected-first-"), "curves-by-type"
 
 
 def verdict(prompt):
@@ -152,7 +149,7 @@ def make_runs(program, judge):
         program("heads", SMALL, "--out", "heads.json")
 
 
-def pictures(program, name, args):
+def pictures(program, name, args, kinds):
     """Draws into a folder and returns its PNGs with their captions."""
     drawn = program.work / "drawn" / name
     shutil.rmtree(drawn, ignore_errors=True)
@@ -162,8 +159,9 @@ def pictures(program, name, args):
         captions.update(json.loads(file.read_text(encoding="utf-8")))
     # Densities are drawn like masses.
     pngs = sorted(path for path in drawn.rglob("*.png") if not path.stem.endswith("-density"))
-    if name not in WHOLE:
-        pngs = [path for path in pngs if any(kind in path.stem for kind in BRIEF)]
+    pngs = [path for path in pngs if not path.stem.startswith(SECOND) or ITS in path.stem]
+    if kinds:
+        pngs = [path for path in pngs if path.stem.removeprefix("plain-").startswith(tuple(kinds))]
     return [(path, captions.get(path.stem, {})) for path in pngs]
 
 
@@ -244,9 +242,9 @@ def main():
         gallery = args.out / "gallery"
         shutil.rmtree(gallery, ignore_errors=True)
         sections = []
-        for name, heading, typed in DRAWN:
+        for name, heading, typed, kinds in DRAWN:
             shown = []
-            for path, caption in pictures(program, name, typed):
+            for path, caption in pictures(program, name, typed, kinds):
                 kept = gallery / name / path.name
                 shrink(path, kept)
                 shown.append((kept.relative_to(args.out).as_posix(), caption))

@@ -46,6 +46,8 @@ pub(super) struct Hours {
     card: NamedCard,
     half: bool,
     all: Expected,
+    /// Cases, which parts of a run are whole numbers of.
+    cases: f64,
 }
 
 impl Hours {
@@ -66,7 +68,7 @@ impl Hours {
         let forecast =
             Forecast { spec, peaks: card.peaks, size, kernel, batch: request.branches.count.max(1) };
         let all = cases.iter().map(|(case, times)| forecast.case(case) * *times).sum();
-        Hours { card, half: size < 4, all }
+        Hours { card, half: size < 4, all, cases: cases.iter().map(|(_, times)| times).sum() }
     }
 
     /// A line for all of `asked` on one card or as many as hold the model, one for its parts, and what was assumed.
@@ -84,7 +86,7 @@ impl Hours {
             duration(all.recording),
             duration(all.decoding),
         );
-        for parts in PARTS {
+        for parts in PARTS.into_iter().filter(|parts| *parts as f64 <= self.cases) {
             let _ = writeln!(
                 text,
                 "  {parts} parts with --shard 0/{parts} to {}/{parts}: {} on {} cards",

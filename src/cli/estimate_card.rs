@@ -76,7 +76,7 @@ struct Lengths {
 /// Prints what a run will take on a card.
 pub fn run(args: super::run::Args, card: NamedCard) -> anyhow::Result<()> {
     let (job, _) = args.into_estimate()?;
-    super::say(text(&job, card)?)
+    super::say(text(&job, card)?.trim_end())
 }
 
 /// What the run will take on the card.

@@ -152,8 +152,9 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         return Ok(format!("{:#}\n", shown.json()));
     }
     let questions = if probes == 1 { "question".to_owned() } else { format!("{probes} questions") };
+    let cases = if args.cases == 1 { "case" } else { "cases" };
     let asked = format!(
-        "{} cases x {questions} at {} tokens, answers of {answer}",
+        "{} {cases} x {questions} at {} tokens, answers of {answer}",
         grouped(args.cases as u64),
         grouped(context as u64),
     );
