@@ -34,7 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut sections = figures::draw_sections(&study)?;
     let against = figures::draw_differences(&study)?;
     let heading = Some("Conditions against each other, question by question".to_owned());
-    sections.insert(sections.len().min(1), Section { heading, about: None, figures: against });
+    sections.insert(0, Section { heading, about: None, figures: against });
     let counts = super::figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
     let heading = study.selection.several.then(|| "Counts of answers".to_owned());
     sections.push(Section { heading, about: None, figures: counts });

@@ -4,6 +4,7 @@ use super::curves::{axis, bands, titled};
 use super::meaning::Meaning;
 use super::sheet::{ColumnAxis, Panel, Sheet};
 use super::{Figure, FigureError, Origin, captions};
+use crate::benchmarks::Unit;
 use crate::lens::difference::{Difference, differences_csv};
 use crate::lens::{Lens, Scale, Study};
 use crate::run::condition::label;
@@ -126,7 +127,7 @@ fn differences(
         title: origin.titled(titled(&title, scale)),
         origin: origin.line.clone(),
         y_label: match scale {
-            Scale::Mass => "difference in attention mass".to_owned(),
+            Scale::Mass => "difference in attention mass (percentage points)".to_owned(),
             Scale::Density => "difference in attention density".to_owned(),
         },
         percent: scale == Scale::Mass,
@@ -142,12 +143,15 @@ fn differences(
     let questions: Vec<String> =
         questions.map(|one| format!("{} of {}", one.questions, names(one)[1])).collect();
     let caption = format!(
-        "The difference, condition less {base}: of each question that was measured under both, at each layer; averaged over the questions of \
-         one of the {many}, then over {many}. Above 0 the condition attends more. {} Bands are of the difference: {many} are drawn with both of \
-         their sides. n is the number of {many}. Questions in pairs: {}. Linear value axis.",
+        "The difference, condition less {base}: of each question that was measured under both, at each layer, as the mean over {many}{first}. \
+         Above 0 the condition attends more. {} They are of the difference: {many} count with both of their sides. n is the number of {many}. Questions in pairs: {}. Linear value axis.",
         bands(lens.unit()),
         questions.join(", "),
         many = lens.unit().many(),
+        first = match lens.unit() {
+            Unit::Case => "; the questions of a case are averaged first",
+            Unit::Probe => "",
+        },
     );
     figure(format!("difference-{}", scale.key()), caption, lens, &sheet, all)
 }
