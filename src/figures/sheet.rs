@@ -202,11 +202,12 @@ impl Sheet {
     fn nothing(&self, name: &str, width: i32) -> Result<String, FigureError> {
         let head = Head::of(&self.title, &self.origin, width);
         let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
-        let height = head.height() + lines.len() as i32 * 15 + margin();
+        let top = head.height() + margin();
+        let height = top + lines.len() as i32 * 15 + margin();
         svg(name, &self.title, (width, height), |area| {
             head.draw(area)?;
             for (at, line) in lines.iter().enumerate() {
-                write(area, line, (margin(), head.height() + at as i32 * 15), 12, INK, HPos::Left)?;
+                write(area, line, (margin(), top + at as i32 * 15), 12, INK, HPos::Left)?;
             }
             Ok(())
         })

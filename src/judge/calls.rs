@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-use super::{Conduct, Judge};
+use super::conduct::{Conduct, Judge};
 use crate::run::energy::Joulemeter;
 use crate::run::error::RunError;
 

@@ -11,6 +11,7 @@ mod by_reading;
 mod by_reply;
 mod by_scoring;
 mod calls;
+mod conduct;
 mod instructions;
 mod labels;
 mod loose_json;
@@ -21,9 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 
 use crate::benchmarks::JudgeUnit;
-use crate::chat::{
-    CallTokens, ChatError, ChatModel, Hardware, Message, MessageRole, Sampling, ScoringModel, StopReason,
-};
+use crate::chat::{CallTokens, ChatError, Message, MessageRole, StopReason};
 use crate::progress::{StepSeconds, Steps};
 use crate::run::condition::named;
 use crate::run::cost::{Cost, CostRow};
@@ -39,83 +38,12 @@ pub use crate::benchmarks::Said;
 pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::judge_by_reply;
 pub use by_scoring::judge_by_scoring;
+pub use conduct::{Conduct, Judge};
 pub use instructions::{Instructions, Reasons, judge_prompt, rubric_digest};
 pub use labels::{check_labels, label_instructions};
 pub use verdict::Verdict;
 
 use calls::{Unreadable, make_calls};
-
-/// Who judges, and how its verdicts are got.
-pub enum Judge<'a> {
-    /// By weighing `true` against `false` at each decision.
-    Scoring(&'a mut dyn ScoringModel),
-    /// By asking for JSON: of an endpoint, or of a local model that is to think first.
-    Reply {
-        /// The judge.
-        model: &'a mut dyn ChatModel,
-        /// How its tokens are chosen.
-        sampling: Sampling,
-    },
-    /// By asking for JSON, several calls at once: of an endpoint.
-    Several {
-        /// The judge, once for each call at once.
-        models: Vec<&'a mut (dyn ChatModel + Send)>,
-        /// How its tokens are chosen.
-        sampling: Sampling,
-    },
-}
-
-/// What is told on the way, and when it is no use to go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conduct {
-    /// Whether anybody is told how far it is.
-    pub show_progress: bool,
-    /// Whether each verdict has a line.
-    pub verbose: bool,
-    /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
-    pub give_up_after: Option<usize>,
-}
-
-impl Conduct {
-    /// Calls in a row without a verdict after which it ends, unless told otherwise.
-    pub const GIVE_UP_AFTER: usize = 10;
-}
-
-impl From<bool> for Conduct {
-    /// Shows progress or not, without a line a verdict.
-    fn from(show_progress: bool) -> Self {
-        Conduct { show_progress, verbose: false, give_up_after: Some(Conduct::GIVE_UP_AFTER) }
-    }
-}
-
-impl Judge<'_> {
-    /// The judge's name, as verdict rows carry it.
-    pub fn name(&self) -> String {
-        match self {
-            Judge::Scoring(model) => model.name(),
-            Judge::Reply { model, .. } => model.name(),
-            Judge::Several { models, .. } => models.first().map(|model| model.name()).unwrap_or_default(),
-        }
-    }
-
-    /// The tokens of its calls since this was asked last.
-    fn take_tokens(&mut self) -> CallTokens {
-        match self {
-            Judge::Scoring(model) => model.take_tokens(),
-            Judge::Reply { model, .. } => model.take_tokens(),
-            Judge::Several { .. } => CallTokens::default(),
-        }
-    }
-
-    /// What of this machine it runs on; `None` where it runs elsewhere.
-    fn hardware(&self) -> Option<Hardware> {
-        match self {
-            Judge::Scoring(model) => model.hardware(),
-            Judge::Reply { model, .. } => model.hardware(),
-            Judge::Several { .. } => None,
-        }
-    }
-}
 
 /// A query and its response, as the judge sees them.
 #[derive(Debug, Clone, PartialEq)]

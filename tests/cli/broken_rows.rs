@@ -118,7 +118,7 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
     let mut judging = command(["judge", "--judge", &server(verdicts)]);
     judging.arg(&dir);
     let judged = ended(judging);
-    assert_eq!(judged.code, Some(0), "{}", judged.err);
+    assert_eq!(judged.code, Some(3), "{}", judged.err);
     let folder = RunFolder::read(&dir).unwrap();
     assert_eq!(folder.verdicts.iter().filter(|row| row.correct == Some(true)).count(), 4);
     assert_eq!(folder.verdicts.iter().filter(|row| row.error.is_some()).count(), 12);

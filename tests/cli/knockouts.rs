@@ -248,7 +248,7 @@ fn knockouts_that_cannot_be_are_refused_by_name() {
     // What depends on a case is the error of its questions.
     let out = root.path().join("blind");
     let run = ended(run_of("llama-tiny", &out, &["--knockout", "template[0]->template[0]"]));
-    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert_eq!(run.code, Some(3), "{}", run.err);
     let rows = RunFolder::read(&out).unwrap().answers;
     for row in &rows {
         let error = row.error.as_deref().unwrap_or_default();
@@ -449,7 +449,7 @@ fn cases_that_lack_a_span_of_a_knock_out_are_told_by_name_and_left_out_and_one_t
     let root = tempfile::tempdir().unwrap();
     let long = |out: &Path, more: &[&str]| {
         let mut command =
-            command(["run", "--data", "sample", "--sessions", "12", "--limit", "4", "--context", "2048"]);
+            command(["run", "--data", "sample", "--sessions", "12", "--limit", "4", "--context", "3072"]);
         command
             .args(["--max-new-tokens", "4", "--no-attention", "--allow-longer", "--model"])
             .arg(fixture("llama-tiny"));

@@ -176,6 +176,8 @@ impl GrammarVocabulary {
         let (sender, made) = mpsc::channel();
         let work = move || {
             let matcher = panic::catch_unwind(AssertUnwindSafe(|| place.0.matcher(grammar)));
+            // Whoever is answered may ask at once for the next.
+            drop(place);
             // Whoever asked may have given up.
             let _ = sender.send(matcher.unwrap_or_else(|_| Err(refused("it makes the matcher fail"))));
         };
