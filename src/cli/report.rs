@@ -11,7 +11,7 @@ use crate::lens::causes::Causes;
 /// The one-page report of a run, under all of its conditions or those that --condition names.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder; the page is written there as report.html.
+    /// The run folder; the page is written there as report.html, with `--condition` as CONDITION-report.html.
     pub(super) dir: PathBuf,
     #[command(flatten)]
     pub(super) analysis: Analysis,

@@ -54,12 +54,12 @@ impl Selection {
         Ok(Selection { names, unmeasured: Vec::new(), several, prefix })
     }
 
-    /// All conditions. Those that repeat another are left unmeasured: they put the same prompt again, which is attended to in the same way.
+    /// All conditions, in files without a prefix. Those that repeat another are left unmeasured: they put the same prompt again, which is attended to in the same way.
     pub fn all(identity: &Identity, path: &Path) -> Result<Self, LensError> {
         let bases = Selection::of(identity, path, &[])?;
         let names: Vec<String> = identity.condition_names().into_iter().map(str::to_owned).collect();
         let unmeasured = names.iter().filter(|name| !bases.names.contains(name)).cloned().collect();
-        Ok(Selection { names, unmeasured, ..bases })
+        Ok(Selection { names, unmeasured, prefix: String::new(), ..bases })
     }
 }
 

@@ -277,6 +277,12 @@ fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
     run(&["figures", "--difference", "--condition", &both]).success();
     run(&["figures", "--condition", "plain"]).success();
     run(&["report"]).success();
+    let whole = std::fs::read(dir.path().join("report.html")).unwrap();
+    run(&["report", "--condition", "plain"]).success();
+    assert!(
+        whole == std::fs::read(dir.path().join("report.html")).unwrap(),
+        "the page of all conditions stays"
+    );
     for file in [
         "lens/plain-curves.csv",
         "lens/knockout-query-old-1-3-curves.csv",
@@ -284,6 +290,7 @@ fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
         "figures/plain-strip-mean-mass.png",
         "figures/knockout-query-old-1-3-curves-by-split-mass.csv",
         "report.html",
+        "plain-report.html",
     ] {
         assert!(dir.path().join(file).is_file(), "{file}");
     }

@@ -210,7 +210,8 @@ fn page_of(
     Ok(template.render(Serde(&page)).map_err(FigureError::from)?)
 }
 
-/// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is.
+/// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is. Of conditions that were asked for, the name
+/// begins with theirs.
 ///
 /// # Errors
 /// Those of [`page`], and [`FigureError::Io`] where the file cannot be written.
@@ -250,7 +251,8 @@ pub fn write_study(
             pictures: super::draw_causes(causes, study)?.iter().map(picture).collect(),
         },
     };
-    put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, folder)
+    let name = format!("{}report.html", study.selection.prefix);
+    put(&page_of(&views, study.no_result.as_deref(), sections, answered)?, &folder.join(name))
 }
 
 /// Writes the page as `report.html` into the run folder, by rename, and returns where it is.
@@ -264,14 +266,13 @@ pub fn write(
     figures: &[Figure],
     folder: &Path,
 ) -> Result<PathBuf, ReportError> {
-    put(&page(run, verdicts, lens, figures)?, folder)
+    put(&page(run, verdicts, lens, figures)?, &folder.join("report.html"))
 }
 
-fn put(html: &str, folder: &Path) -> Result<PathBuf, ReportError> {
-    let path = folder.join("report.html");
-    crate::ground::files::write_atomically(&path, html.as_bytes())
-        .map_err(|source| FigureError::Io { path: path.clone(), source })?;
-    Ok(path)
+fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
+    crate::ground::files::write_atomically(path, html.as_bytes())
+        .map_err(|source| FigureError::Io { path: path.to_owned(), source })?;
+    Ok(path.to_owned())
 }
 
 /// What a condition does and what came of it.
