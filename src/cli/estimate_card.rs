@@ -31,7 +31,7 @@ enum Reader {
     /// The model's own tokenizer and chat template.
     Model(Box<TextSide>),
     /// An encoding in its place, without a chat template.
-    Encoding(BytePairEncoding),
+    Encoding(Box<BytePairEncoding>),
 }
 
 impl Reader {
@@ -43,14 +43,14 @@ impl Reader {
         };
         Ok(match files.filter(has_tokenizer) {
             Some(files) => Reader::Model(Box::new(TextSide::open(&files)?)),
-            None => Reader::Encoding(BytePairEncoding::named(PAPER_ENCODING)?),
+            None => Reader::Encoding(Box::new(BytePairEncoding::named(PAPER_ENCODING)?)),
         })
     }
 
     fn counter(&self) -> &dyn CountTokens {
         match self {
             Reader::Model(side) => &side.tokenizer,
-            Reader::Encoding(encoding) => encoding,
+            Reader::Encoding(encoding) => &**encoding,
         }
     }
 }
@@ -255,7 +255,7 @@ fn read(
             }
         }
         Reader::Encoding(encoding) => {
-            for part in cut_prompts(builder, encoding, case, cut)? {
+            for part in cut_prompts(builder, &**encoding, case, cut)? {
                 let common = common_bytes(&part.prompts);
                 let shared =
                     part.prompts.first().and_then(|prompt| prompt.text.get(..common)).unwrap_or_default();

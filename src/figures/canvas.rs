@@ -248,9 +248,12 @@ pub(super) fn columns_for(count: usize, most: usize) -> usize {
     (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
 
+/// Items in lines, each with the width that it needs.
+pub(super) type Lines<T> = Vec<Vec<(i32, T)>>;
+
 /// Entries of a legend as lines that fit a width.
-pub(super) fn flowed<T>(items: impl IntoIterator<Item = (i32, T)>, width: i32) -> Vec<Vec<(i32, T)>> {
-    let mut lines: Vec<Vec<(i32, T)>> = Vec::new();
+pub(super) fn flowed<T>(items: impl IntoIterator<Item = (i32, T)>, width: i32) -> Lines<T> {
+    let mut lines: Lines<T> = Vec::new();
     let mut used = i32::MAX;
     for (need, item) in items {
         if used.saturating_add(need) > width {

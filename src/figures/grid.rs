@@ -322,7 +322,10 @@ fn labelled(map: &Map, width: i32) -> Map {
     let columns = map.columns.len().max(1) as i32;
     let every = (LEAST.1 * columns / width.max(1) + 1).max(1) as usize;
     let wanted = |place: usize, column: &Column| {
-        every == 1 || place % every == 0 || column.role.is_some() || column.label.parse::<usize>().is_err()
+        every == 1
+            || place.is_multiple_of(every)
+            || column.role.is_some()
+            || column.label.parse::<usize>().is_err()
     };
     let columns = map.columns.iter().enumerate().map(|(place, column)| {
         let label = if wanted(place, column) { column.label.clone() } else { String::new() };

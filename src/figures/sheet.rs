@@ -17,8 +17,8 @@ use plotters::style::text_anchor::HPos;
 use super::FigureError;
 use super::axis::{Range, layer_ticks, linear_stretches, write_value};
 use super::canvas::{
-    Area, Head, Refusal, ValueAxis, columns_for, fitted, flowed, is_sized, margin, room, svg, text_width,
-    width_for, wrapped, write, write_middle,
+    Area, Head, Lines, Refusal, ValueAxis, columns_for, fitted, flowed, is_sized, margin, room, svg,
+    text_width, width_for, wrapped, write, write_middle,
 };
 use super::plot::{Axes, BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, Sample, sample};
 use super::style::{GREY, GRID, INK, LINEAR, Marker, Stroke, UNIT};
@@ -142,7 +142,7 @@ impl Plan {
 }
 
 /// A panel's own legend as lines that fit its plot.
-fn panel_legend(panel: &Panel, width: i32) -> Vec<Vec<(i32, (Option<Stroke>, String))>> {
+fn panel_legend(panel: &Panel, width: i32) -> Lines<(Option<Stroke>, String)> {
     let entry = |(stroke, text): &(Option<Stroke>, String)| {
         let sample = stroke.map_or(0, |_| SAMPLE + 6);
         let text = fitted(text, 11, width - sample);

@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn many_names_become_a_digest_of_them() {
         let names: Vec<String> = (0..40).map(|at| format!("setting-{at}")).collect();
-        let [all, some] = [&names[..], &names[1..]].map(|names| joined(names));
+        let [all, some] = [&names[..], &names[1..]].map(joined);
         assert!(
             all.starts_with("40-conditions-") && all.len() < 30 && all[14..] != some[14..],
             "{all} {some}"

@@ -34,7 +34,8 @@ impl FromStr for YarnScaling {
             text.strip_prefix("yarn:").and_then(|rest| rest.split_once(':')).ok_or_else(wrong)?;
         let factor: f64 = factor.parse().map_err(|_| wrong())?;
         let original: usize = original.parse().map_err(|_| wrong())?;
-        if !(factor.is_finite() && factor > 1.0 && factor <= 1024.0) || !(1..1 << 24).contains(&original) {
+        let fits = factor.is_finite() && factor > 1.0 && factor <= 1024.0 && (1..1 << 24).contains(&original);
+        if !fits {
             return Err(wrong());
         }
         Ok(YarnScaling { factor, original })
