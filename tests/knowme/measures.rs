@@ -62,7 +62,7 @@ fn questions_are_grouped_by_task_by_score_and_by_type() {
     };
     let both = |row: &str, line: &str| Some((row.to_owned(), line.to_owned()));
     assert_eq!(of("task", "T2", None, Some(5)), both("T2", "full marks"));
-    assert_eq!(of("task", "T2", None, Some(4)), both("T2", "less"));
+    assert_eq!(of("task", "T2", None, Some(4)), both("T2", "below full marks"));
     assert_eq!(of("task", "T6", None, None), both("T6", "not scored"));
     assert_eq!(of("type", "T5", Some("Associative_Trigger"), None), both("T5", "Associative Trigger"));
     // A type that only repeats the task tells nothing apart.

@@ -65,7 +65,7 @@ const BY_SCORE: Grouping = Grouping {
         let full = seen.here().and_then(|judged| judged.score).map(|score| score == BEST);
         let word = match full {
             Some(true) => "full marks",
-            Some(false) => "less",
+            Some(false) => "below full marks",
             None => "not scored",
         };
         let row = seen.facets.get(EXPECTS).map_or_else(|| task.clone(), |wants| format!("{task} {wants}"));
