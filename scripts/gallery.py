@@ -34,7 +34,7 @@ KNOCKOUT = "knockout-query-old"
 # The judge's: its address stands in pictures, which are to be the same every time.
 PORT = 8971
 # Pixels and colours of a picture on the page.
-WIDTH, COLOURS = 800, 24
+WIDTH, COLOURS = 800, 64
 
 # A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
 RUNS = [
