@@ -179,7 +179,8 @@ def shrink(path, kept):
         small = picture.convert("RGB")
         if small.width > WIDTH:
             small = small.resize((WIDTH, small.height * WIDTH // small.width), Image.LANCZOS)
-        small.quantize(COLOURS, dither=Image.Dither.NONE).save(kept, optimize=True)
+        few = small.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.save(kept, optimize=True)
 
 
 def page(sections):
