@@ -144,6 +144,7 @@ def make_runs(program, judge):
         program("judge", folder)
     for folder in CAUSES:
         if not list((program.work / folder).glob("causes*")):
+            program("causes", folder, "--controls", "2")
             program("causes", folder, "--controls", "2", "--windows", "10")
     if not (program.work / "heads.json").is_file():
         program("heads", SMALL, "--out", "heads.json")
@@ -199,7 +200,8 @@ def page(sections):
     ]
     for folder, _, args in RUNS:
         lines.append(wrapped(["palimpsest", "run", *args, "--out", folder]))
-    lines += [wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2", "--windows", "10"]),
+    lines += [wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2"]),
+              wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2", "--windows", "10"]),
               wrapped(["palimpsest", "heads", SMALL, "--out", "heads.json"]), "```", ""]
     for heading, args, shown in sections:
         lines += [f"## {heading}", "", "```sh", wrapped(["palimpsest", *args, place(args), "DIR"]), "```", ""]

@@ -141,14 +141,24 @@ impl Plan {
     }
 }
 
+/// A panel's title as lines that do not run into its neighbour's.
+fn panel_title(panel: &Panel, width: i32) -> Vec<String> {
+    if panel.title.is_empty() { Vec::new() } else { wrapped(&panel.title, 12, width + GAP) }
+}
+
 /// A panel's own legend as lines that fit its plot.
 fn panel_legend(panel: &Panel, width: i32) -> Lines<(Option<Stroke>, String)> {
-    let entry = |(stroke, text): &(Option<Stroke>, String)| {
-        let sample = stroke.map_or(0, |_| SAMPLE + 6);
-        let text = fitted(text, 11, width - sample);
-        (sample + text_width(&text, 11) + 12, (*stroke, text))
+    let entries = |(stroke, text): &(Option<Stroke>, String)| -> Vec<(Option<Stroke>, String)> {
+        match stroke {
+            Some(stroke) => vec![(Some(*stroke), fitted(text, 11, width - SAMPLE - 6))],
+            None => wrapped(text, 11, width).into_iter().map(|line| (None, line)).collect(),
+        }
     };
-    flowed(panel.legend.iter().map(entry), width + 12)
+    let measured = |(stroke, text): (Option<Stroke>, String)| {
+        let sample = stroke.map_or(0, |_| SAMPLE + 6);
+        (sample + text_width(&text, 11) + 12, (stroke, text))
+    };
+    flowed(panel.legend.iter().flat_map(entries).map(measured), width + 12)
 }
 
 impl Sheet {
@@ -246,8 +256,9 @@ impl Sheet {
         let head = |row: &Vec<Placed>| {
             let lines =
                 row.iter().map(|(_, panel)| panel_legend(panel, plot.0).len()).max().unwrap_or(0) as i32;
-            let titled = row.iter().any(|(_, panel)| !panel.title.is_empty());
-            lines * 15 + if titled { TITLE } else { 0 } + 5
+            let titles = row.iter().map(|(_, panel)| panel_title(panel, plot.0).len() as i32).max();
+            let titles = titles.filter(|lines| *lines > 0).map_or(0, |lines| TITLE + (lines - 1) * 15);
+            lines * 15 + titles + 5
         };
         let heads = rows.iter().map(head).collect();
         Plan { rows, heads, plot, width }
@@ -261,9 +272,9 @@ impl Sheet {
         (y, reference): (&Range, Option<f64>),
     ) -> Result<(), Refusal> {
         let left = left + Y_AXIS;
-        // A longer one would run into its neighbour's.
-        let title = fitted(&panel.title, 12, width + GAP);
-        write(area, &title, (left, top), 12, INK, HPos::Left)?;
+        for (line, text) in panel_title(panel, width).iter().enumerate() {
+            write(area, text, (left, top + line as i32 * 15), 12, INK, HPos::Left)?;
+        }
         let lines = panel_legend(panel, width);
         let mut level = top + head - 5 - lines.len() as i32 * 15;
         for line in &lines {
