@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::chat::endpoint::{Endpoint, Patience};
-use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling, StopReason};
+use palimpsest::chat::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 use palimpsest::data::{Case, Probe};
 use palimpsest::memory::Memory;
 use palimpsest::run::context_budget::Dropped;
@@ -371,7 +371,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
     let gone = serve((0..3).map(|_| status("401 Unauthorized", "no")).collect());
     let mut endpoint = gone.endpoint(0);
-    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let error =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
             .unwrap_err()
@@ -381,7 +381,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
 
     let back = serve((0..6).map(|i| ok(&format!("answer {i}"), "stop")).collect());
     let mut endpoint = back.endpoint(0);
-    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let summary =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
             .unwrap();
@@ -393,6 +393,50 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     for entry in std::fs::read_dir(root.path()).unwrap().flatten().filter(|e| e.path().is_file()) {
         assert!(!String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).contains(KEY));
     }
+}
+
+/// One of three lines to a model; none replies before all three are asked.
+struct Line(Arc<std::sync::Barrier>);
+
+impl ChatModel for Line {
+    fn name(&self) -> String {
+        "lines".to_owned()
+    }
+
+    fn reply(&mut self, messages: &[Message], _: &Sampling) -> Result<Reply, ChatError> {
+        self.0.wait();
+        let text = format!("to {}", messages[0].content);
+        Ok(Reply {
+            text,
+            thought: None,
+            stop: StopReason::EndOfTurn,
+            prompt_tokens: None,
+            completion_tokens: None,
+        })
+    }
+}
+
+#[test]
+fn questions_of_a_case_are_asked_at_once_and_their_rows_are_in_order() {
+    let all = cases(2);
+    let root = tempfile::tempdir().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let plan = Selection::of_all(&Stale).plan(&all).unwrap();
+    let mut store = RunStore::open_or_create(root.path(), &header(None), plan).unwrap();
+    let barrier = Arc::new(std::sync::Barrier::new(3));
+    let mut lines = [0; 3].map(|_| Line(Arc::clone(&barrier)));
+    let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
+    let mut subject = ChatSubject::new(lines, SAMPLING, shown);
+    let summary =
+        run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
+            .unwrap();
+    assert_eq!((summary.done, summary.errors), (6, 0));
+    let got: Vec<(String, Option<String>)> =
+        store.answers().into_iter().map(|row| (row.probe, row.answer)).collect();
+    let probes = all.iter().flat_map(|case| &case.probes);
+    let expected: Vec<_> =
+        probes.map(|probe| (probe.id.clone(), Some(format!("to {}", probe.query)))).collect();
+    assert_eq!(got, expected);
 }
 
 /// A prompt that is too long is an error of its own: the server is well, and the rest of the run goes on.
@@ -408,7 +452,7 @@ fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
     script.push(ok("fine", "stop"));
     let server = serve(script);
     let mut endpoint = server.endpoint(0);
-    let mut subject = ChatSubject::new(&mut endpoint, SAMPLING, shown);
+    let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, shown);
     let summary =
         run(&mut store, all.iter().cloned().map(Ok), &mut Memory::new(&Stale, 0), &mut subject, &stop, false)
             .unwrap();

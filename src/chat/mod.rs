@@ -3,6 +3,7 @@
 //! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
 
 pub mod endpoint;
+pub mod parallel;
 
 mod local;
 

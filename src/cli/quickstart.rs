@@ -61,6 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         shard: None,
         stream: false,
         batch_size: run::DEFAULT_BATCH_SIZE,
+        parallel: None,
         strict: false,
         retry_cut: false,
     };

@@ -75,6 +75,10 @@ pub struct Args {
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = super::positive)]
     batch_size: usize,
+    /// Endpoint: questions of a case that are asked at once [default: 1, as a server that has read a long history for one question has
+    /// it for the next]. Rows and their order are the same
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    parallel: Option<usize>,
     /// Refuse a file with broken rows, which otherwise are left out and count as errors
     #[arg(long)]
     strict: bool,
@@ -104,10 +108,32 @@ impl Args {
 
     /// The job to estimate, checked.
     pub(super) fn into_estimate(self) -> anyhow::Result<(Job, EstimateArgs)> {
-        let Args { data, model, settings, shard, stream, batch_size, strict, retry_cut, estimate, .. } = self;
+        let Args {
+            data,
+            model,
+            settings,
+            shard,
+            stream,
+            batch_size,
+            parallel,
+            strict,
+            retry_cut,
+            estimate,
+            ..
+        } = self;
         estimate.check()?;
-        let job =
-            Job { data, model, out: PathBuf::new(), settings, shard, stream, batch_size, strict, retry_cut };
+        let job = Job {
+            data,
+            model,
+            out: PathBuf::new(),
+            settings,
+            shard,
+            stream,
+            batch_size,
+            parallel,
+            strict,
+            retry_cut,
+        };
         job.check().map_err(|e| WrongUsage(format!("{e:#}")))?;
         Ok((job, estimate))
     }
@@ -157,12 +183,35 @@ impl EstimateArgs {
 
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { data, model, out, settings, shard, stream, batch_size, strict, retry_cut, stats, estimate } =
-        args;
+    let Args {
+        data,
+        model,
+        out,
+        settings,
+        shard,
+        stream,
+        batch_size,
+        parallel,
+        strict,
+        retry_cut,
+        stats,
+        estimate,
+    } = args;
     estimate.check()?;
     // Given, but for an estimate, which does not come here.
     let out = out.unwrap_or_default();
-    let job = Job { data, model, out: out.clone(), settings, shard, stream, batch_size, strict, retry_cut };
+    let job = Job {
+        data,
+        model,
+        out: out.clone(),
+        settings,
+        shard,
+        stream,
+        batch_size,
+        parallel,
+        strict,
+        retry_cut,
+    };
     if let Some(path) = &stats {
         if job.is_endpoint() {
             let why = format!("--stats is for local models, and {} is an endpoint; drop it", job.model);
@@ -235,6 +284,8 @@ pub struct Job {
     pub stream: bool,
     /// Most probes of a case that are decoded as one batch.
     pub batch_size: usize,
+    /// Questions that an endpoint is asked at once.
+    pub parallel: Option<usize>,
     /// Whether a file with broken rows is refused.
     pub strict: bool,
     /// Whether answers that a thought took the place of are tried again.
@@ -337,6 +388,13 @@ impl Job {
         }
         let of_endpoints =
             [("--tokenizer", s.tokenizer.is_some()), ("--chars-per-token", s.chars_per_token.is_some())];
+        if let Some(calls) = self.parallel.filter(|_| !self.is_endpoint()) {
+            bail!(
+                "--parallel {calls} is for endpoints, and {} is a model on this machine, which decodes --batch-size {} probes together; drop it",
+                self.model,
+                self.batch_size
+            );
+        }
         if let Some((flag, _)) = of_endpoints.iter().find(|(_, given)| *given && !self.is_endpoint()) {
             bail!("{flag} is for endpoints; a local model has its own tokeniser, so drop it");
         }

@@ -135,6 +135,7 @@ impl Job {
             stop: stops.clone(),
             special_tokens: SpecialTokens::default(),
         };
+        let calls = self.parallel.unwrap_or(1);
         if let Some((server, _)) = own {
             let prompts = |case: &Case| match &counter {
                 Some(Counter { tokens, .. }) => {
@@ -151,14 +152,17 @@ impl Job {
                 }
             };
             let (roles, sampling) = (row_roles(dataset.benchmark()), self.sampling(asked));
-            let mut subject =
-                ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts)).stopping_at(stops);
+            let mut subject = ServedSubject::new(&endpoint, server, sampling, roles, Box::new(prompts))
+                .stopping_at(stops)
+                .at_once(calls);
             return self.answer(identity, self.machine(&self.model), (&dataset, plan), &mut subject);
         }
         endpoint = endpoint.stopping_at(stops);
         // Probes that are shown the same history share the cutting of it.
         let mut held: Option<(Case, Vec<BudgetedCase<Vec<Message>>>)> = None;
-        let mut subject = ChatSubject::new(&mut endpoint, self.sampling(asked), |case, probe| {
+        let mut lines = vec![endpoint; calls];
+        let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
+        let mut subject = ChatSubject::new(lines, self.sampling(asked), |case, probe| {
             let Some(Counter { tokens, .. }) = &counter else {
                 let prompt = builder.build(&case.history, &case.evidence, probe);
                 return Ok(Shown {

@@ -91,14 +91,15 @@ pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 type Placed = (usize, Panel);
 
 /// Panels row by row, so that no row has more than `most` and none has a hole in it: as they are where that holds, each row broken
-/// evenly where that leaves no hole, and else all of them one after the other.
+/// evenly where that leaves no hole, and else all of them one after the other. A single column is a list, which is laid out side by
+/// side.
 pub(super) fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
     let most = most.max(1);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let whole = rows.iter().all(|row| row.len() == columns && row.iter().all(Option::is_some));
     let panels = |row: Vec<Option<T>>| row.into_iter().flatten().collect::<Vec<T>>();
     let balanced = |count: usize| columns_for(count, most);
-    if whole && (columns <= most || columns % balanced(columns) == 0) {
+    if whole && columns > 1 && (columns <= most || columns % balanced(columns) == 0) {
         let each = balanced(columns);
         return rows.into_iter().flat_map(|row| broken(panels(row), each)).collect();
     }
@@ -542,6 +543,7 @@ mod tests {
         assert_eq!(laid("abcd\ne.gh\n....", 4), "abcd\negh");
         assert_eq!(laid("a.\n.b", 4), "ab");
         assert_eq!(laid("abc", 1), "a\nb\nc");
+        assert_eq!(laid("a\nb\nc\nd\ne", 3), "abc\nde");
         assert_eq!(laid("", 3), "");
     }
 }

@@ -2,18 +2,12 @@
 //!
 //! What came of them is handed on in their order either way, so that the rows of a run do not depend on it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
 
 use super::conduct::{Conduct, Judge};
+use crate::chat::parallel::in_order;
 use crate::run::energy::Joulemeter;
 use crate::run::error::RunError;
-
-/// So many times as many calls as are made at once may have ended without being handed on, behind one that takes long. They are what a
-/// kill loses.
-const AHEAD: usize = 4;
 
 /// Makes one call, the `usize`th.
 pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, &mut Joulemeter, usize) -> T + Sync);
@@ -37,54 +31,19 @@ pub(super) fn make_calls<T: Send>(
         }
         return Ok(false);
     };
-    let (sampling, lines) = (*sampling, models.len());
-    let (give, given) = mpsc::channel::<usize>();
-    let given = Mutex::new(given);
-    let (tell, told) = mpsc::channel();
-    thread::scope(|scope| {
-        for model in models.iter_mut() {
-            let (tell, given) = (tell.clone(), &given);
-            scope.spawn(move || {
-                let (mut judge, mut meter) =
-                    (Judge::Reply { model: &mut **model, sampling }, Joulemeter::of(None));
-                loop {
-                    let next = given.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(nth) = next else { return };
-                    if tell.send((nth, ask(&mut judge, &mut meter, nth))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(tell);
-        let (mut begun, mut under_way, mut taken) = (0, 0, 0);
-        let mut ended: BTreeMap<usize, T> = BTreeMap::new();
-        let mut done = Ok(());
-        loop {
-            while done.is_ok()
-                && !stop.load(Ordering::Relaxed)
-                && under_way < lines
-                && begun < count.min(taken + AHEAD * lines)
-                && give.send(begun).is_ok()
-            {
-                begun += 1;
-                under_way += 1;
-            }
-            if under_way == 0 {
-                break;
-            }
-            let Ok((nth, came)) = told.recv() else { break };
-            under_way -= 1;
-            ended.insert(nth, came);
-            while let Some(came) = ended.remove(&taken) {
-                let took = take(taken, came);
-                taken += 1;
-                done = done.and(took);
-            }
-        }
-        drop(give);
-        done.map(|()| taken < count)
-    })
+    let sampling = *sampling;
+    let whole = in_order(
+        models.iter_mut().collect(),
+        count,
+        &|| stop.load(Ordering::Relaxed),
+        &mut |nth| nth,
+        &|model, nth| {
+            let mut judge = Judge::Reply { model: &mut ***model, sampling };
+            ask(&mut judge, &mut Joulemeter::of(None), nth)
+        },
+        take,
+    )?;
+    Ok(!whole)
 }
 
 /// Counts calls in a row that brought no verdict.

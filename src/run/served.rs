@@ -18,12 +18,12 @@ use super::context_budget::{BudgetedCase, Dropped, part_of};
 use super::cost::Cost;
 use super::error::RunError;
 use super::local::{row_spans, stream_seed};
-use super::rows::says_too_long;
 use super::runner::{ProbeOutcome, Sink, Subject};
-use super::subject::check_patience;
+use super::subject::count_failure;
 use crate::attention::{AttentionStore, Uniform};
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::{Endpoint, NotContinued, OwnServer};
+use crate::chat::parallel::in_order;
 use crate::chat::{Sampling, StopReason};
 use crate::data::Case;
 use crate::engine;
@@ -35,6 +35,15 @@ pub type Prompts<'a> = dyn FnMut(&Case) -> Result<Vec<BudgetedCase<Prompt>>, Str
 
 /// A model behind a server of palimpsest, whose attention is recorded.
 pub struct ServedSubject<'a> {
+    asker: Asker<'a>,
+    prompts: Box<Prompts<'a>>,
+    /// Calls at once.
+    parallel: usize,
+    failed_in_a_row: usize,
+}
+
+/// Puts one probe to the server.
+struct Asker<'a> {
     endpoint: &'a Endpoint,
     server: OwnServer,
     sampling: Sampling,
@@ -42,8 +51,6 @@ pub struct ServedSubject<'a> {
     stops: Vec<String>,
     /// Roles whose spans are rows, beside the query.
     row_roles: Vec<&'static str>,
-    prompts: Box<Prompts<'a>>,
-    failed_in_a_row: usize,
 }
 
 /// Why a probe has no answer.
@@ -87,24 +94,25 @@ impl<'a> ServedSubject<'a> {
         row_roles: Vec<&'static str>,
         prompts: Box<Prompts<'a>>,
     ) -> Self {
-        ServedSubject {
-            endpoint,
-            server,
-            sampling,
-            stops: Vec::new(),
-            row_roles,
-            prompts,
-            failed_in_a_row: 0,
-        }
+        let asker = Asker { endpoint, server, sampling, stops: Vec::new(), row_roles };
+        ServedSubject { asker, prompts, parallel: 1, failed_in_a_row: 0 }
     }
 
     /// Ends an answer at the first of these strings, as [`super::local::LocalSubject::stopping_at`] does.
     #[must_use]
     pub fn stopping_at(mut self, stops: Vec<String>) -> Self {
-        self.stops = stops;
+        self.asker.stops = stops;
         self
     }
 
+    /// Asks up to `calls` questions of a case at once.
+    #[must_use]
+    pub fn at_once(self, calls: usize) -> Self {
+        ServedSubject { parallel: calls.max(1), ..self }
+    }
+}
+
+impl Asker<'_> {
     fn ask(&self, case: &Case, question: Question<'_>, prompt: &Prompt) -> Result<ProbeOutcome, Failed> {
         let begun = Instant::now();
         let spans: Vec<&CharSpan> = prompt.spans.iter().chain(&prompt.overlays).collect();
@@ -301,33 +309,46 @@ impl Subject for ServedSubject<'_> {
                 return questions.iter().try_for_each(|&question| sink(question, Err(reason.clone())));
             }
         };
-        for &question in questions {
-            status.begin(&format!("{} {question}", case.id), "waiting for the reply");
-            let at = case.probes.iter().position(|probe| probe.id == question.probe.id);
-            let Some((part, prompt)) = at.and_then(|at| part_of(&parts, at)) else {
-                let error = format!(
-                    "This is a bug: case `{}` has no prompt for probe `{}`",
-                    case.id, question.probe.id
-                );
-                sink(question, Err(error))?;
-                continue;
-            };
-            match self.ask(case, question, prompt) {
-                Ok(outcome) => {
-                    self.failed_in_a_row = 0;
-                    sink(question, Ok(ProbeOutcome { dropped: part.dropped.clone(), ..outcome }))?;
-                }
-                Err(Failed::Reply(error)) => sink(question, Err(error))?,
-                Err(Failed::Call(error)) => {
-                    sink(question, Err(error.clone()))?;
-                    // Of the server a prompt that is too long says nothing.
-                    if !says_too_long(&error) {
-                        self.failed_in_a_row += 1;
-                        check_patience(self.failed_in_a_row, &error)?;
+        let ServedSubject { asker, parallel, failed_in_a_row, .. } = self;
+        let asker = &*asker;
+        let prompt_of = |question: Question<'_>| {
+            let at = case.probes.iter().position(|probe| probe.id == question.probe.id)?;
+            part_of(&parts, at)
+        };
+        in_order(
+            vec![(); *parallel],
+            questions.len(),
+            &|| false,
+            &mut |nth| {
+                status.begin(&format!("{} {}", case.id, questions[nth]), "waiting for the reply");
+                nth
+            },
+            &|(), nth| {
+                let question = questions[nth];
+                let Some((part, prompt)) = prompt_of(question) else {
+                    return Err(Failed::Reply(format!(
+                        "This is a bug: case `{}` has no prompt for probe `{}`",
+                        case.id, question.probe.id
+                    )));
+                };
+                let outcome = asker.ask(case, question, prompt)?;
+                Ok(ProbeOutcome { dropped: part.dropped.clone(), ..outcome })
+            },
+            &mut |nth, outcome| {
+                let question = questions[nth];
+                match outcome {
+                    Ok(outcome) => {
+                        *failed_in_a_row = 0;
+                        sink(question, Ok(outcome))
+                    }
+                    Err(Failed::Reply(error)) => sink(question, Err(error)),
+                    Err(Failed::Call(error)) => {
+                        sink(question, Err(error.clone()))?;
+                        count_failure(failed_in_a_row, &error)
                     }
                 }
-            }
-        }
-        Ok(())
+            },
+        )
+        .map(drop)
     }
 }

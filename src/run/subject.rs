@@ -1,4 +1,5 @@
-//! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe.
+//! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
+//! the model.
 //!
 //! What the model is shown comes from a closure, so that this room needs to know no prompt wording.
 
@@ -11,6 +12,7 @@ use super::cost::Cost;
 use super::error::RunError;
 use super::rows::says_too_long;
 use super::runner::{ProbeOutcome, Sink, Subject};
+use crate::chat::parallel::in_order;
 use crate::chat::{ChatModel, Message, Sampling};
 use crate::data::{Case, Probe};
 use crate::progress::Status;
@@ -18,12 +20,16 @@ use crate::progress::Status;
 /// After so many failed calls in a row the model is taken to be gone.
 pub const PATIENCE: usize = 3;
 
-/// Ends a run after so many failed calls in a row, the last of which said `error`.
+/// Counts a failed call that said `error`.
 ///
 /// # Errors
-/// [`RunError::GaveUp`] where they are [`PATIENCE`].
-pub fn check_patience(failed_in_a_row: usize, error: &dyn std::fmt::Display) -> Result<(), RunError> {
-    match failed_in_a_row >= PATIENCE {
+/// [`RunError::GaveUp`] after [`PATIENCE`] in a row. A prompt that is too long says nothing of the server and does not count.
+pub fn count_failure(failed_in_a_row: &mut usize, error: &str) -> Result<(), RunError> {
+    if says_too_long(error) {
+        return Ok(());
+    }
+    *failed_in_a_row += 1;
+    match *failed_in_a_row >= PATIENCE {
         true => Err(RunError::GaveUp(format!(
             "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the last said: {error}"
         ))),
@@ -42,7 +48,7 @@ pub struct Shown {
 
 /// A chat model under test.
 pub struct ChatSubject<'a, F> {
-    model: &'a mut dyn ChatModel,
+    models: Vec<&'a mut (dyn ChatModel + Send)>,
     sampling: Sampling,
     shown: F,
     failed_in_a_row: usize,
@@ -52,9 +58,9 @@ impl<'a, F> ChatSubject<'a, F>
 where
     F: FnMut(&Case, &Probe) -> Result<Shown, String>,
 {
-    /// `model` answers what `shown` makes of a case and a probe.
-    pub fn new(model: &'a mut dyn ChatModel, sampling: Sampling, shown: F) -> Self {
-        ChatSubject { model, sampling, shown, failed_in_a_row: 0 }
+    /// Answers to what `shown` makes of a case and a probe: `models` is the model once for each call at once.
+    pub fn new(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, shown: F) -> Self {
+        ChatSubject { models, sampling, shown, failed_in_a_row: 0 }
     }
 }
 
@@ -69,53 +75,69 @@ where
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        for &question in questions {
-            status.begin(&format!("{} {question}", case.id), "waiting for the reply");
-            let shown = match (self.shown)(case, question.probe) {
-                Ok(shown) => shown,
-                Err(reason) => {
-                    sink(question, Err(reason))?;
-                    continue;
-                }
-            };
-            // A server that honours seeds draws anew each time.
-            let seed = self.sampling.seed.wrapping_add(u64::from(question.condition.repetition));
-            let begun = Instant::now();
-            match self.model.reply(&shown.messages, &Sampling { seed, ..self.sampling }) {
-                Ok(reply) => {
-                    // What it takes elsewhere is not this machine's to tell.
-                    let cost = Cost {
-                        tokens_computed: reply.prompt_tokens,
-                        tokens_generated: reply.completion_tokens,
-                        decode_seconds: begun.elapsed().as_secs_f64(),
-                        ..Cost::default()
-                    };
-                    self.failed_in_a_row = 0;
-                    let outcome = ProbeOutcome {
-                        answer: reply.text,
-                        thought: reply.thought,
-                        max_thinking: None,
-                        stop: reply.stop,
-                        prompt_tokens: reply.prompt_tokens,
-                        completion_tokens: reply.completion_tokens,
-                        dropped: shown.dropped,
-                        scores: BTreeMap::new(),
-                        attention: None,
-                        cost: Some(cost),
-                    };
-                    sink(question, Ok(outcome))?;
-                }
-                Err(error) => {
-                    let error = error.to_string();
-                    sink(question, Err(error.clone()))?;
-                    // Of the server a prompt that is too long says nothing.
-                    if !says_too_long(&error) {
-                        self.failed_in_a_row += 1;
-                        check_patience(self.failed_in_a_row, &error)?;
+        let ChatSubject { models, sampling, shown, failed_in_a_row } = self;
+        in_order(
+            models.iter_mut().collect(),
+            questions.len(),
+            &|| false,
+            &mut |nth| {
+                let question = questions[nth];
+                status.begin(&format!("{} {question}", case.id), "waiting for the reply");
+                // A server that honours seeds draws anew each time.
+                let seed = sampling.seed.wrapping_add(u64::from(question.condition.repetition));
+                (shown(case, question.probe), Sampling { seed, ..*sampling })
+            },
+            &|model, (shown, sampling)| match shown {
+                Ok(shown) => asked(&mut ***model, shown, &sampling),
+                Err(reason) => Err(Unanswered::NotAsked(reason)),
+            },
+            &mut |nth, outcome| {
+                let question = questions[nth];
+                match outcome {
+                    Ok(outcome) => {
+                        *failed_in_a_row = 0;
+                        sink(question, Ok(outcome))
+                    }
+                    Err(Unanswered::NotAsked(reason)) => sink(question, Err(reason)),
+                    Err(Unanswered::Failed(error)) => {
+                        sink(question, Err(error.clone()))?;
+                        count_failure(failed_in_a_row, &error)
                     }
                 }
-            }
-        }
-        Ok(())
+            },
+        )
+        .map(drop)
     }
+}
+
+/// Why a probe has no answer.
+enum Unanswered {
+    /// Its prompt cannot be made.
+    NotAsked(String),
+    /// The call failed.
+    Failed(String),
+}
+
+fn asked(model: &mut dyn ChatModel, shown: Shown, sampling: &Sampling) -> Result<ProbeOutcome, Unanswered> {
+    let begun = Instant::now();
+    let reply = model.reply(&shown.messages, sampling).map_err(|e| Unanswered::Failed(e.to_string()))?;
+    // What it takes elsewhere is not this machine's to tell.
+    let cost = Cost {
+        tokens_computed: reply.prompt_tokens,
+        tokens_generated: reply.completion_tokens,
+        decode_seconds: begun.elapsed().as_secs_f64(),
+        ..Cost::default()
+    };
+    Ok(ProbeOutcome {
+        answer: reply.text,
+        thought: reply.thought,
+        max_thinking: None,
+        stop: reply.stop,
+        prompt_tokens: reply.prompt_tokens,
+        completion_tokens: reply.completion_tokens,
+        dropped: shown.dropped,
+        scores: BTreeMap::new(),
+        attention: None,
+        cost: Some(cost),
+    })
 }

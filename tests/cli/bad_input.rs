@@ -48,6 +48,7 @@ fn flags_that_make_no_sense_are_refused_before_any_work() {
         (&["--context", "8"], "no room"),
         (&["--tokenizer", "x.json"], "--tokenizer is for endpoints"),
         (&["--chars-per-token", "3"], "--chars-per-token is for endpoints"),
+        (&["--parallel", "2"], "--parallel 2 is for endpoints"),
     ];
     for (flags, said) in cases {
         let refused = run(&dir, flags);
