@@ -232,9 +232,11 @@ def render_prompt(tokenizer, seed: int, sessions: int) -> tuple[str, list[tuple[
 
 
 def token_spans(tokenizer, text: str, spans: list[tuple[str, int, int]]) -> tuple[list[int], dict[str, list[int]]]:
-    """Token ids of the whole text, and token spans; a token belongs to the span that holds its first character."""
+    """Token ids of the whole text, and token spans; a token belongs to the span of its first character that is
+    no white space, and one of white space alone to that of its first."""
     coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    starts = [start for start, _ in coded["offset_mapping"]]
+    covered = [(start, text[start:end]) for start, end in coded["offset_mapping"]]
+    starts = [start + (len(part) - len(part.lstrip()) if part.strip() else 0) for start, part in covered]
     found = {}
     for label, a, b in spans:
         inside = [i for i, start in enumerate(starts) if a <= start < b]

@@ -14,7 +14,7 @@ use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
-use palimpsest::prompt::{Span, SpecialTokens};
+use palimpsest::prompt::{BorderRule, Span, SpecialTokens};
 use palimpsest::results::metrics::accuracy_table;
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::context_budget::Dropped;
@@ -90,6 +90,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         thinking: None,
         stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
+        borders: BorderRule::FirstCharacter,
     };
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }

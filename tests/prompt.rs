@@ -1,5 +1,6 @@
 //! What must hold for: prompt.
 
+mod borders;
 mod bpe;
 mod calls;
 mod chat_template;

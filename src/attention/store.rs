@@ -60,7 +60,10 @@ impl AttentionStore {
 }
 
 /// The metadata that tells a store from other safetensors files.
-const FORMAT: &str = "palimpsest attention store 1";
+const FORMAT: &str = "palimpsest attention store 2";
+
+/// The same of version 0.1.0, whose spans have a token across a border where its first byte is ([`BorderRule`](crate::prompt::BorderRule)).
+const FORMAT_1: &str = "palimpsest attention store 1";
 
 /// Why an attention store could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -226,8 +229,10 @@ impl AttentionStore {
             serde_json::from_str(text).map_err(|e| format!("its metadata `{key}` does not parse: {e}"))
         }
         let format = text("format")?;
-        if format != FORMAT {
-            return Err(broken(format!("its format is `{format}`, not `{FORMAT}`")));
+        if ![FORMAT, FORMAT_1].contains(&format.as_str()) {
+            return Err(broken(format!(
+                "its format is `{format}`, and this version reads `{FORMAT}` and `{FORMAT_1}`"
+            )));
         }
         let layers: Vec<usize> = parse("layers", &text("layers")?).map_err(broken)?;
         let rows: Vec<Span> = parse("rows", &text("rows")?).map_err(broken)?;

@@ -21,7 +21,7 @@ use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::ground::digest::sha256;
 use crate::model::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{CharsPerToken, JUDGE_FILE, PromptBuilder, Templates};
+use crate::prompt::{BorderRule, CharsPerToken, JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, TEMPLATE_RESERVE, cut_to_budget};
 use crate::run::cost::MeanCost;
@@ -518,6 +518,7 @@ impl Job {
             thinking: s.thinking.local_policy(&model),
             stop: stops.clone(),
             special_tokens: s.special_tokens,
+            borders: BorderRule::FirstCharacter,
         };
         let mut plan = self.plan(&dataset, all)?;
         let room = asked.max_new_tokens + model.max_thinking();

@@ -15,7 +15,8 @@ use crate::engine::TokenCounter;
 use crate::ground::digest::sha256;
 use crate::progress::note;
 use crate::prompt::{
-    CharsPerToken, ChatTemplate, CountTokens, Message, PromptBuilder, SpecialTokens, Templates, ThinkingMode,
+    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, PromptBuilder, SpecialTokens, Templates,
+    ThinkingMode,
 };
 use crate::run::condition::Condition;
 use crate::run::context_budget::{
@@ -115,6 +116,10 @@ impl Job {
         check_templates(&builder, first.as_ref())?;
         let cut = self.cut_of_endpoint(asked);
         let conditions = self.endpoint_conditions(&dataset, &builder, (counter.as_ref(), asked))?;
+        let counted = match counter.as_ref().is_some_and(|counter| counter.named.is_some()) {
+            true => BorderRule::FirstCharacter,
+            false => BorderRule::default(),
+        };
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
@@ -134,6 +139,7 @@ impl Job {
             thinking: s.thinking.endpoint_policy(),
             stop: stops.clone(),
             special_tokens: SpecialTokens::default(),
+            borders: own.as_ref().map_or(counted, |(server, _)| server.borders),
         };
         let calls = self.parallel.unwrap_or(1);
         if let Some((server, _)) = own {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{PromptError, SpecialTokens, Tokenizer};
+use super::{Borders, PromptError, SpecialTokens, Tokenizer};
 
 /// Counts tokens.
 pub trait CountTokens {
@@ -70,12 +70,12 @@ impl CountTokens for Tokenizer {
             SpecialTokens::Control => self.encode_with_offsets(&joined)?,
             SpecialTokens::Text => self.encode_content(&joined, std::slice::from_ref(&(0..joined.len())))?,
         };
-        let offsets = encoded.offsets;
-        let (mut border, mut before) = (0, 0);
+        let borders = Borders::new(&encoded, &joined);
+        let mut end = 0;
         let counts = texts.iter().map(|text| {
-            border += text.len();
-            let reached = offsets.partition_point(|&(start, _)| start < border);
-            reached - std::mem::replace(&mut before, reached)
+            let start = end;
+            end += text.len();
+            borders.tokens(&(start..end)).len()
         });
         Ok(counts.collect())
     }

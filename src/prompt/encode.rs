@@ -3,7 +3,7 @@
 //! The whole text is tokenised once: piece by piece, merges across the borders would differ from what the model sees in
 //! real use.
 
-use super::{CharSpan, Encoded, Prompt, PromptError, Span, SpecialTokens, Tokenizer};
+use super::{Borders, CharSpan, Encoded, Prompt, PromptError, Span, SpecialTokens, Tokenizer};
 use crate::benchmarks::QUERY;
 
 /// A prompt's tokens with the spans that tile them.
@@ -18,29 +18,26 @@ pub struct TokenizedPrompt {
 }
 
 impl Prompt {
-    /// Tokenises the prompt. A token across a border belongs to the span that its first byte is in.
+    /// Tokenises the prompt. A token across a border belongs as [`Borders`] say.
     ///
     /// With the borders that [`PromptBuilder`](super::PromptBuilder) chooses, decoding the tokens of `session[i]` gives that
-    /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form.
+    /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form. Segments end
+    /// with line breaks and begin with none, which no token of a usual vocabulary holds together with a word behind them; of one
+    /// that does, a segment's last token is its successor's.
     ///
-    /// A span whose whole text went into its predecessor's last token (a lone newline of a template, say) is left out; for the
-    /// query, segments and overlays that is an error, since the analysis is about them.
+    /// A span whose whole text went into its neighbours' tokens (a lone newline of a template, say) is left out; for the query,
+    /// segments and overlays that is an error, since the analysis is about them.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, PromptError> {
         let encoded = self.encode_text(tokenizer)?;
-        // Starts never decrease, so the tokens of a span are those between two borders.
-        let border = |byte: usize| match byte == self.text.len() {
-            true => encoded.ids.len(),
-            false => encoded.offsets.partition_point(|&(start, _)| start < byte),
-        };
-        let tokens_of = |span: &CharSpan, range| {
+        let borders = Borders::new(&encoded, &self.text);
+        let tokens_of = |span: &CharSpan| {
+            let range = borders.tokens(&(span.start..span.end));
             let span = Span { role: span.role.clone(), ..Span::new(span.label.clone(), range) };
             if span.is_empty() { Err(PromptError::EmptySpan { label: span.label }) } else { Ok(span) }
         };
         let mut spans = Vec::with_capacity(self.spans.len());
-        let mut first = 0;
         for span in &self.spans {
-            let end = border(span.end);
-            match tokens_of(span, first..end) {
+            match tokens_of(span) {
                 Ok(tokens) => spans.push(tokens),
                 Err(empty) => {
                     let query = span.role.as_deref() == Some(QUERY);
@@ -49,12 +46,10 @@ impl Prompt {
                     }
                 }
             }
-            first = end;
         }
         let overlays = self.overlays.iter();
-        let overlays = overlays
-            .map(|span| Ok(tokens_of(span, border(span.start)..border(span.end))?.as_overlay()))
-            .collect::<Result<_, PromptError>>()?;
+        let overlays =
+            overlays.map(|span| Ok(tokens_of(span)?.as_overlay())).collect::<Result<_, PromptError>>()?;
         Ok(TokenizedPrompt { tokens: encoded.ids, spans, overlays })
     }
 }

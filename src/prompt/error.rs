@@ -171,7 +171,7 @@ pub enum PromptError {
         probe: String,
     },
     /// A span that must hold tokens holds none.
-    #[error("span {label} holds no token; its text is too short for this tokeniser")]
+    #[error("span {label} holds no token; its text is too short for this tokeniser, or white space")]
     EmptySpan {
         /// The span.
         label: String,

@@ -6,6 +6,7 @@
 //! must not touch tensors, and it never sees a case's judge-only fields: [`PromptBuilder::build`] takes the history, the
 //! evidence's positions and the probe, which is all that a model under test may be shown.
 
+mod borders;
 mod bpe;
 mod build;
 mod chat_template;
@@ -27,6 +28,7 @@ mod token_bytes;
 mod tokenizer;
 mod tools;
 
+pub use borders::{BorderRule, Borders};
 pub use bpe::{BytePairEncoding, ENCODINGS};
 pub use build::{BORDER_TOKENS, CharSpan, Prompt, PromptBuilder};
 pub use chat_template::{ChatTemplate, DEFAULT_DATE};

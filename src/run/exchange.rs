@@ -13,7 +13,7 @@ use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
 use crate::ground::digest::sha256;
-use crate::prompt::{SpecialTokens, Split};
+use crate::prompt::{BorderRule, SpecialTokens, Split};
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;
@@ -205,6 +205,7 @@ pub fn import(
         thinking: None,
         stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
+        borders: BorderRule::default(),
     };
     let header = RunHeader::new(identity, None, Machine::here("imported", 0));
     let mut store = RunStore::open_or_create(dir, &header, plan)?;

@@ -15,7 +15,7 @@ use crate::attention::{AttentionKernel, Settled};
 use crate::benchmarks;
 use crate::engine::Sampling;
 use crate::ground::digest::sha256;
-use crate::prompt::{ReasoningEffort, SegmentNumbers, SpecialTokens, ThinkingMode};
+use crate::prompt::{BorderRule, ReasoningEffort, SegmentNumbers, SpecialTokens, ThinkingMode};
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";
@@ -122,6 +122,10 @@ pub struct Identity {
     /// How text of the data that spells a special token was read; absent where as that token. Since version 0.2.
     #[serde(default, skip_serializing_if = "SpecialTokens::is_default")]
     pub special_tokens: SpecialTokens,
+    /// To which span a token across a border belongs; absent where it is that of its first byte, as in runs of version 0.1.0, and
+    /// where nothing was cut into tokens. Since version 0.2.
+    #[serde(default, skip_serializing_if = "BorderRule::is_default")]
+    pub borders: BorderRule,
 }
 
 /// How a model was told to think.

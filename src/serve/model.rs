@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
 use crate::model::DecoderSpec;
-use crate::prompt::{ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout};
+use crate::prompt::{
+    BorderRule, ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout,
+};
 
 use super::error::ApiError;
 
@@ -82,7 +84,8 @@ impl ServedModel {
                 "version": env!("CARGO_PKG_VERSION"), "context": self.text.context,
                 "dtype": format!("{:?}", self.dtype).to_lowercase(),
                 "attention": {
-                    "layers": of_softmax, "heads": softmax.first().map_or(0, |(_, spec)| spec.heads), "windows": windows
+                    "layers": of_softmax, "heads": softmax.first().map_or(0, |(_, spec)| spec.heads), "windows": windows,
+                    "borders": BorderRule::FirstCharacter
                 },
                 "delta_layers": of_delta, "dimensions": self.spec.hidden
             }

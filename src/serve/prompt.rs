@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::model::ServedModel;
 use super::sent::Sent;
 use crate::prompt::{
-    ChatTemplate, ChatTurn, ContentPlace, Encoded, Part as TurnPart, Placed, Span, Tokenizer, Tool, compose,
+    Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Span, Tokenizer, Tool, compose,
 };
 
 /// A prompt's tokens with its spans.
@@ -98,7 +98,8 @@ pub fn chat_spans(
     let mut order: Vec<(usize, &ContentPlace)> =
         places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?))).collect();
     order.sort_by_key(|(_, place)| place.bytes.start);
-    let mut tiles = Tiles { encoded: &encoded, length: placed.text.len(), at: 0, tiles: Vec::new() };
+    let borders = Borders::new(&encoded, &placed.text);
+    let mut tiles = Tiles { borders: &borders, at: 0, tiles: Vec::new() };
     let mut templates = 0;
     let mut between = |tiles: &mut Tiles<'_>, until: usize| {
         if until > tiles.at {
@@ -158,7 +159,7 @@ pub fn chat_spans(
         };
         let shift = |byte: usize| place.bytes.start + (before + byte).saturating_sub(place.cut);
         let bytes = shift(bytes.start).min(place.bytes.end)..shift(bytes.end).min(place.bytes.end);
-        overlay_of(range, bytes, &encoded, placed.text.len())
+        overlay_of(range, &bytes, &borders)
     };
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     check_unique(&tiles, &overlays)?;
@@ -175,13 +176,14 @@ pub fn text_spans(
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
     let encoded = tokenizer.encode_with_offsets(text).map_err(|error| ApiError::from(error).of("prompt"))?;
+    let borders = Borders::new(&encoded, text);
     let overlay = |range: &RangeRequest| {
         if range.message.is_some() || range.part.is_some() {
             let name = format!("{}.message", range.field);
             let message = "a prompt has no messages; give start and end as characters of the prompt";
             return Err(ApiError::field(name, message));
         }
-        overlay_of(range, bytes_of(text, range)?, &encoded, text.len())
+        overlay_of(range, &bytes_of(text, range)?, &borders)
     };
     let overlays = asked.ranges.iter().map(overlay).collect::<Result<Vec<_>, _>>()?;
     let tiles = vec![Span::new("prompt", 0..encoded.ids.len())];
@@ -204,10 +206,8 @@ pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPr
 }
 
 /// Spans that tile a text, as tokens.
-struct Tiles<'e> {
-    encoded: &'e Encoded,
-    /// Bytes of the text.
-    length: usize,
+struct Tiles<'b> {
+    borders: &'b Borders,
     /// Bytes that have a span.
     at: usize,
     tiles: Vec<Span>,
@@ -215,18 +215,9 @@ struct Tiles<'e> {
 
 impl Tiles<'_> {
     fn push(&mut self, label: String, until: usize) {
-        let first = self.tiles.last().map_or(0, |span| span.end);
-        let end = border(self.encoded, until, self.length);
-        self.tiles.push(Span::new(label, first..end.max(first)));
+        let until = until.max(self.at);
+        self.tiles.push(Span::new(label, self.borders.tokens(&(self.at..until))));
         self.at = until;
-    }
-}
-
-/// The first token that begins at this byte or after it: a token across a border belongs to the span of its first byte.
-fn border(encoded: &Encoded, byte: usize, length: usize) -> usize {
-    match byte >= length {
-        true => encoded.ids.len(),
-        false => encoded.offsets.partition_point(|&(start, _)| start < byte),
     }
 }
 
@@ -245,17 +236,12 @@ fn bytes_of(text: &str, range: &RangeRequest) -> Result<Range<usize>, ApiError> 
     }
 }
 
-fn overlay_of(
-    range: &RangeRequest,
-    bytes: Range<usize>,
-    encoded: &Encoded,
-    length: usize,
-) -> Result<Span, ApiError> {
-    let tokens = border(encoded, bytes.start, length)..border(encoded, bytes.end, length);
+fn overlay_of(range: &RangeRequest, bytes: &Range<usize>, borders: &Borders) -> Result<Span, ApiError> {
+    let tokens = borders.tokens(bytes);
     if bytes.is_empty() || tokens.is_empty() {
         let message = format!(
-            "`{}` holds no token: its characters lie inside one that begins before them, or the chat template leaves them \
-             out; make it longer",
+            "`{}` holds no token: its characters lie inside one whose first character that is no white space is elsewhere, or the \
+             chat template leaves them out; make it longer",
             range.field
         );
         return Err(ApiError::field(range.field.clone(), message));

@@ -79,7 +79,7 @@ fn refusal(change: impl FnOnce(&mut Vec<(&str, Values, Vec<usize>)>, &mut Vec<(&
         ("tokens", Values::U32(vec![1, 2, 3]), vec![3]),
     ];
     let mut metadata: Vec<(&str, String)> = [
-        ("format", "palimpsest attention store 1"),
+        ("format", "palimpsest attention store 2"),
         ("layers", "[0]"),
         ("rows", r#"[{"label": "query", "role": "query", "start": 2, "end": 3}]"#),
         ("spans", r#"[{"label": "a", "start": 0, "end": 2}, {"label": "query", "start": 2, "end": 3}]"#),
@@ -113,6 +113,8 @@ fn set(metadata: &mut [(&str, String)], key: &str, value: &str) {
 #[test]
 fn a_broken_store_says_what_is_wrong_with_it() {
     assert_eq!(refusal(|_, _| {}), "", "the unchanged file is fine");
+    let earlier = refusal(|_, metadata| set(metadata, "format", "palimpsest attention store 1"));
+    assert_eq!(earlier, "", "version 0.1.0's is read");
     type Tensors<'a, 'b> = &'a mut Vec<(&'b str, Values, Vec<usize>)>;
     let tensor = |change: fn(Tensors)| refusal(|tensors, _| change(tensors));
     let meta = |key: &'static str, value: &'static str| refusal(|_, metadata| set(metadata, key, value));

@@ -287,7 +287,7 @@ proptest! {
 }
 
 /// Any Unicode, thick with what tempts a tokeniser to cross a border.
-fn any_text() -> impl Strategy<Value = String> {
+pub fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "\\PC{0,12}",
         prop::sample::select(vec![

@@ -120,7 +120,7 @@ fn unusable_gguf_metadata_is_an_error_that_names_the_remedy() {
 }
 
 /// A tiny SentencePiece vocabulary: specials, 256 bytes, then pieces from the best score to the worst.
-fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
+pub fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
     let mut tokens: Vec<String> = ["<pad>", "<eos>", "<bos>", "<unk>"].map(str::to_owned).to_vec();
     let mut token_types = vec![3, 3, 3, 2];
     tokens.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));

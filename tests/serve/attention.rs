@@ -129,6 +129,51 @@ fn spans_tile_the_prompt_under_the_names_of_messages_and_parts() {
     assert!(felled.contains("felled") && felled.len() <= 20, "{felled:?}");
 }
 
+/// ` the` and ` a` are tokens of this vocabulary.
+#[test]
+fn a_token_across_a_border_belongs_to_the_span_of_its_word() {
+    let served = serve("llama-tiny");
+    let parts = [("old", "Once. "), ("new", "the fig. "), ("space", " "), ("question", "a tree?")];
+    let part = |(label, text): &(&str, &str)| json!({"type": "text", "text": text, "span": label});
+    let messages = json!([{"role": "user", "content": parts.iter().map(part).collect::<Vec<_>>()}]);
+    let fig = |start: usize, end: usize| json!([{"label": "fig", "message": 0, "part": 1, "start": start, "end": end}]);
+    let ask = |ranges: Value| {
+        let body =
+            json!({"messages": messages, "max_tokens": 1, "palimpsest": {"rows": ["last"], "spans": ranges}});
+        served.chat(body)
+    };
+    let told = ask(fig(0, 3)).ok()["choices"][0]["palimpsest"].clone();
+    let tokens = tokens_of(&served, &messages);
+    let text = |label: &str, tokens: &[u32], told: &Value| {
+        let span = spans(told).into_iter().find(|span| span.label == label).unwrap();
+        served.post("/detokenize", json!({"tokens": tokens[span.range()]})).ok()["prompt"].clone()
+    };
+    let expected =
+        [("old", "Once."), ("new", " the fig. "), ("space", ""), ("question", " a tree?"), ("fig", " the")];
+    for (label, expected) in expected {
+        assert_eq!(text(label, &tokens, &told), expected, "{label}");
+    }
+    // Of a text to continue likewise.
+    let prompt: String = parts.iter().map(|(_, text)| *text).collect();
+    let range = |label: &str, start: usize, end: usize| json!({"label": label, "start": start, "end": end});
+    let ranges =
+        json!([range("old", 0, 6), range("new", 6, 15), range("question", 16, 23), range("fig", 6, 9)]);
+    let body = json!({"prompt": prompt, "max_tokens": 1, "palimpsest": {"rows": ["last"], "spans": ranges, "token_ids": true}});
+    let told = served.post("/v1/completions", body).ok()["choices"][0]["palimpsest"].clone();
+    let tokens: Vec<u32> = serde_json::from_value(told["prompt_token_ids"].clone()).unwrap();
+    for (label, expected) in expected.into_iter().filter(|(label, _)| *label != "space") {
+        assert_eq!(text(label, &tokens, &told), expected, "{label}");
+    }
+    // White space alone that is part of a word's token is nothing to attend to.
+    let refused = ask(json!([{"label": "space", "message": 0, "part": 0, "start": 5, "end": 6}]));
+    assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
+    assert!(
+        refused.json["error"]["message"].as_str().unwrap().contains("no white space"),
+        "{}",
+        refused.json
+    );
+}
+
 #[test]
 fn masses_are_those_of_a_measurement_on_the_same_tokens() {
     for name in MODELS {

@@ -335,7 +335,7 @@ fn calls_and_results_are_given_back_to_the_model_and_what_the_client_wrote_has_e
             ("waited", "Done."),
             ("messages[5]", "And now?"),
         ];
-        // A token across a border belongs to the span in which it begins.
+        // A token across a border belongs to the span of its first character that is no white space.
         assert_eq!(own.len(), expected.len(), "{own:?}");
         for ((label, text), (wanted, content)) in own.iter().zip(expected) {
             assert_eq!(label, wanted);

@@ -18,7 +18,7 @@ use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
-use palimpsest::prompt::{PromptBuilder, SpecialTokens, Templates};
+use palimpsest::prompt::{BorderRule, PromptBuilder, SpecialTokens, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
@@ -135,6 +135,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         thinking: None,
         stop: Vec::new(),
         special_tokens: SpecialTokens::default(),
+        borders: BorderRule::FirstCharacter,
     };
     let header = RunHeader::new(identity, None, Machine::here("cpu", 1));
     let plan = Selection::of_all(&LOGBOOK).plan(&cases).unwrap();

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Endpoint, Failure};
 use crate::chat::ChatError;
+use crate::prompt::BorderRule;
 
 /// What a server of palimpsest says of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct OwnServer {
     pub dtype: String,
     /// By layer of softmax attention, how many keys a row sees; `None` where it sees all before it.
     pub windows: Vec<Option<usize>>,
+    /// To which span it gives a token across a border; earlier servers do not say.
+    pub borders: BorderRule,
     /// Whether it has layers of linear attention.
     pub has_delta: bool,
     /// Its chat template.
@@ -56,6 +59,8 @@ struct Own {
 #[derive(Deserialize)]
 struct OwnAttention {
     windows: Vec<Option<usize>>,
+    #[serde(default)]
+    borders: BorderRule,
 }
 
 #[derive(Deserialize)]
@@ -80,7 +85,7 @@ impl Endpoint {
         let models = self.exchange(&format!("{}/models", self.base), None);
         let models = models.ok().and_then(|bytes| serde_json::from_slice::<Models>(&bytes).ok());
         let card = models.and_then(|models| models.data.into_iter().find(|card| card.id == self.model));
-        let Some(Own { dtype, attention: Some(OwnAttention { windows }), delta_layers }) =
+        let Some(Own { dtype, attention: Some(OwnAttention { windows, borders }), delta_layers }) =
             card.and_then(|card| card.palimpsest)
         else {
             return Ok(None);
@@ -94,6 +99,7 @@ impl Endpoint {
         Ok(Some(OwnServer {
             dtype,
             windows,
+            borders,
             has_delta: !delta_layers.is_empty(),
             chat_template: info.chat_template,
             bos: info.bos_token,
