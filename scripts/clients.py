@@ -3,10 +3,11 @@
 
   clients.py [--program target/release/palimpsest] [--model smollm2-135m] [--venv DIR] [--reference PYTHON] [--only WORD]
 
-Makes a virtual environment with `openai`, `lm-eval` and `inspect-ai` (in --venv, which is used again, or in a folder of its
-own), starts the server at a free port, and runs each check in that environment: openai's client in its sync, async and
-streaming forms, structured output with a pydantic model, tools; lm-eval's `local-completions` and `local-chat-completions`
-on a task file that is written here; inspect-ai's `openai-api` provider. With --reference, a Python with torch, transformers
+Makes virtual environments with `openai`, `lm-eval` and `inspect-ai`, with `langchain-openai`, with LlamaIndex and with `mem0ai` (in
+--venv, whose folders are used again, or in folders of their own), starts the server at a free port, and runs each check in its
+environment: openai's client in its sync, async and streaming forms, structured output with a pydantic model, tools; lm-eval's
+`local-completions` and `local-chat-completions` on a task file that is written here; inspect-ai's `openai-api` provider; the class
+for LangChain that docs/serve.md has, taken from there; LlamaIndex's `OpenAILike`; mem0's `add` and `search`. With --reference, a Python with torch, transformers
 and gguf, the log-likelihoods that lm-eval gets are compared with those of transformers on the same file (--gguf; 1e-3).
 Exits with 1 where a check fails.
 """
@@ -23,7 +24,15 @@ import time
 import urllib.request
 from pathlib import Path
 
-PACKAGES = ["openai", "lm-eval[api]", "inspect-ai", "pydantic"]
+# By environment: packages pin different versions of openai's.
+PACKAGES = {
+    "openai": ["openai", "lm-eval[api]", "inspect-ai", "pydantic"],
+    "langchain": ["langchain-openai"],
+    "llama-index": ["llama-index-llms-openai-like"],
+    "mem0": ["mem0ai<2", "qdrant-client"],
+}
+EMBEDDER = "all-minilm-l6-v2"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "serve.md"
 TOLERANCE = 1e-3
 
 QUESTIONS = [
@@ -309,6 +318,129 @@ def inspect_checks(checks, url, model, folder):
     checks.run("inspect-ai: openai-api", run)
 
 
+# --- LangChain, LlamaIndex, mem0 --------------------------------------------------------------------------------------------
+
+PARTS = [
+    {"type": "text", "text": "The market is on Thursday. ", "span": "old"},
+    {"type": "text", "text": "From May on the market is on Sunday. ", "span": "new"},
+    {"type": "text", "text": "When is the market in June?", "span": "question"},
+]
+
+
+def example(heading):
+    """The first Python of a section of docs/serve.md."""
+    section = DOCS.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return section.split("```python\n", 1)[1].split("```", 1)[0]
+
+
+def langchain_checks(checks, url, model, _):
+    from pydantic import BaseModel
+
+    source = example("With LangChain").replace("http://127.0.0.1:8080", url).replace("smollm2-135m", model)
+    names = {}
+    exec(source, names)  # noqa: S102: the documentation's own lines
+    llm = names["ChatPalimpsest"](
+        base_url=f"{url}/v1", api_key="none", model=model, temperature=0, max_tokens=20,
+        extra_body={"palimpsest": {"rows": ["question", "answer", "each"]}},
+    )
+    messages = [("user", PARTS)]
+
+    def told(message):
+        return message.response_metadata["palimpsest"]
+
+    def sync():
+        attention = told(llm.invoke(messages))
+        labels = [span["label"] for span in attention["spans"]]
+        assert {"old", "new", "question"} <= set(labels) and len(attention["mass"][0]) == 2
+        return labels
+
+    def streaming():
+        whole = None
+        for chunk in llm.stream(messages):
+            whole = chunk if whole is None else whole + chunk
+        reply = llm.invoke(messages)
+        assert whole.content == reply.content and told(whole) == told(reply)
+        return f"{len(told(whole)['each'])} tokens"
+
+    def asynchronous():
+        async def both():
+            whole = None
+            async for chunk in llm.astream(messages):
+                whole = chunk if whole is None else whole + chunk
+            return told(await llm.ainvoke(messages)), told(whole)
+
+        reply, streamed = asyncio.run(both())
+        assert reply == streamed
+
+    class Day(BaseModel):
+        day: str
+
+    def structured():
+        reply = llm.with_structured_output(Day, include_raw=True).invoke(messages)
+        assert isinstance(reply["parsed"], Day) and told(reply["raw"])["rows"] == ["question", "answer"]
+        return reply["parsed"]
+
+    checks.run("langchain: attention of a reply", sync)
+    checks.run("langchain: attention of a stream", streaming)
+    checks.run("langchain: async", asynchronous)
+    checks.run("langchain: attention of structured output", structured)
+
+
+def llama_index_checks(checks, url, model, _):
+    from llama_index.core.llms import ChatMessage
+    from llama_index.llms.openai_like import OpenAILike
+
+    llm = OpenAILike(
+        model=model, api_base=f"{url}/v1", api_key="none", is_chat_model=True, context_window=8192, temperature=0, max_tokens=20,
+        additional_kwargs={"extra_body": {"palimpsest": {"rows": ["messages[2]", "answer"]}}},
+    )
+    messages = [ChatMessage(role="user", content=part["text"]) for part in PARTS]
+
+    def sync():
+        attention = llm.chat(messages).raw.choices[0].model_extra["palimpsest"]
+        labels = [span["label"] for span in attention["spans"] if span["label"].startswith("messages")]
+        assert labels == [f"messages[{i}]" for i in range(len(PARTS))]
+        return labels
+
+    def streaming():
+        last = list(llm.stream_chat(messages))[-1]
+        assert last.message.content and "mass" in last.raw.choices[0].model_extra["palimpsest"]
+
+    checks.run("llama-index: attention of a reply", sync)
+    checks.run("llama-index: attention of a stream", streaming)
+
+
+def mem0_checks(checks, url, model, folder):
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ["MEM0_DIR"] = str(folder / "mem0")
+
+    def memory():
+        from mem0 import Memory
+
+        ours = {"openai_base_url": f"{url}/v1", "api_key": "none"}
+        return Memory.from_config({
+            "llm": {"provider": "openai", "config": ours | {"model": model, "temperature": 0, "max_tokens": 400}},
+            "embedder": {"provider": "openai", "config": ours | {"model": EMBEDDER, "embedding_dims": 384}},
+            "vector_store": {
+                "provider": "qdrant",
+                "config": {"path": str(folder / "qdrant"), "on_disk": True, "embedding_model_dims": 384},
+            },
+            "history_db_path": str(folder / "history.db"),
+        })
+
+    def stored():
+        kept = memory()
+        for text in ("I play the cello in a quartet.", "I live in Bergen.", "I am allergic to nuts."):
+            kept.add(text, user_id="ada", infer=False)
+        found = kept.search("Where does she live?", user_id="ada")["results"]
+        assert len(found) == 3 and found[0]["memory"] == "I live in Bergen.", found
+        # What a small model makes of it is another matter: that it is asked and nothing breaks.
+        said = kept.add([{"role": "user", "content": "I moved: I now live in Oslo."}], user_id="ada")["results"]
+        return f"add with {model} made of it: {said}"
+
+    checks.run("mem0: add and search", stored)
+
+
 # --- the server -----------------------------------------------------------------------------------------------------------
 
 
@@ -316,10 +448,26 @@ def inside(arguments):
     """The checks, in the environment that has the clients."""
     checks = Checks(arguments.only)
     folder = Path(arguments.inside)
-    openai_checks(checks, arguments.url, arguments.model)
-    lm_eval_checks(checks, arguments.url, arguments.model, folder, folder / "scored.json")
-    inspect_checks(checks, arguments.url, arguments.model, folder)
-    (folder / "rows.json").write_text(json.dumps(checks.rows))
+    others = {"langchain": langchain_checks, "llama-index": llama_index_checks, "mem0": mem0_checks}
+    if arguments.group in others:
+        others[arguments.group](checks, arguments.url, arguments.model, folder)
+    else:
+        openai_checks(checks, arguments.url, arguments.model)
+        lm_eval_checks(checks, arguments.url, arguments.model, folder, folder / "scored.json")
+        inspect_checks(checks, arguments.url, arguments.model, folder)
+    (folder / f"{arguments.group}.json").write_text(json.dumps(checks.rows))
+
+
+def environment(folder, group):
+    """The Python of a group's environment, and the versions in it."""
+    python = folder / group / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder / group], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES[group]], check=True)
+    frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
+    names = [package.split("[")[0].split("<")[0] for package in [*PACKAGES[group], "openai"]]
+    wanted = tuple(f"{spelt}==" for name in names for spelt in (name, name.replace("-", "_")))
+    return python, [line for line in frozen.splitlines() if line.lower().startswith(wanted)]
 
 
 def free_port():
@@ -348,6 +496,7 @@ def main():
     parser.add_argument("--reference", help="a Python with torch, transformers and gguf")
     parser.add_argument("--gguf", help="the model's file, for --reference [default: where palimpsest keeps smollm2-135m]")
     parser.add_argument("--only", help="checks whose names hold this")
+    parser.add_argument("--group", choices=PACKAGES, help="the checks of this environment alone")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--compare", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -360,23 +509,20 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         venv = Path(arguments.venv or Path(folder) / "venv")
-        python = venv / "bin" / "python"
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        frozen = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True).stdout
-        wanted = ("openai==", "lm_eval==", "lm-eval==", "inspect-ai==", "inspect_ai==", "pydantic==")
-        versions = ", ".join(line for line in frozen.splitlines() if line.lower().startswith(wanted))
+        groups = [arguments.group] if arguments.group else list(PACKAGES)
+        environments = {group: environment(venv, group) for group in groups}
 
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        server = subprocess.Popen([arguments.program, "serve", arguments.model, "--port", str(port)])
+        server = subprocess.Popen([arguments.program, "serve", arguments.model, EMBEDDER, "--port", str(port)])
         try:
             wait_for(url, server)
             me = [Path(__file__).resolve(), "--model", arguments.model, "--url", url]
             only = ["--only", arguments.only] if arguments.only else []
-            subprocess.run([python, *me, "--inside", folder, *only], check=True)
-            rows = json.loads((Path(folder) / "rows.json").read_text())
+            rows = []
+            for group, (python, _) in environments.items():
+                subprocess.run([python, *me, "--inside", folder, "--group", group, *only], check=True)
+                rows += json.loads((Path(folder) / f"{group}.json").read_text())
             scored = Path(folder) / "scored.json"
             if arguments.reference and scored.exists():
                 kept = Path.home() / ".cache/palimpsest/models/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -392,7 +538,7 @@ def main():
             server.terminate()
             server.wait()
 
-    print(f"\n{versions}\n")
+    print("\n" + "\n".join(f"{group}: {', '.join(versions)}" for group, (_, versions) in environments.items()) + "\n")
     width = max(len(row[0]) for row in rows)
     for name, passed, seconds, said in rows:
         print(f"| {name:{width}} | {'passed' if passed else 'FAILED'} | {seconds:6.1f} s | {said[:160]}")

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Many clients at once, for minutes: good ones, ones that go away, slow readers, half-sent requests. Plain Python, nothing installed.
+"""Many clients at once, for minutes: good ones, ones that go away, slow readers, half-sent requests; long prompts, bodies of 20 MB that
+are refused, recordings of single keys, embeddings, schemas. Plain Python, nothing installed.
 
     cargo build --release
     python3 scripts/serve_soak.py target/release/palimpsest tests/fixtures/llama-tiny --minutes 5
+    python3 scripts/serve_soak.py target/release/palimpsest smollm2-135m --minutes 60 --clients 12 --memory 6GiB \\
+        --csv memory.csv --svg figures/serve-memory.svg
 
-Checks that every answer that was finished is the one that its request got alone, that memory does not grow after a warm-up, that no
-place stays taken, and that SIGTERM in the middle ends the server in time. Exits with 1 where something does not hold.
+Checks that every answer that was finished is the one that its request got alone, that the process never holds more than a tenth over
+what was planned, that no place and no memory of a request stays taken, and that SIGTERM in the middle ends the server in time. Exits
+with 1 where something does not hold.
 """
 import argparse
+import csv
 import json
 import os
 import random
@@ -27,8 +32,14 @@ ENDING = 25
 # Seconds that a client waits: for a place, and on a machine that has other things to do.
 PATIENCE = 600
 
-# Growth of memory from the warm-up to the end that is none: allocators keep some.
-GROWTH = 1.10
+# What the process may hold over the plan.
+OVER = 1.10
+
+# Bytes of a body that is refused, and tokens of a long prompt, about.
+HUGE, LONG = 20_000_000, 1500
+
+# Of how many clients one sends what is not a conversation.
+MIXED = 4
 
 
 def body(model, history, question):
@@ -43,9 +54,9 @@ def body(model, history, question):
 class Connection:
     """A request on a connection of its own."""
 
-    def __init__(self, port, request, stream=False):
+    def __init__(self, port, request, stream=False, path="/v1/chat/completions"):
         data = json.dumps(request | ({"stream": True} if stream else {})).encode()
-        head = (f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        head = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\nconnection: close\r\n\r\n").encode()
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self.socket.sendall(head + data)
@@ -81,10 +92,70 @@ def streamed(data):
     return "".join(choice["delta"].get("content") or "" for frame in frames for choice in frame["choices"])
 
 
+def words(draw, count):
+    return " ".join(draw.choice(["fig", "oak", "elm", "ash", "well", "house"]) + str(draw.randrange(1000)) for _ in range(count))
+
+
+def other(kind, model, draw):
+    """The path, body and possible statuses of a request of this kind."""
+    chat, said = "/v1/chat/completions", [{"role": "user", "content": "Which tree stands by the well?"}]
+    request = {"model": model, "temperature": 0, "max_tokens": 16}
+    documents = [{"type": "text", "text": f"The {tree} stands by house {i}. ", "span": f"document {i}"}
+                 for i, tree in enumerate(["fig", "oak", "elm", "ash"])]
+    asked = [{"role": "user", "content": documents + [{"type": "text", "text": "Which tree is it?", "span": "question"}]}]
+    if kind == "long":
+        return chat, request | {"messages": [{"role": "user", "content": words(draw, LONG // 5)}]}, [200]
+    if kind == "refused":
+        text = (words(draw, 1000) * (HUGE // 5000 + 1))[:HUGE]
+        return draw.choice([(chat, request | {"messages": [{"role": "user", "content": text}]}, [400]),
+                            ("/v1/completions", request | {"prompt": text}, [400]),
+                            ("/v1/embeddings", {"model": model, "input": text}, [400]),
+                            ("/tokenize", {"model": model, "prompt": text}, [400])])
+    if kind == "top_keys":
+        rows = {"rows": ["messages[0]", "answer"], "heads": "all", "top_keys": 64}
+        messages = [{"role": "user", "content": words(draw, 60)}]
+        return chat, request | {"messages": messages, "palimpsest": rows}, [200]
+    if kind == "each":
+        return chat, request | {"messages": asked, "palimpsest": {"rows": ["each"], "heads": "all"}}, [200]
+    if kind == "embeddings":
+        inputs = [words(draw, 40) for _ in range(draw.randrange(1, 16))]
+        return "/v1/embeddings", {"model": model, "input": inputs}, [200]
+    if kind == "schema":
+        schema = {"type": "object", "properties": {f"field{i}": {"type": "integer"} for i in range(draw.randrange(1, 5))}}
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        return chat, request | {"messages": said, "response_format": form}, [200]
+    if kind == "tokenize":
+        return "/tokenize", {"model": model, "prompt": words(draw, 300), "return_token_strs": True}, [200]
+    # What the server lists in its OpenAPI document beside these.
+    fields = {"score": {"score": True}, "some heads": {"rows": ["question"], "heads": [[0, 0], [1, 1]]},
+              "answer": {"rows": ["answer"], "answer": "It is the oak."}}[kind]
+    return chat, request | {"messages": asked, "palimpsest": fields}, [200]
+
+
+def kinds(port):
+    """The kinds of requests that this server knows."""
+    kinds = ["long", "refused", "top_keys", "each", "embeddings", "schema", "tokenize"]
+    known = set()
+
+    def look(value):
+        if isinstance(value, dict):
+            properties = value.get("properties")
+            if isinstance(properties, dict) and "top_keys" in properties and "rows" in properties:
+                known.update(properties)
+                known.update(["some heads"] if "array" in json.dumps(properties.get("heads")) else [])
+            [look(inner) for inner in value.values()]
+        elif isinstance(value, list):
+            [look(inner) for inner in value]
+
+    look(json.loads(get(port, "/openapi.json")))
+    return kinds + [kind for kind in ("score", "some heads", "answer") if kind in known]
+
+
 class Soak:
     def __init__(self, port, model, alone):
         self.port, self.model, self.alone = port, model, alone
-        self.counts, self.wrong = {}, []
+        self.counts, self.wrong, self.refusals = {}, [], []
+        self.kinds = kinds(port)
         self.lock, self.stop = threading.Lock(), threading.Event()
 
     def count(self, what):
@@ -99,11 +170,33 @@ class Soak:
         draw = random.Random(nth)
         while not self.stop.is_set():
             try:
-                self.once(draw)
+                if nth % MIXED == 0:
+                    self.mixed(draw)
+                else:
+                    self.once(draw)
             except (ConnectionError, socket.timeout, OSError) as error:
                 if not self.stop.is_set():
                     self.fail(f"connection: {error!r}")
             time.sleep(draw.random() * 0.2)
+
+    def mixed(self, draw):
+        """Something other than a short conversation: its status must be one that it may have."""
+        name = draw.choice(self.kinds)
+        path, request, statuses = other(name, self.model, draw)
+        begun = time.time()
+        status, data = Connection(self.port, request, path=path).read()
+        if name == "refused" and status == 400:
+            self.refusals.append(time.time() - begun)
+        if status == 429:
+            self.count(f"{name}: told to come again")
+            return time.sleep(1)
+        if status not in statuses and not self.stop.is_set():
+            return self.fail(f"{name}: status {status}: {data[:300]!r}")
+        if name == "schema" and status == 200:
+            choice = json.loads(data)["choices"][0]
+            if choice["finish_reason"] == "stop":
+                json.loads(choice["message"]["content"])
+        return self.count(f"{name}: {status}")
 
     def once(self, draw):
         history, question = draw.randrange(HISTORIES), draw.randrange(QUESTIONS)
@@ -154,7 +247,48 @@ def metrics(port):
 
 def resident(pid):
     with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
+
+
+MEMORY = ("planned", "kept", "requests")
+
+
+def sample(port, pid):
+    """Bytes as the system and the server tell them."""
+    told = metrics(port)
+    return {"resident": resident(pid)} | {name: int(told[f"palimpsest_memory_{name}_bytes"]) for name in MEMORY}
+
+
+def drawn(samples):
+    """Resident, planned and kept over time, as SVG."""
+    width, height, left, top, right, bottom = 860, 320, 56, 16, 92, 36
+    last = max(samples[-1]["seconds"], 1)
+    most = max(max(sample["resident"], sample["planned"]) for sample in samples) * 1.08
+    x = lambda seconds: left + (width - left - right) * seconds / last
+    y = lambda size: height - bottom - (height - top - bottom) * size / most
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+           f'<rect width="{width}" height="{height}" fill="white"/>']
+    gib, minutes = 2 ** 30, last / 60
+    step = next(step for step in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100) if most / gib / step <= 8)
+    for i in range(int(most / gib / step) + 1):
+        out.append(f'<line x1="{left}" x2="{width - right}" y1="{y(i * step * gib):.1f}" y2="{y(i * step * gib):.1f}" stroke="#ddd"/>')
+        out.append(f'<text x="{left - 6}" y="{y(i * step * gib) + 4:.1f}" text-anchor="end">{i * step:g}</text>')
+    tick = next(tick for tick in (0.5, 1, 2, 5, 10, 20, 60) if minutes / tick <= 10)
+    for i in range(int(minutes / tick) + 1):
+        out.append(f'<text x="{x(i * tick * 60):.1f}" y="{height - bottom + 16}" text-anchor="middle">{i * tick:g}</text>')
+    out.append(f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">minutes</text>')
+    out.append(f'<text x="14" y="{height / 2}" text-anchor="middle" transform="rotate(-90 14 {height / 2})">GiB</text>')
+    labels = []
+    for name, colour in (("planned", "#888888"), ("resident", "#b2182b"), ("kept", "#2166ac")):
+        points = " ".join(f"{x(sample['seconds']):.1f},{y(sample[name]):.1f}" for sample in samples)
+        out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        labels.append([y(samples[-1][name]) + 4, name, colour])
+    labels.sort()
+    for before, after in zip(labels, labels[1:]):
+        after[0] = max(after[0], before[0] + 14)
+    for at, name, colour in labels:
+        out.append(f'<text x="{width - right + 6}" y="{at:.1f}" fill="{colour}">{name}</text>')
+    return "\n".join(out + ["</svg>"]) + "\n"
 
 
 def start(command):
@@ -171,8 +305,11 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--memory", default="4GiB", help="what the server may take")
+    parser.add_argument("--csv", help="where the samples go")
+    parser.add_argument("--svg", help="where the figure goes")
     args = parser.parse_args()
-    command = [args.palimpsest, "serve", args.model, "--port", "0", "--queue", "128", "--context", "2048"]
+    command = [args.palimpsest, "serve", args.model, "--port", "0", "--queue", "128", "--context", "2048", "--memory", args.memory]
     process, port = start(command)
     model = json.loads(get(port, "/v1/models"))["data"][0]["id"]
     wrong = []
@@ -192,29 +329,51 @@ def main():
     soak = Soak(port, model, alone)
     threads = [threading.Thread(target=soak.client, args=(nth,), daemon=True) for nth in range(args.clients)]
     [thread.start() for thread in threads]
-    seconds, sizes = args.minutes * 60, []
+    seconds, samples = args.minutes * 60, []
     begun = time.time()
+
+    def look():
+        samples.append({"seconds": round(time.time() - begun, 1)} | sample(port, process.pid))
+        return " ".join(f"{name} {value / 2 ** 20:.0f}" for name, value in samples[-1].items() if name != "seconds")
+
+    shown = 0
     while time.time() - begun < seconds:
-        time.sleep(min(5, seconds / 12))
-        sizes.append(resident(process.pid))
-        print(f"{time.time() - begun:4.0f} s, {sizes[-1]:.0f} MiB, {soak.counts}", file=sys.stderr)
+        time.sleep(min(1, seconds / 12))
+        line = look()
+        if time.time() - shown > min(10, seconds / 12):
+            shown = time.time()
+            print(f"{shown - begun:4.0f} s, MiB: {line}, {soak.counts}", file=sys.stderr)
     soak.stop.set()
     [thread.join(PATIENCE) for thread in threads]
     wrong += soak.wrong[:20]
 
-    # 3. Nothing stays taken, and memory is flat: the last third against what it was after the first.
-    gauges = ("palimpsest_requests_under_way", "palimpsest_sequences_running", "palimpsest_sequences_waiting")
+    # 3. Nothing stays taken, and the process holds what was planned.
+    gauges = ("palimpsest_requests_under_way", "palimpsest_sequences_running", "palimpsest_sequences_waiting",
+              "palimpsest_memory_requests_bytes")
     until = time.time() + 30
     while any(metrics(port)[name] for name in gauges) and time.time() < until:
         time.sleep(0.2)
     left = {name: metrics(port)[name] for name in gauges if metrics(port)[name]}
     if left:
         wrong.append(f"somebody is still served after everybody went: {left}")
-    third = len(sizes) // 3
-    before, after = max(sizes[:third]), max(sizes[-third:])
-    print(f"memory: {before:.0f} MiB in the first third, {after:.0f} MiB in the last")
-    if after > before * GROWTH:
-        wrong.append("memory grows")
+    time.sleep(5)
+    print(f"at the end, MiB: {look()}")
+    most = max(samples, key=lambda sample: sample["resident"])
+    print(f"at its most: {most['resident'] / most['planned']:.2f} of what was planned, after {most['seconds']:.0f} s; "
+          f"at the end {samples[-1]['resident'] / samples[-1]['planned']:.2f}")
+    if any(sample["resident"] > sample["planned"] * OVER for sample in samples):
+        wrong.append("the process held more than was planned")
+    if soak.refusals:
+        ordered = sorted(soak.refusals)
+        print(f"20 MB refused {len(ordered)} times: median {ordered[len(ordered) // 2]:.3f} s, longest {ordered[-1]:.3f} s")
+    if args.csv:
+        with open(args.csv, "w", newline="") as out:
+            table = csv.DictWriter(out, samples[0].keys())
+            table.writeheader()
+            table.writerows(samples)
+    if args.svg:
+        with open(args.svg, "w") as out:
+            out.write(drawn(samples))
     print(f"answers: {soak.counts}")
     print(f"cache: { {name: value for name, value in metrics(port).items() if 'cache' in name or 'decode' in name} }")
     if soak.counts.get("finished", 0) < args.clients or not soak.counts.get("cancelled"):

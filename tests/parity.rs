@@ -7,7 +7,7 @@ mod cuts;
 mod each;
 mod gguf;
 mod heads;
-mod induction;
+pub mod induction;
 mod knockout;
 mod measures;
 pub mod reference;

@@ -8,11 +8,15 @@ mod clients;
 mod embeddings;
 mod formats;
 mod load;
+mod memory;
 mod openapi;
+mod operated;
 mod page;
 mod penalties;
 mod probabilities;
+mod sampling;
 mod schema;
+mod score;
 mod tools;
 
 use std::io::{BufRead, BufReader};
@@ -21,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest::serve::{ServeError, ServeOptions, Server};
@@ -55,11 +60,26 @@ pub struct Setting {
     pub queue: usize,
     pub key: Option<&'static str>,
     pub thinking: ThinkingOptions,
+    pub retrieval: Option<Vec<(usize, usize)>>,
+    pub keep_alive: Duration,
+    pub max_answer: usize,
+    pub origins: &'static [&'static str],
+    pub hosts: &'static [&'static str],
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Setting { context: 2048, queue: 8, key: None, thinking: ThinkingOptions::default() }
+        Setting {
+            context: 2048,
+            queue: 8,
+            key: None,
+            thinking: ThinkingOptions::default(),
+            keep_alive: Duration::from_secs(5),
+            max_answer: 4096,
+            origins: &[],
+            hosts: &[],
+            retrieval: None,
+        }
     }
 }
 
@@ -68,9 +88,20 @@ pub fn try_serve(
     setting: Setting,
     at: &str,
 ) -> Result<(Server, palimpsest::engine::thread::EngineLoop), ServeError> {
-    let Setting { context, queue, key, thinking } = setting;
+    let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval } =
+        setting;
     let model = open(path, context, thinking);
-    let options = ServeOptions { key: key.map(str::to_owned), queue, max_thinking: thinking.max };
+    let options = ServeOptions {
+        key: key.map(str::to_owned),
+        queue,
+        max_thinking: thinking.max,
+        keep_alive,
+        max_answer,
+        origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
+        hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+        retrieval,
+        ..ServeOptions::default()
+    };
     Server::new(TcpListener::bind(at).unwrap(), model, options)
 }
 
@@ -80,9 +111,7 @@ pub fn serve_path(path: &Path, setting: Setting) -> Served {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let threads = vec![thread::spawn(move || server.run(asked).unwrap()), thread::spawn(move || work.run())];
-    let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
-    let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-    Served { name, address, stop, threads, agent }
+    Served::at(path.file_name().unwrap().to_str().unwrap(), address, stop, threads)
 }
 
 pub fn serve(name: &str) -> Served {
@@ -119,6 +148,12 @@ impl Reply {
 }
 
 impl Served {
+    /// A server that runs on these threads.
+    pub fn at(name: &str, address: SocketAddr, stop: Arc<AtomicBool>, threads: Vec<JoinHandle<()>>) -> Self {
+        let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
+        Served { name: name.to_owned(), address, stop, threads, agent }
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -171,7 +206,7 @@ impl Served {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let lines = BufReader::new(response.into_body().into_reader()).lines().map(Result::unwrap);
-        lines.filter(|line| !line.is_empty()).map(|line| {
+        lines.filter(|line| !line.is_empty() && !line.starts_with(':')).map(|line| {
             let data = line.strip_prefix("data: ").unwrap();
             serde_json::from_str(data).unwrap_or(Value::String(data.to_owned()))
         })

@@ -125,13 +125,13 @@ fn what_a_template_cannot_is_refused_with_its_name_and_the_remedy() {
     ] {
         let error = template(source).with_thinking(mode, None).unwrap_err().to_string();
         assert!(
-            error.contains("of the test") && error.contains(said) && error.contains("--thinking"),
+            error.contains("of the test") && error.contains(said) && error.contains("; leave thinking "),
             "{error}"
         );
     }
     let error =
         template(QWEN3).with_thinking(ThinkingMode::On, Some(ReasoningEffort::Low)).unwrap_err().to_string();
-    assert!(error.contains("of the test") && error.contains("--reasoning-effort"), "{error}");
+    assert!(error.contains("of the test") && error.contains("`reasoning_effort`; leave it out"), "{error}");
     for effort in [ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High] {
         let (set, _) = template(GPT_OSS).with_thinking(ThinkingMode::Auto, Some(effort)).unwrap();
         let text = set.render(&user("x"), true).unwrap();

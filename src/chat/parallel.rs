@@ -108,7 +108,8 @@ mod tests {
     fn one_worker_takes_each_result_before_the_next_call_and_an_error_or_a_stop_ends_it() {
         let (prepared, taken) = (Cell::new(0), Cell::new(0));
         let run = |fails_at: usize, stops_after: usize| {
-            (prepared.set(0), taken.set(0));
+            prepared.set(0);
+            taken.set(0);
             in_order(
                 vec![()],
                 5,

@@ -337,6 +337,7 @@ fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow
         branches: model.branches(),
         observed: model.observed(),
         kept: options.kept,
+        beside: 0,
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
     Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))

@@ -169,6 +169,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
         branches: Branches::for_answers(batch, most_new),
         observed: observed(&plan, benchmark, batch, most_new),
         kept: s.weights.into(),
+        beside: 0,
     };
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
 

@@ -13,6 +13,7 @@ use crate::ground::sheet::{Column, Sheet, cell};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
+use crate::model::fetch::ModelStore;
 use crate::progress::note;
 
 const EXAMPLES: &str = "\
@@ -30,7 +31,8 @@ Examples:
 /// needle less that of the null question "N/A" in its place (QRHead, 2025). Linear-attention layers keep no weights of single keys and
 /// have no scores.
 ///
-/// The file has both for every head; `palimpsest lens --heads FILE` takes a run's masses by them (docs/measures.md).
+/// The file has both for every head; `palimpsest lens --heads FILE` takes a run's masses by them (docs/measures.md). The scores are
+/// also kept in the model home, where `palimpsest serve` finds the heads that retrieve.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -42,6 +44,9 @@ pub struct Args {
     /// Also write a CSV table, a row a head
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Do not keep the scores in the model home for `palimpsest serve`; those of a part of the needles never are
+    #[arg(long)]
+    no_keep: bool,
     /// Print the file's JSON in the place of the table
     #[arg(long)]
     json: bool,
@@ -84,7 +89,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::writable(&args.out)?;
     args.csv.as_deref().map_or(Ok(()), super::writable)?;
     let mut needles = plant::needles()?;
-    needles.truncate(args.needles.unwrap_or(needles.len()));
+    let all = needles.len();
+    needles.truncate(args.needles.unwrap_or(all));
+    let keep = !args.no_keep && needles.len() == all;
 
     // 2. The model.
     let context = match args.allow_longer {
@@ -115,6 +122,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::process::exit(INTERRUPTED);
     };
     scores.save(&args.out)?;
+    if keep {
+        let path = HeadScores::kept_at(ModelStore::open()?.home(), &scores.digest);
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        scores.save(&path)?;
+        note(format_args!("the scores are kept in {}", path.display()));
+    }
     if let Some(path) = &args.csv {
         crate::ground::files::write_atomically(path, sheet(&scores).csv()?.as_bytes())?;
     }

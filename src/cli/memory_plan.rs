@@ -129,6 +129,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         branches,
         observed: ObservedSpans { generated: answer, ..ObservedSpans::default() },
         kept,
+        beside: 0,
     };
     let Some(card) = args.card else {
         let free: Vec<Option<u64>> =

@@ -49,7 +49,7 @@ mod trace;
 mod trial;
 
 pub use arguments::Weights;
-use arguments::{WrongUsage, check_context, positive};
+use arguments::{WrongUsage, bytes, check_context, positive};
 use inputs::{benchmark_of, cases, model_paths, sound_cases};
 use output::{EndedWithErrors, WITH_ERRORS, conclude, say, without_errors, writable, write_out, write_stats};
 

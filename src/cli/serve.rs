@@ -3,19 +3,24 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
 use super::WrongUsage;
 use super::interrupt;
 use crate::attention::AttentionKernel;
-use crate::engine::memory_plan::Serving;
+use crate::engine::memory_plan::{Serving, gigabytes};
 use crate::engine::thread::Limits;
 use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
-use crate::model::fetch::EmbedderCard;
+use crate::heads::HeadScores;
+use crate::model::fetch::{EmbedderCard, ModelStore};
 use crate::progress::note;
 use crate::prompt::{ReasoningEffort, ThinkingMode};
-use crate::serve::{DEFAULT_CHUNK, DEFAULT_QUEUE, ServeOptions, Server};
+use crate::serve::{
+    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
+    Server,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,6 +75,29 @@ pub struct Args {
     /// most 8 contexts]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive)]
     cache_tokens: Option<usize>,
+    /// Most memory that the server may take, model, caches and requests together, such as 4GiB; what does not fit is refused at the start
+    /// [default: three quarters of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = super::bytes)]
+    memory: Option<u64>,
+    /// Most tokens of an answer whose request names no limit; one that does gets up to the context
+    #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive)]
+    max_answer: usize,
+    /// Text that ends a chat's answer, beside those that a request names; may be given again. '' alone for none [default: for a base
+    /// model without a chat template, the beginning of another turn]
+    #[arg(long = "stop", value_name = "TEXT")]
+    stops: Vec<String>,
+    /// A line a request on stderr, without its texts: text, json or off
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log: LogFormat,
+    /// Seconds from which on a request is marked as slow, in the log and in /metrics
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds)]
+    slow: f64,
+    /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    origins: Vec<AllowedOrigin>,
+    /// A further name by which clients may call this machine, such as host.docker.internal; may be given again
+    #[arg(long = "allow-host", value_name = "HOST")]
+    hosts: Vec<AllowedHost>,
     /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
     #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive)]
     chunk: usize,
@@ -92,6 +120,10 @@ pub struct Args {
     /// Most tokens of a thought
     #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive)]
     max_thinking: usize,
+    /// Scores of the model's heads, of `palimpsest heads`: which of them requests call "retrieval" [default: those that `palimpsest
+    /// heads` kept in the model home]
+    #[arg(long, value_name = "FILE")]
+    heads: Option<PathBuf>,
     /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
     #[arg(long, value_enum, value_name = "EFFORT")]
     reasoning_effort: Option<ReasoningEffort>,
@@ -120,6 +152,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             return Err(WrongUsage(why).into());
         }
     };
+    if args.stops.len() > 1 && args.stops.iter().any(String::is_empty) {
+        let why = "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other";
+        return Err(WrongUsage(why.to_owned()).into());
+    }
     let key = key(args.api_key_file.as_deref())?;
     let address = SocketAddr::new(args.host, args.port);
     let listener = TcpListener::bind(address).with_context(|| {
@@ -143,7 +179,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         chunk: args.chunk,
         // Those of prompts whose probabilities are asked for.
         logits: args.chunk,
-        serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens }),
+        serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
         kept: args.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
@@ -155,7 +191,32 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let model = LocalModel::open(name, &options)?;
     let (served, context) = (model.model_name().to_owned(), model.context());
     let Limits { parallel, tokens, .. } = model.limits();
-    let options = ServeOptions { key, queue: args.queue, max_thinking: args.max_thinking };
+    let memory = model.server_memory();
+    let (planned, requests) = (gigabytes(memory.planned), gigabytes(memory.requests));
+    let retrieval = retrieval(args.heads.as_deref(), &model)?;
+    if model.template().is_plain() {
+        note(format_args!(
+            "note: {served} has no chat template (a base model); chats use the plain layout of docs/prompts.md, and an answer ends where it \
+             opens the next turn (--stop)"
+        ));
+    }
+    let stops = match &args.stops[..] {
+        [] => None,
+        given => Some(given.iter().filter(|stop| !stop.is_empty()).cloned().collect()),
+    };
+    let options = ServeOptions {
+        key,
+        queue: args.queue,
+        max_thinking: args.max_thinking,
+        max_answer: args.max_answer,
+        stops,
+        origins: args.origins,
+        hosts: args.hosts,
+        log: args.log,
+        slow: Duration::from_secs_f64(args.slow),
+        retrieval,
+        ..ServeOptions::default()
+    };
     let (server, work) = Server::new(listener, model, options)?;
     let address = server.address()?;
     if !embedders.is_empty() {
@@ -166,8 +227,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));
     let serving = serving.context("no thread for connections")?;
     super::say(format_args!(
-        "{served} is served at http://{address}/v1, {context} tokens of context, {parallel} answers at once and {tokens} tokens of \
-         cache; Ctrl-C ends it"
+        "{served} is served at http://{address}/v1, {context} tokens of context, {parallel} answers at once, {tokens} tokens of \
+         cache and {requests} for requests: {planned} of memory in all; Ctrl-C ends it"
     ))?;
     work.run();
     let ended = serving.join();
@@ -177,6 +238,47 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     note("the server has ended");
     Ok(())
+}
+
+/// The heads that retrieve, and a word about them.
+fn retrieval(file: Option<&Path>, model: &LocalModel) -> anyhow::Result<Option<Vec<(usize, usize)>>> {
+    let name = model.model_name();
+    let kept = HeadScores::kept_at(ModelStore::open()?.home(), model.digest());
+    let (path, scores) = match file {
+        Some(path) => (path, HeadScores::load(path)?),
+        None if kept.exists() => match HeadScores::load(&kept) {
+            Ok(scores) => (kept.as_path(), scores),
+            Err(error) => {
+                note(format_args!("{error}"));
+                return Ok(None);
+            }
+        },
+        None => {
+            note(format_args!(
+                "it is not known which heads of {name} retrieve, so that scores of documents are taken over all heads; \
+                 `palimpsest heads {name}` finds them"
+            ));
+            return Ok(None);
+        }
+    };
+    ensure!(
+        scores.digest == model.digest(),
+        "the head scores {} are of {}, whose weights are not those of {name}; make them with `palimpsest heads {name}`",
+        path.display(),
+        scores.model
+    );
+    let heads = scores.retrieving();
+    match &heads {
+        Some(heads) => note(format_args!("{} heads of {name} retrieve: {}", heads.len(), path.display())),
+        None => note(format_args!("{}: no head of {name} retrieves", path.display())),
+    }
+    Ok(heads)
+}
+
+/// A number of seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| Duration::try_from_secs_f64(*seconds).is_ok());
+    seconds.ok_or_else(|| "not a number of seconds; give 0 or more".to_owned())
 }
 
 /// The key that clients must send.

@@ -222,6 +222,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         branches: Branches::default(),
         observed,
         kept: args.weights.into(),
+        beside: 0,
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
     let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);

@@ -41,10 +41,10 @@ impl Decoding {
         }
     }
 
-    /// The same, with rules for the choice of its tokens. For the beginning of an answer.
+    /// The same, with rules for the choice of its tokens, some of which count those of the prompt. For the beginning of an answer.
     #[must_use]
-    pub fn with_rules(mut self, rules: &TokenRules) -> Self {
-        self.rules = Applied::new(rules, self.phases.thinks());
+    pub fn with_rules(mut self, rules: &TokenRules, prompt: &[u32]) -> Self {
+        self.rules = Applied::new(rules, prompt, self.phases.thinks());
         self
     }
 
@@ -140,9 +140,10 @@ impl Decoding {
         self.ended_by
     }
 
-    /// What was generated.
+    /// What was generated. An answer that was closed for its limit's sake has reached the limit.
     pub fn finish(self) -> Generated {
-        self.phases.end(self.ended)
+        let closed = self.rules.as_ref().is_some_and(|rules| rules.was_closed());
+        self.phases.end(self.ended && !closed)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 
 use super::local_error::LocalError;
-use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, Serving};
+use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, ServerMemory, Serving};
 use super::text_side::TextSide;
 use super::thread::Limits;
 use super::{DeviceName, Engine, Generated, Hardware, Measurement, StopReason, Thinker};
@@ -143,6 +143,7 @@ pub struct LocalModel {
     context: usize,
     branches: Branches,
     limits: Limits,
+    server: ServerMemory,
     observed: ObservedSpans,
     hardware: Hardware,
     cache: Cache,
@@ -222,15 +223,35 @@ impl LocalModel {
             count => Branches { count, tokens: branches.tokens.saturating_add(max_thinking) },
         };
         let kernel = options.kernel();
-        let mut request =
-            MemoryRequest { context, chunk, logits, dtype, kernel, devices, branches, observed, kept };
+        let beside = 0;
+        let mut request = MemoryRequest {
+            context,
+            chunk,
+            logits,
+            dtype,
+            kernel,
+            devices,
+            branches,
+            observed,
+            kept,
+            beside,
+        };
         let mut limits = Limits::of_context(context);
+        let mut server = ServerMemory::default();
+        let mut free: Vec<_> = options.devices.iter().map(memory_plan::available_bytes).collect();
         if let Some(serving) = options.serving {
-            let free: Vec<_> = options.devices.iter().map(memory_plan::available_bytes).collect();
-            (limits, request.branches) = serving.fitted(&model.description(), &request, &free);
+            let description = model.description();
+            (limits, request.branches, server) =
+                serving.fitted(&description, &request, tokenizer.longest(), &free);
+            request.beside = server.beside();
+            free = serving.bounded(&free);
         }
-        let placed = memory_plan::place(&files.name, &model.description(), &request, &options.devices);
-        let placed = placed.map_err(|e| if options.serving.is_some() { e.of_server() } else { e })?;
+        let devices = &options.devices;
+        let placed = memory_plan::place_within(&files.name, &model.description(), &request, devices, &free);
+        let placed = placed.map_err(|e| match options.serving {
+            Some(serving) => e.of_server(serving.memory),
+            None => e,
+        })?;
         let hardware = Hardware::of(&placed.devices);
         let engine =
             Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
@@ -247,6 +268,7 @@ impl LocalModel {
             context,
             branches,
             limits,
+            server,
             observed,
             hardware,
             cache,
@@ -324,6 +346,11 @@ impl LocalModel {
     /// What a server of it does and keeps at once, as planned.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// What a server of it plans beside the model; nothing where it was opened for something else.
+    pub fn server_memory(&self) -> ServerMemory {
+        self.server
     }
 
     /// What the attention observer was planned to sum over, a thought among what is generated.

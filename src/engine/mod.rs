@@ -13,6 +13,7 @@ use crate::stats;
 use crate::transfer;
 
 mod batch;
+mod closing;
 mod constraint;
 mod counter;
 mod cuda;
@@ -68,7 +69,7 @@ pub enum EngineError {
     /// The model's output is not a number.
     #[error(
         "the model's output at position {position} is not finite ({value}): the weights are damaged{}; fetch the model again",
-        if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (try --dtype f32)" }
+        if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (f32 holds more)" }
     )]
     NotFinite {
         /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier

@@ -11,7 +11,10 @@ use crate::transfer;
 const COLDEST: f64 = 1e-7;
 
 /// A seeded sampler: greedy at temperature 0, else temperature with an optional nucleus.
-pub struct Sampler(LogitsProcessor);
+pub struct Sampler {
+    processor: LogitsProcessor,
+    temperature: f64,
+}
 
 impl Sampler {
     /// A sampler with the settings given; the same seed and logits give the same tokens.
@@ -22,14 +25,20 @@ impl Sampler {
             (temperature, p) if p < 1.0 => Strategy::TopP { p: p.max(f32::MIN_POSITIVE.into()), temperature },
             (temperature, _) => Strategy::All { temperature },
         };
-        Sampler(LogitsProcessor::from_sampling(sampling.seed, strategy))
+        let processor = LogitsProcessor::from_sampling(sampling.seed, strategy);
+        Sampler { processor, temperature: sampling.temperature }
+    }
+
+    /// What logits are divided by; 0 is greedy.
+    pub(super) fn temperature(&self) -> f64 {
+        self.temperature
     }
 
     /// The next token for logits f32 (vocab).
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         let _span = stats::sampling();
         let _layouts = transfer::keep_layouts(logits.device());
-        self.0.sample(logits)
+        self.processor.sample(logits)
     }
 }
 

@@ -9,6 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ground::files::{io_remedy, write_atomically};
 
+/// Heads whose retrieval score is above this retrieve (Wu et al. 2024).
+const RETRIEVES: f64 = 0.1;
+
+/// Heads that are taken as retrieving at least, where there are as many with a score above 0.
+const FEWEST: usize = 8;
+
+/// They are one in so many of all heads at most, unless that is fewer than [`FEWEST`].
+const ONE_IN: usize = 10;
+
 /// What tells the file from other JSON.
 const FORMAT: &str = "palimpsest heads 1";
 
@@ -210,6 +219,23 @@ impl HeadScores {
         all
     }
 
+    /// The heads that retrieve, the highest score first: decoder layer and head. Those above 0.1; at least 8, where so many have a
+    /// score above 0, and else at most a tenth of all. `None` where no needle was answered or no head copied.
+    pub fn retrieving(&self) -> Option<Vec<(usize, usize)>> {
+        let ranked = self.ranked(Score::Retrieval);
+        let above = ranked.iter().filter(|(_, _, score)| *score > RETRIEVES).count();
+        let most = (ranked.len() / ONE_IN).max(FEWEST);
+        let taken = above.clamp(FEWEST, most);
+        let heads = ranked.into_iter().filter(|(_, _, score)| *score > 0.0).take(taken);
+        let heads: Vec<(usize, usize)> = heads.map(|(layer, head, _)| (layer, head)).collect();
+        (!heads.is_empty()).then_some(heads)
+    }
+
+    /// Where the scores of a model are kept in the model home, by the digest of its weights.
+    pub fn kept_at(home: &Path, digest: &str) -> PathBuf {
+        home.join("heads").join(format!("{digest}.json"))
+    }
+
     /// The text of the file.
     ///
     /// # Errors
@@ -271,5 +297,40 @@ impl HeadScores {
             return Err(HeadsFileError::NoWeight { path: path.to_owned(), score: score.key() });
         }
         Ok(HeadWeights { layers: self.layers.clone(), weights })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores(retrieval: Option<Vec<f64>>) -> HeadScores {
+        let row = |values: Vec<f64>| Array2::from_shape_vec((1, values.len()), values);
+        let Ok(qr) = row(vec![0.5; 100]) else { panic!("a row") };
+        let retrieval = retrieval.map(|values| match row(values) {
+            Ok(row) => row,
+            Err(error) => panic!("{error}"),
+        });
+        let of = Probed { layers: vec![4], ..Probed::default() };
+        HeadScores::new(of, (retrieval.as_ref(), 1), &qr, Vec::new())
+    }
+
+    #[test]
+    fn retrieving_heads_are_those_above_a_tenth_eight_at_least_and_a_tenth_of_all_at_most() {
+        let with = |above: usize, below: usize| {
+            let values = (0..100).map(|i| match i {
+                i if i < above => 0.9 - i as f64 / 200.0,
+                i if i < above + below => 0.05,
+                _ => 0.0,
+            });
+            scores(Some(values.collect())).retrieving()
+        };
+        let first = |n: usize| (0..n).map(|head| (4, head)).collect::<Vec<_>>();
+        assert_eq!(with(9, 50), Some(first(9)));
+        assert_eq!(with(40, 50), Some(first(10)));
+        assert_eq!(with(2, 50), Some(first(8)));
+        assert_eq!(with(2, 1), Some(first(3)), "none without a score");
+        assert_eq!(with(0, 0), None);
+        assert_eq!(scores(None).retrieving(), None);
     }
 }

@@ -16,6 +16,12 @@ use super::fetch::EmbedderFiles;
 /// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
 const BATCH_TOKENS: usize = 2048;
 
+/// Bytes of a text that are cut into tokens first: words enough for any limit.
+const WINDOW: usize = 16 << 10;
+
+/// Bytes of a text that are looked at for as many tokens as are kept.
+const MOST_READ: usize = 2 << 20;
+
 /// Why texts could not be embedded.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedError {
@@ -101,11 +107,38 @@ impl Embedder {
     /// # Errors
     /// [`EmbedError::Tokens`].
     pub fn tokens<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
-        let tokens = |text: &S| -> Result<Vec<u32>, EmbedError> {
-            let encoding = self.tokenizer.encode_fast(text.as_ref(), true);
+        texts.par_iter().map(|text| self.tokens_of(text.as_ref())).collect()
+    }
+
+    /// Those of a text, of which no more is looked at than is needed: windows of it, until there are as many as are kept.
+    fn tokens_of(&self, text: &str) -> Result<Vec<u32>, EmbedError> {
+        let encode = |text: &str| {
+            let encoding = self.tokenizer.encode_fast(text, true);
             Ok(encoding.map_err(|error| EmbedError::Tokens(error.to_string()))?.get_ids().to_vec())
         };
-        texts.par_iter().map(tokens).collect()
+        let refused = |window: usize| {
+            let limit = self.limit;
+            let reason = format!("its first {window} bytes hold no {limit} tokens; is it text?");
+            Err(EmbedError::Tokens(reason))
+        };
+        let mut window = 0;
+        while window < text.len() {
+            // Words are tokens by themselves, and a text's first ones are those of its beginning.
+            if window >= MOST_READ {
+                return refused(window);
+            }
+            window = window.saturating_mul(8).clamp(WINDOW, MOST_READ);
+            let mut rest = text.as_bytes().get(window..).unwrap_or_default().iter();
+            window = rest.position(u8::is_ascii_whitespace).map_or(text.len(), |more| window + more);
+            if window > 2 * MOST_READ {
+                return refused(window);
+            }
+            let tokens = encode(text.get(..window).unwrap_or(text))?;
+            if tokens.len() >= self.limit || window == text.len() {
+                return Ok(tokens);
+            }
+        }
+        encode(text)
     }
 
     /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.

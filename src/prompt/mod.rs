@@ -14,6 +14,7 @@ mod count;
 mod encode;
 mod error;
 mod gguf_tokenizer;
+mod longest;
 mod message;
 mod numbers;
 mod placed;
@@ -49,6 +50,6 @@ pub use thoughts::{
 pub use token_bytes::TokenBytes;
 pub use tokenizer::{Encoded, Tokenizer};
 pub use tools::{
-    Arguments, CallLayout, CallPiece, CallReader, ChatTurn, Composed, Part, Read, Speaker, Tool, ToolCall,
-    ToolLayout, call_grammar, compose,
+    Arguments, CallLayout, CallPiece, CallReader, ChatTurn, Composed, Ending, Part, Read, Speaker, Tool,
+    ToolCall, ToolLayout, call_grammar, compose,
 };

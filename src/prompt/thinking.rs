@@ -29,21 +29,19 @@ impl ChatTemplate {
         let mut set = self.clone();
         if let Some(effort) = effort {
             if !reads_effort {
-                return refused("does not read `reasoning_effort`; drop --reasoning-effort");
+                return refused("does not read `reasoning_effort`; leave it out");
             }
             set.set(EFFORT, effort.name().into());
         }
         let Some(format) = format else {
             return match mode {
-                ThinkingMode::On => refused("has no thoughts to switch on; drop --thinking on"),
+                ThinkingMode::On => refused("has no thoughts to switch on; leave thinking off"),
                 ThinkingMode::Auto | ThinkingMode::Off => Ok((set, None)),
             };
         };
         let on = match (mode, switch) {
             (ThinkingMode::Off, None) => {
-                return refused(
-                    "has no switch for thoughts, so its model always thinks; use --thinking auto or on",
-                );
+                return refused("has no switch for thoughts, so its model always thinks; leave thinking on");
             }
             (ThinkingMode::On, _) | (ThinkingMode::Auto, None) => true,
             (ThinkingMode::Off | ThinkingMode::Auto, Some(_)) => false,

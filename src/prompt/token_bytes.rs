@@ -99,7 +99,7 @@ fn flatten<'v>(decoder: &'v Value, steps: &mut Vec<&'v Value>) {
 }
 
 /// GPT-2's letters of bytes: printable ones stand for themselves, the others for letters from U+0100 on, in order.
-fn letters() -> HashMap<char, u8> {
+pub(super) fn letters() -> HashMap<char, u8> {
     let mut next = 0x100;
     let letter = |byte: u8| {
         let letter = match byte {

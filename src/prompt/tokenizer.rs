@@ -22,6 +22,8 @@ pub struct Tokenizer {
     inner: Inner,
     /// One more than the greatest token id.
     vocab_size: usize,
+    /// Most bytes of a text that one token stands for.
+    longest: Option<usize>,
 }
 
 /// A tokenised text.
@@ -70,7 +72,8 @@ impl Tokenizer {
         inner.with_padding(None);
         inner.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
         let vocab_size = inner.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
-        Ok(Tokenizer { inner, vocab_size })
+        let longest = Self::longest_of(&inner);
+        Ok(Tokenizer { inner, vocab_size, longest })
     }
 
     /// Token ids of `text`, without added special tokens. Text that looks like a special token becomes that token, as it
@@ -178,6 +181,12 @@ impl Tokenizer {
     /// or `▁`). For people, use [`decode`](Self::decode).
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
+    }
+
+    /// Most bytes of a text that one token can stand for: a text of more than n times as many has more than n tokens. `None` where
+    /// that is not known of the tokeniser.
+    pub fn longest(&self) -> Option<usize> {
+        self.longest
     }
 
     /// The decoder as `tokenizer.json` writes it; null where there is none.

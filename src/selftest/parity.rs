@@ -152,6 +152,7 @@ impl Ran {
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
+            beside: 0,
         };
         let placed = memory_plan::place("a tiny checkpoint", &model.description(), &request, devices)?;
         let engine = Engine::new(model.load_split(placed.devices, dtype)?, chunk);

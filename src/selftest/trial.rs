@@ -49,6 +49,7 @@ impl Setting {
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
+            beside: 0,
         }
     }
 }

@@ -14,15 +14,21 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use futures_util::stream;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::app::App;
+use super::common::Common;
 use super::error::ApiError;
+use super::log::{Line, Outcome, Record};
+use super::memory::Held;
+use super::off_thread::off_thread;
+use super::pieces::{self, Envelope, Said};
 use super::writer::{Piece, Writer};
 use crate::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
 use crate::engine::{Likelihood, StopReason};
-use crate::prompt::CallPiece;
+use crate::prompt::{CallPiece, Ending};
 
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;
@@ -39,6 +45,8 @@ pub struct Order {
 
 /// What a choice is made of.
 enum Step {
+    /// So many tokens of the prompt are read.
+    Read(usize),
     Scored(Vec<Likelihood>),
     Token(Token),
     Done(Box<Finished>),
@@ -84,17 +92,21 @@ pub trait Shape: Send + 'static {
     /// `id`, `object`, `created` and `model`.
     fn envelope(&self, stream: bool) -> Map<String, Value>;
     /// What a stream says before the first token of a choice.
-    fn open(&mut self, choice: usize) -> Option<Value>;
+    fn open(&mut self, choice: usize) -> Option<Said>;
     /// What it says when the probabilities of the prompt are known, which are told where they were asked for.
-    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
+    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Said> {
         None
     }
+    /// Waits for what the end of a choice needs beside the choice itself.
+    fn settle(&mut self, _choice: usize) -> impl Future<Output = Result<(), ApiError>> + Send {
+        async { Ok(()) }
+    }
     /// What it says with a token.
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError>;
+    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError>;
     /// What it says at the end of a choice.
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Value, ApiError>;
+    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError>;
     /// A whole choice.
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Value, ApiError>;
+    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError>;
 }
 
 /// Choices under way.
@@ -106,9 +118,13 @@ pub struct Run {
     /// That choice, and those after it that are being generated too.
     under_way: VecDeque<Current>,
     begun: Instant,
-    told_first: bool,
     usage: Usage,
+    /// Whether it is told how far prompts are.
+    progress: bool,
+    line: Arc<Line>,
     _place: OwnedSemaphorePermit,
+    /// What it records and replies.
+    held: Held,
 }
 
 struct Current {
@@ -141,17 +157,25 @@ impl Usage {
 }
 
 impl Run {
-    /// These choices, in a place of the queue.
-    pub fn new(app: Arc<App>, orders: Vec<Order>, place: OwnedSemaphorePermit, begun: Instant) -> Self {
+    /// These choices, in a place of the queue, and what they take.
+    pub fn new(
+        app: Arc<App>,
+        orders: Vec<Order>,
+        (place, held): (OwnedSemaphorePermit, Held),
+        begun: Instant,
+        line: Arc<Line>,
+    ) -> Self {
         Run {
             app,
             orders: orders.into(),
             choice: 0,
             under_way: VecDeque::new(),
             begun,
-            told_first: false,
             usage: Usage::default(),
+            progress: false,
+            line,
             _place: place,
+            held,
         }
     }
 
@@ -166,17 +190,10 @@ impl Run {
             step.unwrap_or_else(|| Step::Failed(ApiError::internal("the model's thread left the request")));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
-            Step::Scored(_) => {}
-            Step::Token(_) => {
-                if !self.told_first {
-                    self.told_first = true;
-                    self.app.metrics.first_token(self.begun.elapsed());
-                }
-            }
+            Step::Read(_) | Step::Scored(_) | Step::Token(_) => {}
             Step::Done(finished) => {
                 let Measured { generated, reused, .. } = &finished.measured;
                 let (prompt, reused) = if counted { (prompt, *reused) } else { (0, 0) };
-                self.app.metrics.tokens(prompt, reused, generated.tokens.len());
                 self.usage.prompt += prompt;
                 self.usage.reused += reused;
                 self.usage.completion += generated.tokens.len();
@@ -205,7 +222,12 @@ impl Run {
                 self.usage.thought.get_or_insert(0);
             }
             let prompt = request.tokens.len();
-            let (sink, steps) = listening(&self.app, writer);
+            let record = &self.line.record;
+            if counted {
+                record.prompt(prompt);
+            }
+            let told = Told { counted, progress: self.progress };
+            let (sink, steps) = listening(&self.app, writer, Arc::clone(record), told);
             choices.push((request, sink));
             self.under_way.push_back(Current { steps, prompt, counted });
         }
@@ -223,7 +245,7 @@ impl Run {
         while let Some((choice, step)) = self.next().await {
             match step {
                 // The end has them, too.
-                Step::Scored(_) => {}
+                Step::Read(_) | Step::Scored(_) => {}
                 Step::Token(token) => {
                     thought.push_str(&token.piece.thought);
                     text.push_str(&token.piece.text);
@@ -231,6 +253,7 @@ impl Run {
                     tokens.push(token.chosen);
                 }
                 Step::Done(mut finished) => {
+                    shape.settle(choice).await?;
                     thought.push_str(&finished.piece.thought);
                     text.push_str(&finished.piece.text);
                     calls.append(&mut finished.piece.calls);
@@ -246,20 +269,21 @@ impl Run {
                 Step::Failed(error) => return Err(error),
             }
         }
-        let mut body = shape.envelope(false);
-        body.insert("choices".to_owned(), choices.into());
-        body.insert("usage".to_owned(), self.usage.json());
-        let mut response = Response::new(Body::from(Value::Object(body).to_string()));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Ok(response)
+        let (head, usage) = (shape.envelope(false), Some(self.usage.json()));
+        let held = self.held;
+        // It may be long, and others are to be told their tokens meanwhile.
+        off_thread(move || pieces::response(&Envelope { head, choices: &choices, usage }, Some(held))).await
     }
 
-    /// All choices as a stream; with `usage` its last frame says what was used.
-    pub fn stream(self, mut shape: impl Shape, usage: bool) -> Response<Body> {
+    /// All choices as a stream; its last frame says what was used, where that was asked for.
+    pub fn stream(mut self, mut shape: impl Shape, common: &Common) -> Response<Body> {
         let mut frames = VecDeque::new();
         let opening = shape.open(0);
+        self.line.record.streams();
+        self.progress = common.progress;
+        let (usage, sent) = (common.usage, Instant::now());
         let mut streaming =
-            Streaming { run: self, shape, usage, opened: 0, ended: false, frames: VecDeque::new() };
+            Streaming { run: self, shape, usage, sent, opened: 0, ended: false, frames: VecDeque::new() };
         frames.extend(opening.map(|choice| streaming.frame(choice)));
         streaming.frames = frames;
         let frames = stream::unfold(streaming, |mut streaming| async move {
@@ -279,6 +303,8 @@ struct Streaming<S> {
     run: Run,
     shape: S,
     usage: bool,
+    /// When something was sent last.
+    sent: Instant,
     /// The last choice that was opened.
     opened: usize,
     ended: bool,
@@ -290,19 +316,33 @@ impl<S: Shape> Streaming<S> {
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(frame) = self.frames.pop_front() {
+                self.sent = Instant::now();
                 return Some(frame);
             }
             if self.ended {
                 return None;
             }
-            let done = match self.run.next().await {
+            let silent = self.run.app.settings.keep_alive.saturating_sub(self.sent.elapsed());
+            // A step that is there comes before the time is looked at, and none is lost.
+            let Ok(next) = tokio::time::timeout(silent, self.run.next()).await else {
+                self.frames.push_back(": the prompt is being read, or waits\n\n".to_owned());
+                continue;
+            };
+            let done = match next {
                 None => {
                     self.end();
                     Ok(())
                 }
-                Some((choice, step)) => self.take(choice, step),
+                Some((choice, step)) => {
+                    let settled = match step {
+                        Step::Done(_) => self.shape.settle(choice).await,
+                        _ => Ok(()),
+                    };
+                    settled.and_then(|()| self.take(choice, step))
+                }
             };
             if let Err(error) = done {
+                self.run.line.record.fail(&error);
                 self.ended = true;
                 self.frames.push_back(event(&error.body()));
             }
@@ -316,6 +356,11 @@ impl<S: Shape> Streaming<S> {
             self.frames.extend(opening);
         }
         let said = match step {
+            Step::Read(read) => {
+                let of = self.run.under_way.front().map_or(read, |current| current.prompt);
+                self.tell("palimpsest", json!({"progress": {"read": read, "of": of}}));
+                return Ok(());
+            }
             Step::Scored(prompt) => self.shape.scored(choice, &prompt),
             Step::Token(token) => self.shape.token(choice, &token)?,
             Step::Done(finished) => Some(self.shape.close(choice, &finished)?),
@@ -328,47 +373,77 @@ impl<S: Shape> Streaming<S> {
 
     fn end(&mut self) {
         self.ended = true;
+        self.run.line.record.end(Outcome::Ok);
         if self.usage {
-            let mut body = self.shape.envelope(true);
-            body.insert("choices".to_owned(), json!([]));
-            body.insert("usage".to_owned(), self.run.usage.json());
-            self.frames.push_back(event(&Value::Object(body)));
+            let (head, usage) = (self.shape.envelope(true), Some(self.run.usage.json()));
+            self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
         }
         self.frames.push_back("data: [DONE]\n\n".to_owned());
     }
 
-    fn frame(&self, choice: Value) -> String {
-        let mut body = self.shape.envelope(true);
-        body.insert("choices".to_owned(), json!([choice]));
-        if self.usage {
-            body.insert("usage".to_owned(), Value::Null);
-        }
-        event(&Value::Object(body))
+    /// A frame of no choice.
+    fn tell(&mut self, key: &str, value: Value) {
+        let (mut head, usage) = (self.shape.envelope(true), self.usage.then_some(Value::Null));
+        head.insert(key.to_owned(), value);
+        self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
+    }
+
+    fn frame(&self, choice: Said) -> String {
+        let (head, usage) = (self.shape.envelope(true), self.usage.then_some(Value::Null));
+        event(&Envelope { head, choices: &[choice], usage })
     }
 }
 
-fn event(body: &Value) -> String {
+fn event(body: &impl Serialize) -> String {
+    // Of keys that are texts, and finite numbers or null: it cannot fail.
+    let body = serde_json::to_string(body).unwrap_or_default();
     format!("data: {body}\n\n")
 }
 
+/// What is told of a choice beside its answer.
+#[derive(Clone, Copy)]
+struct Told {
+    /// Whether its prompt is counted.
+    counted: bool,
+    /// How far its prompt is.
+    progress: bool,
+}
+
 /// What hears of a choice on the model's thread, and what comes of it.
-fn listening(app: &App, writer: Writer) -> (Sink, mpsc::UnboundedReceiver<Step>) {
+fn listening(
+    app: &App,
+    writer: Writer,
+    record: Arc<Record>,
+    told: Told,
+) -> (Sink, mpsc::UnboundedReceiver<Step>) {
     // As long as an answer at most: a slow reader holds up nobody else.
     let (steps, received) = mpsc::unbounded_channel();
     let cancelled = app.cancelled();
     let mut writer = Some(writer);
+    let (mut read, mut before) = (0, None::<Instant>);
     let sink = move |event| {
         if cancelled.load(Ordering::Relaxed) || steps.is_closed() {
             let _ = steps.send(Step::Failed(ApiError::closing()));
             return Next::Cancel;
         }
         let step = match event {
-            Event::Prefilled(_) => return Next::Go,
+            Event::Begun(tokens) | Event::Prefilled(tokens) => {
+                if let (Event::Begun(cached), true) = (&event, told.counted) {
+                    record.begun(*cached);
+                }
+                read += tokens;
+                if told.progress && read > 0 {
+                    let _ = steps.send(Step::Read(read));
+                }
+                return Next::Go;
+            }
             Event::Scored(prompt) => {
                 let _ = steps.send(Step::Scored(prompt));
                 return Next::Go;
             }
             Event::Token(chosen) => {
+                let now = Instant::now();
+                record.token(before.replace(now).map(|before| now - before));
                 match writer.as_mut().map(|writer| (writer.push(chosen.token), writer.stopped())) {
                     Some((Ok(piece), stopped)) => {
                         let _ = steps.send(Step::Token(Token { piece, chosen }));
@@ -395,7 +470,12 @@ fn finished(writer: Option<Writer>, measured: Measured) -> Step {
         StopReason::MaxNewTokens | StopReason::ThoughtCut => "length",
     };
     let called = writer.calls() > 0;
-    match writer.finish() {
+    let ending = match (writer.stopped(), reason) {
+        (true, _) => Ending::StopString,
+        (false, "length") => Ending::Limit,
+        (false, _) => Ending::Turn,
+    };
+    match writer.finish(ending) {
         Ok((piece, has_answer)) => {
             let reason = if called && reason == "stop" { "tool_calls" } else { reason };
             Step::Done(Box::new(Finished { piece, has_answer, reason, measured }))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -9,10 +10,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::embedder::ServedEmbedder;
 use super::error::ApiError;
 use super::guard::Guard;
+use super::log::AccessLog;
+use super::memory::Memory;
 use super::metrics::Metrics;
 use super::model::ServedModel;
+use super::score::NeutralCache;
 use crate::engine::Engine;
 use crate::engine::thread::EngineThread;
+
+/// How requests are served beside what they say.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Most completions that are served or wait.
+    pub queue: usize,
+    /// How requests are told.
+    pub log: AccessLog,
+    /// Most tokens of an answer whose request names no limit.
+    pub tokens: usize,
+    /// Strings that end a chat's answer beside those of its request.
+    pub stops: Vec<String>,
+    /// After which time a stream says something that says nothing.
+    pub keep_alive: Duration,
+}
 
 /// A server's state.
 #[derive(Debug)]
@@ -26,9 +45,15 @@ pub struct App {
     /// Who computes.
     pub engine: EngineThread,
     /// What was served.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
+    /// Masses of neutral requests, of scores.
+    pub neutral: NeutralCache,
     /// Who may ask.
     pub guard: Guard,
+    /// What requests may take.
+    pub memory: Arc<Memory>,
+    /// How requests are served.
+    pub settings: Settings,
     places: Arc<Semaphore>,
     most: usize,
     closing: AtomicBool,
@@ -36,23 +61,26 @@ pub struct App {
 }
 
 impl App {
-    /// With room for `most` completions, served or waiting.
+    /// With nobody served yet.
     pub fn new(
         model: ServedModel,
         embedder: ServedEmbedder,
         weights: Engine,
         engine: EngineThread,
         guard: Guard,
-        most: usize,
+        (settings, memory): (Settings, Memory),
     ) -> Self {
-        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+        let most = settings.queue.clamp(1, Semaphore::MAX_PERMITS);
         App {
             model,
             embedder,
             weights,
             engine,
             guard,
-            metrics: Metrics::default(),
+            memory: Arc::new(memory),
+            neutral: NeutralCache::default(),
+            settings,
+            metrics: Arc::default(),
             places: Arc::new(Semaphore::new(most)),
             most,
             closing: AtomicBool::new(false),
@@ -97,6 +125,23 @@ impl App {
     /// Whether what is under way is to end.
     pub fn cancelled(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
+    }
+
+    /// Refuses a model that embeds nothing here.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn check_embedding_model(&self, name: &str) -> Result<(), ApiError> {
+        if name == self.model.name() {
+            return Ok(());
+        }
+        let shown: String = name.chars().take(80).collect();
+        let (embedder, own) = (self.embedder.name(), self.model.name());
+        let message = format!(
+            "the model {shown:?} is not served here; ask for {embedder:?}, which embeds texts, or for {own:?}, the mean of its states"
+        );
+        let error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
+        Err(error.of("model"))
     }
 
     /// Refuses another model than this one.

@@ -5,13 +5,19 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{ArrayView2, ArrayView4, Axis};
+use ndarray::ArrayView4;
 use safetensors::tensor::{Dtype, TensorView};
+use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::app::App;
 use super::attention_request::AttentionRequest;
 use super::error::ApiError;
+use super::heads::Heads;
+use super::nested::Nested;
 use super::prompt::TokenPrompt;
+use super::score::Scoring;
 use crate::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
 use crate::engine::Rows;
 use crate::engine::thread::Measured;
@@ -25,14 +31,26 @@ pub struct Asked {
     pub attention: AttentionRequest,
     /// Over which.
     pub prompt: TokenPrompt,
+    /// What is to be ranked, where that is asked for.
+    scoring: Option<Scoring>,
     /// Of softmax attention, ascending: those of every mass.
     softmax_layers: Vec<usize>,
 }
 
+/// What is told about attention: fields, and tensors that are written from flat arrays.
+#[derive(Debug, Default)]
+pub struct Reply {
+    fields: Map<String, Value>,
+    tensors: Vec<Named>,
+    ranked: Option<Ranked>,
+}
+
 /// A tensor of the reply: its name, shape, and elements row-major.
+#[derive(Debug)]
 struct Named(&'static str, Vec<usize>, Vec<f32>);
 
 /// Keys one by one, and their weights, (positions, layers, k) or (positions, layers, heads, k).
+#[derive(Debug)]
 struct Ranked {
     shape: Vec<usize>,
     keys: Vec<u32>,
@@ -40,11 +58,32 @@ struct Ranked {
 }
 
 impl Asked {
-    /// A request about this prompt.
-    pub fn new(attention: AttentionRequest, prompt: TokenPrompt, spec: &DecoderSpec) -> Self {
+    /// A request about this prompt. Rows that a score needs are added to those that were asked for.
+    pub fn new(
+        mut attention: AttentionRequest,
+        prompt: TokenPrompt,
+        scoring: Option<Scoring>,
+        spec: &DecoderSpec,
+    ) -> Self {
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
-        Asked { attention, prompt, softmax_layers }
+        for row in scoring.iter().flat_map(|scoring| [scoring.question.as_str(), "answer"]) {
+            if !attention.rows.iter().any(|named| named == row) {
+                attention.rows.push(row.to_owned());
+            }
+        }
+        Asked { attention, prompt, scoring, softmax_layers }
+    }
+
+    /// Waits for what a score is held against, where one is asked for.
+    ///
+    /// # Errors
+    /// Of a request that failed.
+    pub async fn settle(&mut self, app: &App) -> Result<(), ApiError> {
+        match &mut self.scoring {
+            None => Ok(()),
+            Some(scoring) => scoring.settle(&app.neutral, &app.engine, app.cancelled()).await,
+        }
     }
 
     /// The spans that are measured: the tiles, then the ranges.
@@ -84,7 +123,7 @@ impl Asked {
     ///
     /// # Errors
     /// Of a file that cannot be written.
-    pub fn reply(&self, measured: &Measured, thought: usize, told: bool) -> Result<Value, ApiError> {
+    pub fn reply(&self, measured: &Measured, thought: usize, told: bool) -> Result<Reply, ApiError> {
         let (masses, generated) = (&measured.masses, measured.generated.tokens.len());
         let n = self.prompt.tokens.len();
         let after = n..n + generated;
@@ -97,8 +136,17 @@ impl Asked {
         let layers: Vec<usize> = masses.layers.iter().copied().filter(|&layer| self.tells(layer)).collect();
         let mut reply = Map::new();
         reply.insert("spans".to_owned(), spans.into());
+        if let Some(scoring) = &self.scoring {
+            reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
+        }
+        if self.attention.rows.is_empty() {
+            return Ok(Reply { fields: reply, ..Reply::default() });
+        }
         reply.insert("rows".to_owned(), json!(rows));
-        reply.insert("layers".to_owned(), json!(layers));
+        match &self.attention.heads {
+            Heads::These { pairs, .. } => reply.insert("heads".to_owned(), json!(pairs[..])),
+            Heads::Mean | Heads::All => reply.insert("layers".to_owned(), json!(layers)),
+        };
         if thought > 0 {
             reply.insert("thought_tokens".to_owned(), thought.into());
         }
@@ -109,32 +157,24 @@ impl Asked {
         let mut tensors = Vec::new();
         let sink = masses.sink.as_ref().map(|sink| sink.view());
         let paid = |l: usize, h: usize, r: usize| sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
-        let told_of = |layers: &[usize]| -> Vec<usize> {
-            (0..layers.len()).filter(|&l| self.tells(layers[l])).collect()
-        };
-        let of_softmax = told_of(&masses.layers);
-        tensors.push(self.masses("mass", masses.mass.view(), &of_softmax, &paid, &is_answer));
-        tensors.push(self.share(masses, &of_softmax, &is_answer, after));
+        let mass = ("mass", masses.mass.view());
+        tensors.push(self.masses(mass, &masses.layers, &paid, &is_answer));
+        tensors.push(self.share(masses, &is_answer, after));
         if let Some(sink) = &masses.sink {
             let (_, heads, rows) = sink.dim();
-            let mut values = Vec::new();
-            for &l in &of_softmax {
-                let of_layer = sink.index_axis(Axis(0), l);
-                values.extend(self.by_head(of_layer));
-            }
-            tensors.push(Named("sink", self.shape(&[of_softmax.len()], heads, &[rows]), values));
+            let of = |l: usize, h: usize| sink.slice(ndarray::s![l, h, ..]).to_vec();
+            let (mut shape, values) = self.select(&masses.layers, heads, &of);
+            shape.push(rows);
+            tensors.push(Named("sink", shape, values));
         }
-        if let Some(delta) = &masses.delta {
-            let of_delta = told_of(&delta.layers);
-            let layers: Vec<usize> = of_delta.iter().map(|&l| delta.layers[l]).collect();
+        // Their heads are none of those that are asked for one by one.
+        let delta = masses.delta.as_ref().filter(|_| !matches!(self.attention.heads, Heads::These { .. }));
+        if let Some(delta) = delta {
+            let layers: Vec<usize> =
+                delta.layers.iter().copied().filter(|&layer| self.tells(layer)).collect();
             reply.insert("delta_layers".to_owned(), json!(layers));
-            tensors.push(self.masses(
-                "delta_share",
-                delta.share.view(),
-                &of_delta,
-                &|_, _, _| 0.0,
-                &is_answer,
-            ));
+            let share = ("delta_share", delta.share.view());
+            tensors.push(self.masses(share, &delta.layers, &|_, _, _| 0.0, &is_answer));
         }
         if let Some(each) = masses.each.as_ref().filter(|_| !told) {
             tensors.push(self.each(each));
@@ -143,15 +183,14 @@ impl Asked {
             reply.insert("top_positions".to_owned(), json!(top_keys.rows));
             self.ranked(top_keys)
         });
-        self.put(&mut reply, tensors, ranked)?;
-        Ok(Value::Object(reply))
+        self.put(reply, tensors, ranked)
     }
 
     /// A reply with the tokens that it is about, where they were asked for.
-    pub fn with_tokens(&self, mut reply: Value, generated: &[u32]) -> Value {
+    pub fn with_tokens(&self, mut reply: Reply, generated: &[u32]) -> Reply {
         if self.attention.token_ids {
-            reply["prompt_token_ids"] = json!(self.prompt.tokens);
-            reply["token_ids"] = json!(generated);
+            reply.fields.insert("prompt_token_ids".to_owned(), json!(self.prompt.tokens));
+            reply.fields.insert("token_ids".to_owned(), json!(generated));
         }
         reply
     }
@@ -160,7 +199,7 @@ impl Asked {
     ///
     /// # Errors
     /// Of a file that cannot be written.
-    pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Value, ApiError> {
+    pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Reply, ApiError> {
         let mut named: Option<Named> = None;
         for row in rows {
             let Named(_, shape, values) = self.each(row);
@@ -174,48 +213,42 @@ impl Asked {
                 }
             }
         }
-        let mut reply = Map::new();
-        self.put(&mut reply, named.into_iter().collect(), None)?;
-        Ok(Value::Object(reply))
+        self.put(Map::new(), named.into_iter().collect(), None)
     }
 
-    /// Masses [layers, heads, rows, spans] with what rows pay to generated tokens, by layer or by layer and head.
+    /// Masses [layers, heads, rows, spans] with what rows pay to generated tokens, of the heads that are told.
     fn masses(
         &self,
-        name: &'static str,
-        masses: ArrayView4<'_, f32>,
+        (name, masses): (&'static str, ArrayView4<'_, f32>),
         layers: &[usize],
         sink: &dyn Fn(usize, usize, usize) -> f32,
         is_answer: &[bool],
     ) -> Named {
         let (_, heads, rows, _) = masses.dim();
-        let mut values = Vec::new();
-        for &l in layers {
-            let of_layer: Vec<Vec<f32>> = (0..heads)
-                .map(|h| {
-                    let row = |r: usize| {
-                        let paid = masses.slice(ndarray::s![l, h, r, ..]).to_vec();
-                        self.with_generated(&paid, sink(l, h, r), is_answer.get(r) == Some(&true))
-                    };
-                    (0..rows).flat_map(row).collect()
-                })
-                .collect();
-            values.extend(self.over_heads(of_layer));
-        }
-        Named(name, self.shape(&[layers.len()], heads, &[rows, self.columns()]), values)
+        let of = |l: usize, h: usize| -> Vec<f32> {
+            let row = |r: usize| {
+                let paid = masses.slice(ndarray::s![l, h, r, ..]).to_vec();
+                self.with_generated(&paid, sink(l, h, r), is_answer.get(r) == Some(&true))
+            };
+            (0..rows).flat_map(row).collect()
+        };
+        let (mut shape, values) = self.select(layers, heads, &of);
+        shape.extend([rows, self.columns()]);
+        Named(name, shape, values)
     }
 
-    /// What uniform attention would pay, [layers, rows, spans].
-    fn share(
-        &self,
-        masses: &Masses,
-        layers: &[usize],
-        is_answer: &[bool],
-        after: std::ops::Range<usize>,
-    ) -> Named {
+    /// What uniform attention would pay, [layers, rows, spans], or by the layer of each head [heads, rows, spans].
+    fn share(&self, masses: &Masses, is_answer: &[bool], after: std::ops::Range<usize>) -> Named {
         let share = &masses.uniform.share;
         let mut values = Vec::new();
-        for &l in layers {
+        let told: Vec<usize> = match &self.attention.heads {
+            Heads::These { pairs, .. } => {
+                let place = |layer: &usize| masses.layers.iter().position(|of| of == layer);
+                pairs.iter().filter_map(|(layer, _)| place(layer)).collect()
+            }
+            Heads::Mean | Heads::All => self.told(&masses.layers),
+        };
+        for &l in &told {
             for (r, row) in masses.rows.iter().enumerate() {
                 let paid = share.slice(ndarray::s![l, r, ..]).to_vec();
                 let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
@@ -233,47 +266,91 @@ impl Asked {
                 values.extend(overlays);
             }
         }
-        Named("share", vec![layers.len(), masses.rows.len(), self.columns()], values)
+        Named("share", vec![told.len(), masses.rows.len(), self.columns()], values)
     }
 
-    /// Rows of single tokens: [tokens, layers, spans] or [tokens, layers, heads, spans].
+    /// Rows of single tokens: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
     fn each(&self, each: &EachMasses) -> Named {
-        let (layers, heads, tokens, _) = each.mass.dim();
-        let told: Vec<usize> = (0..layers)
-            .filter(|&l| self.softmax_layers.get(l).is_some_and(|&layer| self.tells(layer)))
-            .collect();
-        let mut values = Vec::new();
+        let (_, heads, tokens, _) = each.mass.dim();
+        let (mut values, mut shape) = (Vec::new(), vec![tokens]);
         for t in 0..tokens {
-            for &l in &told {
-                let row = |h: usize| {
-                    let paid = each.mass.slice(ndarray::s![l, h, t, ..]).to_vec();
-                    let sink = each.sink.as_ref().map_or(0.0, |sink| sink[[l, h, t]]);
-                    self.with_generated(&paid, sink, true)
-                };
-                values.extend(self.over_heads((0..heads).map(row).collect()));
-            }
+            let of = |l: usize, h: usize| -> Vec<f32> {
+                let paid = each.mass.slice(ndarray::s![l, h, t, ..]).to_vec();
+                let sink = each.sink.as_ref().map_or(0.0, |sink| sink[[l, h, t]]);
+                self.with_generated(&paid, sink, true)
+            };
+            let (axes, row) = self.select(&self.softmax_layers, heads, &of);
+            shape.truncate(1);
+            shape.extend(axes);
+            values.extend(row);
         }
-        Named("each", self.shape(&[tokens, told.len()], heads, &[self.columns()]), values)
+        if tokens == 0 {
+            shape.extend(self.select(&self.softmax_layers, heads, &|_, _| Vec::new()).0);
+        }
+        shape.push(self.columns());
+        Named("each", shape, values)
     }
 
     /// The keys that each position pays most to, by position first.
     fn ranked(&self, top_keys: &LargestKeys) -> Ranked {
         let LargestKeys { layers, rows, shape: [_, heads, positions, k], keys, weights } = top_keys;
-        let told: Vec<usize> = (0..layers.len()).filter(|&l| self.tells(layers[l])).collect();
-        let mut shape = vec![rows.len(), told.len()];
-        shape.extend(self.attention.all_heads.then_some(*heads));
+        let picks: Vec<(usize, usize)> = match &self.attention.heads {
+            Heads::These { pairs, .. } => {
+                let place = |layer: usize| layers.iter().position(|&of| of == layer);
+                pairs.iter().filter_map(|&(layer, head)| Some((place(layer)?, head))).collect()
+            }
+            Heads::Mean | Heads::All => {
+                self.told(layers).into_iter().flat_map(|l| (0..*heads).map(move |h| (l, h))).collect()
+            }
+        };
+        let mut shape = vec![rows.len()];
+        match &self.attention.heads {
+            Heads::These { .. } => shape.push(picks.len()),
+            Heads::Mean => shape.push(self.told(layers).len()),
+            Heads::All => shape.extend([self.told(layers).len(), *heads]),
+        }
         shape.push(*k);
         let mut ranked = Ranked { shape, keys: Vec::new(), weights: Vec::new() };
         for position in 0..*positions {
-            for &l in &told {
-                for head in 0..*heads {
-                    let at = ((l * heads + head) * positions + position) * k;
-                    ranked.keys.extend_from_slice(&keys[at..at + k]);
-                    ranked.weights.extend_from_slice(&weights[at..at + k]);
-                }
+            for &(l, head) in &picks {
+                let at = ((l * heads + head) * positions + position) * k;
+                ranked.keys.extend_from_slice(&keys[at..at + k]);
+                ranked.weights.extend_from_slice(&weights[at..at + k]);
             }
         }
         ranked
+    }
+
+    /// Which of these decoder layers are told, by their place.
+    fn told(&self, layers: &[usize]) -> Vec<usize> {
+        (0..layers.len()).filter(|&l| self.tells(layers[l])).collect()
+    }
+
+    /// Values of heads of these decoder layers, by layer and head: each layer's mean, every head, or those that were named. With the
+    /// axes that tell them apart.
+    fn select(
+        &self,
+        layers: &[usize],
+        heads: usize,
+        of: &dyn Fn(usize, usize) -> Vec<f32>,
+    ) -> (Vec<usize>, Vec<f32>) {
+        match &self.attention.heads {
+            Heads::These { pairs, .. } => {
+                let place = |layer: usize| layers.iter().position(|&of| of == layer);
+                let values = pairs.iter().filter_map(|&(layer, head)| Some(of(place(layer)?, head)));
+                (vec![pairs.len()], values.flatten().collect())
+            }
+            Heads::All => {
+                let told = self.told(layers);
+                let values = told.iter().flat_map(|&l| (0..heads).flat_map(move |h| of(l, h)));
+                (vec![told.len(), heads], values.collect())
+            }
+            Heads::Mean => {
+                let told = self.told(layers);
+                let values = told.iter().flat_map(|&l| mean((0..heads).map(|h| of(l, h)).collect()));
+                (vec![told.len()], values.collect())
+            }
+        }
     }
 
     /// A row's masses with that to generated tokens between tiles and ranges, where rows of generated tokens are told.
@@ -289,27 +366,6 @@ impl Asked {
         row
     }
 
-    /// Rows of one layer by head: one after the other, or their mean.
-    fn over_heads(&self, by_head: Vec<Vec<f32>>) -> Vec<f32> {
-        if self.attention.all_heads {
-            return by_head.concat();
-        }
-        let heads = by_head.len().max(1) as f64;
-        let width = by_head.first().map_or(0, Vec::len);
-        let mean = |i: usize| by_head.iter().map(|head| f64::from(head[i])).sum::<f64>() / heads;
-        (0..width).map(|i| mean(i) as f32).collect()
-    }
-
-    /// (heads, rows) likewise.
-    fn by_head(&self, values: ArrayView2<'_, f32>) -> Vec<f32> {
-        self.over_heads(values.outer_iter().map(|head| head.to_vec()).collect())
-    }
-
-    fn shape(&self, before: &[usize], heads: usize, after: &[usize]) -> Vec<usize> {
-        let heads = self.attention.all_heads.then_some(heads);
-        before.iter().copied().chain(heads).chain(after.iter().copied()).collect()
-    }
-
     /// Spans of a row.
     fn columns(&self) -> usize {
         self.prompt.tiles.len() + usize::from(self.answers()) + self.prompt.overlays.len()
@@ -317,18 +373,12 @@ impl Asked {
 
     fn put(
         &self,
-        reply: &mut Map<String, Value>,
+        mut fields: Map<String, Value>,
         tensors: Vec<Named>,
         ranked: Option<Ranked>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Reply, ApiError> {
         if !self.attention.safetensors {
-            for Named(name, shape, values) in tensors {
-                reply.insert(name.to_owned(), nested(&values, &shape));
-            }
-            if let Some(ranked) = ranked {
-                reply.insert("top_keys".to_owned(), ranked.pairs());
-            }
-            return Ok(());
+            return Ok(Reply { fields, tensors, ranked });
         }
         let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
@@ -346,28 +396,57 @@ impl Asked {
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
         let file = safetensors::serialize(views, None).map_err(failed)?;
-        reply.insert("data".to_owned(), STANDARD.encode(file).into());
-        Ok(())
+        drop(bytes);
+        fields.insert("data".to_owned(), STANDARD.encode(file).into());
+        Ok(Reply { fields, ..Reply::default() })
     }
 }
 
-impl Ranked {
-    /// Pairs of a token's index and its weight in arrays of arrays; fewer than k where a position sees fewer tokens.
-    fn pairs(&self) -> Value {
-        let k = self.shape.last().copied().unwrap_or_default().max(1);
-        let rows = self.keys.chunks_exact(k).zip(self.weights.chunks_exact(k)).map(|(keys, weights)| {
+impl Serialize for Reply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in &self.fields {
+            map.serialize_entry(key, value)?;
+        }
+        for Named(name, shape, values) in &self.tensors {
+            map.serialize_entry(name, &Nested { values, shape })?;
+        }
+        if let Some(Ranked { shape, keys, weights }) = &self.ranked {
+            map.serialize_entry("top_keys", &Pairs { shape, keys, weights })?;
+        }
+        map.end()
+    }
+}
+
+/// Pairs of a token's index and its weight in arrays of arrays; fewer than k where a position sees fewer tokens.
+struct Pairs<'a> {
+    shape: &'a [usize],
+    keys: &'a [u32],
+    weights: &'a [f32],
+}
+
+impl Serialize for Pairs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Pairs { shape, keys, weights } = *self;
+        let Some((&n, rest)) = shape.split_first().filter(|(_, rest)| !rest.is_empty()) else {
             let seen = keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY);
-            seen.map(|(key, weight)| json!([key, short(*weight)])).collect()
-        });
-        let outer = self.shape.len().saturating_sub(1);
-        arrays(rows.collect(), &self.shape[..outer])
+            return serializer.collect_seq(seen);
+        };
+        let size = keys.len() / n.max(1);
+        let mut list = serializer.serialize_seq(Some(n))?;
+        for (keys, weights) in keys.chunks(size.max(1)).zip(weights.chunks(size.max(1))) {
+            list.serialize_element(&Pairs { shape: rest, keys, weights })?;
+        }
+        list.end()
     }
 }
 
-/// Row-major elements of this shape as arrays of arrays.
-fn arrays(values: Vec<Value>, shape: &[usize]) -> Value {
-    let inner = shape.iter().skip(1).rev();
-    inner.fold(values, |values, &n| values.chunks(n.max(1)).map(Value::from).collect()).into()
+/// The mean of rows.
+fn mean(rows: Vec<Vec<f32>>) -> Vec<f32> {
+    let n = rows.len().max(1) as f64;
+    let width = rows.first().map_or(0, Vec::len);
+    let at = |i: usize| rows.iter().map(|row| f64::from(row[i])).sum::<f64>() / n;
+    (0..width).map(|i| at(i) as f32).collect()
 }
 
 fn span_json(span: &Span) -> Value {
@@ -376,33 +455,4 @@ fn span_json(span: &Span) -> Value {
         json["overlay"] = true.into();
     }
     json
-}
-
-/// Row-major elements as arrays of arrays.
-fn nested(values: &[f32], shape: &[usize]) -> Value {
-    match shape {
-        [] => values.first().map_or(Value::Null, |&x| short(x)),
-        [_] => values.iter().map(|&x| short(x)).collect(),
-        [n, rest @ ..] => {
-            let size = values.len() / (*n).max(1);
-            (0..*n).map(|i| nested(values.get(i * size..(i + 1) * size).unwrap_or_default(), rest)).collect()
-        }
-    }
-}
-
-/// A number with the digits that tell its f32 from its neighbours, not those of its f64.
-pub fn short(x: f32) -> Value {
-    x.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
-        let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
-        assert_eq!(nested(&values, &[2, 3]).to_string(), "[[0.1,0.2,0.3],[0.4,0.5,1e-9]]");
-        assert_eq!(nested(&[], &[2, 0, 3]).to_string(), "[[],[]]");
-    }
 }

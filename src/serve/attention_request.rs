@@ -3,12 +3,16 @@
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::fields::read_tokens;
 use super::fields::{Fields, wrong};
+use super::heads::Heads;
 use super::model::ServedModel;
+use super::score::ScoreRequest;
 use crate::engine::{Rows, TopRequest};
 
 /// Fields of `palimpsest`.
-pub const FIELDS: [&str; 7] = ["rows", "heads", "layers", "top_keys", "encoding", "spans", "token_ids"];
+pub const FIELDS: [&str; 10] =
+    ["rows", "heads", "layers", "top_keys", "encoding", "spans", "token_ids", "score", "answer", "progress"];
 
 /// Fields of an entry of its `spans`.
 pub const RANGE_FIELDS: [&str; 5] = ["label", "message", "part", "start", "end"];
@@ -25,10 +29,10 @@ const MOST_TOP_KEYS: usize = 1024;
 /// What is asked about attention.
 #[derive(Debug, Clone)]
 pub struct AttentionRequest {
-    /// Names of spans, `last`, `answer` and `each`.
+    /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
     pub rows: Vec<String>,
-    /// Whether heads are told apart.
-    pub all_heads: bool,
+    /// Which heads are told.
+    pub heads: Heads,
     /// The decoder layers that are told; `None` for all.
     pub layers: Option<Vec<usize>>,
     /// How many keys of each row are told one by one.
@@ -39,6 +43,21 @@ pub struct AttentionRequest {
     pub ranges: Vec<RangeRequest>,
     /// Whether the tokens of prompt and answer are told.
     pub token_ids: bool,
+    /// Which documents are to be ranked.
+    pub score: Option<ScoreRequest>,
+    /// The answer, where it is not to be generated.
+    pub answer: Option<GivenAnswer>,
+}
+
+/// An answer that is measured in the place of a generated one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenAnswer {
+    /// The last message.
+    LastMessage,
+    /// This text.
+    Text(String),
+    /// These tokens.
+    Tokens(Vec<u32>),
 }
 
 /// Characters of a part of the prompt as a span.
@@ -59,6 +78,20 @@ pub struct RangeRequest {
 }
 
 impl AttentionRequest {
+    /// What `"palimpsest"` of a request asks about attention: nothing where it asks for `progress` alone.
+    ///
+    /// # Errors
+    /// What cannot be served, with its field.
+    pub fn of(fields: &Fields<'_>, model: &ServedModel) -> Result<Option<Self>, ApiError> {
+        let Some(value) = fields.get("palimpsest") else { return Ok(None) };
+        let own = Fields::of(value, "palimpsest")?;
+        let rest = FIELDS.iter().any(|key| *key != "progress" && own.get(key).is_some());
+        if own.get("progress").is_some() && !rest {
+            return own.only(&FIELDS).map(|()| None);
+        }
+        Self::read(value, model).map(Some)
+    }
+
     /// The value of `"palimpsest"`.
     ///
     /// # Errors
@@ -66,35 +99,45 @@ impl AttentionRequest {
     pub fn read(value: &Value, model: &ServedModel) -> Result<Self, ApiError> {
         let fields = Fields::of(value, "palimpsest")?;
         fields.only(&FIELDS)?;
-        fields.required("rows")?;
+        let score = fields.get("score").map(|value| ScoreRequest::read(value, model)).transpose()?.flatten();
+        let answer = fields.get("answer").map(|value| GivenAnswer::read(value, model)).transpose()?.flatten();
+        let needs_rows = score.is_none() && answer.is_none();
+        if needs_rows {
+            fields.required("rows")?;
+        }
         let rows = fields.list("rows")?.unwrap_or_default();
         let rows = rows.iter().enumerate().map(|(i, row)| match row {
             Value::String(row) => Ok(row.clone()),
             row => Err(wrong(&format!("palimpsest.rows[{i}]"), row, "a string")),
         });
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        if rows.is_empty() || rows.len() > MOST_SPANS {
+        if (rows.is_empty() && needs_rows) || rows.len() > MOST_SPANS {
             let message = format!(
                 "`palimpsest.rows` names {} rows; give 1 to {MOST_SPANS}: names of spans, last, answer or each",
                 rows.len()
             );
             return Err(ApiError::field("palimpsest.rows", message));
         }
-        let choice = |key: &str, words: [&str; 2]| -> Result<bool, ApiError> {
-            match fields.text(key)? {
-                None => Ok(false),
-                Some(word) if word == words[0] => Ok(false),
-                Some(word) if word == words[1] => Ok(true),
-                Some(word) => {
-                    let name = fields.name(key);
-                    let word: String = word.chars().take(40).collect();
-                    let message = format!("`{name}` is {word:?}; give {:?} or {:?}", words[0], words[1]);
-                    Err(ApiError::field(name, message))
-                }
+        let safetensors = match fields.text("encoding")? {
+            None | Some("json") => false,
+            Some("safetensors") => true,
+            Some(word) => {
+                let word: String = word.chars().take(40).collect();
+                let message = format!("`palimpsest.encoding` is {word:?}; give \"json\" or \"safetensors\"");
+                return Err(ApiError::field("palimpsest.encoding", message));
             }
+        };
+        let heads = match fields.get("heads") {
+            None => Heads::Mean,
+            Some(value) => Heads::read(value, "palimpsest.heads", true, model)?,
         };
         let layers = match fields.list("layers")? {
             None => None,
+            Some(_) if matches!(heads, Heads::These { .. }) => {
+                let message = "`palimpsest.layers` is for the mean and for all heads; single heads are named with their layers, \
+                               so leave it out";
+                return Err(ApiError::field("palimpsest.layers", message));
+            }
             Some(layers) => Some(read_layers(layers, model.spec.layers.len())?),
         };
         let ranges = fields.list("spans")?.unwrap_or_default();
@@ -106,12 +149,14 @@ impl AttentionRequest {
         let ranges = ranges.iter().enumerate().map(|(i, range)| RangeRequest::read(i, range));
         Ok(AttentionRequest {
             rows,
-            all_heads: choice("heads", ["mean", "all"])?,
+            heads,
             layers,
             top_keys: fields.count("top_keys", 1..=MOST_TOP_KEYS)?,
-            safetensors: choice("encoding", ["json", "safetensors"])?,
+            safetensors,
             ranges: ranges.collect::<Result<_, _>>()?,
             token_ids: fields.flag("token_ids")?.unwrap_or(false),
+            score,
+            answer,
         })
     }
 
@@ -131,7 +176,7 @@ impl AttentionRequest {
         most: usize,
     ) -> Result<Option<TopRequest>, ApiError> {
         let Some(k) = self.top_keys else { return Ok(None) };
-        let mean = !self.all_heads;
+        let mean = self.heads == Heads::Mean;
         let of_layer = |layer: &crate::model::LayerSpec| {
             layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads })
         };
@@ -177,6 +222,22 @@ impl AttentionRequest {
             return Err(ApiError::field("palimpsest.rows", message));
         }
         Ok(())
+    }
+}
+
+impl GivenAnswer {
+    /// The value of `answer`: a text, token ids, or `true` for the last message.
+    fn read(value: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
+        let name = "palimpsest.answer";
+        match value {
+            Value::Bool(false) => Ok(None),
+            Value::Bool(true) => Ok(Some(GivenAnswer::LastMessage)),
+            Value::String(text) => Ok(Some(GivenAnswer::Text(text.clone()))),
+            Value::Array(tokens) => {
+                Ok(Some(GivenAnswer::Tokens(read_tokens(name, tokens, model.spec.vocab)?)))
+            }
+            value => Err(wrong(name, value, "a text, an array of token ids, or true for the last message")),
+        }
     }
 }
 

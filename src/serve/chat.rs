@@ -6,14 +6,20 @@ use serde_json::{Map, Value, json};
 
 use super::answers::{Collected, Finished, Order, Shape, Token};
 use super::app::App;
-use super::attention_reply::Asked;
+use super::attention_reply::{Asked, Reply};
 use super::attention_request::AttentionRequest;
 use super::common::{Common, IGNORED, SHARED, identifier, now, room};
+use super::costs::Cost;
 use super::error::ApiError;
 use super::fields::{self, Fields, NotServed};
 use super::format::Format;
+use super::given;
 use super::logprobs;
+use super::memory::Held;
+use super::model::ServedModel;
+use super::pieces::Said;
 use super::prompt::{Conversation, chat_spans};
+use super::score::ScoreRequest;
 use super::sent::Sent;
 use super::tools::ToolRequest;
 use super::writer::{Piece, Writer};
@@ -37,7 +43,7 @@ pub const OWN: [&str; 11] = [
 ];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-pub const NOT_YET: [NotServed; 11] = [
+pub const NOT_YET: [NotServed; 10] = [
     ("functions", fields::empty),
     ("function_call", none_or_auto),
     ("audio", fields::never),
@@ -48,7 +54,6 @@ pub const NOT_YET: [NotServed; 11] = [
     ("service_tier", none_or_auto),
     ("verbosity", fields::never),
     ("moderation", fields::never),
-    ("top_k", fields::never),
 ];
 
 fn none_or_auto(value: &Value) -> bool {
@@ -67,6 +72,8 @@ pub struct Job {
     pub shape: ChatShape,
     /// How they are sent.
     pub common: Common,
+    /// What they take.
+    pub held: Held,
 }
 
 /// Reads a request.
@@ -88,31 +95,66 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         }
     };
     let model = &app.model;
-    let voice = model.voice(thinking(&fields)?, effort(&fields)?)?;
     let (format, tools) = (Format::read(&fields)?, ToolRequest::read(&fields)?);
-    let sent = Sent::read_all(&fields)?;
-    let conversation = Conversation::new(model, &sent, tools.told());
-    let asked = match fields.get("palimpsest") {
-        None => None,
-        Some(value) => Some(AttentionRequest::read(value, model)?),
+    let mut sent = Sent::read_all(&fields)?;
+    let mut asked = AttentionRequest::of(&fields, model)?;
+    given::take_last(asked.as_mut(), &mut sent)?;
+    let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
+    let voice = match (thinking(&fields)?, effort(&fields)?) {
+        // A given answer has no thought before it, where that can be.
+        (None, effort) if is_given => {
+            model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?
+        }
+        (thinking, effort) => model.voice(thinking, effort)?,
     };
+    let conversation = Conversation::new(model, &sent, tools.told());
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
         None => (conversation.tokens(&voice.template, tokenizer)?, None),
         Some(attention) => {
+            let spans = |sent: &[Sent], attention: &AttentionRequest| {
+                let conversation = Conversation::new(model, sent, tools.told());
+                chat_spans(&voice.template, tokenizer, &conversation, attention)
+            };
             let prompt = chat_spans(&voice.template, tokenizer, &conversation, &attention)?;
-            (prompt.tokens.clone(), Some(Asked::new(attention, prompt, &model.spec)))
+            let of_score = |score: &ScoreRequest| score.of_chat(&attention, (model, &sent, &prompt), &spans);
+            let scoring = attention.score.as_ref().map(of_score).transpose()?;
+            (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)))
         }
     };
+    let attention = asked.as_ref().map(|asked| &asked.attention);
+    let forced = given::tokens(attention, tokenizer, &tokens, &common)?;
     let names = ["max_completion_tokens", "max_tokens"];
-    let most = room(app, &fields, ("messages", tokens.len()), 1, &names, None)?;
+    let prompt = ("messages", tokens.len());
+    let most = match &forced {
+        None => room(app, &fields, prompt, 1, &names, app.settings.tokens)?,
+        Some(answer) => given::check_room(answer, app, &fields, prompt, &names)?,
+    };
     let (mut rows, mut keys, mut top_keys) = Default::default();
     if let Some(asked) = &asked {
         (rows, keys) = (asked.rows()?, asked.keys());
         asked.attention.check_size(model, keys.len(), most)?;
         top_keys = asked.attention.top_keys(model, &rows, most)?;
     }
-    let rules = TokenRules { constraint: tools.constraint(model, &format)?, ..common.rules.clone() };
+    let rules = match forced {
+        None => {
+            let mut rules =
+                TokenRules { constraint: tools.constraint(model, &format)?, ..common.rules.clone() };
+            if format == Format::Object && tools.told().is_empty() {
+                rules.closed_within = Some(closable(model, most)?);
+            }
+            rules
+        }
+        Some(_) => TokenRules { forced, ..TokenRules::default() },
+    };
+    let (likeliest, stop, stops) = match is_given {
+        false => {
+            let stops = [&common.stops[..], &app.settings.stops].concat();
+            (likeliest, model.text.stop.clone(), stops)
+        }
+        // Nothing but its last token ends it, and its probabilities are what it is given for.
+        true => (likeliest.or(Some(0)), Vec::new(), Vec::new()),
+    };
     let reader = tools.reader(model);
     let thinker = model.thinker(voice.thoughts, most);
     let thinks = thinker.is_some();
@@ -126,12 +168,16 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
             most: Some(most),
             likeliest,
             tell_rows: common.stream && asked.as_ref().is_some_and(|asked| asked.attention.each()),
-            ..Request::new(tokens.clone(), common.sampling(choice, most), model.text.stop.clone())
+            ..Request::new(tokens.clone(), common.sampling(choice, most), stop.clone())
         },
-        writer: Writer::of_chat(tokenizer, voice.thoughts, common.stops.clone(), reader.clone()),
+        writer: Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone()),
         counted: choice == 0,
     };
-    let orders = (0..common.n).map(order).collect();
+    let (first, mut held) =
+        (order(0), app.memory.take(0).map_err(|full| full.error("the request", None, ""))?);
+    let cost = Cost::of(&first.request, asked.as_ref(), &model.spec);
+    cost.take(&mut held, common.n, first.request.room())?;
+    let orders = std::iter::once(first).chain((1..common.n).map(order)).collect();
     let shape = ChatShape {
         app: Arc::clone(app),
         id: identifier("chatcmpl"),
@@ -140,7 +186,23 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         thinks,
         asked,
     };
-    Ok(Job { orders, shape, common })
+    Ok(Job { orders, shape, common, held })
+}
+
+/// The room of an answer that is one JSON object.
+///
+/// # Errors
+/// Less room than the least object takes.
+fn closable(model: &ServedModel, most: usize) -> Result<usize, ApiError> {
+    let least = model.text.tokenizer.encode("{}").map_or(1, |tokens| tokens.len());
+    if most >= least {
+        return Ok(most);
+    }
+    let name = "max_completion_tokens";
+    let message = format!(
+        "`{name}` leaves room for {most} tokens, and a JSON object takes at least {least}; ask for more"
+    );
+    Err(ApiError { code: Some("json_does_not_fit"), ..ApiError::field(name, message) })
 }
 
 /// What `chat_template_kwargs` say; only the switch of thoughts is known.
@@ -219,7 +281,7 @@ impl ChatShape {
         json!({"content": content, "refusal": null})
     }
 
-    fn attention(&self, finished: &Finished, told: bool) -> Result<Option<Value>, ApiError> {
+    fn attention(&self, finished: &Finished, told: bool) -> Result<Option<Reply>, ApiError> {
         let Some(asked) = &self.asked else { return Ok(None) };
         let generated = &finished.measured.generated;
         let thought = if self.thinks { generated.thought } else { 0 };
@@ -248,6 +310,13 @@ impl ChatShape {
 }
 
 impl Shape for ChatShape {
+    async fn settle(&mut self, _choice: usize) -> Result<(), ApiError> {
+        match &mut self.asked {
+            None => Ok(()),
+            Some(asked) => asked.settle(&self.app).await,
+        }
+    }
+
     fn envelope(&self, stream: bool) -> Map<String, Value> {
         let object = if stream { "chat.completion.chunk" } else { "chat.completion" };
         Map::from_iter([
@@ -258,11 +327,11 @@ impl Shape for ChatShape {
         ])
     }
 
-    fn open(&mut self, choice: usize) -> Option<Value> {
-        Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None))
+    fn open(&mut self, choice: usize) -> Option<Said> {
+        Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None).into())
     }
 
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError> {
+    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError> {
         let Token { piece, chosen } = token;
         let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
@@ -273,22 +342,18 @@ impl Shape for ChatShape {
         }
         let mut said = ChatShape::chunk(choice, delta.into(), None);
         said["logprobs"] = self.logprobs(std::slice::from_ref(chosen));
-        if let Some(asked) = self.asked.as_ref().filter(|_| !chosen.rows.is_empty()) {
-            said["palimpsest"] = asked.reply_rows(&chosen.rows)?;
-        }
-        Ok(Some(said))
+        let asked = self.asked.as_ref().filter(|_| !chosen.rows.is_empty());
+        let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
+        Ok(Some(Said { fields: said, attention }))
     }
 
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Value, ApiError> {
+    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError> {
         let delta = ChatShape::delta(&finished.piece);
-        let mut said = ChatShape::chunk(choice, delta.into(), Some(finished.reason));
-        if let Some(attention) = self.attention(finished, true)? {
-            said["palimpsest"] = attention;
-        }
-        Ok(said)
+        let fields = ChatShape::chunk(choice, delta.into(), Some(finished.reason));
+        Ok(Said { fields, attention: self.attention(finished, true)? })
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Value, ApiError> {
+    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError> {
         let Collected { thought, text, calls, tokens, finished } = collected;
         let only_calls = text.is_empty() && !calls.is_empty();
         let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
@@ -299,12 +364,9 @@ impl Shape for ChatShape {
         if !calls.is_empty() {
             message["tool_calls"] = joined(&calls).into();
         }
-        let mut said = json!({
+        let fields = json!({
             "index": choice, "message": message, "logprobs": self.logprobs(&tokens), "finish_reason": finished.reason
         });
-        if let Some(attention) = self.attention(&finished, false)? {
-            said["palimpsest"] = attention;
-        }
-        Ok(said)
+        Ok(Said { fields, attention: self.attention(&finished, false)? })
     }
 }

@@ -19,13 +19,16 @@ const MOST_STOPS: usize = 16;
 pub const IGNORED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 
 /// Fields that both endpoints have.
-pub const SHARED: [&str; 12] = [
+pub const SHARED: [&str; 15] = [
     "model",
     "n",
     "stop",
     "seed",
     "temperature",
     "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
     "frequency_penalty",
     "presence_penalty",
     "logit_bias",
@@ -53,6 +56,8 @@ pub struct Common {
     pub stream: bool,
     /// Whether a stream ends with what was used.
     pub usage: bool,
+    /// Whether a stream tells how far the reading of its prompt is.
+    pub progress: bool,
 }
 
 impl Common {
@@ -85,6 +90,7 @@ impl Common {
             rules: rules(app, fields)?,
             stream,
             usage,
+            progress: progress(fields)?,
         })
     }
 
@@ -103,9 +109,28 @@ fn rules(app: &App, fields: &Fields<'_>) -> Result<TokenRules, ApiError> {
     Ok(TokenRules {
         frequency_penalty: penalty("frequency_penalty")?,
         presence_penalty: penalty("presence_penalty")?,
+        repetition_penalty: fields.number("repetition_penalty", 0.01..=100.0, false)?.unwrap_or(1.0) as f32,
         bias: bias(fields, app.model.spec.vocab)?,
-        constraint: None,
+        top_k: top_k(fields)?,
+        min_p: fields.number("min_p", 0.0..=1.0, false)?.unwrap_or(0.0),
+        ..TokenRules::default()
     })
+}
+
+/// `top_k`: 0 and, as in vLLM, -1 leave every token.
+fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    match fields.get("top_k") {
+        Some(value) if value.as_i64() == Some(-1) => Ok(None),
+        _ => Ok(fields.count("top_k", 0..=usize::MAX)?.filter(|&k| k > 0)),
+    }
+}
+
+/// `palimpsest.progress`; what else is in it is read where it is known what it asks about.
+fn progress(fields: &Fields<'_>) -> Result<bool, ApiError> {
+    match fields.get("palimpsest") {
+        None => Ok(false),
+        Some(value) => Ok(Fields::of(value, "palimpsest")?.flag("progress")?.unwrap_or(false)),
+    }
 }
 
 /// `logit_bias`: numbers by token ids.
@@ -181,7 +206,7 @@ pub fn room(
     prompt: (&str, usize),
     least: usize,
     names: &[&str],
-    usual: Option<usize>,
+    usual: usize,
 ) -> Result<usize, ApiError> {
     let (prompt_field, tokens) = prompt;
     let context = app.model.text.context;
@@ -216,7 +241,7 @@ pub fn room(
             too_long(name, message)
         }
         Some((_, most)) => Ok(most),
-        None => Ok(usual.map_or(free, |usual| usual.min(free))),
+        None => Ok(usual.min(free)),
     }
 }
 

@@ -6,23 +6,27 @@ use serde_json::{Map, Value, json};
 
 use super::answers::{Collected, Finished, Order, Shape, Token};
 use super::app::App;
-use super::attention_reply::Asked;
+use super::attention_reply::{Asked, Reply};
 use super::attention_request::AttentionRequest;
 use super::common::{Common, IGNORED, SHARED, identifier, now, room};
+use super::costs::Cost;
 use super::error::ApiError;
-use super::fields::{self, Fields, NotServed, wrong};
+use super::fields::{self, Fields, NotServed, read_tokens, wrong};
+use super::given;
 use super::logprobs::CompletionLogprobs;
+use super::memory::Held;
+use super::pieces::Said;
 use super::prompt::{TokenPrompt, text_spans, token_spans};
+use super::score::ScoreRequest;
 use super::writer::Writer;
-use crate::engine::Likelihood;
 use crate::engine::thread::{Chosen, Request};
+use crate::engine::{Likelihood, TokenRules};
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
 
 /// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-pub const NOT_YET: [NotServed; 3] =
-    [("suffix", fields::empty), ("best_of", fields::one), ("top_k", fields::never)];
+pub const NOT_YET: [NotServed; 2] = [("suffix", fields::empty), ("best_of", fields::one)];
 
 /// Most prompts of a request.
 const MOST_PROMPTS: usize = 2048;
@@ -38,6 +42,8 @@ pub struct Job {
     pub shape: CompletionShape,
     /// How they are sent.
     pub common: Common,
+    /// What they take.
+    pub held: Held,
 }
 
 /// A prompt as it was sent.
@@ -60,9 +66,12 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     let echo = fields.flag("echo")?.unwrap_or(false);
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
-    let asked = match fields.get("palimpsest") {
-        None => None,
-        Some(value) => Some(AttentionRequest::read(value, model)?),
+    let asked = AttentionRequest::of(&fields, model)?;
+    let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
+    let (likeliest, stop, stops) = match asked.as_ref().is_some_and(|asked| asked.answer.is_some()) {
+        false => (likeliest, model.text.stop.clone(), common.stops.clone()),
+        // Nothing but its last token ends it, and its probabilities are what it is given for.
+        true => (likeliest.or(Some(0)), Vec::new(), Vec::new()),
     };
     let mut orders = Vec::new();
     let mut prompts = Vec::new();
@@ -74,48 +83,72 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                 tokenizer.decode(tokens, false).map_err(|error| ApiError::internal(error.to_string()))?
             }
         };
-        let (tokens, measured) = match (sent, &asked) {
+        let (tokens, measured) = match (sent, asked.as_ref()) {
             (Sent::Text(text), None) => {
                 let tokens = tokenizer.encode(&text);
                 (tokens.map_err(|error| ApiError::from(error).of("prompt"))?, None)
             }
             (Sent::Tokens(tokens), None) => (tokens, None),
             (sent, Some(attention)) => {
-                let prompt: TokenPrompt = match sent {
-                    Sent::Text(text) => text_spans(tokenizer, &text, attention)?,
-                    Sent::Tokens(tokens) => token_spans(tokens, attention)?,
+                let (prompt, scoring): (TokenPrompt, _) = match sent {
+                    Sent::Text(text) => {
+                        let prompt = text_spans(tokenizer, &text, attention)?;
+                        let spans = |text: &str, asked: &AttentionRequest| text_spans(tokenizer, text, asked);
+                        let of_score =
+                            |score: &ScoreRequest| score.of_text(attention, (model, &text, &prompt), &spans);
+                        let scoring = attention.score.as_ref().map(of_score).transpose()?;
+                        (prompt, scoring)
+                    }
+                    Sent::Tokens(_) if attention.score.is_some() => {
+                        let message = "`palimpsest.score` needs a prompt of text, whose question it replaces; a prompt of tokens \
+                                       has no characters";
+                        return Err(ApiError::field("palimpsest.score", message));
+                    }
+                    Sent::Tokens(tokens) => (token_spans(tokens, attention)?, None),
                 };
-                (prompt.tokens.clone(), Some(Asked::new(attention.clone(), prompt, &model.spec)))
+                let tokens = prompt.tokens.clone();
+                (tokens, Some(Asked::new(attention.clone(), prompt, scoring, &model.spec)))
             }
         };
         if tokens.is_empty() {
             let message = "`prompt` has no tokens; a model needs at least one to say anything";
             return Err(ApiError::field("prompt", message));
         }
-        let most = room(app, &fields, ("prompt", tokens.len()), 0, &["max_tokens"], Some(USUAL))?;
+        let forced = given::tokens(asked.as_ref(), tokenizer, &tokens, &common)?;
+        let (place, names) = (("prompt", tokens.len()), ["max_tokens"]);
+        let most = match &forced {
+            None => room(app, &fields, place, 0, &names, app.settings.tokens.min(USUAL))?,
+            Some(answer) => given::check_room(answer, app, &fields, place, &names)?,
+        };
+        let rules = match forced {
+            None => common.rules.clone(),
+            Some(_) => TokenRules { forced, ..TokenRules::default() },
+        };
         let (mut rows, mut keys, mut top_keys) = Default::default();
         if let Some(asked) = &measured {
             (rows, keys) = (asked.rows()?, asked.keys());
             asked.attention.check_size(model, keys.len(), most)?;
             top_keys = asked.attention.top_keys(model, &rows, most)?;
         }
-        for choice in 0..common.n {
-            let sampling = common.sampling(orders.len(), most);
-            orders.push(Order {
-                request: Request {
-                    rows: rows.clone(),
-                    keys: keys.clone(),
-                    top_keys,
-                    rules: common.rules.clone(),
-                    likeliest,
-                    prompt_likeliest: likeliest.filter(|_| echo),
-                    tell_rows: common.stream && measured.as_ref().is_some_and(|asked| asked.attention.each()),
-                    ..Request::new(tokens.clone(), sampling, model.text.stop.clone())
-                },
-                writer: Writer::of_completion(tokenizer, common.stops.clone()),
-                counted: choice == 0,
-            });
-        }
+        let order = |choice: usize, nth: usize| Order {
+            request: Request {
+                rows: rows.clone(),
+                keys: keys.clone(),
+                top_keys,
+                rules: rules.clone(),
+                likeliest,
+                prompt_likeliest: likeliest.filter(|_| echo),
+                tell_rows: common.stream && measured.as_ref().is_some_and(|asked| asked.attention.each()),
+                ..Request::new(tokens.clone(), common.sampling(nth, most), stop.clone())
+            },
+            writer: Writer::of_completion(tokenizer, stops.clone()),
+            counted: choice == 0,
+        };
+        let (before, first) = (orders.len(), order(0, orders.len()));
+        let cost = Cost::of(&first.request, measured.as_ref(), &model.spec);
+        cost.take(&mut held, common.n, first.request.room())?;
+        orders.push(first);
+        orders.extend((1..common.n).map(|choice| order(choice, before + choice)));
         prompts.push(Prompt { text, first: tokens.first().copied(), asked: measured });
     }
     let shape = CompletionShape {
@@ -128,7 +161,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         prompts,
         offset: 0,
     };
-    Ok(Job { orders, shape, common })
+    Ok(Job { orders, shape, common, held })
 }
 
 /// A text, an array of texts, an array of token ids, or an array of such arrays.
@@ -149,30 +182,6 @@ fn read_prompts(fields: &Fields<'_>, vocab: usize) -> Result<Vec<Sent>, ApiError
         }
         value => Ok(vec![one("prompt", value)?]),
     }
-}
-
-/// Token ids of the model's.
-///
-/// # Errors
-/// The first value that is none.
-pub fn read_tokens(at: &str, values: &[Value], vocab: usize) -> Result<Vec<u32>, ApiError> {
-    let mut tokens = Vec::with_capacity(values.len());
-    for (i, value) in values.iter().enumerate() {
-        let id = value.as_u64().filter(|&id| id < vocab as u64).and_then(|id| u32::try_from(id).ok());
-        let Some(id) = id else {
-            let name = format!("{at}[{i}]");
-            return Err(match value {
-                Value::Number(found) => {
-                    let message =
-                        format!("`{name}` is {found}; the model's token ids are 0 to {}", vocab - 1);
-                    ApiError::field(name, message)
-                }
-                value => wrong(&name, value, "a token id"),
-            });
-        };
-        tokens.push(id);
-    }
-    Ok(tokens)
 }
 
 /// What is known of a prompt when its answers come.
@@ -213,7 +222,7 @@ impl CompletionShape {
         lists.json()
     }
 
-    fn attention(&self, choice: usize, finished: &Finished, told: bool) -> Result<Option<Value>, ApiError> {
+    fn attention(&self, choice: usize, finished: &Finished, told: bool) -> Result<Option<Reply>, ApiError> {
         let Some(asked) = self.prompt(choice).and_then(|prompt| prompt.asked.as_ref()) else {
             return Ok(None);
         };
@@ -228,6 +237,15 @@ impl CompletionShape {
 }
 
 impl Shape for CompletionShape {
+    async fn settle(&mut self, choice: usize) -> Result<(), ApiError> {
+        let app = Arc::clone(&self.app);
+        let prompt = self.prompts.get_mut(choice / self.n.max(1));
+        match prompt.and_then(|prompt| prompt.asked.as_mut()) {
+            None => Ok(()),
+            Some(asked) => asked.settle(&app).await,
+        }
+    }
+
     fn envelope(&self, _stream: bool) -> Map<String, Value> {
         Map::from_iter([
             ("id".to_owned(), self.id.clone().into()),
@@ -237,7 +255,7 @@ impl Shape for CompletionShape {
         ])
     }
 
-    fn open(&mut self, choice: usize) -> Option<Value> {
+    fn open(&mut self, choice: usize) -> Option<Said> {
         self.offset = 0;
         if !self.echo {
             return None;
@@ -248,10 +266,10 @@ impl Shape for CompletionShape {
         }
         let text = self.prompt(choice).map(|prompt| prompt.text.clone()).unwrap_or_default();
         self.offset = text.chars().count();
-        Some(CompletionShape::chunk(choice, &text, Value::Null, None))
+        Some(CompletionShape::chunk(choice, &text, Value::Null, None).into())
     }
 
-    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Value> {
+    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Said> {
         let mut lists = CompletionLogprobs::default();
         let mut offset = 0;
         let of = self.prompt(choice)?;
@@ -261,10 +279,10 @@ impl Shape for CompletionShape {
         }
         let said = CompletionShape::chunk(choice, &of.text, lists.json(), None);
         self.offset = offset;
-        Some(said)
+        Some(said.into())
     }
 
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Value>, ApiError> {
+    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError> {
         let Token { piece, chosen } = token;
         if piece.text.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return Ok(None);
@@ -272,15 +290,14 @@ impl Shape for CompletionShape {
         let mut offset = self.offset;
         let logprobs = self.logprobs(std::slice::from_ref(chosen), &mut offset);
         self.offset = offset;
-        let mut said = CompletionShape::chunk(choice, &piece.text, logprobs, None);
+        let fields = CompletionShape::chunk(choice, &piece.text, logprobs, None);
         let asked = self.prompt(choice).and_then(|prompt| prompt.asked.as_ref());
-        if let Some(asked) = asked.filter(|_| !chosen.rows.is_empty()) {
-            said["palimpsest"] = asked.reply_rows(&chosen.rows)?;
-        }
-        Ok(Some(said))
+        let asked = asked.filter(|_| !chosen.rows.is_empty());
+        let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
+        Ok(Some(Said { fields, attention }))
     }
 
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Value, ApiError> {
+    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError> {
         let logprobs = match &finished.measured.end {
             Some(end) if self.logprobs => {
                 let mut lists = CompletionLogprobs::default();
@@ -289,14 +306,11 @@ impl Shape for CompletionShape {
             }
             _ => Value::Null,
         };
-        let mut said = CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason));
-        if let Some(attention) = self.attention(choice, finished, true)? {
-            said["palimpsest"] = attention;
-        }
-        Ok(said)
+        let fields = CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason));
+        Ok(Said { fields, attention: self.attention(choice, finished, true)? })
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Value, ApiError> {
+    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError> {
         let Collected { text, tokens, finished, .. } = collected;
         let prompt = self.prompt(choice);
         let echoed = prompt.filter(|_| self.echo).map(|prompt| prompt.text.as_str()).unwrap_or_default();
@@ -315,10 +329,7 @@ impl Shape for CompletionShape {
             logprobs = lists.json();
         }
         let said = format!("{echoed}{text}");
-        let mut said = CompletionShape::chunk(choice, &said, logprobs, Some(finished.reason));
-        if let Some(attention) = self.attention(choice, &finished, false)? {
-            said["palimpsest"] = attention;
-        }
-        Ok(said)
+        let fields = CompletionShape::chunk(choice, &said, logprobs, Some(finished.reason));
+        Ok(Said { fields, attention: self.attention(choice, &finished, false)? })
     }
 }

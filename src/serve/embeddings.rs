@@ -9,20 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::attention_reply::short;
 use super::common::IGNORED;
-use super::completions::read_tokens;
 use super::error::ApiError;
+use super::fields::read_tokens;
 use super::fields::{Fields, wrong};
+use super::log::Record;
+use super::memory::Held;
+use super::text_limit::texts_fit;
 use crate::engine::EngineError;
 use crate::engine::thread::RequestError;
 use crate::model::embedder::{EmbedError, Embedder};
 
 /// Fields of this endpoint alone.
-pub const OWN: [&str; 4] = ["model", "input", "encoding_format", "dimensions"];
+pub const OWN: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "palimpsest"];
+
+/// Fields of its `palimpsest`.
+pub const EXTENSION_FIELDS: [&str; 1] = ["token_ids"];
 
 /// Most inputs of a request, as at OpenAI.
 const MOST_INPUTS: usize = 2048;
@@ -45,6 +51,47 @@ pub struct Job {
     dimensions: Option<usize>,
     base64: bool,
     model: String,
+    /// What tokens, vectors and reply take, and a cache where the decoder reads them.
+    pub held: Held,
+}
+
+/// Bytes of a number of a vector: as it is made and scaled, and its digits.
+const NUMBER: u64 = 4 + 4 + 16;
+
+/// A vector as it is told.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Base64(String),
+    Floats(Vec<f32>),
+}
+
+/// An entry of `data`.
+#[derive(Debug, Serialize)]
+struct Entry {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+/// The body of a reply.
+#[derive(Debug, Serialize)]
+pub struct Embeddings {
+    object: &'static str,
+    data: Vec<Entry>,
+    model: String,
+    usage: Value,
+}
+
+/// Refuses texts that cannot fit; those of the embedder, which are cut, always do. Opens it where it is asked for.
+///
+/// # Errors
+/// Why, with the field.
+pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
+    match body["model"] == app.embedder.name() {
+        true => Ok(app.embedder.open().map(drop)?),
+        false => texts_fit(app, body, "input"),
+    }
 }
 
 /// Whether anybody waits for a job: not when this is dropped.
@@ -64,11 +111,11 @@ impl Waits {
     }
 }
 
-/// Reads a request. Opens the embedder where it is asked for.
+/// Reads a request.
 ///
 /// # Errors
 /// What cannot be served, with its field.
-pub fn prepare(app: &App, body: &Value) -> Result<Job, ApiError> {
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     let fields = Fields::of_body(body)?;
     fields.only(&[&OWN[..], &IGNORED].concat())?;
     fields.required("model")?;
@@ -85,8 +132,9 @@ pub fn prepare(app: &App, body: &Value) -> Result<Job, ApiError> {
     let input = fields.required("input")?;
     let is_embedder = name == app.embedder.name();
     if !is_embedder {
-        app.check_model(name)?;
+        app.check_embedding_model(name)?;
     }
+    check_ids(&fields, input, name)?;
     let width = if is_embedder { app.embedder.dimensions() } else { app.model.spec.hidden };
     let dimensions = fields.count("dimensions", 1..=width)?;
     let (by, tokens) = match is_embedder {
@@ -104,7 +152,49 @@ pub fn prepare(app: &App, body: &Value) -> Result<Job, ApiError> {
             (By::Decoder, read_input(input, app.model.spec.vocab, app.model.text.context, texts)?)
         }
     };
-    Ok(Job { by, tokens, dimensions, base64, model: name.to_owned() })
+    let count: usize = tokens.iter().map(Vec::len).sum();
+    let longest = tokens.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let plan = app.memory.plan();
+    let cache = if is_embedder { 0 } else { longest * plan.token + plan.activations };
+    let takes =
+        (count * size_of::<u32>() + tokens.len() * 256) as u64 + (tokens.len() * width) as u64 * NUMBER;
+    let held = app.memory.take(takes + cache).map_err(|full| {
+        let remedy = match is_embedder {
+            true => "send fewer texts".to_owned(),
+            false => {
+                let left = full.most.saturating_sub(takes + plan.activations);
+                format!("send texts of at most {} tokens", left / plan.token.max(1))
+            }
+        };
+        full.error("embedding these texts", Some("input"), &remedy)
+    })?;
+    Ok(Job { by, tokens, dimensions, base64, model: name.to_owned(), held })
+}
+
+/// Refuses token ids that nobody says to be the model's own. Clients of OpenAI's send theirs for texts (LangChain's
+/// `OpenAIEmbeddings`), and another model's ids are another text, which nothing would tell.
+fn check_ids(fields: &Fields<'_>, input: &Value, model: &str) -> Result<(), ApiError> {
+    let own = match fields.get("palimpsest") {
+        None => false,
+        Some(value) => {
+            let extension = Fields::of(value, "palimpsest")?;
+            extension.only(&EXTENSION_FIELDS)?;
+            extension.flag("token_ids")?.unwrap_or(false)
+        }
+    };
+    let ids = match input {
+        Value::Array(list) => list.iter().any(|one| one.is_number() || one.is_array()),
+        _ => false,
+    };
+    if own || !ids {
+        return Ok(());
+    }
+    let message = format!(
+        "`input` holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
+         (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \"palimpsest\": \
+         {{\"token_ids\": true}}"
+    );
+    Err(ApiError { code: Some("token_ids_not_allowed"), ..ApiError::field("input", message) })
 }
 
 /// A text, an array of texts, an array of token ids, or an array of such arrays, as 1 to `limit` tokens each.
@@ -155,6 +245,17 @@ fn read_input(
 }
 
 impl Job {
+    /// Tells the log what it is.
+    pub fn note(&self, record: &Record) {
+        record.model(&self.model);
+        record.prompt(self.input_tokens());
+    }
+
+    /// Tokens of all inputs.
+    pub fn input_tokens(&self) -> usize {
+        self.tokens.iter().map(Vec::len).sum()
+    }
+
     /// The inputs' vectors, unless nobody waits for them any more.
     ///
     /// # Errors
@@ -187,22 +288,22 @@ impl Job {
     ///
     /// # Errors
     /// Of a vector that has no direction.
-    pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Value, ApiError> {
+    pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Embeddings, ApiError> {
         let entry = |(index, vector): (usize, Vec<f32>)| {
             let vector = unit(&vector, self.dimensions.unwrap_or(vector.len()))?;
-            let embedding: Value = match self.base64 {
+            let embedding = match self.base64 {
                 true => {
                     let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                    STANDARD.encode(bytes).into()
+                    Vector::Base64(STANDARD.encode(bytes))
                 }
-                false => vector.iter().map(|&x| short(x)).collect(),
+                false => Vector::Floats(vector),
             };
-            Ok(json!({"object": "embedding", "index": index, "embedding": embedding}))
+            Ok(Entry { object: "embedding", index, embedding })
         };
         let data = vectors.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, ApiError>>()?;
-        let tokens: usize = self.tokens.iter().map(Vec::len).sum();
+        let tokens = self.input_tokens();
         let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-        Ok(json!({"object": "list", "data": data, "model": self.model, "usage": usage}))
+        Ok(Embeddings { object: "list", data, model: self.model.clone(), usage })
     }
 }
 

@@ -96,9 +96,14 @@ impl ApiError {
     }
 }
 
+/// The code of an error, with its response: for the log.
+#[derive(Debug, Clone, Copy)]
+pub struct ErrorCode(pub Option<&'static str>);
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body().to_string()));
+        response.extensions_mut().insert(ErrorCode(self.code));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -78,6 +78,11 @@ impl<'a> Fields<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether a field was sent, be it as `null`.
+    pub fn has(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
     /// A field that must be there.
     pub fn required(&self, key: &str) -> Result<&'a Value, ApiError> {
         let name = self.name(key);
@@ -188,6 +193,30 @@ pub fn empty(value: &Value) -> bool {
 /// Nothing.
 pub fn never(_: &Value) -> bool {
     false
+}
+
+/// Token ids of the model's.
+///
+/// # Errors
+/// The first value that is none.
+pub fn read_tokens(at: &str, values: &[Value], vocab: usize) -> Result<Vec<u32>, ApiError> {
+    let mut tokens = Vec::with_capacity(values.len());
+    for (i, value) in values.iter().enumerate() {
+        let id = value.as_u64().filter(|&id| id < vocab as u64).and_then(|id| u32::try_from(id).ok());
+        let Some(id) = id else {
+            let name = format!("{at}[{i}]");
+            return Err(match value {
+                Value::Number(found) => {
+                    let message =
+                        format!("`{name}` is {found}; the model's token ids are 0 to {}", vocab - 1);
+                    ApiError::field(name, message)
+                }
+                value => wrong(&name, value, "a token id"),
+            });
+        };
+        tokens.push(id);
+    }
+    Ok(tokens)
 }
 
 #[cfg(test)]

@@ -2,22 +2,74 @@
 //!
 //! A page that a browser on this machine shows can send requests to loopback addresses, and by a name of its own that resolves to
 //! them (DNS rebinding) even read the answers. So the Host header must name this machine, and an Origin, which browsers send with
-//! requests of pages, must be this server's own.
+//! requests of pages, must be this server's own, unless the operator named others.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode};
+use axum::body::Body;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, HOST, ORIGIN, VARY,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+
+/// An origin of web pages: `http://localhost:3000`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedOrigin(String);
+
+impl FromStr for AllowedOrigin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
+            )
+        };
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+        let host = uri.authority().filter(|host| !host.as_str().contains('@'));
+        match (scheme, host) {
+            // What is parsed has a path where the text has none.
+            (Some(scheme), Some(host)) if text.len() == scheme.len() + "://".len() + host.as_str().len() => {
+                Ok(AllowedOrigin(text.to_ascii_lowercase()))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// A name of this machine, such as `host.docker.internal`, at whatever port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedHost(String);
+
+impl FromStr for AllowedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        match !text.is_empty() && text.chars().all(plain) {
+            true => Ok(AllowedHost(text.to_ascii_lowercase())),
+            false => Err(format!(
+                "{text:?} is no name of a host; give it alone, without http:// and without a port"
+            )),
+        }
+    }
+}
 
 /// What every request is held against.
 pub struct Guard {
     /// The digest of the key: equal lengths for whatever a client sends.
     key: Option<[u8; 32]>,
     loopback: bool,
+    origins: Vec<AllowedOrigin>,
+    hosts: Vec<AllowedHost>,
 }
 
 /// The key is in no message.
@@ -33,9 +85,61 @@ fn digest(key: &str) -> [u8; 32] {
 
 impl Guard {
     /// Of a server at `address`; `None` where it can be reached from other machines and has no key.
-    pub fn new(address: SocketAddr, key: Option<&str>) -> Option<Self> {
+    pub fn new(
+        address: SocketAddr,
+        key: Option<&str>,
+        origins: Vec<AllowedOrigin>,
+        hosts: Vec<AllowedHost>,
+    ) -> Option<Self> {
         let loopback = address.ip().is_loopback();
-        (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback })
+        (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
+    }
+
+    /// The origin of a page that the operator named, where a request is of one.
+    pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
+        let text = origin.to_str().ok()?;
+        self.origins.iter().any(|AllowedOrigin(one)| text.eq_ignore_ascii_case(one)).then(|| origin.clone())
+    }
+
+    /// The answer to a browser that asks whether a page may ask; `None` for every other request. It has no key yet.
+    pub fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
+        let headers = request.headers();
+        headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| request.method() == Method::OPTIONS)?;
+        self.allowed_origin(headers).filter(|_| self.check_host(headers).is_ok())?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        let answer = response.headers_mut();
+        answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST"));
+        // Clients of OpenAI's send a dozen of their own, none of which means anything here.
+        if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        }
+        answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        Some(response)
+    }
+
+    /// What lets the page of an origin that the operator named read a response.
+    pub fn share(origin: HeaderValue, response: &mut Response<Body>) {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-request-id, retry-after"));
+        headers.insert(VARY, HeaderValue::from_static("origin"));
+    }
+
+    /// From elsewhere nobody gets far without the key, under whatever name.
+    fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+        let host = headers.get(HOST).map_or("", |value| value.to_str().unwrap_or("\u{FFFD}"));
+        let name = host
+            .rsplit_once(':')
+            .map_or(host, |(name, port)| if is_port(&format!(":{port}")) { name } else { host });
+        let named = |AllowedHost(one): &AllowedHost| name.eq_ignore_ascii_case(one);
+        if self.loopback && !is_this_machine(host) && !self.hosts.iter().any(named) {
+            let message = "the Host header does not name this machine; ask for 127.0.0.1, [::1] or localhost, or have the \
+                           server's operator allow the name";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, Some("host_not_allowed"), message));
+        }
+        Ok(())
     }
 
     /// Whether there is a key.
@@ -49,20 +153,16 @@ impl Guard {
     /// 401 or 403.
     pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}"));
+        self.check_host(headers)?;
         let host = text(HOST).unwrap_or_default();
-        // From elsewhere nobody gets far without the key, under whatever name.
-        if self.loopback && !is_this_machine(host) {
-            let message = "the Host header does not name this machine; ask for 127.0.0.1, [::1] or localhost";
-            return Err(ApiError::new(StatusCode::FORBIDDEN, Some("host_not_allowed"), message));
-        }
         let own = |origin: &str| {
             let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
             rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))
         };
         let fetched_by_page = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
-        if text(ORIGIN).is_some_and(|origin| !own(origin)) || fetched_by_page {
-            let message =
-                "the request comes from a web page of another origin, which this server does not answer";
+        let foreign = text(ORIGIN).is_some_and(|origin| !own(origin)) || fetched_by_page;
+        if foreign && self.allowed_origin(headers).is_none() {
+            let message = "the request comes from a web page of another origin, which this server's operator has not allowed";
             return Err(ApiError::new(StatusCode::FORBIDDEN, Some("origin_not_allowed"), message));
         }
         let Some(key) = self.key.filter(|_| !open) else { return Ok(()) };
@@ -136,7 +236,24 @@ mod tests {
         let Some((outside, inside)) = address("0.0.0.0:80").zip(address("[::1]:80")) else {
             panic!("these are addresses")
         };
-        assert!(Guard::new(outside, None).is_none() && Guard::new(outside, Some("k")).is_some());
-        assert!(Guard::new(inside, None).is_some());
+        let guard = |address, key| Guard::new(address, key, Vec::new(), Vec::new());
+        assert!(guard(outside, None).is_none() && guard(outside, Some("k")).is_some());
+        assert!(guard(inside, None).is_some());
+    }
+
+    #[test]
+    fn origins_and_hosts_are_taken_as_browsers_send_them() {
+        for origin in ["http://localhost:3000", "https://ui.example", "http://[::1]:80", "HTTP://LOCALHOST"] {
+            assert!(origin.parse::<AllowedOrigin>().is_ok(), "{origin}");
+        }
+        for origin in
+            ["*", "null", "", "localhost:3000", "http://a/", "http://a/b", "ftp://a", "http://u@a", "http://"]
+        {
+            assert!(origin.parse::<AllowedOrigin>().is_err(), "{origin}");
+        }
+        assert!("host.docker.internal".parse::<AllowedHost>().is_ok());
+        for host in ["", "http://a", "a:80", "a b", "*"] {
+            assert!(host.parse::<AllowedHost>().is_err(), "{host}");
+        }
     }
 }

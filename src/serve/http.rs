@@ -2,30 +2,29 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
 use super::answers::Run;
 use super::app::App;
+use super::body::receive;
 use super::embeddings::Waits;
-use super::error::ApiError;
-use super::{chat, completions, embeddings, openapi, page, tokens};
-
-/// Most bytes of a request: more than the text of any context.
-pub const LONGEST_BODY: usize = 32 << 20;
-
-/// How long a client may take to send one.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+use super::error::{ApiError, ErrorCode};
+use super::guard::Guard;
+use super::log::{Line, REQUEST_ID};
+use super::off_thread::{off_thread, panicked};
+use super::text_limit::{messages_fit, texts_fit};
+use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
 
@@ -79,23 +78,36 @@ fn known(path: &str) -> &'static str {
     PATHS.into_iter().find(|known| *known == path).unwrap_or("other")
 }
 
-/// Checks who asks, ends a panic with its request, and counts.
-async fn framed(State(app): State<Arc<App>>, request: Request, next: Next) -> Response<Body> {
+/// Checks who asks, ends a panic with its request, names, counts and logs it.
+async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
-    let reply = match app.guard.check(request.headers(), ["/", "/health"].contains(&path)) {
-        Err(error) => error.into_response(),
+    let line = Arc::new(Line::new(app.settings.log, &app.metrics, request.headers(), path));
+    let origin = app.guard.allowed_origin(request.headers());
+    let checked = match app.guard.preflight(&request) {
+        Some(answer) => Err(answer),
+        None => {
+            let checked = app.guard.check(request.headers(), ["/", "/health"].contains(&path));
+            checked.map_err(IntoResponse::into_response)
+        }
+    };
+    let mut reply = match checked {
+        Err(reply) => reply,
         Ok(()) => {
+            request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())
         }
     };
+    let code = reply.extensions().get().and_then(|ErrorCode(code)| *code);
+    line.record.reply(reply.status(), code);
     app.metrics.request(path, reply.status().as_u16());
+    if let Ok(id) = HeaderValue::from_str(&line.record.id) {
+        reply.headers_mut().insert(REQUEST_ID, id);
+    }
+    if let Some(origin) = origin {
+        Guard::share(origin, &mut reply);
+    }
     reply
-}
-
-/// The panic itself has been printed.
-fn panicked() -> ApiError {
-    ApiError::internal("This is a bug: the request made the server panic; others are served on")
 }
 
 fn json_reply(body: &Value) -> Response<Body> {
@@ -104,71 +116,35 @@ fn json_reply(body: &Value) -> Response<Body> {
     response
 }
 
-/// The JSON of a body, which is bounded in size and in time.
-async fn read(request: Request) -> Result<Value, ApiError> {
-    let too_large = || {
-        let message = format!("the request's body is longer than {LONGEST_BODY} bytes; send less");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body_too_large"), message)
-    };
-    let length =
-        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > LONGEST_BODY as u64) {
-        return Err(too_large());
-    }
-    let bytes = axum::body::to_bytes(request.into_body(), LONGEST_BODY);
-    let bytes = match tokio::time::timeout(BODY_TIMEOUT, bytes).await {
-        Err(_) => {
-            let seconds = BODY_TIMEOUT.as_secs();
-            let message = format!("the request's body did not come within {seconds} s");
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, Some("body_timeout"), message));
-        }
-        Ok(Err(error)) if error.to_string().contains("length limit") => return Err(too_large()),
-        Ok(Err(error)) => {
-            let message = format!("the request's body cannot be read: {error}");
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, None, message));
-        }
-        Ok(Ok(bytes)) => bytes,
-    };
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let message = format!("the request's body is no JSON: {error}");
-        ApiError::new(StatusCode::BAD_REQUEST, Some("invalid_json"), message)
-    })
-}
+type Logged = Extension<Arc<Line>>;
 
-/// Runs what takes the processor for a while off the thread that serves connections.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(panicked()))
-}
-
-async fn chat_completions(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = read(request).await?;
+async fn chat_completions(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
+    let body = receive(&app, request, messages_fit).await?;
     let (place, begun) = (app.admit()?, Instant::now());
-    let own = Arc::clone(&app);
-    let chat::Job { orders, shape, common } = off_thread(move || chat::prepare(&own, &body)).await?;
-    let run = Run::new(app, orders, place, begun);
-    if common.stream { Ok(run.stream(shape, common.usage)) } else { run.whole(shape).await }
+    line.record.model(app.model.name());
+    let chat::Job { orders, shape, common, held } = body.prepared(&app, chat::prepare).await?;
+    let run = Run::new(app, orders, (place, held), begun, line);
+    if common.stream { Ok(run.stream(shape, &common)) } else { run.whole(shape).await }
 }
 
-async fn text_completions(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = read(request).await?;
+async fn text_completions(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
+    let body = receive(&app, request, |app, body| texts_fit(app, body, "prompt")).await?;
     let (place, begun) = (app.admit()?, Instant::now());
-    let own = Arc::clone(&app);
-    let job = off_thread(move || completions::prepare(&own, &body)).await?;
-    let completions::Job { orders, shape, common } = job;
-    let run = Run::new(app, orders, place, begun);
-    if common.stream { Ok(run.stream(shape, common.usage)) } else { run.whole(shape).await }
+    line.record.model(app.model.name());
+    let completions::Job { orders, shape, common, held } = body.prepared(&app, completions::prepare).await?;
+    let run = Run::new(app, orders, (place, held), begun, line);
+    if common.stream { Ok(run.stream(shape, &common)) } else { run.whole(shape).await }
 }
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = read(request).await?;
-    Ok(json_reply(&off_thread(move || tokens::tokenize(&app, &body)).await?))
+    let body = receive(&app, request, tokens::fits).await?;
+    let (tokens, held) = body.prepared(&app, tokens::tokenize).await?;
+    pieces::response(&tokens, Some(held))
 }
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = read(request).await?;
-    Ok(json_reply(&off_thread(move || tokens::detokenize(&app, &body)).await?))
+    let body = receive(&app, request, |_, _| Ok(())).await?;
+    Ok(json_reply(&body.prepared(&app, |app, body| tokens::detokenize(app, body)).await?))
 }
 
 async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {
@@ -188,7 +164,12 @@ async fn health() -> Reply {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
-    let mut response = Response::new(Body::from(app.metrics.text(app.under_way(), &app.engine.load())));
+    let mut response = Response::new(Body::from(app.metrics.text(
+        app.model.name(),
+        app.under_way(),
+        &app.engine.load(),
+        &app.resident(),
+    )));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     Ok(response)
@@ -208,17 +189,22 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Reply {
     Ok(json_reply(&app.model.json()))
 }
 
-async fn embeddings(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = read(request).await?;
+async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
+    let body = receive(&app, request, embeddings::fits).await?;
     // Until the vectors are there.
     let _place = app.admit()?;
-    let own = Arc::clone(&app);
-    let job = off_thread(move || embeddings::prepare(&own, &body)).await?;
+    let job = body.prepared(&app, embeddings::prepare).await?;
+    job.note(&line.record);
     let own = Arc::clone(&app);
     let waits = Waits::default();
     let gone = waits.gone();
-    let reply = off_thread(move || job.reply(job.vectors(&own, &gone)?));
-    Ok(json_reply(&reply.await?))
+    off_thread(move || {
+        let vectors = job.vectors(&own, &gone)?;
+        own.metrics.embeddings(vectors.len(), job.input_tokens());
+        let reply = job.reply(vectors)?;
+        pieces::response(&reply, Some(job.held))
+    })
+    .await
 }
 
 async fn unknown() -> Reply {

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::resident::Resident;
 use crate::engine::thread::Load;
 
 /// Upper bounds of the histograms' buckets, in seconds.
-const BOUNDS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+const BOUNDS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// What was served since the start.
 #[derive(Debug, Default)]
@@ -18,10 +20,14 @@ pub struct Metrics(Mutex<Counts>);
 struct Counts {
     /// By path and status.
     requests: BTreeMap<(&'static str, u16), u64>,
-    prompt: u64,
-    reused: u64,
+    cancelled: u64,
+    slow: u64,
     generated: u64,
+    embeddings: u64,
+    embedded: u64,
+    queue: Histogram,
     first_token: Histogram,
+    between: Histogram,
     whole: Histogram,
 }
 
@@ -63,13 +69,35 @@ impl Metrics {
         self.with(|counts| *counts.requests.entry((path, status)).or_default() += 1);
     }
 
-    /// A prompt was read, of which `reused` tokens were in the cache, and so many tokens generated.
-    pub fn tokens(&self, prompt: usize, reused: usize, generated: usize) {
+    /// A request has ended.
+    pub fn ended(&self, cancelled: bool, slow: bool) {
         self.with(|counts| {
-            counts.prompt += prompt as u64;
-            counts.reused += reused as u64;
-            counts.generated += generated as u64;
+            counts.cancelled += u64::from(cancelled);
+            counts.slow += u64::from(slow);
         });
+    }
+
+    /// A token was generated, and so long ago the one before it of the same answer.
+    pub fn token(&self, since: Option<Duration>) {
+        self.with(|counts| {
+            counts.generated += 1;
+            if let Some(since) = since {
+                counts.between.add(since.as_secs_f64());
+            }
+        });
+    }
+
+    /// So many texts of so many tokens were embedded.
+    pub fn embeddings(&self, texts: usize, tokens: usize) {
+        self.with(|counts| {
+            counts.embeddings += texts as u64;
+            counts.embedded += tokens as u64;
+        });
+    }
+
+    /// The first prompt of a request began to be read after this time.
+    pub fn queue(&self, after: Duration) {
+        self.with(|counts| counts.queue.add(after.as_secs_f64()));
     }
 
     /// The first token came after this time.
@@ -90,19 +118,32 @@ impl Metrics {
         })
     }
 
-    /// All of it, with the number of requests that are being served or wait, and what the model's thread has to do.
-    pub fn text(&self, under_way: usize, load: &Load) -> String {
+    /// All of it, with the model's name, the number of requests that are being served or wait, what the model's thread has to do, and
+    /// how memory stands.
+    pub fn text(&self, model: &str, under_way: usize, load: &Load, memory: &Resident) -> String {
         self.with(|counts| {
             let mut text = String::new();
+            let (name, version) = ("palimpsest_build_info", env!("CARGO_PKG_VERSION"));
+            let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let help = "The version that runs, and the model that it serves.";
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+            let _ = writeln!(text, "{name}{{version=\"{version}\",model=\"{model}\"}} 1");
             let name = "palimpsest_requests_total";
             let _ = writeln!(text, "# HELP {name} Requests answered.\n# TYPE {name} counter");
             for ((path, status), count) in &counts.requests {
                 let _ = writeln!(text, "{name}{{path=\"{path}\",status=\"{status}\"}} {count}");
             }
             for (name, help, count) in [
-                ("prompt_tokens", "Tokens of prompts.", counts.prompt),
-                ("prompt_tokens_reused", "Tokens of prompts that were in the cache already.", counts.reused),
+                ("requests_cancelled", "Requests whose client went before their end.", counts.cancelled),
+                ("requests_slow", "Requests that took longer than the threshold of slow ones.", counts.slow),
+                (
+                    "prompt_tokens",
+                    "Tokens of prompts that were found in the cache or read.",
+                    load.found + load.read,
+                ),
                 ("generated_tokens", "Tokens generated.", counts.generated),
+                ("embeddings", "Texts that were embedded.", counts.embeddings),
+                ("embedding_tokens", "Tokens of these texts.", counts.embedded),
             ] {
                 let name = format!("palimpsest_{name}_total");
                 let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
@@ -134,6 +175,11 @@ impl Metrics {
                 let name = format!("palimpsest_{name}_total");
                 let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
             }
+            write_memory(&mut text, memory);
+            let name = "palimpsest_queue_seconds";
+            counts.queue.write(&mut text, name, "From the request to the reading of its prompt.");
+            let name = "palimpsest_time_between_tokens_seconds";
+            counts.between.write(&mut text, name, "From a token to the next one of the same answer.");
             let name = "palimpsest_time_to_first_token_seconds";
             counts.first_token.write(
                 &mut text,
@@ -148,5 +194,20 @@ impl Metrics {
             );
             text
         })
+    }
+}
+
+fn write_memory(text: &mut String, memory: &Resident) {
+    let Resident { resident, planned, kept, requests, room } = *memory;
+    for (name, help, value) in [
+        ("resident", "Bytes that the process holds in memory.", resident),
+        ("planned", "Bytes that the plan has for the server: model, caches and requests.", Some(planned)),
+        ("kept", "Bytes that are meant to be held now: weights, prompts and answers, requests.", Some(kept)),
+        ("requests", "Of these what requests hold: bodies, recordings, replies.", Some(requests)),
+        ("requests_room", "Bytes that the plan has for requests.", Some(room)),
+    ] {
+        let Some(value) = value else { continue };
+        let name = format!("palimpsest_memory_{name}_bytes");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
     }
 }

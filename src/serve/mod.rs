@@ -5,7 +5,8 @@
 //! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`, `sent`, `tools`,
 //! `format`), becomes tokens and spans (`prompt`) and
 //! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
-//! (`attention_reply`), and these a response or a stream (`answers`). Texts of requests are in no log and in no metric.
+//! (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An answer may also be
+//! given (`given`). Texts of requests are in no log and in no metric.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -20,40 +21,67 @@ mod answers;
 mod app;
 mod attention_reply;
 mod attention_request;
+mod body;
 mod chat;
 mod common;
 mod completions;
+mod costs;
 mod embedder;
 mod embeddings;
 mod error;
 mod fields;
 mod format;
+mod given;
 mod guard;
+mod heads;
 mod http;
 mod listen;
+mod log;
 mod logprobs;
+mod memory;
 mod metrics;
 mod model;
+mod nested;
+mod off_thread;
 mod openapi;
 mod page;
+mod pieces;
 mod prompt;
+mod resident;
+mod score;
 mod sent;
+mod text_limit;
 mod tokens;
 mod tools;
 mod writer;
 
-use app::App;
+use app::{App, Settings};
+pub use body::LONGEST_BODY;
 pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
 use guard::Guard;
-pub use http::LONGEST_BODY;
+pub use guard::{AllowedHost, AllowedOrigin};
+use log::AccessLog;
+pub use log::LogFormat;
+use memory::Memory;
 use model::ServedModel;
+pub use score::SCORE_CACHE_BYTES;
 
 /// Tokens of a prompt that are read at a time while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
 
 /// Completions that are served or wait, unless told otherwise.
 pub const DEFAULT_QUEUE: usize = 64;
+
+/// Most tokens of an answer whose request names no limit, unless told otherwise: long for an answer, and some minutes of a small model
+/// on two cores where it never ends by itself.
+pub const DEFAULT_MAX_ANSWER: usize = 4096;
+
+/// From when on a request is marked as slow, unless told otherwise.
+pub const DEFAULT_SLOW: Duration = Duration::from_secs(60);
+
+/// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
+pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -90,6 +118,41 @@ pub struct ServeOptions {
     pub queue: usize,
     /// Most tokens of a thought.
     pub max_thinking: usize,
+    /// The model's heads that retrieve, each a decoder layer and a head of it, where they are known.
+    pub retrieval: Option<Vec<(usize, usize)>>,
+    /// Most tokens of an answer whose request names no limit.
+    pub max_answer: usize,
+    /// Strings that end a chat's answer beside those of its request; `None` for those that the chat template has.
+    pub stops: Option<Vec<String>>,
+    /// Web pages of other origins that may ask.
+    pub origins: Vec<AllowedOrigin>,
+    /// Names of this machine beside its own.
+    pub hosts: Vec<AllowedHost>,
+    /// How requests are told.
+    pub log: LogFormat,
+    /// From when on one is marked as slow.
+    pub slow: Duration,
+    /// After which time a stream says something that says nothing.
+    pub keep_alive: Duration,
+}
+
+impl Default for ServeOptions {
+    /// Without a key, and without a log.
+    fn default() -> Self {
+        ServeOptions {
+            key: None,
+            queue: DEFAULT_QUEUE,
+            max_thinking: crate::engine::DEFAULT_MAX_THINKING,
+            retrieval: None,
+            max_answer: DEFAULT_MAX_ANSWER,
+            stops: None,
+            origins: Vec::new(),
+            hosts: Vec::new(),
+            log: LogFormat::Off,
+            slow: DEFAULT_SLOW,
+            keep_alive: DEFAULT_KEEP_ALIVE,
+        }
+    }
 }
 
 /// A server whose address is taken and whose model is open.
@@ -111,19 +174,26 @@ impl Server {
         options: ServeOptions,
     ) -> Result<(Self, EngineLoop), ServeError> {
         let address = listener.local_addr()?;
-        let ServeOptions { key, queue, max_thinking } = options;
-        let guard = Guard::new(address, key.as_deref()).ok_or(ServeError::NeedsKey { address })?;
+        let ServeOptions { key, queue, max_thinking, max_answer, stops, retrieval, .. } = options;
+        let guard = Guard::new(address, key.as_deref(), options.origins, options.hosts);
+        let guard = guard.ok_or(ServeError::NeedsKey { address })?;
+        let log = AccessLog { format: options.log, slow: options.slow };
+        let stops = stops.unwrap_or_else(|| model.template().stop_strings());
+        let settings = Settings { queue, log, tokens: max_answer, stops, keep_alive: options.keep_alive };
         let limits = model.limits();
+        let memory = Memory::new(model.server_memory());
         let embedder = ServedEmbedder::new()?;
         let (engine, cache, text) = model.into_parts(max_thinking);
         let (spec, dtype) = (engine.decoder().spec().clone(), engine.decoder().dtype());
-        let served = ServedModel::new(text, spec, dtype, common::now());
+        let served = ServedModel::new(text, spec, dtype, retrieval.map(Into::into), common::now())
+            .reading(memory.longest_text());
         let weights = engine.clone();
         let (thread, work) = EngineThread::here(engine, cache, limits);
-        Ok((
-            Server { listener, app: Arc::new(App::new(served, embedder, weights, thread, guard, queue)) },
-            work,
-        ))
+        let app = Arc::new(App::new(served, embedder, weights, thread, guard, (settings, memory)));
+        // What loading the model took.
+        resident::trim();
+        resident::keep(&app);
+        Ok((Server { listener, app }, work))
     }
 
     /// Fetches and opens the embedder now, not when the first request asks for it.

@@ -12,6 +12,10 @@ use crate::prompt::{
 };
 
 use super::error::ApiError;
+use super::text_limit::{self, TextLimit};
+
+/// Decoder layers with a head each.
+pub type Pairs = Arc<[(usize, usize)]>;
 
 /// Everything about the model but its weights.
 #[derive(Debug)]
@@ -24,6 +28,10 @@ pub struct ServedModel {
     pub dtype: DType,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
+    /// How long a text may be.
+    pub limit: TextLimit,
+    /// The heads that retrieve, where they are known.
+    pub retrieval: Option<Pairs>,
     /// Made when first asked for.
     lazy: Lazy,
 }
@@ -33,6 +41,7 @@ pub struct ServedModel {
 struct Lazy {
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
     tools: OnceLock<ToolLayout>,
+    shows_users: OnceLock<bool>,
 }
 
 /// How one conversation is rendered and thought about.
@@ -46,8 +55,27 @@ pub struct Voice {
 
 impl ServedModel {
     /// A model that is ready since `created`.
-    pub fn new(text: ModelText, spec: DecoderSpec, dtype: DType, created: u64) -> Self {
-        ServedModel { text, spec, dtype, created, lazy: Lazy::default() }
+    pub fn new(
+        text: ModelText,
+        spec: DecoderSpec,
+        dtype: DType,
+        retrieval: Option<Pairs>,
+        created: u64,
+    ) -> Self {
+        let limit = TextLimit::new(text.context, text.tokenizer.longest());
+        ServedModel { text, spec, dtype, created, limit, retrieval, lazy: Lazy::default() }
+    }
+
+    /// The same where no text of more bytes is cut into tokens.
+    #[must_use]
+    pub fn reading(mut self, bytes: usize) -> Self {
+        self.limit.bytes = bytes;
+        self
+    }
+
+    /// Whether its chat template shows all that users say.
+    pub fn shows_users(&self) -> bool {
+        *self.lazy.shows_users.get_or_init(|| text_limit::shows_users(&self.text.template))
     }
 
     /// What grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.

@@ -41,7 +41,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::fields::NotServed;
-    use super::super::{attention_request, chat, common, completions, embeddings, http, sent, tokens};
+    use super::super::{attention_request, chat, common, completions, embeddings, http, score, sent, tokens};
     use super::*;
 
     fn file() -> Value {
@@ -68,6 +68,7 @@ mod tests {
             ("Message", names(&message_fields, &[])),
             ("Part", names(&sent::PART_FIELDS, &[])),
             ("AttentionRequest", names(&attention_request::FIELDS, &[])),
+            ("ScoreRequest", names(&score::request::SCORE_FIELDS, &[])),
             ("Range", names(&attention_request::RANGE_FIELDS, &[])),
             ("StreamOptions", names(&common::STREAM_FIELDS, &[])),
             ("TokenizeRequest", names(&tokens::TOKENIZE_FIELDS, &[])),

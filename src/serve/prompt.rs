@@ -9,6 +9,7 @@ use super::attention_request::{AttentionRequest, RangeRequest};
 use super::error::ApiError;
 use super::model::ServedModel;
 use super::sent::Sent;
+use super::text_limit::TextLimit;
 use crate::prompt::{
     Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Span, Tokenizer, Tool, compose,
 };
@@ -28,6 +29,7 @@ pub struct TokenPrompt {
 #[derive(Debug)]
 pub struct Conversation<'s> {
     sent: &'s [Sent],
+    limit: TextLimit,
     turns: Vec<ChatTurn>,
     /// For each turn, what of its content comes from which message.
     parts: Vec<Vec<TurnPart>>,
@@ -44,7 +46,7 @@ impl<'s> Conversation<'s> {
         if with_tools && !model.tool_layout().native {
             let composed = compose(&turns, tools);
             let (turns, parts) = composed.into_iter().map(|one| (one.turn, one.parts)).unzip();
-            return Conversation { sent, turns, parts, listed: Vec::new() };
+            return Conversation { sent, limit: model.limit, turns, parts, listed: Vec::new() };
         }
         let whole =
             |(message, turn): (usize, &ChatTurn)| match turn.content.is_empty() && !turn.calls.is_empty() {
@@ -52,7 +54,8 @@ impl<'s> Conversation<'s> {
                 false => vec![TurnPart { message, bytes: 0..turn.content.len() }],
             };
         let parts = turns.iter().enumerate().map(whole).collect();
-        Conversation { sent, turns, parts, listed: tools.iter().map(Tool::json).collect() }
+        let listed = tools.iter().map(Tool::json).collect();
+        Conversation { sent, limit: model.limit, turns, parts, listed }
     }
 
     /// The tokens, up to the answer.
@@ -60,7 +63,9 @@ impl<'s> Conversation<'s> {
     /// # Errors
     /// What the template or the tokeniser cannot do with it.
     pub fn tokens(&self, template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
-        Ok(tokenizer.encode(&template.render_turns(&self.turns, &self.listed, true)?)?)
+        let text = template.render_turns(&self.turns, &self.listed, true)?;
+        self.limit.check("messages", text.len())?;
+        Ok(tokenizer.encode(&text)?)
     }
 
     /// Where the contents of the client's messages lie in the text, by message; nowhere where a message has none.
@@ -94,6 +99,7 @@ pub fn chat_spans(
     let placed = template.place(&conversation.turns, &conversation.listed);
     let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
     let places = conversation.places(&placed);
+    conversation.limit.check("messages", placed.text.len())?;
     let encoded = tokenizer.encode_with_offsets(&placed.text)?;
     let mut order: Vec<(usize, &ContentPlace)> =
         places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?))).collect();

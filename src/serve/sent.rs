@@ -102,7 +102,11 @@ impl Sent {
         }
         let content = fields.name("content");
         let (parts, has_parts) = match fields.get("content") {
+            // As OpenAI has it: an answer of calls, a refusal or a cut thought has no content, and comes back so.
             None if !calls.is_empty() => (Vec::new(), false),
+            None if role == Speaker::Assistant && fields.has("content") => {
+                (vec![Part { text: String::new(), span: None }], false)
+            }
             _ => match fields.required("content")? {
                 Value::String(text) => (vec![Part { text: text.clone(), span: None }], false),
                 Value::Array(parts) if parts.len() > MOST_MESSAGES => {

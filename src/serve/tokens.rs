@@ -1,12 +1,17 @@
 //! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM names them.
 
+use std::sync::Arc;
+
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::completions::read_tokens;
 use super::error::ApiError;
 use super::fields::Fields;
+use super::fields::read_tokens;
+use super::memory::Held;
 use super::sent::Sent;
+use super::text_limit::{messages_fit, texts_fit};
 use crate::prompt::Message;
 
 /// Fields of `/tokenize`.
@@ -16,11 +21,33 @@ pub const TOKENIZE_FIELDS: [&str; 6] =
 /// Fields of `/detokenize`.
 pub const DETOKENIZE_FIELDS: [&str; 2] = ["model", "tokens"];
 
-/// A text or a conversation as tokens.
+/// A text as tokens.
+#[derive(Debug, Serialize)]
+pub struct Tokens {
+    count: usize,
+    max_model_len: usize,
+    tokens: Vec<u32>,
+    token_strs: Option<Vec<String>>,
+}
+
+/// Bytes of a token of a reply, and of its text, as they are made and written.
+const TOKEN: u64 = 4 + 16;
+const TEXT: u64 = 128;
+
+/// Refuses what cannot fit the context by far.
+///
+/// # Errors
+/// Why, with the field.
+pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
+    messages_fit(app, body)?;
+    texts_fit(app, body, "prompt")
+}
+
+/// A text or a conversation as tokens, and what they take.
 ///
 /// # Errors
 /// What cannot be served, with its field.
-pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
+pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError> {
     let fields = Fields::of_body(body)?;
     fields.only(&TOKENIZE_FIELDS)?;
     check_model(app, &fields)?;
@@ -30,7 +57,7 @@ pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
     // The chat template writes the special tokens of a conversation; a text has those that it spells.
     fields.flag("add_special_tokens")?;
     let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
-    let text = match (fields.text("prompt")?, fields.get("messages")) {
+    let (field, text) = match (fields.text("prompt")?, fields.get("messages")) {
         (Some(_), Some(_)) => {
             return Err(ApiError::field(
                 "messages",
@@ -44,18 +71,21 @@ pub fn tokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
                 return Err(ApiError::field("messages", message));
             };
-            model.text.template.render(&messages, opening)?
+            ("messages", model.text.template.render(&messages, opening)?)
         }
         (text, None) => {
             fields.required("prompt")?;
-            text.unwrap_or_default().to_owned()
+            ("prompt", text.unwrap_or_default().to_owned())
         }
     };
+    model.limit.check(field, text.len())?;
     let tokens = tokenizer.encode(&text).map_err(|error| ApiError::from(error).of("prompt"))?;
-    let strings: Option<Vec<String>> =
-        strings.then(|| tokens.iter().map(|&id| tokenizer.token(id).unwrap_or_default()).collect());
     let count = tokens.len();
-    Ok(json!({"count": count, "max_model_len": model.text.context, "tokens": tokens, "token_strs": strings}))
+    let takes = count as u64 * if strings { TOKEN + TEXT } else { TOKEN };
+    let held = app.memory.take(takes).map_err(|full| full.error("the reply", Some("prompt"), "send less"))?;
+    let token_strs =
+        strings.then(|| tokens.iter().map(|&id| tokenizer.token(id).unwrap_or_default()).collect());
+    Ok((Tokens { count, max_model_len: model.text.context, tokens, token_strs }, held))
 }
 
 /// Tokens as a text, special ones included.

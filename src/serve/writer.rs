@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::engine::{StopStrings, without_partial};
 use crate::prompt::{
-    CallPiece, CallReader, Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
+    CallPiece, CallReader, Ending, Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
 };
 
 /// The end of a thought in tags, part of which may stand at the end of what is known of it.
@@ -147,7 +147,7 @@ impl Writer {
     ///
     /// # Errors
     /// Those of decoding.
-    pub fn finish(mut self) -> Result<(Piece, bool), PromptError> {
+    pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), PromptError> {
         let mut piece = Piece::default();
         if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {
             let split = thoughts.split(&self.tokenizer, tokens)?;
@@ -155,14 +155,14 @@ impl Writer {
             piece.thought = rest_of(&split.thought.unwrap_or_default(), &mut given);
             let has_answer = split.answer.is_some();
             piece.push(self.write(&split.answer.unwrap_or_default()));
-            piece.push(self.end());
+            piece.push(self.end(ending));
             return Ok((piece, has_answer));
         }
         let decoder =
             std::mem::replace(&mut self.decoder, StreamDecoder::new(Arc::clone(&self.tokenizer), true));
         let last = decoder.finish()?.unwrap_or_default();
         piece.push(self.write(&last));
-        piece.push(self.end());
+        piece.push(self.end(ending));
         Ok((piece, true))
     }
 
@@ -172,11 +172,11 @@ impl Writer {
     }
 
     /// What was held for a stop string or a call that did not come.
-    fn end(&mut self) -> (String, Vec<CallPiece>) {
+    fn end(&mut self, ending: Ending) -> (String, Vec<CallPiece>) {
         let held = self.stops.take_held();
         let (mut text, calls) = self.read(held);
         if let Some(reader) = self.reader.take() {
-            text.push_str(&self.trim(reader.finish().text));
+            text.push_str(&self.trim(reader.finish(ending).text));
         }
         (text, calls)
     }

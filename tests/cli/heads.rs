@@ -150,3 +150,34 @@ fn a_run_is_taken_by_the_weights_of_heads_and_files_of_other_models_are_refused(
     let alone = palimpsest([Path::new("lens"), &dir, Path::new("--head-score"), Path::new("qr")]);
     assert!(alone.code == Some(2) && alone.err.contains("--heads"), "{}", alone.err);
 }
+
+#[test]
+fn scores_are_kept_with_the_model_and_a_server_takes_no_other_models() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, out) = (root.path().join("home"), root.path().join("heads.json"));
+    let probe = |more: &[&str]| {
+        let mut command = command(["heads", "--max-new-tokens", "2", "--context", "1500"]);
+        command.arg(fixture("llama-tiny")).arg("--out").arg(&out).args(more).env("PALIMPSEST_HOME", &home);
+        ended(command)
+    };
+    // Neither a part of the needles nor what is not to be kept.
+    for more in [["--needles", "2"].as_slice(), &["--no-keep"]] {
+        assert_eq!(probe(more).code, Some(0));
+        assert!(!home.join("heads").exists(), "{more:?}");
+    }
+    let kept = probe(&[]);
+    assert_eq!(kept.code, Some(0), "{}", kept.err);
+    let scores = HeadScores::load(&out).unwrap();
+    let file = HeadScores::kept_at(&home, &scores.digest);
+    assert!(kept.err.contains(file.to_str().unwrap()), "{}", kept.err);
+    assert_eq!(std::fs::read(file).unwrap(), std::fs::read(&out).unwrap());
+
+    // They are no other model's.
+    let mut command = command(["serve", "--port", "0", "--context", "64"]);
+    command.arg(fixture("gpt-oss-tiny")).arg("--heads").arg(&out).env("PALIMPSEST_HOME", &home);
+    let refused = ended(command);
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    for word in ["heads.json", "llama-tiny", "gpt-oss-tiny", "palimpsest heads"] {
+        assert!(refused.err.contains(word), "{word}: {}", refused.err);
+    }
+}

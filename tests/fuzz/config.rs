@@ -48,6 +48,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
                 branches,
                 observed: ObservedSpans::default(),
                 kept,
+                beside: 0,
             };
             prop_assert!(MemoryPlan::new(&description, &request, &[None, None]).total() > 0);
         }

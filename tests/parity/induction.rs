@@ -39,7 +39,7 @@ fn slow(token: usize) -> usize {
     if token < 16 { 16 + token } else { 32 + token }
 }
 
-fn induction() -> Llama {
+pub fn induction() -> Llama {
     let mut tensors = HashMap::new();
     let embedding = (0..VOCAB).flat_map(|t| [(t, t, 1.0), (t, ON, 1.0)]);
     tensors.insert("model.embed_tokens.weight".to_owned(), matrix(VOCAB, HIDDEN, embedding));

@@ -229,7 +229,7 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
         let (started, seen) = mpsc::channel();
         thread.submit(Request::new(tokens, greedy(new), Vec::new()), move |event| {
             match event {
-                Event::Prefilled(read) => log.lock().unwrap().push((who, read)),
+                Event::Begun(read) | Event::Prefilled(read) => log.lock().unwrap().push((who, read)),
                 Event::Token(_) => {
                     log.lock().unwrap().push((who, 0));
                     if !begun {

@@ -69,7 +69,7 @@ fn requests_from_several_threads_are_answered_in_turn_as_if_each_were_alone() {
                     let (mut read, mut said) = (0, Vec::new());
                     while let Some(event) = ticket.next_event() {
                         match event {
-                            Event::Prefilled(tokens) => read += tokens,
+                            Event::Begun(tokens) | Event::Prefilled(tokens) => read += tokens,
                             Event::Scored(_) => {}
                             Event::Token(chosen) => said.push(chosen.token),
                             Event::Done(measured) => same(&measured, expected),
@@ -94,7 +94,7 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
         let (told, heard) = mpsc::channel();
         let (mut read, mut said) = (0, 0);
         model.submit(request.clone(), move |event| match event {
-            Event::Prefilled(tokens) => {
+            Event::Begun(tokens) | Event::Prefilled(tokens) => {
                 read += tokens;
                 until.is_none_or(|until| read < until)
             }

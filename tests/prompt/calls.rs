@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use palimpsest::prompt::{CallLayout, CallReader, ChatTemplate, Tool, ToolCall, ToolLayout};
+use palimpsest::prompt::{CallLayout, CallReader, ChatTemplate, Ending, Tool, ToolCall, ToolLayout};
 use serde_json::{Map, Value, json};
 
 fn tools() -> Arc<[Tool]> {
@@ -78,7 +78,7 @@ fn what_a_layout_writes_is_read_back_however_it_is_cut() {
                 pieces.extend(read.calls);
             }
             assert_eq!(reader.calls(), calls.len(), "{layout:?}");
-            out.push_str(&reader.finish().text);
+            out.push_str(&reader.finish(Ending::Turn).text);
             assert_eq!(out.trim(), said.trim(), "{layout:?}");
             for (i, call) in calls.iter().enumerate() {
                 let of = pieces.iter().filter(|piece| piece.index == i);
@@ -104,7 +104,25 @@ fn what_only_looks_like_a_call_is_text() {
         let mut reader = CallReader::new(plain, tools());
         let mut out: String = text.chars().map(|c| reader.push(&c.to_string()).text).collect();
         assert_eq!(reader.calls(), 0);
-        out.push_str(&reader.finish().text);
+        out.push_str(&reader.finish(Ending::Turn).text);
         assert_eq!(out, text);
+    }
+}
+
+#[test]
+fn markup_of_a_call_that_was_cut_is_no_text() {
+    for layout in layouts().into_iter().filter(|layout| !layout.at_start) {
+        let text = format!("Let me look: {}", layout.write(&calls()[..1]));
+        let marker = text.find(layout.marker).unwrap();
+        for cut in (marker..text.len()).filter(|&cut| text.is_char_boundary(cut)) {
+            let mut reader = CallReader::new(layout, tools());
+            let out = reader.push(&text[..cut]).text;
+            let out = out + &reader.finish(Ending::Limit).text;
+            assert_eq!(out.trim(), "Let me look:", "{layout:?}, {cut}");
+        }
+        // At a stop string, what stands before the whole marker may be text.
+        let mut reader = CallReader::new(layout, tools());
+        let out = reader.push("a <").text;
+        assert_eq!(out + &reader.finish(Ending::StopString).text, "a <");
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use ureq::http::Request;
+
 use super::{Setting, fixture, serve, serve_path, try_serve, user};
 
 const KEY: &str = "a-key-of-this-test";
@@ -61,4 +63,55 @@ fn an_address_that_others_can_reach_needs_a_key() {
     assert!(said.contains("--api-key-file") && said.contains("0.0.0.0"), "{said}");
     let keyed = Setting { key: Some(KEY), ..Setting::default() };
     assert!(try_serve(&fixture("llama-tiny"), keyed, "0.0.0.0:0").is_ok());
+}
+
+#[test]
+fn pages_and_names_that_the_operator_named_are_served_and_no_others() {
+    const PAGE: &str = "http://localhost:3000";
+    let page = PAGE;
+    let setting = Setting { key: Some(KEY), origins: &[PAGE], hosts: &["ui.local"], ..Setting::default() };
+    let served = serve_path(&fixture("llama-tiny"), setting);
+    let right = format!("Bearer {KEY}");
+    let preflight = |origin: &str, method: &str| {
+        let request = Request::builder().method("OPTIONS").uri(served.url("/v1/chat/completions"));
+        let request = request.header("origin", origin).header("access-control-request-method", method);
+        let request = request.header("access-control-request-headers", "authorization, x-stainless-os");
+        served.agent.run(request.body(()).unwrap()).unwrap()
+    };
+    // A browser asks without the key.
+    let asked = preflight(page, "POST");
+    let header = |name: &str| asked.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    assert_eq!(asked.status(), 204);
+    assert_eq!(header("access-control-allow-origin").as_deref(), Some(page));
+    assert_eq!(header("access-control-allow-headers").as_deref(), Some("authorization, x-stainless-os"));
+    assert!(header("access-control-allow-methods").unwrap().contains("POST"));
+    assert_eq!(header("vary").as_deref(), Some("origin"));
+    for origin in ["http://localhost:3001", "https://localhost:3000", "null", "http://localhost:30000"] {
+        let refused = preflight(origin, "POST");
+        assert_eq!(refused.status(), 403, "{origin}");
+        assert!(refused.headers().get("access-control-allow-origin").is_none());
+    }
+    let body = json!({"model": "llama-tiny", "messages": user("Hello"), "max_tokens": 2}).to_string();
+    let ask = |headers: &[(&str, &str)]| served.send("/v1/chat/completions", body.as_bytes(), headers);
+    let shared = ask(&[("origin", page), ("authorization", &right), ("sec-fetch-site", "cross-site")]);
+    assert_eq!(
+        (shared.status().as_u16(), &shared.headers()["access-control-allow-origin"]),
+        (200, &page.parse().unwrap())
+    );
+    // Errors, too, are to be read by the page.
+    let keyless = ask(&[("origin", page)]);
+    assert_eq!(
+        (keyless.status().as_u16(), &keyless.headers()["access-control-allow-origin"]),
+        (401, &page.parse().unwrap())
+    );
+    let status =
+        |headers: &[(&str, &str)]| ask(&[headers, &[("authorization", &right)]].concat()).status().as_u16();
+    assert_eq!(status(&[("origin", "http://evil.example")]), 403);
+    assert_eq!((status(&[("host", "ui.local")]), status(&[("host", "UI.local:8080")])), (200, 200));
+    assert_eq!((status(&[("host", "ui.local.evil.example")]), status(&[("host", "xui.local")])), (403, 403));
+    assert_eq!(
+        status(&[("origin", "http://ui.local:80"), ("host", "ui.local:80")]),
+        200,
+        "its own page by that name"
+    );
 }

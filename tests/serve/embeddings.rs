@@ -76,24 +76,39 @@ fn the_embedders_vectors_are_those_of_transformers_whatever_decoder_is_served() 
 #[test]
 fn what_cannot_be_embedded_is_refused_with_the_field() {
     let served = serve("llama-tiny");
+    let own = json!({"token_ids": true});
     for (body, field) in [
         (json!({"model": EMBEDDER}), "input"),
         (json!({"model": "llama-tiny", "input": ["a", ""]}), "input[1]"),
         (json!({"model": EMBEDDER, "input": []}), "input"),
-        (json!({"model": EMBEDDER, "input": [[1], [99_999]]}), "input[1][0]"),
-        (json!({"model": EMBEDDER, "input": [vec![5; 257]]}), "input[0]"),
+        (json!({"model": EMBEDDER, "input": [[1], [99_999]], "palimpsest": own}), "input[1][0]"),
+        // Of OpenAI's cl100k, as LangChain sends them: within the vocabulary they would be another text.
+        (json!({"model": EMBEDDER, "input": [[9906, 1917]]}), "input"),
+        (json!({"model": "llama-tiny", "input": [5, 6]}), "input"),
+        (json!({"model": EMBEDDER, "input": ["x", [5]]}), "input"),
+        (json!({"model": EMBEDDER, "input": [5], "palimpsest": {"token_ids": false}}), "input"),
+        (json!({"model": EMBEDDER, "input": [5], "palimpsest": {"token_ids": 1}}), "palimpsest.token_ids"),
+        (json!({"model": EMBEDDER, "input": "x", "palimpsest": {"rows": []}}), "palimpsest.rows"),
+        (json!({"model": EMBEDDER, "input": [vec![5; 257]], "palimpsest": own}), "input[0]"),
         (json!({"model": EMBEDDER, "input": "x", "dimensions": 385}), "dimensions"),
         (json!({"model": EMBEDDER, "input": "x", "dimensions": 0}), "dimensions"),
         (json!({"model": EMBEDDER, "input": "x", "encoding_format": "hex"}), "encoding_format"),
         (json!({"model": EMBEDDER, "input": "x", "colour": 1}), "colour"),
-        (json!({"model": "llama-tiny", "input": [300]}), "input[0]"),
-        (json!({"model": "llama-tiny", "input": vec![5; 3000]}), "input"),
+        (json!({"model": "llama-tiny", "input": [300], "palimpsest": own}), "input[0]"),
+        (json!({"model": "llama-tiny", "input": vec![5; 3000], "palimpsest": own}), "input"),
     ] {
         let refused = served.post("/v1/embeddings", body.clone());
         assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!(field)), "{body}");
     }
     let unknown = served.post("/v1/embeddings", json!({"model": "gpt-4", "input": "x"}));
     assert_eq!((unknown.status, &unknown.json["error"]["code"]), (404, &json!("model_not_found")));
+    // The one that embeds is named, not the one that answers alone.
+    let said = unknown.json["error"]["message"].as_str().unwrap();
+    assert!(said.contains("gpt-4") && said.contains(EMBEDDER) && said.contains("llama-tiny"), "{said}");
+    let ids = served.post("/v1/embeddings", json!({"model": EMBEDDER, "input": [[9906, 1917]]}));
+    let said = ids.json["error"]["message"].as_str().unwrap();
+    assert!(said.contains(EMBEDDER) && said.contains("check_embedding_ctx_length=False"), "{said}");
+    assert_eq!(ids.json["error"]["code"], "token_ids_not_allowed");
     let answer = served.chat(json!({"model": EMBEDDER, "messages": super::user("x")}));
     assert_eq!(answer.status, 404);
     assert!(answer.json["error"]["message"].as_str().unwrap().contains("/v1/embeddings"), "{}", answer.json);
@@ -143,7 +158,8 @@ fn the_decoders_vectors_are_the_means_of_its_final_states() {
             count += tokens.len();
             assert!(apart(found, &mean_state(name, &tokens)) < 1e-5, "{name}: {text}");
             // Token ids are the same text, and texts are embedded alone.
-            let of_ids = vectors(&embed(&served, json!({"input": tokens})));
+            let of_ids =
+                vectors(&embed(&served, json!({"input": tokens, "palimpsest": {"token_ids": true}})));
             assert_eq!(&of_ids[0], found, "{name}");
         }
         assert_eq!(reply["usage"]["prompt_tokens"], json!(count));

@@ -146,7 +146,101 @@ fn an_answer_as_an_object_is_one_and_what_is_cut_says_so() {
     bias[token("}")] = json!(-100);
     let cut = served.chat(body(bias, 9)).ok();
     assert_eq!(cut["choices"][0]["finish_reason"], "length");
-    assert!(content(&cut["choices"][0]).starts_with("{\""), "{cut}");
+    let text = content(&cut["choices"][0]);
+    assert!(text.starts_with("{\"") && serde_json::from_str::<Value>(text).is_ok(), "{cut}");
+}
+
+/// Keys that come twice in an object, at whatever depth.
+fn doubled(text: &str) -> bool {
+    use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+    struct Once(bool);
+    impl<'de> Deserialize<'de> for Once {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            struct Look;
+            impl<'de> Visitor<'de> for Look {
+                type Value = Once;
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("JSON")
+                }
+                fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Once, A::Error> {
+                    let (mut keys, mut twice) = (std::collections::BTreeSet::new(), false);
+                    while let Some((key, value)) = map.next_entry::<String, Once>()? {
+                        twice |= !keys.insert(key) || value.0;
+                    }
+                    Ok(Once(twice))
+                }
+                fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Once, A::Error> {
+                    let mut twice = false;
+                    while let Some(value) = list.next_element::<Once>()? {
+                        twice |= value.0;
+                    }
+                    Ok(Once(twice))
+                }
+                fn visit_str<E>(self, _: &str) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+                fn visit_bool<E>(self, _: bool) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+                fn visit_u64<E>(self, _: u64) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+                fn visit_i64<E>(self, _: i64) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+                fn visit_f64<E>(self, _: f64) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+                fn visit_unit<E>(self) -> Result<Once, E> {
+                    Ok(Once(false))
+                }
+            }
+            from.deserialize_any(Look)
+        }
+    }
+    match serde_json::from_str::<Once>(text) {
+        Ok(Once(doubled)) => doubled,
+        // JSON by its grammar, which this reader has no number or character for.
+        Err(error)
+            if error.to_string().contains("out of range") || error.to_string().contains("surrogate") =>
+        {
+            false
+        }
+        Err(error) => panic!("{error}: {text}"),
+    }
+}
+
+#[test]
+fn an_object_is_closed_before_the_limit_and_no_key_of_it_comes_twice() {
+    let root = tempfile::tempdir().unwrap();
+    for path in [super::fixture("llama-tiny"), with_bytes(root.path())] {
+        let served = serve_path(&path, Setting::default());
+        let token = |text: &str| {
+            let tokens = served.post("/tokenize", json!({"prompt": text})).ok()["tokens"].clone();
+            tokens.as_array().unwrap().last().unwrap().to_string()
+        };
+        // One that never closes by itself, and one that likes to open keys and objects.
+        let open = json!({token("}"): -100});
+        let keys = json!({token("}"): -100, token("\""): 8, token(":"): 6, token(","): 6, token("{"): 5});
+        let mut cut = 0;
+        for bias in [open, keys] {
+            for most in [4, 5, 6, 7, 9, 12, 20, 40, 90] {
+                let body = json!({
+                    "messages": user("Hello"), "max_completion_tokens": most, "temperature": 1.2, "seed": most, "n": 3,
+                    "response_format": {"type": "json_object"}, "logit_bias": bias
+                });
+                let reply = served.chat(body.clone()).ok();
+                let frames: Vec<Value> = served.stream("/v1/chat/completions", body).collect();
+                for (i, choice) in reply["choices"].as_array().unwrap().iter().enumerate() {
+                    let text = content(choice);
+                    assert!(!doubled(text), "{most}: {text}");
+                    cut += usize::from(choice["finish_reason"] == "length");
+                    assert_eq!(joined(&frames, i, "content").0, text);
+                }
+            }
+        }
+        assert!(cut > 20, "{cut} ran into the limit");
+    }
 }
 
 #[test]

@@ -360,3 +360,41 @@ fn a_schema_of_a_function_that_cannot_be_enforced_is_refused_with_its_place() {
     tools[1]["function"]["strict"] = json!(false);
     served.chat(body(json!({"tools": tools, "max_completion_tokens": 2}))).ok();
 }
+
+#[test]
+fn markup_of_a_call_that_is_cut_is_in_no_content() {
+    let root = tempfile::tempdir().unwrap();
+    for model in models(root.path()) {
+        let served = serve_path(&model, Setting::default());
+        for most in 1..28 {
+            let body = body(json!({"tool_choice": "required", "max_completion_tokens": most}));
+            let reply = served.chat(body.clone()).ok();
+            let choice = &reply["choices"][0];
+            if choice["finish_reason"] != "length" {
+                continue;
+            }
+            let text = choice["message"]["content"].as_str().unwrap_or_default();
+            assert_eq!(text, "", "{model:?}, {most}: {choice}");
+            let frames: Vec<Value> = served.stream("/v1/chat/completions", body).collect();
+            assert_eq!(joined(&frames, 0, "content"), (String::new(), "length".to_owned()), "{most}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_without_content_may_come_back_as_null() {
+    let served = serve("llama-tiny");
+    let call = json!({"id": "a", "type": "function", "function": {"name": "wait_2", "arguments": "{}"}});
+    for said in [
+        json!({"role": "assistant", "content": null}),
+        json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": null}),
+        json!({"role": "assistant", "content": null, "reasoning_content": "I wonder"}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "assistant", "tool_calls": [call]}),
+    ] {
+        let messages = json!([{"role": "user", "content": "x"}, said, {"role": "user", "content": "y"}]);
+        for palimpsest in [Value::Null, json!({"rows": ["last"]})] {
+            served.chat(json!({"messages": messages, "max_tokens": 2, "palimpsest": palimpsest})).ok();
+        }
+    }
+}

@@ -146,6 +146,11 @@ impl Guide {
         }
     }
 
+    /// Tokens that spell a text.
+    pub fn tokens(&self, text: &[u8]) -> Vec<u32> {
+        self.constraint.trie().greedy_tokenize(text)
+    }
+
     /// The first token that spells the beginning of a text.
     pub fn spell(&self, text: &str) -> Option<u32> {
         self.constraint.trie().greedy_tokenize(text.as_bytes()).first().copied()

@@ -19,3 +19,10 @@ fn available_to_the_cpu() -> Option<u64> {
         .map(|max| max.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
     Some(limit.map_or(free, |limit| limit.min(free)))
 }
+
+/// Bytes that this process holds in memory, where the system tells it as Linux does.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}

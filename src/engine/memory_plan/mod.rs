@@ -20,9 +20,9 @@ mod split;
 pub mod table;
 
 use arithmetic::n;
-pub use memory::available_bytes;
+pub use memory::{available_bytes, resident_bytes};
 pub use request::{Branches, MemoryRequest, ObservedSpans, USUAL_ANSWER};
-pub use serving::Serving;
+pub use serving::{ServerMemory, Serving, TOKENISING};
 pub use split::{Parts, split};
 
 /// Bytes needed at once on one device.
@@ -40,7 +40,7 @@ pub struct Share {
     pub activations: u64,
     /// Scratch of the attention observer ([`ObservedSpans`]).
     pub observer: u64,
-    /// The process itself: code, tokeniser, allocator.
+    /// The process itself: code, tokeniser, allocator; and what a server's requests may take.
     pub process: u64,
 }
 
@@ -144,7 +144,7 @@ impl MemoryPlan {
                 observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i], request)).sum::<u64>()
                     + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
                     + (widest(&measured) - widest(&activations)),
-                process: if device == DeviceName::Cpu && d == 0 { PROCESS } else { 0 },
+                process: if device == DeviceName::Cpu && d == 0 { PROCESS + request.beside } else { 0 },
             };
             if Some(d) == first {
                 share.weights += embedding;
@@ -241,6 +241,8 @@ pub struct DoesNotFit {
     model: String,
     context: usize,
     dtype: String,
+    /// All that is needed.
+    bytes: u64,
     needed: String,
     weights: String,
     cache: String,
@@ -252,8 +254,12 @@ pub struct DoesNotFit {
 
 impl DoesNotFit {
     /// The same for a server, whose flags are others.
-    pub(super) fn of_server(mut self: Box<Self>) -> Box<Self> {
+    pub(super) fn of_server(mut self: Box<Self>, memory: Option<u64>) -> Box<Self> {
         self.remedies = self.remedies.replace("--batch-size 1", "a smaller --parallel and --cache-tokens");
+        if let Some(memory) = memory {
+            self.remedies = format!("--memory {}; or {}", mebibytes(self.bytes), self.remedies);
+            self.devices = format!("{} within --memory {}", self.devices, mebibytes(memory));
+        }
         self
     }
 }
@@ -275,7 +281,18 @@ pub fn place(
     devices: &[Device],
 ) -> Result<Placement, Box<DoesNotFit>> {
     let free: Vec<Option<u64>> = devices.iter().map(available_bytes).collect();
-    let plan = check(model, description, request, &free)?;
+    place_within(model, description, request, devices, &free)
+}
+
+/// The same within so many bytes of each device.
+pub fn place_within(
+    model: &str,
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    devices: &[Device],
+    free: &[Option<u64>],
+) -> Result<Placement, Box<DoesNotFit>> {
+    let plan = check(model, description, request, free)?;
     if let Some(kept) = plan.kept {
         tracing::info!("{model}: {}", in_words(kept));
     }
@@ -316,6 +333,7 @@ pub fn check(
         model: model.to_owned(),
         context: request.context,
         dtype: format!("{:?}", request.dtype).to_lowercase(),
+        bytes: plan.total(),
         needed: gigabytes(plan.total()),
         weights: gigabytes(plan.weights()),
         cache: gigabytes(plan.cache()),
@@ -372,6 +390,11 @@ pub fn gigabytes(bytes: u64) -> String {
         0..100_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
+}
+
+/// Bytes as flags take them, rounded up.
+pub fn mebibytes(bytes: u64) -> String {
+    format!("{}MiB", bytes.div_ceil(1 << 20))
 }
 
 #[cfg(test)]

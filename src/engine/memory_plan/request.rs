@@ -27,6 +27,8 @@ pub struct MemoryRequest {
     pub observed: ObservedSpans,
     /// What to keep of quantised weights on the CPU in f32; `None` lets the plan decide: dequantised weights too where they fit.
     pub kept: Option<Kept>,
+    /// Bytes of the CPU's memory that a server plans beside the model; 0 for everybody else.
+    pub beside: u64,
 }
 
 /// How many spans the attention observer sums over.

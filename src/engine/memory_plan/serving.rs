@@ -1,8 +1,8 @@
-//! How many requests a server takes at once and how much it keeps of prompts: what fits.
+//! How many requests a server takes at once, how much it keeps of prompts, and what memory requests have beside them: what fits.
 
 use super::{Branches, MemoryPlan, MemoryRequest};
 use crate::engine::thread::Limits;
-use crate::model::ModelDescription;
+use crate::model::{ModelDescription, cache_bytes};
 
 /// What is asked of a server; what is not said is what fits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -11,10 +11,33 @@ pub struct Serving {
     pub parallel: Option<usize>,
     /// Most tokens whose keys are held, of prompts and answers together.
     pub tokens: Option<usize>,
+    /// Bytes that all of it may take, the model included; three quarters of what is free unless told otherwise.
+    pub memory: Option<u64>,
 }
 
-/// Answers that are generated together, and contexts whose keys are held: the first of these that fits, unless told otherwise.
-const USUAL: [(usize, usize); 5] = [(16, 8), (8, 8), (8, 4), (4, 4), (2, 2)];
+/// Bytes that a server plans beside the model, its caches and its activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerMemory {
+    /// All requests together: bodies and what they are read into, what waits, what is recorded, and replies.
+    pub requests: u64,
+    /// Texts while they are cut into tokens.
+    pub tokenising: u64,
+    /// Of the plan: the model, its caches and all of the above.
+    pub planned: u64,
+    /// Of that what is there whoever asks: weights, and the process itself.
+    pub fixed: u64,
+    /// A token of the cache.
+    pub token: u64,
+    /// Activations of a forward pass.
+    pub activations: u64,
+}
+
+/// Answers that are generated together, contexts whose keys are held, and mebibytes of requests: the first of these that fits, unless
+/// told otherwise.
+const USUAL: [(usize, usize, u64); 5] = [(16, 8, 2048), (8, 8, 1024), (8, 4, 512), (4, 4, 256), (2, 2, 128)];
+
+/// The least that can be served with: one body of the longest kind, and what it is read into.
+const LEAST: (usize, usize, u64) = (1, 1, 96);
 
 /// What windows and states there are for each answer: its own; and of a prompt that is kept its latest and two marks.
 const STATES: usize = 4;
@@ -22,23 +45,54 @@ const STATES: usize = 4;
 /// Prompts that are kept of models whose layers all see the whole context: their number takes no memory, only their tokens do.
 const MANY_PROMPTS: usize = 256;
 
+/// The embedder with a batch of texts, tables of grammars, threads of connections and of texts: measured, rounded up. And 16 MiB for
+/// kept masses of scores' neutral requests (`serve::SCORE_CACHE_BYTES`).
+const BESIDE: u64 = 368 << 20;
+
+/// Bytes that a text takes while it is cut into tokens, for each of its own. Measured (95 to 115), rounded up.
+pub const TOKENISING: u64 = 160;
+
+/// What texts may take while they are cut into tokens: enough for the longest that can fit, within these.
+const TOKENISED: std::ops::RangeInclusive<u64> = 64 << 20..=512 << 20;
+
+/// Bytes of a text a token, where the tokeniser does not tell.
+const USUAL_TOKEN: usize = 16;
+
+/// Of a model that was opened without a plan for a server.
+impl Default for ServerMemory {
+    fn default() -> Self {
+        let (requests, tokenising) = (USUAL[0].2 << 20, *TOKENISED.end());
+        ServerMemory { requests, tokenising, planned: 0, fixed: 0, token: 0, activations: 0 }
+    }
+}
+
+impl ServerMemory {
+    /// What is planned beside the model, its caches and its activations.
+    pub fn beside(&self) -> u64 {
+        self.requests + self.tokenising + BESIDE
+    }
+}
+
 impl Serving {
-    /// What is planned for a server of `request.context` tokens, on devices of so many free bytes, and how that enters the plan.
-    /// Nobody else's memory is taken unasked: what is not said takes no more than three quarters of what is free. Where nothing
-    /// fits, what is left is one answer after the other.
+    /// What is planned for a server of `request.context` tokens, none of which stands for more than `longest` bytes, on devices of so many
+    /// free bytes, and how that enters the plan. Nobody else's memory is taken unasked: what is not said takes no more than three
+    /// quarters of what is free. Where nothing fits, what is left is one answer after the other.
     pub fn fitted(
         self,
         description: &ModelDescription,
         request: &MemoryRequest,
+        longest: Option<usize>,
         free: &[Option<u64>],
-    ) -> (Limits, Branches) {
-        let Serving { parallel, tokens } = self;
+    ) -> (Limits, Branches, ServerMemory) {
+        let Serving { parallel, tokens, .. } = self;
         let context = request.context.saturating_add(Limits::BESIDE);
-        let free: Vec<Option<u64>> = free.iter().map(|free| free.map(|free| free / 4 * 3)).collect();
+        let free = self.within(free);
         let states = description.spec.layers.iter().any(|layer| {
             layer.delta_net().is_some() || layer.attention().is_some_and(|a| a.window.is_some())
         });
-        let planned = |usual: (usize, usize)| {
+        let longest = longest.unwrap_or(USUAL_TOKEN).saturating_mul(request.context) as u64;
+        let tokenising = longest.saturating_mul(TOKENISING).clamp(*TOKENISED.start(), *TOKENISED.end());
+        let planned = |usual: (usize, usize, u64)| {
             let parallel = parallel.unwrap_or(usual.0).max(1);
             let tokens = tokens.unwrap_or(context.saturating_mul(usual.1)).max(context);
             let prompts = if states { parallel } else { MANY_PROMPTS };
@@ -46,13 +100,44 @@ impl Serving {
             // No branch is planned with more than a context, and one context is the plan's own.
             let count = count.max(tokens.div_ceil(request.context.max(1)));
             let each = (tokens - request.context).div_ceil(count);
-            (Limits { parallel, tokens, prompts }, Branches { count, tokens: each })
+            let limits = Limits { parallel, tokens, prompts };
+            let memory = ServerMemory { requests: usual.2 << 20, tokenising, ..ServerMemory::default() };
+            (limits, Branches { count, tokens: each }, memory)
         };
-        let fits = |(_, branches): &(Limits, Branches)| {
-            let request = MemoryRequest { branches: *branches, ..request.clone() };
-            MemoryPlan::new(description, &request, &free).fits(&free) != Some(false)
+        let with = |(limits, branches, memory): (Limits, Branches, ServerMemory)| {
+            let beside = memory.beside();
+            let request = MemoryRequest { branches, beside, ..request.clone() };
+            let plan = MemoryPlan::new(description, &request, &free);
+            let layers = description.spec.layers.iter();
+            let token = layers.filter(|layer| layer.attention().is_some_and(|a| a.window.is_none()));
+            let token =
+                token.filter_map(|layer| cache_bytes(&layer.mixer, 1, 1, request.dtype)).sum::<usize>();
+            let process = plan.shares.iter().map(|share| share.process).sum::<u64>();
+            let memory = ServerMemory {
+                planned: plan.total(),
+                fixed: plan.weights() + process - memory.requests - memory.tokenising,
+                token: token as u64,
+                activations: plan.activations(),
+                ..memory
+            };
+            (plan.fits(&free) != Some(false), (limits, branches, memory))
         };
-        USUAL.into_iter().map(planned).find(fits).unwrap_or_else(|| planned((1, 1)))
+        let found = USUAL.into_iter().map(|usual| with(planned(usual))).find(|(fits, _)| *fits);
+        found.unwrap_or_else(|| with(planned(LEAST))).1
+    }
+
+    /// What of each device's free memory may be planned with: what was said, within what there is; or else three quarters.
+    pub fn within(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
+        let of = |free: &Option<u64>| match self.memory {
+            Some(memory) => Some(free.map_or(memory, |free| free.min(memory))),
+            None => free.map(|free| free / 4 * 3),
+        };
+        free.iter().map(of).collect()
+    }
+
+    /// What has to fit: what was said, or all that is free.
+    pub fn bounded(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
+        if self.memory.is_some() { self.within(free) } else { free.to_vec() }
     }
 }
 
@@ -82,16 +167,20 @@ mod tests {
             branches: Branches::default(),
             observed: ObservedSpans::default(),
             kept: None,
+            beside: 0,
         };
-        let (limits, branches) = serving.fitted(&description, &request, &[Some(free)]);
-        let request = MemoryRequest { branches, ..request };
-        (limits, MemoryPlan::new(&description, &request, &[Some(free)]))
+        let (limits, branches, memory) = serving.fitted(&description, &request, Some(16), &[Some(free)]);
+        let beside = memory.beside();
+        let request = MemoryRequest { branches, beside, ..request };
+        let plan = MemoryPlan::new(&description, &request, &[Some(free)]);
+        assert_eq!(memory.planned, plan.total());
+        (limits, plan)
     }
 
     #[test]
     fn every_token_that_a_server_may_hold_is_in_the_plan_and_the_most_that_fits_is_taken() {
         let mut before = usize::MAX;
-        for (free, parallel) in [(64 << 30, 16), (4 << 30, 8), (2560 << 20, 2)] {
+        for (free, parallel) in [(64 << 30, 16), (5 << 30, 8), (3 << 30, 2)] {
             let (limits, plan) = fitted(Serving::default(), free);
             assert_eq!(limits.parallel, parallel, "{free} bytes");
             assert!(limits.tokens < before && limits.tokens >= 8192 + Limits::BESIDE, "{free} bytes");
@@ -104,11 +193,26 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_planned_whether_or_not_it_fits() {
-        let asked = Serving { parallel: Some(3), tokens: Some(100_000) };
+        let asked = Serving { parallel: Some(3), tokens: Some(100_000), memory: None };
         let (limits, plan) = fitted(asked, 1 << 30);
         assert_eq!((limits.parallel, limits.tokens), (3, 100_000));
         assert_eq!(plan.fits(&[Some(1 << 30)]), Some(false));
-        let least = Serving { parallel: Some(1), tokens: Some(1) };
+        let least = Serving { parallel: Some(1), tokens: Some(1), memory: None };
         assert_eq!(fitted(least, 64 << 30).0.tokens, 8192 + Limits::BESIDE);
+    }
+
+    #[test]
+    fn what_memory_was_said_is_what_is_planned_within_whatever_is_free() {
+        let said = |memory| Serving { memory: Some(memory), ..Serving::default() };
+        let [less, more] = [3_u64, 8].map(|gib| {
+            let (limits, plan) = fitted(said(gib << 30), 64 << 30);
+            assert!(plan.total() <= gib << 30, "{} of {gib} GiB", plan.total());
+            limits.tokens
+        });
+        assert!(less < more);
+        let (_, plan) = fitted(said(512 << 20), 64 << 30);
+        assert_eq!(plan.fits(&said(512 << 20).bounded(&[Some(64 << 30)])), Some(false));
+        assert_eq!(said(64 << 30).bounded(&[Some(4 << 30)]), vec![Some(4 << 30)]);
+        assert_eq!(Serving::default().bounded(&[Some(4 << 30)]), vec![Some(4 << 30)]);
     }
 }

@@ -30,6 +30,7 @@ pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) ->
         branches,
         observed: ObservedSpans::default(),
         kept,
+        beside: 0,
     };
     let free = vec![Some(A100_80GB); cards];
     let plan = MemoryPlan::new(description, &request, &free);

@@ -23,6 +23,7 @@ fn request(context: usize) -> MemoryRequest {
         branches,
         observed: ObservedSpans::default(),
         kept: None,
+        beside: 0,
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Load {
     pub cached: usize,
     /// Tokens that there is room for, of prompts and of what is generated together.
     pub room: usize,
+    /// Tokens of that room that are taken.
+    pub taken: usize,
     /// Prompts that are kept.
     pub prompts: usize,
     /// Tokens of prompts that were found in the cache, since the start.
@@ -36,6 +38,7 @@ pub(super) struct Gauges {
     pub waiting: AtomicUsize,
     pub cached: AtomicUsize,
     pub room: AtomicUsize,
+    pub taken: AtomicUsize,
     pub prompts: AtomicUsize,
     pub found: AtomicU64,
     pub read: AtomicU64,
@@ -53,6 +56,7 @@ impl Gauges {
             waiting: size(&self.queued) + size(&self.waiting),
             cached: size(&self.cached),
             room: size(&self.room),
+            taken: size(&self.taken),
             prompts: size(&self.prompts),
             found: count(&self.found),
             read: count(&self.read),

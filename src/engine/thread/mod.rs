@@ -168,7 +168,7 @@ impl Ticket {
     pub fn wait(self) -> Result<Measured, RequestError> {
         while let Some(event) = self.next_event() {
             match event {
-                Event::Prefilled(_) | Event::Scored(_) | Event::Token(_) => {}
+                Event::Begun(_) | Event::Prefilled(_) | Event::Scored(_) | Event::Token(_) => {}
                 Event::Done(measured) => return Ok(*measured),
                 Event::Failed(error) => return Err(error),
             }

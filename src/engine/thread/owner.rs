@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::Limits;
 use super::load::{Gauges, add, set};
 use super::reading::{Reading, first_to_read};
-use super::request::{Choice, Job, RequestError};
+use super::request::{Choice, Event, Job, RequestError};
 use super::shelf::{Place, Shelf, common, loses_little};
 use super::speaking::{Live, Ready};
 use crate::attention::{Observer, SPLIT_K};
@@ -138,6 +138,7 @@ impl EngineLoop {
         set(&self.gauges.waiting, waiting);
         set(&self.gauges.running, self.live.len() + self.reading.len());
         set(&self.gauges.cached, self.shelf.held());
+        set(&self.gauges.taken, self.shelf.taken() + self.set_aside());
         set(&self.gauges.prompts, self.shelf.len());
         add(&self.gauges.evicted, self.shelf.take_evicted());
     }
@@ -202,7 +203,9 @@ impl EngineLoop {
             let Some(mut job) = self.waiting.remove(at) else { return };
             // Those who do not wait any more cost nothing.
             for mut choice in std::mem::take(&mut job.choices) {
-                let heard = choice.hear_of_prompt(0).and_then(|()| choice.check(self.shelf.context()));
+                let heard = choice
+                    .hear_of_prompt(Event::Prefilled(0))
+                    .and_then(|()| choice.check(self.shelf.context()));
                 match heard {
                     Ok(()) => job.choices.push(choice),
                     Err(error) => choice.end(Err(error)),
@@ -224,7 +227,7 @@ impl EngineLoop {
                 continue;
             }
             match self.make_room(&job, place) {
-                Some(place) => self.begin_reading(job, &place),
+                Some((place, room)) => self.begin_reading(job, &place, room),
                 None => {
                     self.waiting.insert(at, job);
                     return;
@@ -234,8 +237,8 @@ impl EngineLoop {
     }
 
     /// Makes room for a prompt and its first continuation. Where it cannot go on from where it would best, it goes on with less;
-    /// `None` where it must wait.
-    fn make_room(&mut self, job: &Job, place: Place) -> Option<Place> {
+    /// and in a trunk with no more room than it needs; `None` where it must wait.
+    fn make_room(&mut self, job: &Job, place: Place) -> Option<(Place, usize)> {
         let tokens = job.choices.first()?.request.tokens.len();
         let room = job.choices.iter().map(|choice| choice.request.room()).max()?;
         let stays = pinned(&self.live, &self.ready);
@@ -245,12 +248,16 @@ impl EngineLoop {
         let anew = Place { trunk: None, kept: 0, within: false, ..place };
         let mut places = vec![place, inside, anew];
         places.dedup();
-        places.into_iter().find(|place| {
-            let copied = self.rebased(place);
-            let cost = self.shelf.cost(place, tokens) + copied;
+        let roomy = self.shelf.room(tokens);
+        places.into_iter().find_map(|place| {
+            let copied = self.rebased(&place);
+            let cost = |room: usize| self.shelf.cost(&place, tokens, room) + copied;
+            // No prompt makes room for what is not needed.
+            let room = if self.shelf.taken() + cost(roomy) <= free { roomy } else { tokens };
+            let most = free.checked_sub(cost(room))?;
             let more = usize::from(!place.within);
-            let Some(most) = free.checked_sub(cost) else { return false };
-            self.shelf.make_room(most, more, |id| stays.contains(&id) || place.trunk == Some(id))
+            let made = self.shelf.make_room(most, more, |id| stays.contains(&id) || place.trunk == Some(id));
+            made.then_some((place, room))
         })
     }
 
@@ -263,9 +270,9 @@ impl EngineLoop {
         live.chain(ready).map(|start| start.saturating_sub(kept)).sum()
     }
 
-    fn begin_reading(&mut self, job: Job, place: &Place) {
+    fn begin_reading(&mut self, job: Job, place: &Place, room: usize) {
         let tokens = job.choices.first().map_or(0, |choice| choice.request.tokens.len());
-        let taken = self.leave_trunk(place).and_then(|()| Ok(self.shelf.take(place, tokens)?));
+        let taken = self.leave_trunk(place).and_then(|()| Ok(self.shelf.take(place, tokens, room)?));
         let id = match taken {
             Ok(id) => id,
             Err(error) => return end_all(job.choices, &error),
@@ -274,7 +281,7 @@ impl EngineLoop {
         match Reading::new(job.choices, &self.engine, trunk, place.common) {
             Ok(mut reading) => {
                 add(&self.gauges.found, reading.reused);
-                match reading.tell(reading.reused) {
+                match reading.tell(Event::Begun, reading.reused) {
                     Ok(()) => self.reading.push(reading),
                     Err(_) => self.put_back(id),
                 }
@@ -336,7 +343,7 @@ impl EngineLoop {
                 if read >= LEAST_CHUNK {
                     self.pace = Some(read as f64 / begun.elapsed().as_secs_f64().max(1e-6));
                 }
-                reading.tell(read).map(|()| logits)
+                reading.tell(Event::Prefilled, read).map(|()| logits)
             }
             failed => {
                 self.shelf.bury(id);

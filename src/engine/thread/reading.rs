@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use candle_core::Tensor;
 
-use super::request::{Choice, Request, RequestError};
+use super::request::{Choice, Event, Request, RequestError};
 use super::shelf::Trunk;
 use crate::engine::{Engine, EngineError, Likelihood, Measurement};
 use crate::transfer;
@@ -109,13 +109,13 @@ impl Reading {
         self.choices.iter().map(|choice| choice.request.room()).max().unwrap_or(0)
     }
 
-    /// Tells everybody that so many more tokens are in the cache. Those who want no more leave.
+    /// Tells everybody how far it is, by an event of so many tokens. Those who want no more leave.
     ///
     /// # Errors
     /// [`EngineError::Interrupted`] where nobody is left.
-    pub fn tell(&mut self, tokens: usize) -> Result<(), RequestError> {
+    pub fn tell(&mut self, event: impl Fn(usize) -> Event, tokens: usize) -> Result<(), RequestError> {
         for mut choice in std::mem::take(&mut self.choices) {
-            match choice.hear_of_prompt(tokens) {
+            match choice.hear_of_prompt(event(tokens)) {
                 Ok(()) => self.choices.push(choice),
                 Err(error) => choice.end(Err(error)),
             }

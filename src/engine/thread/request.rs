@@ -75,7 +75,9 @@ impl Request {
 /// What comes of a request, in order. The last one is [`Event::Done`] or [`Event::Failed`].
 #[derive(Debug)]
 pub enum Event {
-    /// So many more tokens of the prompt are in the cache.
+    /// The prompt is being read, from so many of its tokens that were in the cache.
+    Begun(usize),
+    /// So many more tokens of the prompt are in the cache; 0 while it waits.
     Prefilled(usize),
     /// The likelihoods of the prompt's tokens from the second on, where they were asked for; [`Measured`] has them, too.
     Scored(Vec<Likelihood>),
@@ -191,12 +193,12 @@ impl Choice {
         panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)
     }
 
-    /// Tells how many more tokens of the prompt are in the cache.
+    /// Tells how far the prompt is.
     ///
     /// # Errors
     /// [`EngineError::Interrupted`] where no more is wanted, and those of [`Choice::hear`].
-    pub fn hear_of_prompt(&mut self, tokens: usize) -> Result<(), RequestError> {
-        match self.hear(Event::Prefilled(tokens))? {
+    pub fn hear_of_prompt(&mut self, event: Event) -> Result<(), RequestError> {
+        match self.hear(event)? {
             Next::Go => Ok(()),
             Next::End | Next::Cancel => Err(EngineError::Interrupted.into()),
         }

@@ -16,8 +16,9 @@ use crate::model::Cache;
 /// What of a trunk may be lost by going on in it: one token for so many that are kept.
 const KEPT_FOR_ONE_LOST: usize = 8;
 
-/// A trunk's room is a multiple of so many tokens.
-const ROOM: usize = 1024;
+/// A trunk's room is a multiple of so many tokens, and one token for so many that it holds is more than it needs.
+const ROOM: usize = 256;
+const MORE: usize = 8;
 
 /// A prompt that is kept.
 pub(super) struct Trunk {
@@ -29,8 +30,6 @@ pub(super) struct Trunk {
     pub busy: bool,
     /// Whether nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
     pub dead: bool,
-    /// The most tokens that it has held: memory that was touched is not given back before the trunk is.
-    peak: usize,
     used: u64,
 }
 
@@ -79,9 +78,15 @@ impl Shelf {
         self.trunks.iter().map(|trunk| trunk.tokens.len()).sum()
     }
 
-    /// Tokens whose memory trunks take.
+    /// Tokens whose memory trunks take: all that they have room for, since memory that is used again is cleared and so touched.
     pub fn taken(&self) -> usize {
-        self.trunks.iter().map(|trunk| trunk.peak).sum()
+        self.trunks.iter().map(|trunk| trunk.cache.capacity()).sum()
+    }
+
+    /// The room of a trunk of `tokens` tokens: some more, for a conversation to go on in.
+    pub fn room(&self, tokens: usize) -> usize {
+        let room = tokens.saturating_add(tokens / MORE);
+        room.next_multiple_of(ROOM).min(self.context).max(tokens)
     }
 
     /// Trunks.
@@ -120,13 +125,13 @@ impl Shelf {
         best
     }
 
-    /// Tokens of memory that a prompt of `tokens` tokens takes at a place, beside what is taken already.
-    pub fn cost(&self, place: &Place, tokens: usize) -> usize {
-        let taken = match place.trunk.filter(|_| place.within).and_then(|id| self.get(id)) {
-            Some(trunk) => trunk.peak,
-            None => 0,
-        };
-        tokens.saturating_sub(taken)
+    /// Tokens of memory that a prompt of `tokens` tokens takes at a place in a trunk of such room, beside what is taken already.
+    pub fn cost(&self, place: &Place, tokens: usize, room: usize) -> usize {
+        match place.trunk.filter(|_| place.within).and_then(|id| self.get(id)) {
+            Some(trunk) if trunk.cache.capacity() >= tokens => 0,
+            Some(trunk) => room.saturating_sub(trunk.cache.capacity()),
+            None => room,
+        }
     }
 
     /// Drops trunks until what is taken is at most `most` and there is a place for `more` of them: the one that was used longest
@@ -141,17 +146,14 @@ impl Shelf {
         true
     }
 
-    /// A trunk for a prompt of `tokens` tokens, busy from now on, that holds what it shares with the one at its place. One that
-    /// is gone on in must not be read by anybody beyond that.
+    /// A trunk for a prompt of `tokens` tokens, with room for so many, busy from now on, that holds what it shares with the one at its
+    /// place. One that is gone on in must not be read by anybody beyond that.
     ///
     /// # Errors
     /// Those of Candle: no memory.
-    pub fn take(&mut self, place: &Place, tokens: usize) -> candle_core::Result<u64> {
+    pub fn take(&mut self, place: &Place, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;
-        // Room for a conversation to go on in; on the CPU memory is touched only as it is written.
-        let room = if tokens * 2 > self.context { self.context } else { tokens * 2 };
-        let room = room.next_multiple_of(ROOM).min(self.context).max(tokens);
         if let Some(trunk) = place.trunk.filter(|_| place.within).and_then(|id| self.get_mut(id)) {
             if trunk.cache.capacity() < tokens {
                 trunk.cache.enlarge(room)?;
@@ -159,7 +161,6 @@ impl Shelf {
             let kept = trunk.cache.truncate(place.kept)?;
             trunk.tokens.truncate(kept);
             (trunk.busy, trunk.used) = (true, clock);
-            trunk.peak = trunk.peak.max(tokens);
             return Ok(trunk.id);
         }
         let (cache, held) = match place.trunk.and_then(|id| self.get_mut(id)) {
@@ -171,15 +172,7 @@ impl Shelf {
             }
             None => (self.like.empty_like(room)?, Vec::new()),
         };
-        self.trunks.push(Trunk {
-            id: clock,
-            cache,
-            tokens: held,
-            busy: true,
-            dead: false,
-            peak: tokens,
-            used: clock,
-        });
+        self.trunks.push(Trunk { id: clock, cache, tokens: held, busy: true, dead: false, used: clock });
         Ok(clock)
     }
 

@@ -112,8 +112,8 @@ impl Live {
         prompt: Arc<OfPrompt>,
     ) -> Self {
         let mut choice = choice;
-        let Request { sampling, thinker, rules, prompt_likeliest, .. } = &choice.request;
-        let decoding = Decoding::new(logits, sampling, thinker.clone()).with_rules(rules);
+        let Request { tokens, sampling, thinker, rules, prompt_likeliest, .. } = &choice.request;
+        let decoding = Decoding::new(logits, sampling, thinker.clone()).with_rules(rules, tokens);
         let failed = match prompt_likeliest {
             None => None,
             Some(_) => match choice.hear(Event::Scored(prompt.likelihoods.clone())) {

@@ -14,7 +14,7 @@ mod reader;
 pub use compose::{Composed, Part, compose};
 pub use grammar::call_grammar;
 pub use layout::{Arguments, CallLayout, ToolLayout};
-pub use reader::{CallPiece, CallReader, Read};
+pub use reader::{CallPiece, CallReader, Ending, Read};
 
 /// A function that a model may call.
 #[derive(Debug, Clone, PartialEq)]

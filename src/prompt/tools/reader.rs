@@ -30,6 +30,17 @@ pub struct Read {
     pub calls: Vec<CallPiece>,
 }
 
+/// What ended an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The model did.
+    Turn,
+    /// A stop string.
+    StopString,
+    /// Its limit of tokens.
+    Limit,
+}
+
 /// Follows one answer.
 #[derive(Debug, Clone)]
 pub struct CallReader {
@@ -109,10 +120,16 @@ impl CallReader {
         read
     }
 
-    /// The rest of an answer that has ended: a call that never came to its name is text.
-    pub fn finish(mut self) -> Read {
+    /// The rest of an answer that has ended. Where the model ended it, a call that never came to its name is text; else it is markup
+    /// that was cut, which is no text, nor at a limit what may be the beginning of some.
+    pub fn finish(mut self, ending: Ending) -> Read {
         let mut read = Read::default();
-        if matches!(self.state, State::Text | State::Head { .. }) {
+        let is_text = match self.state {
+            State::Text => ending != Ending::Limit,
+            State::Head { .. } => ending == Ending::Turn,
+            _ => false,
+        };
+        if is_text {
             read.text = std::mem::take(&mut self.rest);
         }
         read

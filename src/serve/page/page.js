@@ -175,6 +175,7 @@
       max_completion_tokens: most, stream: true, stream_options: { include_usage: true },
       palimpsest: { rows: ['each'], heads: apart ? 'all' : 'mean', encoding: 'safetensors', spans },
     };
+    if (documents.length > 0) body.palimpsest.score = { documents: documents.map((_, part) => `document ${part}`), question: 'question' };
     return { documents, question, spans: spans.length, apart, body, tokens: [], waiting: [], reply: null, state: 'reading', since: performance.now() };
   }
 
@@ -216,6 +217,7 @@
     at('ask').disabled = !model;
     at('stop').hidden = true;
     rest();
+    if (scores()) document.querySelector('[value=score]').checked = true;
     pick();
     show();
   };
@@ -228,6 +230,8 @@
       try {
         return await call('/v1/chat/completions', { method: 'POST', body: JSON.stringify(one.body), signal: one.abort.signal });
       } catch (error) {
+        // Where no head sees all documents, there is no score.
+        if (error.status === 400 && error.param?.startsWith('palimpsest.score')) { delete one.body.palimpsest.score; continue; }
         const named = /^palimpsest\.spans\[(\d+)\]$/.exec(error.param ?? '');
         if (error.status !== 400 || !named) throw error;
         const out = Number(named[1]);
@@ -399,17 +403,45 @@
     return all[0].map((_, c) => all.reduce((sum, one) => sum + one[c], 0) / all.length);
   };
 
+  // What the server says of each document: an entry for the answer, and one for the question.
+  const scores = () => (asked?.reply?.score?.answer.length ? asked.reply.score : null);
+  const entry = (list, one) => list.find((each) => each.label === `document ${asked.documents.indexOf(one)}`);
+  const signed = (x) => `${x < 0 ? '−' : '+'}${percent(Math.abs(x))}`;
+  const rank = (n) => `${n}${{ 1: 'st', 2: 'nd', 3: 'rd' }[n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] ?? 'th'}`;
+  function tell(score) {
+    at('rests').hidden = !score;
+    if (!score) return;
+    const all = { retrieval: 'the heads that retrieve', all: 'all heads' }[score.heads] ?? 'the heads that were named';
+    at('score-heads').textContent = `Mass beyond what a question that asks nothing draws, over ${all}.`;
+    const lines = asked.documents.map((one) => [one, entry(score.answer, one), entry(score.question, one)]);
+    lines.sort(([, a], [, b]) => a.rank - b.rank);
+    at('scores').replaceChildren(...lines.map(([one, answer, question]) => {
+      const line = make('tr', answer.rank === 1 ? 'first' : '');
+      const cells = [one.name || 'without a name', signed(answer.score), answer.sure.toFixed(2), signed(question.score), question.sure.toFixed(2)];
+      line.append(...cells.map((cell) => make('td', '', cell)));
+      return line;
+    }));
+  }
+
   function pick() {
-    const can = !asked || asked.apart;
+    tell(scores());
+    const by = document.querySelector('[value=score]');
+    by.disabled = !scores();
+    if (by.disabled && by.checked) document.querySelector('[value=mass]').checked = true;    const can = !asked || asked.apart;
     at('head').disabled = !can;
     if (!can) at('head').value = '';
     const density = document.querySelector('[value=density]');
     density.disabled = !asked?.reply;
-    if (density.disabled) document.querySelector('[value=mass]').checked = true;
+    if (density.disabled && density.checked) document.querySelector('[value=mass]').checked = true;
     at('picker-note').textContent = 'Heads are told apart for shorter documents or answers.';
     at('picker-note').hidden = can;
   }
-  at('pickers').onchange = () => show(true);
+  at('pickers').onchange = (event) => {
+    // A layer or a head has masses, and no score.
+    const score = document.querySelector('[value=score]');
+    if (event.target.localName === 'select' && score.checked) document.querySelector('[value=mass]').checked = true;
+    show(true);
+  };
 
   // Documents become sentences to shade.
   function lay() {
@@ -443,6 +475,20 @@
       piece.shown.title = told(x);
     }
     for (const one of asked.documents) one.item.querySelector('.share').textContent = told(value(one.column));
+    // A score is of the whole answer and of whole documents.
+    const score = index === null && document.querySelector('[value=score]').checked ? scores() : null;
+    at('legend').hidden = Boolean(score);
+    if (score) {
+      const best = Math.max(...score.answer.map((one) => one.score));
+      for (const one of asked.documents) {
+        const { score: x, rank: place } = entry(score.answer, one);
+        for (const piece of one.pieces) {
+          piece.shown.style.setProperty('--depth', best > 0 ? Math.max(0, x) / best : 0);
+          piece.shown.title = `score ${signed(x)}`;
+        }
+        one.item.querySelector('.share').textContent = `${rank(place)}, ${signed(x)}`;
+      }
+    }
     at('legend-most').textContent = most > 0 ? told(most) : '';
     const what = index === null ? 'The whole answer' : `“${tokens[index].text.trim() || '␣'}”`;
     at('looked-title').textContent = `${what} looked at`;

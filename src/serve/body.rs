@@ -1,0 +1,291 @@
+//! The body of a request: received, counted against the memory of requests, and read as JSON off the thread of connections.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use futures_util::StreamExt;
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::app::App;
+use super::error::ApiError;
+use super::memory::{Full, Held};
+use super::off_thread::off_thread;
+
+/// Most bytes of a request: more than the text of any context.
+pub const LONGEST_BODY: usize = 32 << 20;
+
+/// How long a client may take to send one.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes that a value takes beside its text, in an array that grows.
+const VALUE: u64 = 2 * size_of::<Value>() as u64;
+
+/// Bytes that are taken at a time.
+const STEP: u64 = 64 << 10;
+
+/// A body as JSON.
+pub struct Received {
+    value: Value,
+    /// Bytes of its texts.
+    texts: u64,
+    held: Held,
+}
+
+/// Refuses what cannot fit before more is done with it.
+pub type Fits = fn(&Arc<App>, &Value) -> Result<(), ApiError>;
+
+/// Receives a body, which is bounded in size and in time, and refuses what cannot fit.
+///
+/// # Errors
+/// What cannot be received or read, or does not fit.
+pub async fn receive(app: &Arc<App>, request: Request, fits: Fits) -> Result<Received, ApiError> {
+    let length = request.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > LONGEST_BODY as u64) {
+        return Err(too_large());
+    }
+    let mut held = app.memory.take(0).map_err(full)?;
+    let received = tokio::time::timeout(BODY_TIMEOUT, collected(request, length, &mut held)).await;
+    let bytes = received.unwrap_or_else(|_| {
+        let message = format!("the request's body did not come within {} s", BODY_TIMEOUT.as_secs());
+        Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, Some("body_timeout"), message))
+    })?;
+    let app = Arc::clone(app);
+    off_thread(move || {
+        let received = parsed(&bytes, held)?;
+        drop(bytes);
+        fits(&app, &received.value)?;
+        Ok(received)
+    })
+    .await
+}
+
+async fn collected(request: Request, length: Option<u64>, held: &mut Held) -> Result<Vec<u8>, ApiError> {
+    let capacity = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    let mut bytes: Vec<u8> = Vec::with_capacity(capacity.min(LONGEST_BODY));
+    let mut stream = request.into_body().into_data_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk: Bytes = chunk.map_err(|error| {
+            let message = format!("the request's body cannot be read: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, None, message)
+        })?;
+        if bytes.len() + chunk.len() > LONGEST_BODY {
+            return Err(too_large());
+        }
+        held.add(chunk.len() as u64).map_err(full)?;
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+fn too_large() -> ApiError {
+    let message = format!("the request's body is longer than {LONGEST_BODY} bytes; send less");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Some("body_too_large"), message)
+}
+
+fn full(full: Full) -> ApiError {
+    full.error("the request's body", None, "send less")
+}
+
+/// Reads the JSON of a body; what it takes stays held, the bytes do not.
+fn parsed(bytes: &[u8], held: Held) -> Result<Received, ApiError> {
+    let mut counting = Counting { held, taken: 0, counted: 0, texts: 0, full: None };
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = Counted(&mut counting).deserialize(&mut json);
+    let value = value.and_then(|value| json.end().map(|()| value));
+    let Counting { mut held, taken, texts, full: refused, .. } = counting;
+    match (value, refused) {
+        (Ok(value), _) => {
+            held.keep(taken);
+            Ok(Received { value, texts, held })
+        }
+        (Err(_), Some(refused)) => Err(full(refused)),
+        (Err(error), None) => {
+            let message = format!("the request's body is no JSON: {error}{}", place(bytes, &error));
+            Err(ApiError::new(StatusCode::BAD_REQUEST, Some("invalid_json"), message))
+        }
+    }
+}
+
+/// What stands around the place of an error, on one line.
+fn place(bytes: &[u8], error: &serde_json::Error) -> String {
+    const AROUND: usize = 24;
+    let line = bytes.split(|&byte| byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let at = error.column().saturating_sub(1).min(line.len());
+    let before = line.get(at.saturating_sub(AROUND)..at).unwrap_or_default();
+    let after = line.get(at..line.len().min(at + AROUND)).unwrap_or_default();
+    let text =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_matches(char::REPLACEMENT_CHARACTER).to_owned();
+    match line.is_empty() {
+        true => String::new(),
+        false => format!(", at >>> of: {} >>>{}", text(before), text(after)),
+    }
+}
+
+impl Received {
+    /// Makes of it what is to be served, in a place for its texts and off the thread of connections.
+    ///
+    /// # Errors
+    /// Those of `prepare`.
+    pub async fn prepared<T: Send + 'static>(
+        self,
+        app: &Arc<App>,
+        prepare: impl FnOnce(&Arc<App>, &Value) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Received { value, texts, held } = self;
+        let place = app.memory.place_for_texts(texts).await;
+        let app = Arc::clone(app);
+        off_thread(move || {
+            let (_held, _place) = (held, place);
+            prepare(&app, &value)
+        })
+        .await
+    }
+}
+
+/// What a body takes as it is read.
+struct Counting {
+    held: Held,
+    taken: u64,
+    /// Not taken yet.
+    counted: u64,
+    texts: u64,
+    full: Option<Full>,
+}
+
+impl Counting {
+    fn count(&mut self, bytes: u64) -> bool {
+        self.counted += bytes;
+        if self.counted < STEP {
+            return true;
+        }
+        let step = std::mem::take(&mut self.counted);
+        match self.held.add(step) {
+            Ok(()) => self.taken += step,
+            Err(full) => self.full = Some(full),
+        }
+        self.full.is_none()
+    }
+}
+
+/// A value that is counted while it is read.
+struct Counted<'c>(&'c mut Counting);
+
+impl Counted<'_> {
+    fn of<E: serde::de::Error>(self, bytes: u64, value: Value) -> Result<Value, E> {
+        if self.0.count(VALUE + bytes) { Ok(value) } else { Err(E::custom("no memory")) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Counted<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counted<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
+        self.of(0, value.into())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        self.of(0, value.into())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        self.of(0, value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        self.of(0, value.into())
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        self.of(0, Value::Null)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        let bytes = text.len() as u64;
+        self.0.texts += bytes;
+        // Counted before it is copied.
+        if self.0.count(VALUE + bytes) { Ok(text.into()) } else { Err(E::custom("no memory")) }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let Counted(counting) = self;
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element_seed(Counted(counting))? {
+            values.push(value);
+        }
+        Counted(counting).of(0, values.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let Counted(counting) = self;
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if !counting.count(VALUE + key.len() as u64) {
+                return Err(A::Error::custom("no memory"));
+            }
+            let value = entries.next_value_seed(Counted(counting))?;
+            map.insert(key, value);
+        }
+        Counted(counting).of(0, map.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Memory;
+    use super::*;
+    use crate::engine::memory_plan::ServerMemory;
+
+    fn memory(requests: u64) -> Arc<Memory> {
+        Arc::new(Memory::new(ServerMemory { requests, ..ServerMemory::default() }))
+    }
+
+    fn read(text: &str, memory: &Arc<Memory>) -> Result<Value, ApiError> {
+        let held = memory.take(0).map_err(full)?;
+        parsed(text.as_bytes(), held).map(|received| received.value)
+    }
+
+    #[test]
+    fn a_body_is_read_as_serde_json_reads_it() {
+        let memory = memory(1 << 20);
+        for text in [
+            r#"{"a": [1, -2, 3.5, 1e300, null, true, "x\n\u00e9"], "b": {"c": {}, "a": []}, "a": 2}"#,
+            "18446744073709551615",
+            "[]",
+            "\"text\"",
+        ] {
+            assert_eq!(read(text, &memory).ok(), serde_json::from_str(text).ok(), "{text}");
+        }
+        for text in ["", "{", "[1,]", "{\"a\":1} 2", "nul", "{\"a\" 1}", "\"\u{1}\""] {
+            let read = read(text, &memory).map_err(|error| error.code);
+            assert_eq!(read, Err(Some("invalid_json")), "{text}");
+        }
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn a_body_that_becomes_more_than_there_is_is_refused_while_it_is_read() {
+        let (memory, text) = (memory(1 << 20), format!("[{}0]", "0,".repeat(400_000)));
+        let refused = read(&text, &memory).map_err(|error| (error.status.as_u16(), error.code));
+        assert_eq!(refused, Err((413, Some("memory_exceeded"))));
+        assert_eq!(memory.used(), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! What a request takes beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
+//! was measured.
+
+use super::attention_reply::Asked;
+use super::error::ApiError;
+use super::heads::Heads;
+use super::memory::Held;
+use crate::engine::Likelihood;
+use crate::engine::thread::Request;
+use crate::model::{DecoderSpec, LayerSpec};
+
+/// A mass while it is summed (f64) and as it is told (f32).
+const MASS: u64 = 8 + 4;
+
+/// A number of a reply: its f32 and its digits.
+const NUMBER: u64 = 4 + 16;
+
+/// A key that is told one by one with its weight: as it is found, as it is gathered, in the order of the reply, and its digits.
+const KEY: u64 = 8 + 8 + 8 + 24;
+
+/// A likelihood of a token: as it is known, and the JSON that it becomes.
+const LIKELIHOOD: u64 = size_of::<Likelihood>() as u64 + 800;
+
+/// A generated token: its text, and its place in the list of what is told.
+const TOKEN: u64 = 256;
+
+/// A span of a request: its name and its place.
+const SPAN: u64 = 320;
+
+/// What choices take, of which those of one prompt are alike.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// Whatever is generated.
+    base: u64,
+    /// Of each token that may be generated.
+    token: u64,
+    /// Of rows: the whole, and the part that positions take whose keys are told one by one.
+    keys: u64,
+}
+
+impl Cost {
+    /// Of one choice of a request, of a model of this shape; `asked` is what is asked about attention.
+    pub fn of(request: &Request, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
+        let told = request.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let scored = request.prompt_likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let prompt = request.tokens.len() as u64;
+        let spans = (request.keys.len() + request.rows.spans.len()) as u64;
+        let mut cost = Cost {
+            base: prompt * (8 + scored) + spans * SPAN + spec.vocab as u64 * 4,
+            token: TOKEN + told,
+            keys: 0,
+        };
+        let Some(asked) = asked else { return cost };
+        let of = |heads: &dyn Fn(&LayerSpec) -> usize| spec.layers.iter().map(heads).sum::<usize>() as u64;
+        let softmax = |layer: &LayerSpec| layer.attention().map_or(0, |spec| spec.heads);
+        let delta = |layer: &LayerSpec| layer.delta_net().map_or(0, |spec| spec.value_heads);
+        let heads = of(&softmax) + 2 * of(&delta);
+        let attention = &asked.attention;
+        let shown = match &attention.heads {
+            Heads::Mean => spec.layers.len() as u64,
+            Heads::All => heads,
+            Heads::These { pairs, .. } => pairs.len() as u64,
+        };
+        let columns = request.keys.len() as u64 + 2;
+        let row = columns * (heads * MASS + (shown + 2 * spec.layers.len() as u64) * NUMBER);
+        // A score's neutral request has a row of its own.
+        let rows = attention.rows.len() + usize::from(attention.score.is_some());
+        cost.base += row * rows as u64;
+        if attention.each() {
+            cost.token += row;
+        }
+        if let Some(top) = request.top_keys {
+            let heads = if top.mean { spec.layers.len() as u64 } else { of(&softmax) };
+            cost.keys = heads * top.k as u64 * KEY;
+            let rows: usize = request.rows.spans.iter().map(|row| row.len()).sum();
+            cost.base += cost.keys * rows as u64;
+            if request.rows.answer.any() {
+                cost.token += cost.keys;
+            }
+        }
+        cost
+    }
+
+    /// All of it, with up to so many tokens.
+    fn total(&self, tokens: usize) -> u64 {
+        self.base.saturating_add(self.token.saturating_mul(tokens as u64))
+    }
+
+    /// Takes it for `choices` of up to `tokens` tokens each, beside what is held.
+    ///
+    /// # Errors
+    /// Which field to make smaller, and to what.
+    pub fn take(&self, held: &mut Held, choices: usize, tokens: usize) -> Result<(), ApiError> {
+        let before = held.bytes();
+        let wanted = self.total(tokens).saturating_mul(choices as u64);
+        held.add(wanted).map_err(|full| {
+            let left = full.most.saturating_sub(before);
+            let of_one = left / (choices as u64).max(1);
+            let fit = of_one.saturating_sub(self.base) / self.token.max(1);
+            let (field, remedy) = if choices > 1 && self.total(tokens) <= left {
+                ("n", format!("ask for {} choices at most", left / self.total(tokens).max(1)))
+            } else if fit > 0 {
+                let most = "max_completion_tokens (max_tokens for /v1/completions)";
+                ("max_tokens", format!("give {most} of at most {fit}"))
+            } else if self.keys > 0 {
+                let positions = of_one / self.keys.max(1);
+                ("palimpsest.top_keys", format!("name rows of at most {positions} positions, or fewer keys"))
+            } else {
+                ("palimpsest.rows", "name fewer rows, spans or heads".to_owned())
+            };
+            full.error("what the request records and replies", Some(field), &remedy)
+        })
+    }
+}

@@ -1,0 +1,243 @@
+//! The access log: one line a request on standard error, when its answer has ended. No text of any request is in it.
+//!
+//! What a request comes to is noted in its [`Record`] by whoever knows: the frame around it, the stream of its answer, and the
+//! model's thread, which times tokens where they are made and not where a client reads them. The line is written when the last one
+//! who serves the request lets go of its [`Line`]; where nobody said how it ended, its client went.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::common::identifier;
+use super::error::ApiError;
+use super::metrics::Metrics;
+use crate::progress::note;
+
+/// The header of a request's name.
+pub const REQUEST_ID: &str = "x-request-id";
+
+/// Most characters of a name that a client gives its request.
+const LONGEST_ID: usize = 128;
+
+/// How requests are told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+    /// Not at all.
+    Off,
+}
+
+/// Which requests are told, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct AccessLog {
+    /// How.
+    pub format: LogFormat,
+    /// From when on a request is marked as slow.
+    pub slow: Duration,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered.
+    Ok,
+    /// Its client went before.
+    Cancelled,
+    /// It was not served, for this reason: the error's code, or else the status.
+    Refused(String),
+    /// This server failed.
+    Error,
+}
+
+impl Outcome {
+    /// Of a reply with this status, and the code of its error.
+    pub fn of(status: StatusCode, code: Option<&str>) -> Self {
+        match status.as_u16() {
+            ..400 => Outcome::Ok,
+            400..500 | 503 => {
+                Outcome::Refused(code.map_or_else(|| status.as_u16().to_string(), str::to_owned))
+            }
+            _ => Outcome::Error,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Outcome::Ok => "ok".to_owned(),
+            Outcome::Cancelled => "cancelled".to_owned(),
+            Outcome::Refused(code) => format!("refused:{code}"),
+            Outcome::Error => "error".to_owned(),
+        }
+    }
+}
+
+/// What is known of a request.
+#[derive(Debug)]
+pub struct Record {
+    /// Its name.
+    pub id: String,
+    path: &'static str,
+    begun: Instant,
+    metrics: Arc<Metrics>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    model: Option<String>,
+    prompt: usize,
+    cached: usize,
+    generated: usize,
+    queue: Option<Duration>,
+    first: Option<Duration>,
+    status: Option<u16>,
+    /// Whether the answer goes on after its head.
+    streams: bool,
+    outcome: Option<Outcome>,
+}
+
+impl Record {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        // Numbers alone: half of an addition is none.
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which model serves it.
+    pub fn model(&self, name: &str) {
+        self.noted().model = Some(name.to_owned());
+    }
+
+    /// It has a prompt, or an input, of so many tokens.
+    pub fn prompt(&self, tokens: usize) {
+        self.noted().prompt += tokens;
+    }
+
+    /// A prompt begins to be read, from so many tokens that were in the cache.
+    pub fn begun(&self, cached: usize) {
+        let mut noted = self.noted();
+        noted.cached += cached;
+        if noted.queue.is_none() {
+            let waited = self.begun.elapsed();
+            noted.queue = Some(waited);
+            self.metrics.queue(waited);
+        }
+    }
+
+    /// A token was generated, and so long ago the one before it of the same answer.
+    pub fn token(&self, since: Option<Duration>) {
+        let mut noted = self.noted();
+        noted.generated += 1;
+        if noted.first.is_none() {
+            let first = self.begun.elapsed();
+            noted.first = Some(first);
+            self.metrics.first_token(first);
+        }
+        self.metrics.token(since);
+    }
+
+    /// Its answer is a stream, which says how it ended.
+    pub fn streams(&self) {
+        self.noted().streams = true;
+    }
+
+    /// How it ended; the first word counts.
+    pub fn end(&self, outcome: Outcome) {
+        self.noted().outcome.get_or_insert(outcome);
+    }
+
+    /// A stream failed.
+    pub fn fail(&self, error: &ApiError) {
+        self.end(Outcome::of(error.status, error.code));
+    }
+
+    /// It was replied to.
+    pub fn reply(&self, status: StatusCode, code: Option<&str>) {
+        let mut noted = self.noted();
+        noted.status = Some(status.as_u16());
+        if !noted.streams {
+            noted.outcome.get_or_insert_with(|| Outcome::of(status, code));
+        }
+    }
+}
+
+/// The line that is written at the end of a request.
+#[derive(Debug)]
+pub struct Line {
+    /// What it tells.
+    pub record: Arc<Record>,
+    log: AccessLog,
+}
+
+impl Line {
+    /// Of a request that has come.
+    pub fn new(log: AccessLog, metrics: &Arc<Metrics>, headers: &HeaderMap, path: &'static str) -> Self {
+        let record = Record {
+            id: request_id(headers),
+            path,
+            begun: Instant::now(),
+            metrics: Arc::clone(metrics),
+            noted: Mutex::default(),
+        };
+        Line { record: Arc::new(record), log }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let Record { id, path, begun, metrics, .. } = &*self.record;
+        let took = begun.elapsed();
+        let noted = self.record.noted();
+        let outcome = noted.outcome.as_ref().unwrap_or(&Outcome::Cancelled);
+        let slow = took >= self.log.slow;
+        metrics.ended(*outcome == Outcome::Cancelled, slow);
+        let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+        let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;
+        let (queue, first) = (noted.queue.map(seconds), noted.first.map(seconds));
+        let Noted { model, prompt, cached, generated, status, .. } = &*noted;
+        match self.log.format {
+            LogFormat::Off => {}
+            LogFormat::Json => note(json!({
+                "time": time, "id": id, "path": path, "model": model, "prompt_tokens": prompt, "cached_tokens": cached,
+                "generated_tokens": generated, "queue_seconds": queue, "first_token_seconds": first,
+                "seconds": seconds(took), "status": status, "outcome": outcome.name(), "slow": slow
+            })),
+            LogFormat::Text => {
+                let mut line = format!("{time} {id} {path} {}", outcome.name());
+                if let Some(model) = model {
+                    // A folder's name may hold anything.
+                    let model = if model.contains(char::is_whitespace) {
+                        Value::from(&**model).to_string()
+                    } else {
+                        model.clone()
+                    };
+                    let _ =
+                        write!(line, " model={model} prompt={prompt} cached={cached} generated={generated}");
+                }
+                for (name, time) in [("queue", queue), ("first", first), ("seconds", Some(seconds(took)))] {
+                    let _ = time.map(|time| write!(line, " {name}={time:.4}"));
+                }
+                if slow {
+                    line.push_str(" slow");
+                }
+                note(line);
+            }
+        }
+    }
+}
+
+/// The name that a client gave its request, where it is one, or a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let fits = |id: &&str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+=@".contains(c);
+        (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(plain)
+    };
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fits);
+    given.map_or_else(|| identifier("req"), str::to_owned)
+}

@@ -1,0 +1,186 @@
+//! The memory of requests: the plan's bytes for them beside the model, and how many each of them holds.
+//!
+//! A request takes what it needs before it needs it, and is refused by name where there is not so much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::ApiError;
+use crate::engine::memory_plan::{ServerMemory, TOKENISING};
+
+/// Bytes of a unit of the places for texts.
+const UNIT: u64 = 1 << 10;
+
+/// Texts that are cut into tokens at once, however short they are.
+const MOST_TEXTS: u64 = 16;
+
+/// What requests may take, and what they have taken.
+#[derive(Debug)]
+pub struct Memory {
+    plan: ServerMemory,
+    used: AtomicU64,
+    /// Given back since the start.
+    freed: AtomicU64,
+    texts: Arc<Semaphore>,
+}
+
+/// There is not so much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    /// What was asked for in all.
+    pub asked: u64,
+    /// All that there is.
+    pub most: u64,
+}
+
+/// Bytes of a request, given back when this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    memory: Arc<Memory>,
+    bytes: u64,
+}
+
+impl Memory {
+    /// As planned.
+    pub fn new(plan: ServerMemory) -> Self {
+        let units = usize::try_from(plan.tokenising / UNIT).unwrap_or(usize::MAX);
+        let texts = Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS)));
+        Memory { plan, used: AtomicU64::new(0), freed: AtomicU64::new(0), texts }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &ServerMemory {
+        &self.plan
+    }
+
+    /// Bytes that requests hold.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were given back since the start.
+    pub fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes for a request, until they are dropped.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Held, Full> {
+        let mut held = Held { memory: Arc::clone(self), bytes: 0 };
+        held.add(bytes)?;
+        Ok(held)
+    }
+
+    /// A place for texts of so many bytes, which are to be cut into tokens; waits for it.
+    pub async fn place_for_texts(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let all = self.plan.tokenising;
+        let wanted = bytes.saturating_mul(TOKENISING).clamp(all / MOST_TEXTS, all) / UNIT;
+        // Never closed.
+        Arc::clone(&self.texts).acquire_many_owned(u32::try_from(wanted).unwrap_or(u32::MAX)).await.ok()
+    }
+
+    /// Most bytes of a text that is cut into tokens.
+    pub fn longest_text(&self) -> usize {
+        usize::try_from(self.plan.tokenising / TOKENISING).unwrap_or(usize::MAX)
+    }
+}
+
+impl Held {
+    /// How much is held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more.
+    ///
+    /// # Errors
+    /// [`Full`]; what was held is held on.
+    pub fn add(&mut self, bytes: u64) -> Result<(), Full> {
+        let most = self.memory.plan.requests;
+        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= most);
+        match self.memory.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => {
+                self.bytes += bytes;
+                Ok(())
+            }
+            Err(_) => Err(Full { asked: self.bytes.saturating_add(bytes), most }),
+        }
+    }
+
+    /// Gives back all but so many.
+    pub fn keep(&mut self, bytes: u64) {
+        let freed = self.bytes.saturating_sub(bytes);
+        self.bytes -= freed;
+        self.memory.used.fetch_sub(freed, Ordering::Relaxed);
+        self.memory.freed.fetch_add(freed, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.keep(0);
+    }
+}
+
+impl Full {
+    /// Whether nothing would help but to ask for less.
+    pub fn for_ever(&self) -> bool {
+        self.asked > self.most
+    }
+
+    /// The error of `what` of a request: to be asked again, or of `field` with its remedy where all there is would not do.
+    pub fn error(self, what: &str, field: Option<&str>, remedy: &str) -> ApiError {
+        let Full { asked, most } = self;
+        let param = field.map(str::to_owned);
+        if self.for_ever() {
+            let (asked, most) = (mebibytes(asked), mebibytes(most));
+            let message =
+                format!("{what} takes {asked} of memory, and {most} are planned for all requests; {remedy}");
+            let status =
+                if field.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::PAYLOAD_TOO_LARGE };
+            return ApiError { param, ..ApiError::new(status, Some("memory_exceeded"), message) };
+        }
+        let message = format!(
+            "{what} takes {} of memory, and the requests being served hold too much of their {}; try again later, or {remedy}",
+            mebibytes(asked),
+            mebibytes(most)
+        );
+        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("memory_full"), message);
+        ApiError { param, retry_after: Some(2), ..error }
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_given_back_and_no_more_is_taken_than_there_is() {
+        let plan = ServerMemory { requests: 100, ..ServerMemory::default() };
+        let memory = Arc::new(Memory::new(plan));
+        let Ok(mut held) = memory.take(60) else { panic!("there are 100") };
+        let refused = |asked| Some(Full { asked, most: 100 });
+        assert_eq!(memory.take(41).err(), refused(41));
+        assert_eq!(held.add(41).err(), refused(101));
+        assert_eq!(held.add(40), Ok(()));
+        assert_eq!(memory.used(), 100);
+        held.keep(10);
+        assert_eq!(memory.used(), 10);
+        drop(held);
+        assert_eq!(memory.used(), 0);
+        let again = Full { asked: 41, most: 100 }.error("it", None, "ask for less");
+        assert_eq!((again.status.as_u16(), again.retry_after), (429, Some(2)));
+        let never = Full { asked: 101, most: 100 };
+        assert_eq!(never.error("it", None, "").status.as_u16(), 413);
+        assert_eq!(never.error("it", Some("n"), "").status.as_u16(), 400);
+    }
+}

@@ -1,0 +1,125 @@
+//! A reply's JSON, written piece by piece from what it is made of: neither as values nor in one string that grows.
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderValue, Response};
+use futures_util::stream;
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::{Map, Value};
+
+use super::attention_reply::Reply;
+use super::error::ApiError;
+use super::memory::Held;
+
+/// Bytes of a piece.
+const PIECE: usize = 256 << 10;
+
+/// An entry of `choices`.
+#[derive(Debug)]
+pub struct Said {
+    /// Its fields, but for `palimpsest`.
+    pub fields: Value,
+    /// `palimpsest`, where attention was asked for.
+    pub attention: Option<Reply>,
+}
+
+impl From<Value> for Said {
+    fn from(fields: Value) -> Self {
+        Said { fields, attention: None }
+    }
+}
+
+impl Serialize for Said {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(attention) = &self.attention else { return self.fields.serialize(serializer) };
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in self.fields.as_object().into_iter().flatten() {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry("palimpsest", attention)?;
+        map.end()
+    }
+}
+
+/// A body of OpenAI's: what all of its kind have, and the choices.
+#[derive(Serialize)]
+pub struct Envelope<'a> {
+    /// `id`, `object`, `created`, `model`.
+    #[serde(flatten)]
+    pub head: Map<String, Value>,
+    /// The choices that are told.
+    pub choices: &'a [Said],
+    /// What was used; null where it is told later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Value>,
+}
+
+/// What is written, in pieces.
+#[derive(Default)]
+struct Pieces {
+    whole: Vec<Bytes>,
+    last: Vec<u8>,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.last.len() + bytes.len() > PIECE {
+            self.whole.push(std::mem::take(&mut self.last).into());
+        }
+        self.last.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A response of this JSON. What it took is held until the client has read it or is gone.
+///
+/// # Errors
+/// Of what cannot be JSON.
+pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
+    let mut pieces = Pieces::default();
+    serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
+    let Pieces { mut whole, last } = pieces;
+    whole.push(last.into());
+    let length: usize = whole.iter().map(Bytes::len).sum();
+    let told = stream::unfold((whole.into_iter(), held), |(mut pieces, held)| async move {
+        Some((Ok::<Bytes, Infallible>(pieces.next()?), (pieces, held)))
+    });
+    let mut response = Response::new(Body::from_stream(told));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nested::Nested;
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
+        let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
+        let written = |values: &[f32], shape: &[usize]| serde_json::to_string(&Nested { values, shape }).ok();
+        assert_eq!(written(&values, &[2, 3]).as_deref(), Some("[[0.1,0.2,0.3],[0.4,0.5,1e-9]]"));
+        assert_eq!(written(&[], &[2, 0, 3]).as_deref(), Some("[[],[]]"));
+        assert_eq!(written(&[f32::NAN], &[]).as_deref(), Some("null"));
+    }
+
+    #[test]
+    fn pieces_are_what_one_string_would_be() {
+        let mut pieces = Pieces::default();
+        let value: Vec<u64> = (0..200_000).collect();
+        assert!(serde_json::to_writer(&mut pieces, &value).is_ok());
+        assert!(pieces.whole.len() > 2 && pieces.whole.iter().all(|piece| piece.len() <= PIECE));
+        let joined: Vec<u8> = pieces.whole.iter().flat_map(|b| b.to_vec()).chain(pieces.last).collect();
+        assert_eq!(Some(joined), serde_json::to_vec(&value).ok());
+    }
+}

@@ -1,0 +1,90 @@
+//! The memory of the process: how much is resident, and freed bytes that go back to the system.
+//!
+//! The allocator keeps what was freed for the next forward pass; a thread of its own hands it back when much of it is not wanted.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::app::App;
+use crate::engine::memory_plan::resident_bytes;
+
+/// How often it is looked how much is held.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Bytes of requests that ended after which the allocator's are handed back, and how long after the last time.
+const MUCH: u64 = 32 << 20;
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Bytes that the allocator may keep where nobody asks anything, beside those of a forward pass.
+const SPARE: u64 = 128 << 20;
+
+/// Bytes in memory as `/metrics` has them.
+#[derive(Debug, Clone, Copy)]
+pub struct Resident {
+    /// Of the process, where the system tells.
+    pub resident: Option<u64>,
+    /// Of the plan.
+    pub planned: u64,
+    /// That are meant to be there: weights, prompts and answers, requests.
+    pub kept: u64,
+    /// Of requests.
+    pub requests: u64,
+    /// That there are for requests.
+    pub room: u64,
+}
+
+impl App {
+    /// How memory stands.
+    pub fn resident(&self) -> Resident {
+        let plan = self.memory.plan();
+        let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);
+        Resident {
+            resident: resident_bytes(),
+            planned: plan.planned,
+            kept: plan.fixed + caches + requests,
+            requests,
+            room: plan.requests,
+        }
+    }
+}
+
+/// Hands back what is not wanted, for as long as the server is there.
+pub fn keep(app: &Arc<App>) {
+    let app = Arc::downgrade(app);
+    // Failing, what was freed stays the allocator's.
+    let _ = thread::Builder::new().name("memory".to_owned()).spawn(move || watch(&app));
+}
+
+fn watch(app: &Weak<App>) {
+    let (mut last, mut freed, mut quiet, mut busy) = (Instant::now(), 0, false, true);
+    loop {
+        thread::sleep(LOOK);
+        let Some(app) = app.upgrade() else { return };
+        let (now, stands) = (app.memory.freed(), app.resident());
+        let idle = app.under_way() == 0 && stands.requests == 0;
+        busy |= !idle || now > freed;
+        let resident = stands.resident.unwrap_or(0);
+        let spare = stands.kept + app.memory.plan().activations + SPARE;
+        let after_requests = now - freed >= MUCH && last.elapsed() >= PAUSE;
+        let left = idle && quiet && busy && resident > spare;
+        let too_much = resident > stands.planned && last.elapsed() >= 2 * PAUSE;
+        quiet = idle;
+        if after_requests || left || too_much {
+            drop(app);
+            trim();
+            (last, freed, busy) = (Instant::now(), now, !idle);
+        }
+    }
+}
+
+/// Hands the pages that hold nothing back to the system.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn trim() {
+    // SAFETY: it takes a number and the allocator's own locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators do so by themselves.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn trim() {}

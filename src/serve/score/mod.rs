@@ -1,0 +1,158 @@
+//! Which document an answer rests on: a number for each, its rank, and how consistently heads say so.
+//!
+//! A request names its documents and its question ([`request`]). A second, neutral one asks nothing of the same documents
+//! ([`neutral`]); what heads pay to a document beyond that is its score ([`definition`]). [`Scoring`] is what a request keeps of all
+//! this until its answer is there.
+
+mod definition;
+mod neutral;
+pub mod request;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Value, json};
+
+pub use neutral::{NeutralCache, SCORE_CACHE_BYTES};
+pub use request::ScoreRequest;
+
+use definition::{Ranked, ranking};
+use neutral::{NeutralMasses, NeutralPrompt};
+
+use super::error::ApiError;
+use super::heads::Heads;
+use super::model::Pairs;
+use super::prompt::TokenPrompt;
+use crate::attention::Masses;
+use crate::engine::thread::EngineThread;
+use crate::model::DecoderSpec;
+use crate::prompt::Span;
+
+/// What a score needs of a prompt and of the one beside it that asks nothing.
+#[derive(Debug, Clone)]
+pub struct Scoring {
+    /// The row of the question.
+    pub question: String,
+    documents: Vec<Span>,
+    /// As the reply names them.
+    heads: Heads,
+    /// Those that can see every document.
+    pairs: Pairs,
+    neutral: NeutralPrompt,
+    masses: Option<Arc<NeutralMasses>>,
+}
+
+impl Scoring {
+    /// Of a prompt and its neutral one, in both of which `documents` and `question` are spans.
+    ///
+    /// # Errors
+    /// A label that is no span of the prompt, a document without tokens, and heads none of which sees all documents.
+    pub fn new(
+        (documents, question): (&[String], &str),
+        heads: &Heads,
+        prompt: &TokenPrompt,
+        neutral: TokenPrompt,
+        spec: &DecoderSpec,
+    ) -> Result<Self, ApiError> {
+        let mut of_prompt = spans_of(prompt, documents)?;
+        of_prompt.sort_by_key(|span| (span.start, span.end));
+        let documents: Vec<String> = of_prompt.iter().map(|span| span.label.clone()).collect();
+        let n = prompt.tokens.len();
+        let first = of_prompt.iter().map(|span| span.start).min().unwrap_or(0);
+        let sees = |layer: usize| {
+            let window = spec.layers.get(layer).and_then(|layer| layer.attention()).map(|spec| spec.window);
+            window.is_some_and(|window| window.is_none_or(|window| window >= n - first))
+        };
+        let all = || {
+            let layers = spec.layers.iter().enumerate();
+            layers.flat_map(|(i, layer)| {
+                (0..layer.attention().map_or(0, |spec| spec.heads)).map(move |h| (i, h))
+            })
+        };
+        let pairs: Pairs = match heads {
+            Heads::These { pairs, .. } => pairs.iter().copied().filter(|&(layer, _)| sees(layer)).collect(),
+            Heads::All | Heads::Mean => all().filter(|&(layer, _)| sees(layer)).collect(),
+        };
+        if pairs.is_empty() {
+            let message = format!(
+                "`palimpsest.score`: none of its heads sees all documents at once, from the first one to the end of the prompt \
+                 {} tokens later: their layers have shorter windows or no weights of single keys; name other heads, or shorten the \
+                 documents",
+                n - first
+            );
+            return Err(ApiError::field("palimpsest.score", message));
+        }
+        let of_neutral = spans_of(&neutral, &documents)?;
+        let row = spans_of(&neutral, &[question.to_owned()])?;
+        spans_of(prompt, &[question.to_owned()])?;
+        Ok(Scoring {
+            question: question.to_owned(),
+            documents: of_prompt,
+            heads: heads.clone(),
+            pairs,
+            neutral: NeutralPrompt::new(neutral.tokens, row, of_neutral),
+            masses: None,
+        })
+    }
+
+    /// Waits for what the neutral request pays, unless it is known.
+    ///
+    /// # Errors
+    /// Of a request that failed.
+    pub async fn settle(
+        &mut self,
+        cache: &NeutralCache,
+        engine: &EngineThread,
+        cancelled: Arc<AtomicBool>,
+    ) -> Result<(), ApiError> {
+        if self.masses.is_none() {
+            self.masses = Some(cache.masses(engine, cancelled, &self.neutral).await?);
+        }
+        Ok(())
+    }
+
+    /// The score of an answer whose masses are over `keys`.
+    pub fn json(&self, masses: &Masses, keys: &[Span]) -> Value {
+        let of_row = |label: &str| -> Value {
+            let row = masses.rows.iter().position(|row| row.label == label);
+            let (Some(row), Some(neutral)) = (row, &self.masses) else { return json!([]) };
+            let column = |document: &Span| keys.iter().position(|key| key.label == document.label);
+            let columns: Vec<usize> = self.documents.iter().filter_map(column).collect();
+            let place = |layer: usize| masses.layers.iter().position(|&of| of == layer);
+            let asked = |&(layer, head): &(usize, usize)| -> Option<Vec<f64>> {
+                let at = |&k: &usize| masses.mass.get([place(layer)?, head, row, k]).map(|&x| f64::from(x));
+                columns.iter().map(at).collect()
+            };
+            let heads = self.pairs.iter().filter_map(|pair| Some((asked(pair)?, neutral.of(*pair)?)));
+            let heads: Vec<_> = heads.collect();
+            let ranked = ranking(&heads, self.documents.len());
+            let entries = self.documents.iter().zip(ranked).map(|(document, Ranked { score, rank, sure })| {
+                json!({"label": document.label, "score": score, "rank": rank, "sure": sure})
+            });
+            entries.collect()
+        };
+        json!({"heads": self.heads.json(), "question": of_row(&self.question), "answer": of_row("answer")})
+    }
+}
+
+/// The spans of these names, which hold a token each.
+fn spans_of(prompt: &TokenPrompt, labels: &[String]) -> Result<Vec<Span>, ApiError> {
+    let find = |label: &String| {
+        let found = prompt.tiles.iter().chain(&prompt.overlays).find(|span| span.label == *label);
+        match found {
+            Some(span) if !span.is_empty() => Ok(span.clone()),
+            Some(_) => {
+                let message = format!("`palimpsest.score`: the span {label:?} holds no token; leave it out");
+                Err(ApiError::field("palimpsest.score", message))
+            }
+            None => {
+                let label: String = label.chars().take(40).collect();
+                let message = format!(
+                    "`palimpsest.score` names the span {label:?}, and the prompt has none of that name"
+                );
+                Err(ApiError::field("palimpsest.score", message))
+            }
+        }
+    };
+    labels.iter().map(find).collect()
+}

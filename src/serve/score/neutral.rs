@@ -1,0 +1,167 @@
+//! The neutral request beside one that is scored: the same prompt with a question that asks nothing.
+//!
+//! It shares the documents with the request and is read after it, so that little of it is read anew; what its heads pay is kept, in
+//! bounded memory, for the next question about the same documents.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ndarray::Array4;
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+
+use super::super::error::ApiError;
+use crate::engine::thread::{EngineThread, Event, Next, Request};
+use crate::engine::{Rows, Sampling};
+use crate::prompt::Span;
+
+/// Most bytes of masses that are kept.
+pub const SCORE_CACHE_BYTES: usize = 16 << 20;
+
+/// The question that asks nothing.
+pub const TEXT: &str = "N/A";
+
+/// SHA-256 of a prompt's tokens and spans.
+type Key = [u8; 32];
+
+/// A neutral prompt.
+#[derive(Debug, Clone)]
+pub struct NeutralPrompt {
+    tokens: Arc<[u32]>,
+    question: Vec<Span>,
+    documents: Vec<Span>,
+    /// Of all this.
+    digest: Key,
+}
+
+impl NeutralPrompt {
+    /// A prompt with its question and its documents.
+    pub fn new(tokens: Vec<u32>, question: Vec<Span>, documents: Vec<Span>) -> Self {
+        let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
+        let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
+        let digest = Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into();
+        NeutralPrompt { tokens: tokens.into(), question, documents, digest }
+    }
+}
+
+/// What a neutral prompt pays to its documents.
+#[derive(Debug)]
+pub struct NeutralMasses {
+    layers: Vec<usize>,
+    /// [layers, heads, 1, documents], of the question.
+    mass: Array4<f32>,
+}
+
+impl NeutralMasses {
+    /// What a head of a decoder layer pays to each document.
+    pub fn of(&self, (layer, head): (usize, usize)) -> Option<Vec<f64>> {
+        let layer = self.layers.iter().position(|&of| of == layer)?;
+        let documents = self.mass.len_of(ndarray::Axis(3));
+        (0..documents).map(|d| self.mass.get([layer, head, 0, d]).map(|&x| f64::from(x))).collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.mass.len() * size_of::<f32>()
+    }
+}
+
+/// Masses of neutral prompts, those used last at the end.
+#[derive(Debug, Default)]
+pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
+
+impl NeutralCache {
+    /// What a neutral prompt pays: known, or measured now.
+    ///
+    /// # Errors
+    /// Of a request that failed.
+    pub async fn masses(
+        &self,
+        engine: &EngineThread,
+        cancelled: Arc<AtomicBool>,
+        prompt: &NeutralPrompt,
+    ) -> Result<Arc<NeutralMasses>, ApiError> {
+        if let Some(known) = self.get(&prompt.digest) {
+            return Ok(known);
+        }
+        let masses = Arc::new(measure(engine, cancelled, prompt).await?);
+        self.put(&prompt.digest, Arc::clone(&masses));
+        Ok(masses)
+    }
+
+    fn get(&self, digest: &Key) -> Option<Arc<NeutralMasses>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(of, _)| of == digest)?;
+        let found = kept.remove(at);
+        let masses = Arc::clone(&found.1);
+        kept.push(found);
+        Some(masses)
+    }
+
+    fn put(&self, digest: &Key, masses: Arc<NeutralMasses>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(of, _)| of != digest);
+        kept.push((*digest, masses));
+        let mut bytes: usize = kept.iter().map(|(_, masses)| masses.bytes()).sum();
+        while bytes > SCORE_CACHE_BYTES && !kept.is_empty() {
+            bytes -= kept.remove(0).1.bytes();
+        }
+    }
+}
+
+/// Reads a neutral prompt behind what is kept of its documents.
+async fn measure(
+    engine: &EngineThread,
+    cancelled: Arc<AtomicBool>,
+    prompt: &NeutralPrompt,
+) -> Result<NeutralMasses, ApiError> {
+    let NeutralPrompt { tokens, question, documents, .. } = prompt;
+    let nothing = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 0 };
+    let request = Request {
+        rows: Rows { spans: question.clone(), ..Rows::default() },
+        keys: documents.iter().map(|span| Span::new(span.label.clone(), span.range())).collect(),
+        ..Request::new(tokens.to_vec(), nothing, Vec::new())
+    };
+    let (told, heard) = oneshot::channel();
+    let mut told = Some(told);
+    engine.submit(request, move |event| {
+        let gone = told.as_ref().is_none_or(oneshot::Sender::is_closed) || cancelled.load(Ordering::Relaxed);
+        let outcome = match event {
+            Event::Done(measured) => Ok(measured),
+            Event::Failed(error) => Err(ApiError::from(error)),
+            Event::Begun(_) | Event::Prefilled(_) | Event::Scored(_) | Event::Token(_) => {
+                return if gone { Next::Cancel } else { Next::Go };
+            }
+        };
+        if let Some(told) = told.take() {
+            // Nobody may wait any more.
+            let _ = told.send(outcome);
+        }
+        Next::Cancel
+    });
+    let measured =
+        heard.await.unwrap_or_else(|_| Err(ApiError::internal("the model's thread left the request")))?;
+    Ok(NeutralMasses { layers: measured.masses.layers, mass: measured.masses.mass })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_masses_are_those_used_last_within_their_bytes() {
+        let cache = NeutralCache::default();
+        // Three of them fit, four do not.
+        let numbers = SCORE_CACHE_BYTES / size_of::<f32>() / 3;
+        let masses = || Arc::new(NeutralMasses { layers: vec![0], mass: Array4::zeros((1, 1, 1, numbers)) });
+        for key in [[0; 32], [1; 32], [2; 32]] {
+            cache.put(&key, masses());
+        }
+        assert!(cache.get(&[0; 32]).is_some());
+        cache.put(&[3; 32], masses());
+        assert!(cache.get(&[1; 32]).is_none());
+        assert!([[0; 32], [2; 32], [3; 32]].iter().all(|key| cache.get(key).is_some()));
+        let huge = Array4::zeros((1, 1, 1, 4 * numbers));
+        cache.put(&[4; 32], Arc::new(NeutralMasses { layers: vec![0], mass: huge }));
+        assert!(cache.get(&[4; 32]).is_none(), "one that does not fit is not kept");
+    }
+}
