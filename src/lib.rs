@@ -1,6 +1,7 @@
 //! palimpsest: which writing does a language model read after a later session has overwritten an earlier one?
 //!
-//! Data moves one way, and each module knows only the types of its left neighbour:
+//! The laboratory over the instrument, [`palimpsest_core`]. Data moves one way, and each module knows only the types of its left
+//! neighbour:
 //!
 //! ```text
 //! data file -> Case -> Prompt (text + spans) -> tokens + spans -> engine -> answers + attention masses
@@ -9,10 +10,9 @@
 //!
 //! - [`data`]: what a case is: a history of labelled segments, and probes on it; histories are cut here. Pure: no tensors.
 //! - [`benchmarks`]: the trait, and one folder a benchmark: its files become cases; its prompts, rubric, counts and curves.
-//! - [`prompt`]: a case and a probe become chat-template text, then tokens, with labelled spans that tile it.
-//! - [`model`]: a config and weights become a decoder, or an embedder of texts.
-//! - [`attention`]: the one door to attention, the observers that read it, and the store of masses.
-//! - [`engine`]: cache, prefill, decode, sampling, and the plan of what fits in memory.
+//! - [`prompt`]: a case and a probe become chat-template text with labelled spans.
+//! - [`models`]: models by name: manifests, downloads, the model home.
+//! - [`embedder`]: texts become vectors.
 //! - [`chat`]: the trait that the local engine and OpenAI-compatible endpoints share.
 //! - [`memory`]: which of a history's segments a probe is shown.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
@@ -26,32 +26,27 @@
 //! - [`selftest`]: whether a build computes rightly on a device, and how fast.
 //! - [`cli`]: one file a command.
 //!
-//! On the [`ground`] floor are whole files, digests, quantiles and tables of text; [`statistics`] are pure functions of numbers. Beside the rooms, [`progress`] tells the person who waits how far a job is, [`stats`] where its time went, and `transfer`
-//! is the way between host and device; `fused` is what a card does in one kernel and others in several.
+//! On the [`ground`] floor are quantiles and tables of text; [`statistics`] are pure functions of numbers. Beside the rooms,
+//! [`progress`] tells the person who waits how far a job is.
 
 pub mod agreement;
-pub mod attention;
 pub mod benchmarks;
 pub mod chat;
 pub mod cli;
 pub mod data;
-pub mod engine;
+pub mod embedder;
 pub mod export;
 pub mod figures;
-mod fused;
 pub mod ground;
 pub mod heads;
 pub mod judge;
 pub mod lens;
 pub mod memory;
-pub mod model;
+pub mod models;
 pub mod progress;
 pub mod prompt;
 pub mod results;
 pub mod run;
 pub mod selftest;
 pub mod serve;
-mod simd;
 pub mod statistics;
-pub mod stats;
-mod transfer;

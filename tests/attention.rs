@@ -12,7 +12,7 @@ mod masses;
 mod store;
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{Hole, Sinks, Site};
+use palimpsest_core::attention::{Hole, Sinks, Site};
 
 /// Queries, keys and values of one call, with their shape.
 pub struct Inputs {

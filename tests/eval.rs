@@ -7,14 +7,12 @@ mod exchange;
 mod shards;
 
 use ndarray::Array4;
-use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::exchange::{StaleAnswers, format, parse};
 use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
-use palimpsest::prompt::{BorderRule, Span, SpecialTokens};
 use palimpsest::results::metrics::accuracy_table;
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::context_budget::Dropped;
@@ -27,6 +25,9 @@ use palimpsest::run::plan::{PlanError, Selection, Shard, attention_file};
 use palimpsest::run::rows::VerdictRow;
 use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{BorderRule, SpecialTokens};
 
 const PROBES: [(&str, &str); 3] = [("SR", "question"), ("PR", "question"), ("IPA", "request")];
 

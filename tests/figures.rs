@@ -395,7 +395,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
     for case in (0..12).step_by(2) {
         for probe in ["SR", "IPA"] {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
-            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let mut store = palimpsest_core::attention::AttentionStore::load(&path).unwrap();
             let factor = if case == 0 { 1.0 } else { 1e-5 };
             store.mass.mapv_inplace(|mass| mass * factor);
             store.save(&path).unwrap();
@@ -462,7 +462,7 @@ fn layers_without_mass_are_named() {
     for case in 0..2 {
         for probe in ["SR", "PR", "IPA"].into_iter().filter(|probe| (case, *probe) != (1, "PR")) {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
-            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let mut store = palimpsest_core::attention::AttentionStore::load(&path).unwrap();
             let old = store.keys.iter().position(|span| span.is("old")).unwrap();
             for layer in [0, 1, 3] {
                 for head in 0..3 {
@@ -490,7 +490,7 @@ fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
     for case in 0..2 {
         for probe in ["SR", "PR", "IPA"].into_iter().filter(|probe| (case, *probe) != (1, "PR")) {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
-            let mut store = palimpsest::attention::AttentionStore::load(&path).unwrap();
+            let mut store = palimpsest_core::attention::AttentionStore::load(&path).unwrap();
             let old = store.keys.iter().position(|span| span.is("old")).unwrap();
             store.mass.slice_mut(ndarray::s![.., .., 1, old]).fill(0.0);
             store.save(&path).unwrap();

@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use palimpsest::attention::{MassObserver, Masses};
-use palimpsest::model::fetch::ModelStore;
+use palimpsest::models::ModelStore;
+use palimpsest_core::attention::{MassObserver, Masses};
 
 use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, engine, greedy, numbers};

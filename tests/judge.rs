@@ -7,7 +7,6 @@ use palimpsest::benchmarks::{Benchmark, JudgeUnit, Rubric, VerdictKind};
 use palimpsest::chat::{
     ChatError, ChatModel, Message, MessageRole, Reply, Sampling, ScoringModel, StopReason,
 };
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::judge::{
     Exchange, Instructions, Judge, Reasons, Said, Verdict, judge_by_reply, judge_by_scoring, rubric_digest,
     run,
@@ -16,6 +15,7 @@ use palimpsest::run::error::RunError;
 use palimpsest::run::plan::{PlannedCase, PlannedProbe, Selection};
 use palimpsest::run::runner::Summary;
 use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 
 use crate::eval::{cases, finished, header};
 
@@ -170,13 +170,14 @@ fn no_verdict_by_scoring_is_conditioned_on_another_and_a_reason_stands_where_it_
 #[test]
 fn a_local_judge_says_the_same_of_a_probe_whatever_it_was_asked_before() {
     let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny");
-    let fixture = fixture.to_str().unwrap();
     let options = LocalOptions { context: ContextLength::AtMost(2048), ..LocalOptions::default() };
     let message = "Is every exchange correct?".to_owned();
     let messages = [Message { role: MessageRole::User, content: message }];
     for reasons in [Reasons::First, Reasons::Last, Reasons::None] {
         let judged = |order: &[usize]| {
-            let mut model = LocalModel::open(fixture, &options).unwrap();
+            let mut model =
+                LocalModel::open(&palimpsest_core::model::ModelFiles::at(&fixture).unwrap(), &options)
+                    .unwrap();
             let all = exchanges();
             let asked: Vec<Exchange> = order.iter().map(|&at| all[at].clone()).collect();
             let judged = judge_by_scoring(&mut model, &messages, &asked, &with(reasons)).unwrap();

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::{AttentionStore, Uniform};
 use palimpsest::benchmarks::Curve;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::lens::{
     AnalysedRun, Correctness, Example, Group, LayerKind, Lens, LensError, Options, Part, Scale, Statistic,
     table,
 };
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{AttentionStore, Uniform};
+use palimpsest_core::span::Span;
 
 mod measures;
 

@@ -11,7 +11,7 @@ use palimpsest::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 use palimpsest::memory::bm25::Bm25Ranker;
 use palimpsest::memory::{Memory, Rank, evidence_present};
 use palimpsest::progress::Status;
-use palimpsest::prompt::{CharsPerToken, ChatTemplate, PromptBuilder, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::context_budget::{Cut, Dropped, cut_messages, part_of};
 use palimpsest::run::error::RunError;
@@ -19,6 +19,7 @@ use palimpsest::run::header::RunHeader;
 use palimpsest::run::plan::{PlannedCase, Selection};
 use palimpsest::run::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest_core::text::{CharsPerToken, ChatTemplate};
 
 use crate::eval::header;
 use crate::toy::LOGBOOK;

@@ -19,10 +19,10 @@ mod trace;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::NoObserver;
 use palimpsest::chat::Sampling;
-use palimpsest::engine::Engine;
-use palimpsest::model::{Cache, OpenModel, Phase};
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::Engine;
+use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// The checkpoints that `scripts/hf_reference.py tiny` made, of every architecture and released layout.
 pub const TINY: [&str; 18] = [

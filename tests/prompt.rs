@@ -13,7 +13,8 @@ mod vocabularies;
 use jiff::civil::date;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::data::{Evidence, History, Probe, Segment, Turn};
-use palimpsest::prompt::{ChatTemplate, GgufTokenizer, PromptBuilder, Templates, Tokenizer};
+use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest_core::text::{ChatTemplate, GgufTokenizer, Tokenizer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 /// The format most instruction models share.

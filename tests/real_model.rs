@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{AttentionStore, MassObserver, Masses};
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::stale::Stale;
 use palimpsest::benchmarks::stale::sample::cases;
@@ -15,13 +14,15 @@ use palimpsest::benchmarks::{Benchmark, row_roles};
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Parts};
 use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring, judge_prompt};
-use palimpsest::prompt::{PromptBuilder, Span, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
+use palimpsest_core::attention::{AttentionStore, MassObserver, Masses};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Parts};
+use palimpsest_core::span::Span;
 use serde::Deserialize;
 
 use crate::parity::reference::{TokensFile, assert_real, reference};
@@ -41,7 +42,7 @@ fn model() -> Option<MutexGuard<'static, LocalModel>> {
     }
     let load = || {
         let options = LocalOptions { context: ContextLength::Exactly(CONTEXT), ..LocalOptions::default() };
-        Mutex::new(LocalModel::open("smollm2-135m", &options).unwrap())
+        Mutex::new(palimpsest::models::open("smollm2-135m", &options).unwrap().model)
     };
     // Another test's failure is no reason to fail this one: every use begins by rolling the cache back.
     Some(MODEL.get_or_init(load).lock().unwrap_or_else(PoisonError::into_inner))

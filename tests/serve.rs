@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest::serve::{ServeError, ServeOptions, Server};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
+use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::http::Response;
@@ -43,7 +44,7 @@ pub const CHUNK: usize = 16;
 pub fn open(path: &Path, context: usize, thinking: ThinkingOptions) -> LocalModel {
     let context = ContextLength::Exactly(context);
     let options = LocalOptions { context, chunk: CHUNK, thinking, ..LocalOptions::default() };
-    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+    LocalModel::open(&ModelFiles::at(path).unwrap(), &options).unwrap()
 }
 
 /// A server of a model, which ends when it is dropped.
@@ -87,7 +88,7 @@ pub fn try_serve(
     path: &Path,
     setting: Setting,
     at: &str,
-) -> Result<(Server, palimpsest::engine::thread::EngineLoop), ServeError> {
+) -> Result<(Server, palimpsest_core::engine::thread::EngineLoop), ServeError> {
     let Setting { context, queue, key, thinking, keep_alive, max_answer, origins, hosts, retrieval } =
         setting;
     let model = open(path, context, thinking);

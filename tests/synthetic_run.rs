@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::{AttentionStore, DeltaMasses};
 use palimpsest::chat::StopReason;
-use palimpsest::prompt::Span;
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest_core::attention::{AttentionStore, DeltaMasses};
+use palimpsest_core::span::Span;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;

@@ -6,7 +6,7 @@ pub mod model;
 mod split;
 pub mod templates;
 
-use palimpsest::prompt::{
+use palimpsest_core::text::{
     ChatTemplate, Message, MessageRole, ReasoningEffort, Thinking, ThinkingMode, ThoughtFormat,
 };
 use templates::{GEMMA3, GLM4_MOE, GPT_OSS, LLAMA, MINIMAX_M2, QWEN2, QWEN3, QWEN3_5};

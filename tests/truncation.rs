@@ -12,14 +12,14 @@ use palimpsest::benchmarks::{
 };
 use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
 use palimpsest::data::{Case, Keep, Notes};
-use palimpsest::prompt::{
-    BytePairEncoding, CharsPerToken, ChatTemplate, CountTokens, Message, MessageRole, Prompt, PromptBuilder,
-    Templates, Tokenizer,
-};
+use palimpsest::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use palimpsest::run::context_budget::{
     BudgetError, BudgetedCase, Cut, Dropped, cut_messages, cut_prompts, cut_to_budget,
 };
 use palimpsest::run::rows::AnswerRow;
+use palimpsest_core::text::{
+    CharsPerToken, ChatTemplate, CountTokens, Message, MessageRole, Prompt, Tokenizer,
+};
 
 use crate::parity::fixture;
 
@@ -75,7 +75,7 @@ fn the_question_texts_of_stale_say_nothing_of_length_and_nothing_of_the_whole_hi
     let case = cases(&Stale, Some(3)).remove(0);
     let prompts = builder(&Stale, CHATML).build_all(&case, &case.history).unwrap();
     for (prompt, probe) in prompts.iter().zip(&case.probes) {
-        let of_wording = |span: &&palimpsest::prompt::CharSpan| {
+        let of_wording = |span: &&palimpsest_core::text::CharSpan| {
             span.label == "system" || span.label == "preamble" || span.label.starts_with("instructions[")
         };
         let words: String =

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use candle_core::{Device, Result, Tensor};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
-use palimpsest::attention::{self, MassObserver, NoObserver, Observer, Site};
-use palimpsest::model::weights::BlockType;
-use palimpsest::model::{PackedWeight, Phase, Projection};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{self, MassObserver, NoObserver, Observer, Site};
+use palimpsest_core::model::weights::BlockType;
+use palimpsest_core::model::{PackedWeight, Phase, Projection};
+use palimpsest_core::span::Span;
 
 use flops::Flops;
 use shapes::{

@@ -8,11 +8,11 @@ use super::AgreementError;
 use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
 use crate::benchmarks::{Benchmark, JudgeUnit, VerdictKind};
 use crate::data::draw::Draws;
-use crate::ground::digest::sha256;
 use crate::judge::{Exchange, Instructions};
 use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
+use palimpsest_core::digest::sha256;
 
 /// How a sample is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use super::AgreementError;
 use super::key::{FORMAT_1, Key, KeyItem};
 use super::ratings::Ratings;
 use crate::benchmarks::named;
-use crate::ground::digest::sha256;
 use crate::run::condition::label;
 use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 use crate::statistics::agreement::{Agreement, ScoreAgreement};
+use palimpsest_core::digest::sha256;
 
 /// Raters against a judge, and against each other.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use super::draw::Drawn;
 use super::{AgreementError, key};
-use crate::ground::files::write_atomically;
 use crate::run::condition::label;
+use palimpsest_core::files::write_atomically;
 
 /// The table's name in the folder of a sheet.
 pub const CSV: &str = "sheet.csv";

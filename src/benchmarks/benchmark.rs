@@ -379,7 +379,7 @@ pub enum Several {
 pub const PAPER_ENCODING: &str = "o200k_base";
 
 /// The role of the span that holds the query.
-pub const QUERY: &str = "query";
+pub use palimpsest_core::span::QUERY;
 
 /// The row of the generation prompt: what the chat template puts after the query, or where that is nothing the prompt's last position.
 pub const GENERATION: &str = "generation";

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::files::{BUFFER, Files, Source};
 use super::reading::{Problem, Report};
 use super::{ALL, Benchmark, Cases, SampleError, SampleSpec};
-use crate::ground::digest::hex;
+use palimpsest_core::digest::hex;
 
 /// The word that stands for the built-in sample wherever data is expected: the first benchmark's, and `sample:NAME` another's.
 pub const SAMPLE: &str = "sample";

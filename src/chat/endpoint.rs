@@ -14,7 +14,7 @@ use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
-use crate::prompt::{ReasoningEffort, Split};
+use palimpsest_core::text::{ReasoningEffort, Split};
 
 mod own;
 

@@ -3,8 +3,8 @@
 use candle_core::{D, Device, Tensor};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
-use crate::engine::{EngineError, Hardware, LocalError, LocalModel, Measurement, Parts};
-use crate::prompt::{Split, StreamDecoder};
+use palimpsest_core::engine::{EngineError, Hardware, LocalError, LocalModel, Measurement, Parts};
+use palimpsest_core::text::{Split, StreamDecoder};
 
 /// The text of a conversation, up to an answer without a thought: decisions that are read by their probabilities are made at once.
 fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, LocalError> {

@@ -7,8 +7,8 @@ pub mod parallel;
 
 mod local;
 
-pub use crate::engine::{Hardware, Sampling, StopReason};
-pub use crate::prompt::{Message, MessageRole};
+pub use palimpsest_core::engine::{Hardware, Sampling, StopReason};
+pub use palimpsest_core::text::{Message, MessageRole};
 
 /// A model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What several commands take, and why it is refused.
 
-use crate::model::Kept;
+use palimpsest_core::model::Kept;
 
 /// Flags that make no sense, alone or together: exit code 2, as for those that clap refuses.
 #[derive(Debug, thiserror::Error)]

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::attention::AttentionKernel;
-use crate::engine::DeviceName;
-use crate::engine::memory_plan::{MemoryPlan, MemoryRequest};
-use crate::model::{DecoderSpec, ModelDescription};
 use crate::selftest::arithmetic::Kernel;
 use crate::selftest::cards::{NamedCard, REACHED};
 use crate::selftest::forecast::{CaseShape, Expected, Forecast, LAUNCH, duration};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::DeviceName;
+use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest};
+use palimpsest_core::model::{DecoderSpec, ModelDescription};
 
 /// Numbers of cards that layers are split between.
 const CARDS: [usize; 4] = [1, 2, 4, 8];

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::interrupt::INTERRUPTED;
-use crate::attention::{AttentionKernel, LayerKind};
-use crate::engine::memory_plan::{Branches, ObservedSpans};
-use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
 use crate::ground::table::aligned;
+use crate::models::{self, Opened};
 use crate::progress::{grouped, note};
 use crate::run::cause_rows::{
     Ablation, ControlRow, SessionWeight, SurrogateRow, TotalRow, read_lines, read_surrogates, read_totals,
@@ -22,6 +20,9 @@ use crate::run::control_pool::{Pools, STRETCHES};
 use crate::run::removal::ReadingCost;
 use crate::run::store::{RunFolder, RunStore};
 use crate::run::total_effect;
+use palimpsest_core::attention::{AttentionKernel, LayerKind};
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -163,12 +164,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         hides_keys: true,
         ..LocalOptions::default()
     };
-    let mut model = LocalModel::open(name, &options)
+    let Opened { mut model, digest } = models::open(name, &options)
         .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
     ensure!(
-        model.digest() == identity.model.digest,
+        digest == identity.model.digest,
         "{name} is not the model of {place}: its digest is {}, the run's {}; give that one with --model",
-        model.digest(),
+        digest,
         identity.model.digest
     );
 

@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::WrongUsage;
-use crate::attention::{Knockout, LayerKind};
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Benchmark, Context, Retriever, Setting};
 use crate::data::Case;
 use crate::memory::Memory;
 use crate::memory::dense::DenseRanker;
-use crate::model::fetch::ModelStore;
-use crate::prompt::{CountTokens, Prompt, PromptBuilder, Span};
+use crate::models::ModelStore;
+use crate::prompt::PromptBuilder;
 use crate::run::condition::Condition;
 use crate::run::plan::PlannedCase;
-use crate::stats;
+use palimpsest_core::attention::{Knockout, LayerKind};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{CountTokens, Prompt};
+use palimpsest_core::timing;
 
 /// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
 /// fits the context, and is asked only where the benchmark's choice depends on it.
@@ -135,7 +137,7 @@ pub(super) fn check_templates(
     builder: &PromptBuilder,
     first: Option<&Case>,
 ) -> anyhow::Result<Option<Prompt>> {
-    let _span = stats::tokenise();
+    let _span = timing::tokenise();
     let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
     // One probe of each form: a history may be long, and asked about a thousand times.
     let mut forms = BTreeSet::new();

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use super::{data_check, data_stats};
 use crate::benchmarks::dataset::{benchmark_named, cases_in_memory};
 use crate::benchmarks::{ALL, Benchmark, SampleSpec};
-use crate::ground::files::write_atomically;
+use palimpsest_core::files::write_atomically;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,9 +12,10 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::{Problem, Report};
 use crate::benchmarks::{Benchmark, Dimension, SampleSpec};
 use crate::data::finding::{Finding, by_check};
-use crate::engine::TextSide;
-use crate::model::fetch::ModelStore;
-use crate::prompt::{contents, known_special_tokens};
+use crate::models::ModelStore;
+use crate::prompt::contents;
+use palimpsest_core::engine::TextSide;
+use palimpsest_core::text::known_special_tokens;
 
 /// Check a benchmark's data: problems, which refuse rows, and findings, which do not.
 ///

@@ -14,12 +14,13 @@ use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
 use crate::data::labels;
 use crate::data::stats::{PrintedStats, Rows, SplitStats, TokenStats, measure};
-use crate::engine::TextSide;
 use crate::figures;
 use crate::ground::table::aligned;
-use crate::model::fetch::ModelStore;
+use crate::models::ModelStore;
 use crate::progress;
-use crate::prompt::{BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Templates};
+use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
+use palimpsest_core::engine::TextSide;
+use palimpsest_core::text::{ChatTemplate, CountTokens};
 
 /// Count sessions, turns and tokens by a label (table 5 of the STALE paper).
 ///

@@ -12,24 +12,26 @@ use anyhow::Context;
 use super::WrongUsage;
 use super::conditions::memory;
 use super::run::{self, EstimateArgs, Job, Opened, Ready};
-use crate::attention::{AnswerRows, Observer};
 use crate::benchmarks::row_roles;
 use crate::data::Case;
-use crate::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
-use crate::engine::{self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling};
 use crate::memory::View;
-use crate::model::DecoderSpec;
-use crate::model::fetch::ModelStore;
+use crate::models::ModelStore;
 use crate::progress::{grouped, note};
-use crate::prompt::{
-    BytePairEncoding, ChatTemplate, CountTokens, PromptBuilder, Span, Templates, TokenizedPrompt,
-};
+use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
 use crate::selftest::forecast::duration;
+use palimpsest_core::attention::{AnswerRows, Observer};
+use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
+use palimpsest_core::engine::{
+    self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling,
+};
+use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{ChatTemplate, CountTokens, TokenizedPrompt};
 
 /// Cases that are cut and tokenised; a data set of no more is tokenised whole.
 const SAMPLE: usize = 8;
@@ -196,7 +198,7 @@ fn local(args: &EstimateArgs, job: &Job) -> anyhow::Result<String> {
             job.model
         );
     }
-    let Ready { opened, templates, options, mut model } = job.open_local(None)?;
+    let Ready { opened, templates, options, mut model, .. } = job.open_local(None)?;
     let s = &job.settings;
     let (dataset, asked) = (&opened.dataset, opened.asked);
     let roles = row_roles(dataset.benchmark());
@@ -345,7 +347,7 @@ fn peak(job: &Job, options: &engine::LocalOptions, model: &LocalModel) -> anyhow
 
 /// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
 pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
-    let of_layer = |layer: &crate::model::LayerSpec| match (layer.attention(), layer.delta_net()) {
+    let of_layer = |layer: &palimpsest_core::model::LayerSpec| match (layer.attention(), layer.delta_net()) {
         (Some(attention), _) => rows * keys * (attention.heads + 1),
         (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
         _ => 0,

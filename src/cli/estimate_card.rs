@@ -10,21 +10,22 @@ use super::estimate::{answers, at_least_plain, each_sampled, sample, sound_cases
 use super::run::{Job, Opened, observed};
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use crate::data::Case;
-use crate::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
-use crate::engine::{self, DeviceName, TextSide};
 use crate::memory::View;
-use crate::model::fetch::{ModelFiles, ModelKind, ModelStore};
+use crate::models::ModelStore;
 use crate::progress::{grouped, note};
-use crate::prompt::{
-    BytePairEncoding, CharSpan, ChatTemplate, CountTokens, Prompt, PromptBuilder, PromptError, Span,
-    Templates, ThinkingMode,
-};
+use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::selftest::arithmetic::Recording;
 use crate::selftest::cards::NamedCard;
 use crate::selftest::forecast::CaseShape;
+use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
+use palimpsest_core::engine::{self, DeviceName, TextSide};
+use palimpsest_core::model::{ModelFiles, ModelKind};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
 
 /// What makes tokens of prompts.
 enum Reader {
@@ -157,7 +158,7 @@ fn text(job: &Job, card: NamedCard) -> anyhow::Result<String> {
     };
     let kernel = match s.knockouts.is_empty() {
         true => s.attention_kernel,
-        false => crate::attention::AttentionKernel::Products,
+        false => palimpsest_core::attention::AttentionKernel::Products,
     };
     let mut request = MemoryRequest {
         context,
@@ -274,7 +275,7 @@ fn read(
                     let tokens = spans()
                         .filter(is_row)
                         .map(|span| encoding.count(prompt.text.get(span.start..span.end).unwrap_or_default()))
-                        .sum::<Result<usize, PromptError>>()?;
+                        .sum::<Result<usize, TextError>>()?;
                     recorded = more(recorded, (tokens, spans().filter(is_row).count(), spans().count()));
                 }
                 all.extend(Lengths::of(shared, own, recorded));

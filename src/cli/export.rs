@@ -7,13 +7,13 @@ use anyhow::Context;
 
 use crate::benchmarks::stale::exchange::format;
 use crate::export::{hypotheses, inspect, parquet};
-use crate::ground::files::write_atomically_by;
 use crate::progress::note;
 use crate::run::condition::label;
 use crate::run::exchange::{export, shorten, unanswered};
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
+use palimpsest_core::files::write_atomically_by;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::interrupt::INTERRUPTED;
-use crate::attention::AttentionKernel;
-use crate::engine::memory_plan::{Branches, ObservedSpans};
-use crate::engine::{self, ContextLength, LocalModel, LocalOptions};
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
-use crate::model::fetch::ModelStore;
+use crate::models::{self, ModelStore, Opened};
 use crate::progress::note;
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,14 +109,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         kept: args.weights.into(),
         ..LocalOptions::default()
     };
-    let mut model = LocalModel::open(&args.model, &options)?;
+    let Opened { mut model, digest } = models::open(&args.model, &options)?;
 
     // 3. Probe, write, show.
     let stop = super::interrupt::flag("needle")?;
     let options =
         ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
     let show = std::io::stderr().is_terminal();
-    let Some(scores) = probe(&mut model, &needles, options, &stop, show)? else {
+    let Some(scores) = probe((&mut model, &digest), &needles, options, &stop, show)? else {
         debug_assert!(stop.load(Ordering::Relaxed));
         note(format_args!("stopped; {} was not written", args.out.display()));
         std::process::exit(INTERRUPTED);
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         note(format_args!("the scores are kept in {}", path.display()));
     }
     if let Some(path) = &args.csv {
-        crate::ground::files::write_atomically(path, sheet(&scores).csv()?.as_bytes())?;
+        palimpsest_core::files::write_atomically(path, sheet(&scores).csv()?.as_bytes())?;
     }
     if args.json {
         return super::write_out(scores.json()?.as_bytes());

@@ -12,7 +12,7 @@ use crate::run::header::RunHeader;
 
 /// The model files behind a name or path.
 pub(super) fn model_paths(name: &str) -> anyhow::Result<Vec<PathBuf>> {
-    Ok(crate::engine::resolve_to_run(&crate::model::fetch::ModelStore::open()?, name)?.paths())
+    Ok(crate::models::ModelStore::open()?.resolve_to_run(name)?.paths())
 }
 
 /// The cases of a data set, one in memory at a time, with what helps where one is not sound.

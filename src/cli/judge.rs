@@ -7,22 +7,24 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::thinking::Thinking;
-use crate::attention::AttentionKernel;
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::ChatModel;
 use crate::chat::Sampling;
 use crate::chat::endpoint::{Endpoint, Patience};
-use crate::engine;
-use crate::engine::{ContextLength, LocalModel, LocalOptions};
 use crate::judge::{
     Conduct, Instructions, Judge, ReadSummary, Reasons, check_labels, label_instructions, read_answers,
     run as judge_run,
 };
-use crate::prompt::{JUDGE_FILE, ThinkingMode};
+use crate::models::{self, Opened};
+use crate::prompt::JUDGE_FILE;
 use crate::run::error::RunError;
 use crate::run::labels::LabelLog;
 use crate::run::runner::Summary;
 use crate::run::store::{RunFolder, RunStore};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine;
+use palimpsest_core::engine::{ContextLength, LocalOptions};
+use palimpsest_core::text::ThinkingMode;
 
 /// Context of a local judge: a case's notes, three queries and long answers fit many times over, and the cache of a model
 /// made for 128K tokens need not.
@@ -365,7 +367,8 @@ fn with_judge(
                 thinking: thinking.local(),
                 ..LocalOptions::default()
             };
-            let mut model = LocalModel::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
+            let Opened { mut model, .. } =
+                models::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
             let mut judge = match by_reply {
                 true => Judge::Reply { model: &mut model, sampling },
                 false => Judge::Scoring(&mut model),

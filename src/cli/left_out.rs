@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::WrongUsage;
-use crate::attention::Knockout;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::{Context, Retriever};
 use crate::data::Case;
 use crate::memory::Memory;
 use crate::progress::{note, texts};
-use crate::prompt::Span;
 use crate::run::condition::Condition;
 use crate::run::context_budget::{BudgetError, BudgetedCase};
 use crate::run::plan::PlannedCase;
+use palimpsest_core::attention::Knockout;
+use palimpsest_core::span::Span;
 
 /// How many cases a note names before it only counts them.
 const NAMED: usize = 10;

@@ -8,20 +8,20 @@ use serde_json::json;
 
 use super::Weights;
 use super::card_hours::{Hours, fewest_cards};
-use crate::attention::AttentionKernel;
 use crate::benchmarks;
-use crate::engine::memory_plan::{
-    Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
-};
-use crate::engine::{self, DeviceName};
 use crate::ground::table::columns;
-use crate::model::fetch::ModelStore;
-use crate::model::manifest::DEFAULT_MODEL;
-use crate::model::{Kept, ModelDescription};
+use crate::models::ModelStore;
+use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
 use crate::selftest::arithmetic::Recording;
 use crate::selftest::cards::NamedCard;
 use crate::selftest::forecast::CaseShape;
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::memory_plan::{
+    Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,
+};
+use palimpsest_core::engine::{self, DeviceName};
+use palimpsest_core::model::{Kept, ModelDescription};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use crate::progress::note;
-use crate::stats::Recorder;
 use clap::{Parser, Subcommand};
+use palimpsest_core::timing::Recorder;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;

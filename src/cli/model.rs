@@ -6,12 +6,13 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 
 use crate::ground::table::columns;
-use crate::model::arch;
-use crate::model::extend::{YarnScaling, extend};
-use crate::model::fetch::{ModelFiles, ModelKind, ModelStore};
-use crate::model::info::{self, ModelInfo};
-use crate::model::manifest::{DEFAULT_MODEL, Manifest, Source};
+use crate::models::ModelStore;
+use crate::models::extend::{YarnScaling, extend};
+use crate::models::info::{self, ModelInfo};
+use crate::models::manifest::{DEFAULT_MODEL, Manifest, Source};
 use crate::progress::grouped;
+use palimpsest_core::model::arch;
+use palimpsest_core::model::{ModelFiles, ModelKind};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 );
             };
             let described = info::describe(&files)?;
-            info_text(&files, &described)
+            info_text(&files, store.manifest_of(&model)?.as_ref(), &described)
         }
         Command::Extend { model, rope_scaling, out } => {
             let Some(files) = store.locate(&model)? else {
@@ -161,9 +162,8 @@ fn kinds(manifest: &Manifest) -> String {
     kinds.join(", ")
 }
 
-fn info_text(files: &ModelFiles, info: &ModelInfo) -> String {
+fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) -> String {
     let number = |value: Option<u64>| value.map_or("not stated".to_string(), grouped);
-    let manifest = files.manifest.as_ref();
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.to_string(), value]);
     row("name", files.name.clone());

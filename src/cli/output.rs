@@ -10,7 +10,7 @@ use serde_json::json;
 use super::interrupt::INTERRUPTED;
 use crate::progress::note;
 use crate::run::runner::Summary;
-use crate::stats::Recorder;
+use palimpsest_core::timing::Recorder;
 
 /// The exit code of a command that went through and left errors in the rows that it writes.
 pub(super) const WITH_ERRORS: u8 = 3;
@@ -46,10 +46,10 @@ pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
 pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     let report = stats.report();
     let mut json = report.json();
-    json.insert("peak_resident_bytes".to_owned(), json!(crate::engine::peak_resident_bytes()));
+    json.insert("peak_resident_bytes".to_owned(), json!(palimpsest_core::engine::peak_resident_bytes()));
     note(report.table());
     let text = format!("{:#}\n", serde_json::Value::from(json));
-    crate::ground::files::write_atomically(path, text.as_bytes())
+    palimpsest_core::files::write_atomically(path, text.as_bytes())
         .with_context(|| format!("{}", path.display()))
 }
 

@@ -6,9 +6,8 @@ use std::time::Instant;
 use super::figure_style::FigureStyle;
 use super::settings::Settings;
 use super::{figures, judge, lens, report, run};
-use crate::engine::resolve_to_run;
-use crate::model::fetch::ModelStore;
-use crate::model::manifest::DEFAULT_MODEL;
+use crate::models::ModelStore;
+use crate::models::manifest::DEFAULT_MODEL;
 
 /// The main job end to end on a small real model.
 ///
@@ -40,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let step = |n: usize, what: &str| crate::progress::note(format_args!("\n[{n}/5] {what}"));
 
     step(1, &format!("the model: {model}"));
-    let files = resolve_to_run(&ModelStore::open()?, &model)?;
+    let files = ModelStore::open()?.resolve_to_run(&model)?;
     crate::progress::note(format_args!("{}", files.path().display()));
 
     step(

@@ -15,13 +15,10 @@ use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, SampleSpec, row_roles, wants_verdict_row};
 use crate::chat::Sampling;
 use crate::data::Case;
-use crate::engine;
-use crate::engine::memory_plan::{Branches, ObservedSpans};
-use crate::engine::{ContextLength, LocalModel, LocalOptions};
-use crate::ground::digest::sha256;
-use crate::model::manifest::DEFAULT_MODEL;
+use crate::models;
+use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::prompt::{BorderRule, CharsPerToken, JUDGE_FILE, PromptBuilder, Templates};
+use crate::prompt::{JUDGE_FILE, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, TEMPLATE_RESERVE, cut_to_budget};
 use crate::run::cost::MeanCost;
@@ -33,7 +30,12 @@ use crate::run::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use crate::run::runner::{self, Subject, Summary};
 use crate::run::store::{RunFolder, RunStore};
 use crate::selftest::cards::NamedCard;
-use crate::stats::{self, Recorder};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::engine;
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::text::{BorderRule, CharsPerToken};
+use palimpsest_core::timing::{self, Recorder};
 
 /// Most probes of a case that are decoded as one batch, unless told otherwise.
 pub(super) const DEFAULT_BATCH_SIZE: usize = 8;
@@ -310,6 +312,8 @@ pub(super) struct Ready {
     pub(super) templates: Templates,
     pub(super) options: LocalOptions,
     pub(super) model: LocalModel,
+    /// SHA-256 of its weights.
+    pub(super) digest: String,
 }
 
 impl Job {
@@ -469,7 +473,7 @@ impl Job {
             thinking: s.thinking.local(),
             ..LocalOptions::default()
         };
-        let model = LocalModel::open(&self.model, &options)?;
+        let models::Opened { model, digest } = models::open(&self.model, &options)?;
         asked.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(
@@ -478,12 +482,12 @@ impl Job {
                 model.model_name()
             ));
         }
-        Ok(Ready { opened, templates, options, model })
+        Ok(Ready { opened, templates, options, model, digest })
     }
 
     fn run_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
         let s = &self.settings;
-        let Ready { opened, templates, mut model, .. } = self.open_local(recorder)?;
+        let Ready { opened, templates, mut model, digest, .. } = self.open_local(recorder)?;
         let Opened { dataset, named, all, first, asked } = opened;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let dtype = model.engine().decoder().dtype();
@@ -496,7 +500,7 @@ impl Job {
         let identity = Identity {
             benchmark: dataset.benchmark().name().to_owned(),
             dataset: named,
-            model: Named { name: model.model_name().to_owned(), digest: model.digest().to_owned() },
+            model: Named { name: model.model_name().to_owned(), digest },
             dtype: Some(format!("{dtype:?}").to_lowercase()),
             prompts: Some(prompts),
             sampling: Some(self.sampling(asked)),
@@ -564,7 +568,7 @@ impl Job {
 
     /// Reads the data set once. Of its cases what a plan needs is kept, which is not their histories.
     pub(super) fn open(&self) -> anyhow::Result<Opened> {
-        let _span = stats::io();
+        let _span = timing::io();
         let spec = SampleSpec { segments: self.settings.sessions, seed: self.settings.seed };
         let dataset = Dataset::open(&self.data, spec, |_| {})?.with_split(self.settings.split.as_deref())?;
         let asked = self.settings.asked(dataset.benchmark())?;

@@ -11,13 +11,9 @@ use crate::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use crate::chat::ChatModel;
 use crate::chat::endpoint::{Endpoint, OwnServer, Patience};
 use crate::data::Case;
-use crate::engine::TokenCounter;
-use crate::ground::digest::sha256;
+use crate::models::TokenCounter;
 use crate::progress::note;
-use crate::prompt::{
-    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, PromptBuilder, SpecialTokens, Templates,
-    ThinkingMode,
-};
+use crate::prompt::{PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{
     BudgetedCase, Cut, Dropped, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
@@ -26,6 +22,10 @@ use crate::run::header::{ContextPolicy, Identity, Named};
 use crate::run::runner::Summary;
 use crate::run::served::ServedSubject;
 use crate::run::subject::{ChatSubject, Shown};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::text::{
+    BorderRule, CharsPerToken, ChatTemplate, CountTokens, Message, SpecialTokens, ThinkingMode,
+};
 
 /// What counts an endpoint's tokens.
 pub(super) struct Counter {

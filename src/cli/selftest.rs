@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use anyhow::Context;
 
 use super::interrupt::{self, INTERRUPTED};
-use crate::attention::AttentionKernel;
-use crate::engine;
 use crate::progress::note;
 use crate::selftest::{self, Options, SelfTestError};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match &args.json {
         Some(path) => {
             let text = format!("{:#}\n", report.json());
-            crate::ground::files::write_atomically(path, text.as_bytes())
+            palimpsest_core::files::write_atomically(path, text.as_bytes())
                 .with_context(|| format!("{}", path.display()))?;
             super::say(format_args!("{}: everything, to send in", path.display()))?;
         }

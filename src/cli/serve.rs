@@ -9,18 +9,18 @@ use anyhow::{Context, ensure};
 
 use super::WrongUsage;
 use super::interrupt;
-use crate::attention::AttentionKernel;
-use crate::engine::memory_plan::{Serving, gigabytes};
-use crate::engine::thread::Limits;
-use crate::engine::{self, ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use crate::heads::HeadScores;
-use crate::model::fetch::{EmbedderCard, ModelStore};
+use crate::models::{self, EmbedderCard, ModelStore, Opened};
 use crate::progress::note;
-use crate::prompt::{ReasoningEffort, ThinkingMode};
 use crate::serve::{
     AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
     Server,
 };
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
+use palimpsest_core::engine::thread::Limits;
+use palimpsest_core::engine::{self, ContextLength, LocalOptions, ThinkingOptions};
+use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -188,12 +188,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         },
         ..LocalOptions::default()
     };
-    let model = LocalModel::open(name, &options)?;
+    let Opened { model, digest } = models::open(name, &options)?;
     let (served, context) = (model.model_name().to_owned(), model.context());
     let Limits { parallel, tokens, .. } = model.limits();
     let memory = model.server_memory();
     let (planned, requests) = (gigabytes(memory.planned), gigabytes(memory.requests));
-    let retrieval = retrieval(args.heads.as_deref(), &model)?;
+    let retrieval = retrieval(args.heads.as_deref(), (model.model_name(), &digest))?;
     if model.template().is_plain() {
         note(format_args!(
             "note: {served} has no chat template (a base model); chats use the plain layout of docs/prompts.md, and an answer ends where it \
@@ -241,9 +241,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// The heads that retrieve, and a word about them.
-fn retrieval(file: Option<&Path>, model: &LocalModel) -> anyhow::Result<Option<Vec<(usize, usize)>>> {
-    let name = model.model_name();
-    let kept = HeadScores::kept_at(ModelStore::open()?.home(), model.digest());
+fn retrieval(
+    file: Option<&Path>,
+    (name, digest): (&str, &str),
+) -> anyhow::Result<Option<Vec<(usize, usize)>>> {
+    let kept = HeadScores::kept_at(ModelStore::open()?.home(), digest);
     let (path, scores) = match file {
         Some(path) => (path, HeadScores::load(path)?),
         None if kept.exists() => match HeadScores::load(&kept) {
@@ -262,7 +264,7 @@ fn retrieval(file: Option<&Path>, model: &LocalModel) -> anyhow::Result<Option<V
         }
     };
     ensure!(
-        scores.digest == model.digest(),
+        scores.digest == digest,
         "the head scores {} are of {}, whose weights are not those of {name}; make them with `palimpsest heads {name}`",
         path.display(),
         scores.model

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::thinking::Thinking;
 use super::{Weights, WrongUsage};
-use crate::attention::{AttentionKernel, Knockout};
 use crate::benchmarks::Benchmark;
 use crate::data::truncate::Truncation;
-use crate::prompt::{SegmentNumbers, SpecialTokens};
+use crate::prompt::SegmentNumbers;
+use palimpsest_core::attention::{AttentionKernel, Knockout};
+use palimpsest_core::text::SpecialTokens;
 
 /// What decides the results of a run, other than data, model and shard.
 #[derive(Debug, Clone, PartialEq, clap::Args)]

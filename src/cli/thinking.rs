@@ -4,9 +4,9 @@ use anyhow::ensure;
 use serde_json::{Map, Value};
 
 use crate::chat::endpoint::EndpointThinking;
-use crate::engine::{DEFAULT_MAX_THINKING, LocalModel, ThinkingOptions};
-use crate::prompt::{ReasoningEffort, ThinkingMode};
 use crate::run::header::ThinkingPolicy;
+use palimpsest_core::engine::{DEFAULT_MAX_THINKING, LocalModel, ThinkingOptions};
+use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
 
 /// Whether a model is to think before it answers, and how much.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]

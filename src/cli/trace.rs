@@ -7,16 +7,16 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::attention::{
+use crate::chat::Sampling;
+use palimpsest_core::attention::{
     AttentionKernel, Attribution, EachMasses, Knockout, LargestKeys, LayerHoles, LengthObserver, Masses,
     Observer, Target, Together, TopKeys, Values, write_tensors,
 };
-use crate::chat::Sampling;
-use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
-use crate::engine::{self, DeviceName, Engine, Measurement, Rows};
-use crate::model::OpenModel;
-use crate::prompt::Span;
-use crate::stats::{self, Recorder};
+use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
+use palimpsest_core::engine::{self, DeviceName, Engine, Measurement, Rows};
+use palimpsest_core::model::OpenModel;
+use palimpsest_core::span::Span;
+use palimpsest_core::timing::{self, Recorder};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -149,7 +149,7 @@ impl Blocked {
 /// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     // 1. Everything that can be refused before work begins.
-    let reading = stats::io();
+    let reading = timing::io();
     let place = args.tokens.display();
     let text = std::fs::read(&args.tokens).with_context(|| format!("{place}"))?;
     let file: TokensFile =
@@ -205,7 +205,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let dtype = args.dtype.as_deref().map_or(Ok(engine::default_dtype(&devices)), engine::parse_dtype)?;
 
     // 2. Load. There must be room for what is generated, too.
-    let loading = stats::load();
+    let loading = timing::load();
     let room = n.saturating_add(args.generate);
     let model = OpenModel::open(&super::model_paths(&args.model)?)?;
     super::check_context(room, model.spec().max_positions, args.allow_longer)?;
@@ -335,7 +335,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     if args.generate > 0 {
         tensors.push(("generated", Values::U32(generated), vec![args.generate]));
     }
-    let writing = stats::io();
+    let writing = timing::io();
     write_tensors(&args.out, &tensors, &metadata)?;
     drop(writing);
     super::say(format_args!(

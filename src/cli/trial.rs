@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::interrupt::{self, INTERRUPTED};
-use crate::attention::AttentionKernel;
-use crate::engine::{self, memory_plan::gigabytes};
 use crate::ground::table::columns;
-use crate::model::Fill;
-use crate::model::manifest::DEFAULT_MODEL;
+use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
 use crate::selftest::SelfTestError;
 use crate::selftest::arithmetic::Recording;
 use crate::selftest::trial::{Setting, Subject, Trial};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::{self, memory_plan::gigabytes};
+use palimpsest_core::model::Fill;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -316,7 +316,7 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
     let mut written = Vec::new();
     let mut put = |name: String, bytes: &[u8]| -> Result<(), FigureError> {
         let path = folder.join(name);
-        crate::ground::files::write_atomically(&path, bytes)
+        palimpsest_core::files::write_atomically(&path, bytes)
             .map_err(|source| FigureError::Io { path: path.clone(), source })?;
         written.push(path);
         Ok(())

@@ -1,7 +1,5 @@
 //! The ground floor: what any room may use and what knows none of them.
 
-pub mod digest;
-pub mod files;
 pub mod numbers;
 pub mod sheet;
 pub mod table;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use crate::ground::files::{io_remedy, write_atomically};
+use palimpsest_core::files::{io_remedy, write_atomically};
 
 /// Heads whose retrieval score is above this retrieve (Wu et al. 2024).
 const RETRIEVES: f64 = 0.1;

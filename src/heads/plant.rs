@@ -10,8 +10,9 @@ use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{QUERY, SampleSpec};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, Keep, Place, Probe};
-use crate::prompt::{PromptBuilder, PromptError, TokenizedPrompt, Tokenizer};
+use crate::prompt::{PromptBuilder, PromptError};
 use crate::run::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
+use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 
 /// The query in whose place nothing is asked, as QRHead's authors have it.
 pub const NULL_QUERY: &str = "N/A";

@@ -7,11 +7,12 @@ use ndarray::Array2;
 use super::file::{HeadScores, NeedleRow, Probed};
 use super::plant::{self, Needle, PlantError, Planter};
 use super::score::{Answering, NeedleScores, ScoreError, read};
-use crate::attention::LayerKind;
 use crate::benchmarks::dataset::DatasetError;
-use crate::engine::{EngineError, LocalError, LocalModel, Parts};
 use crate::progress::Steps;
 use crate::prompt::{PromptBuilder, PromptError, Templates};
+use palimpsest_core::attention::LayerKind;
+use palimpsest_core::engine::{EngineError, LocalError, LocalModel, Parts};
+use palimpsest_core::text::TextError;
 
 /// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
 pub const ANSWERED: f64 = 0.5;
@@ -57,6 +58,9 @@ pub enum ProbingError {
     /// Its templates, or an answer's text.
     #[error(transparent)]
     Prompt(#[from] PromptError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// The prompts.
     #[error(transparent)]
     Plant(#[from] PlantError),
@@ -99,7 +103,7 @@ impl Sums {
 /// # Errors
 /// [`ProbingError`].
 pub fn probe(
-    model: &mut LocalModel,
+    (model, digest): (&mut LocalModel, &str),
     needles: &[Needle],
     options: ProbingOptions,
     stop: &AtomicBool,
@@ -158,7 +162,7 @@ pub fn probe(
     let dtype = format!("{:?}", model.engine().decoder().dtype()).to_lowercase();
     let of = Probed {
         model: model.model_name().to_owned(),
-        digest: model.digest().to_owned(),
+        digest: digest.to_owned(),
         dtype,
         context,
         seed,

@@ -9,10 +9,10 @@ use std::ops::Range;
 use candle_core::Tensor;
 use ndarray::{Array2, s};
 
-use crate::attention::{LargestKeys, Masses, NoObserver, SpanError, Together, TopKeys};
-use crate::engine::{Engine, EngineError, Measurement, Rows, Sampling};
-use crate::model::Cache;
-use crate::prompt::Span;
+use palimpsest_core::attention::{LargestKeys, Masses, NoObserver, SpanError, Together, TopKeys};
+use palimpsest_core::engine::{Engine, EngineError, Measurement, Rows, Sampling};
+use palimpsest_core::model::Cache;
+use palimpsest_core::span::Span;
 
 /// A prompt with a needle, and the same with another question, which asks for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

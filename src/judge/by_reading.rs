@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 
 use crate::benchmarks::{Benchmark, Given, Reading, Said, Told};
-use crate::ground::digest::sha256;
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
 use crate::run::plan::{PlannedCase, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunStore;
+use palimpsest_core::digest::sha256;
 
 /// What one reading came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,11 +10,12 @@ use minijinja::{Environment, UndefinedBehavior, context};
 
 use super::{Exchange, JudgeError};
 use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
-use crate::ground::digest::sha256;
 use crate::ground::words::same_words;
-use crate::prompt::{JUDGE_FILE, sandbox};
+use crate::prompt::JUDGE_FILE;
 use crate::run::plan::PlannedCase;
 use crate::run::rows::RubricRow;
+use palimpsest_core::digest::sha256;
+use palimpsest_core::text::sandbox;
 
 /// Where a judge's reason stands. Tokens are conditioned on those before them, so the place decides which of reason and verdict
 /// rests on the other.

@@ -13,7 +13,7 @@
 
 use std::str::FromStr;
 
-use crate::prompt::Span;
+use palimpsest_core::span::Span;
 
 /// Which neighbours make the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

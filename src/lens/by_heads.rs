@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use super::{AnalysedRun, LensError};
-use crate::attention::AttentionStore;
 use crate::heads::Score;
 use crate::heads::file::{HeadScores, HeadWeights};
+use palimpsest_core::attention::AttentionStore;
 
 /// A file of head scores, and which of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@
 //!
 //! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
 //! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
-//! ([`crate::attention::uniform_share`]). A density of 1 is no preference, and long sessions do not win by their length. At a
+//! ([`palimpsest_core::attention::uniform_share`]). A density of 1 is no preference, and long sessions do not win by their length. At a
 //! linear layer, uniform attention is weights of one size over all tokens so far, which gives the same unit. A layer whose
 //! window hides Y from all of X has no density there. Stores of version 0.1.0 do not say what the windows are: theirs are
 //! computed as if every layer saw the whole prompt, which is wrong at windowed layers. The density of a baseline is the mean
@@ -33,9 +33,9 @@ use super::baseline::{Baseline, Evidence, StandIn};
 use super::layers::{self, ByLayer, Layer, LayerKind};
 use super::measured::{self, ByHead, Measured};
 use super::paid::{Paid, densities_of, in_role, of_rows};
-use crate::attention::{AttentionStore, StoreError};
 use crate::benchmarks::{Benchmark, Curve, QUERY, Scale, Several, viewer};
 use crate::heads::file::HeadWeights;
+use palimpsest_core::attention::{AttentionStore, StoreError};
 
 /// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -27,9 +27,9 @@ use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, Part, PerGroup,
     Scale, Verdicts,
 };
-use crate::attention::AttentionStore;
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit, viewer};
 use crate::run::rows::AnswerRow;
+use palimpsest_core::attention::AttentionStore;
 
 /// Which unit an example is of: its case, and its probe where probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);

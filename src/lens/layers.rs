@@ -11,8 +11,8 @@ use std::path::Path;
 
 use ndarray::{Array2, Array3, Array4, Axis};
 
-use crate::attention::{AttentionStore, StoreError, uniform_share};
 use crate::heads::file::HeadWeights;
+use palimpsest_core::attention::{AttentionStore, StoreError, uniform_share};
 
 /// How a layer attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,10 +9,10 @@ use ndarray::{Array2, Array3, Axis};
 
 use super::baseline::Evidence;
 use super::paid::{Numbers, Paid, of_rows};
-use crate::attention::AttentionStore;
 use crate::benchmarks::Benchmark;
 use crate::benchmarks::measure::{Amount, KeySpan, LayerSpans, Measure, RowAt, Scale};
-use crate::prompt::Span;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
 
 /// The key of [`Benchmark::evidence_lift`], which every example has.
 pub const LIFT: &str = "evidence_lift";

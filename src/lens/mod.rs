@@ -11,9 +11,9 @@
 
 use std::path::PathBuf;
 
-use crate::attention::StoreError;
 use crate::heads::HeadsFileError;
 use crate::run::error::RunError;
+use palimpsest_core::attention::StoreError;
 
 pub mod band;
 pub mod baseline;

@@ -5,7 +5,7 @@
 use ndarray::{Array2, Array3, Axis};
 
 use super::baseline::Evidence;
-use crate::prompt::Span;
+use palimpsest_core::span::Span;
 
 /// The places of the spans in a role, or of a row by that name.
 pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use super::LensError;
-use crate::ground::digest::sha256;
 use crate::run::condition::{label, stored};
 use crate::run::error::RunError;
 use crate::run::header::Identity;
+use palimpsest_core::digest::sha256;
 
 /// Most bytes of joined names before a file's name, which file systems keep short.
 const LONGEST: usize = 100;

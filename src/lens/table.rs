@@ -59,7 +59,7 @@ fn write_after(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>,
     for (name, table) in tables {
         let path = folder.join(format!("{prefix}{name}"));
         let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
-        crate::ground::files::write_atomically(&path, &bytes)
+        palimpsest_core::files::write_atomically(&path, &bytes)
             .map_err(|source| LensError::Io { path: path.clone(), source })?;
         written.push(path);
     }
@@ -346,7 +346,7 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
     for (name, _, table) in joint.into_iter().filter(|(_, some, _)| *some) {
         let path = folder.join(format!("{}{name}", study.selection.prefix));
         let bytes = table.map_err(|source| LensError::Table { path: path.clone(), source })?;
-        crate::ground::files::write_atomically(&path, &bytes)
+        palimpsest_core::files::write_atomically(&path, &bytes)
             .map_err(|source| LensError::Io { path: path.clone(), source })?;
         written.push(path);
     }

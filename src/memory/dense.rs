@@ -5,8 +5,8 @@
 
 use super::rank::{Rank, texts};
 use crate::data::Case;
-use crate::model::embedder::{EmbedError, Embedder};
-use crate::model::fetch::{FetchError, ModelStore};
+use crate::embedder::{EmbedError, Embedder};
+use crate::models::{FetchError, ModelStore};
 use crate::progress;
 
 /// Why a retriever could not be opened.

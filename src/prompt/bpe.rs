@@ -6,8 +6,7 @@
 
 use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
 
-use super::tokenizer::check_runs;
-use super::{CountTokens, PromptError};
+use palimpsest_core::text::{CountTokens, TextError, check_runs};
 
 /// The encodings that can be named.
 pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
@@ -22,9 +21,9 @@ impl BytePairEncoding {
     /// The encoding of a name in [`ENCODINGS`].
     ///
     /// # Errors
-    /// [`PromptError::Tokenizer`] for any other name.
-    pub fn named(name: &str) -> Result<Self, PromptError> {
-        let failed = |reason: String| PromptError::Tokenizer { name: name.to_owned(), reason };
+    /// [`TextError::Tokenizer`] for any other name.
+    pub fn named(name: &str) -> Result<Self, TextError> {
+        let failed = |reason: String| TextError::Tokenizer { name: name.to_owned(), reason };
         let Some(known) = ENCODINGS.into_iter().find(|known| *known == name) else {
             let known = ENCODINGS.join(", ");
             return Err(failed(format!(
@@ -43,8 +42,8 @@ impl BytePairEncoding {
     /// Token ids of `text`. Text that looks like a special token is text, as in a message to an endpoint.
     ///
     /// # Errors
-    /// [`PromptError::Tokenizer`] where the text holds runs that the pre-tokeniser's expression gives up on.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+    /// [`TextError::Tokenizer`] where the text holds runs that the pre-tokeniser's expression gives up on.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         check_runs(text)?;
         Ok(self.table.encode_ordinary(text))
     }
@@ -52,15 +51,15 @@ impl BytePairEncoding {
     /// The text of `ids`.
     ///
     /// # Errors
-    /// [`PromptError::Tokenizer`] where they are not in the table, or form no UTF-8.
-    pub fn decode(&self, ids: &[u32]) -> Result<String, PromptError> {
-        let failed = |reason: String| PromptError::Tokenizer { name: self.name.to_owned(), reason };
+    /// [`TextError::Tokenizer`] where they are not in the table, or form no UTF-8.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TextError> {
+        let failed = |reason: String| TextError::Tokenizer { name: self.name.to_owned(), reason };
         self.table.decode(ids).map_err(|error| failed(format!("cannot decode {} tokens: {error}", ids.len())))
     }
 }
 
 impl CountTokens for BytePairEncoding {
-    fn count(&self, text: &str) -> Result<usize, PromptError> {
+    fn count(&self, text: &str) -> Result<usize, TextError> {
         check_runs(text)?;
         Ok(self.table.count_ordinary(text))
     }

@@ -6,17 +6,17 @@
 //! that alters its content is found out.
 
 use std::collections::HashSet;
-use std::ops::Range;
 
 use jiff::civil::DateTime;
 
-use super::chat_template::{DEFAULT_DATE, FOLD_SEPARATOR};
-use super::message::{Message, MessageRole};
-use super::templates::SegmentText;
-use super::{
-    ChatTemplate, CountTokens, NO_SEGMENTS, PromptError, SegmentNumbers, Span, SpecialTokens, Templates,
+use palimpsest_core::span::{NO_SEGMENTS, QUERY};
+use palimpsest_core::text::{
+    CharSpan, ChatTemplate, CountTokens, DEFAULT_DATE, FOLD_SEPARATOR, Message, MessageRole, Prompt,
+    SpecialTokens, TextError,
 };
-use crate::benchmarks::QUERY;
+
+use super::templates::SegmentText;
+use super::{PromptError, SegmentNumbers, Templates};
 use crate::data::{Case, Evidence, History, Probe, Segment, Stretch};
 
 // Private-use characters: no wording holds them, no template strips them.
@@ -27,97 +27,6 @@ const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 
 /// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
 pub const BORDER_TOKENS: usize = 8;
-
-/// A labelled half-open byte range of a prompt's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CharSpan {
-    /// As [`Span::label`](super::Span::label).
-    pub label: String,
-    /// The part the span plays in the analysis, if any.
-    pub role: Option<String>,
-    /// First byte; on a character border.
-    pub start: usize,
-    /// One past the last byte; on a character border.
-    pub end: usize,
-}
-
-impl CharSpan {
-    /// The original index of a segment's span; `None` for all others. Of what tiles a prompt.
-    pub fn segment(&self) -> Option<usize> {
-        Span::new(self.label.clone(), 0..0).segment()
-    }
-}
-
-/// A probe on a history, ready for a model.
-///
-/// The spans tile the text, in text order, and none is empty: `bos` (where the text begins with that token), `system`,
-/// `preamble` (before the history), the segments, by their kind and original index, as `session[3]` (its header and the white
-/// space that follows it included), `instructions[0]`, `query`, `instructions[1]` (what else the user message holds), and
-/// `template[0]`, `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Prompt {
-    /// What the model reads: the chat template's text with the generation prompt.
-    pub text: String,
-    /// What tiles it.
-    pub spans: Vec<CharSpan>,
-    /// What lies over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
-    /// the turn's content), and the case's stretches.
-    pub overlays: Vec<CharSpan>,
-    /// How text of the segments and of the query that spells a special token is read.
-    pub special_tokens: SpecialTokens,
-    /// The same as messages, for endpoints, which apply a template themselves.
-    pub messages: Vec<Message>,
-}
-
-impl Prompt {
-    /// The same with these bytes of the text cut out, as far as they are of the history; of a character all or nothing goes. Spans keep
-    /// what is left of them, and those of which nothing is left are gone.
-    #[must_use]
-    pub fn without(&self, bytes: Range<usize>) -> Prompt {
-        let segments = || self.spans.iter().filter(|span| span.segment().is_some());
-        let history =
-            segments().map(|s| s.start).min().unwrap_or(0)..segments().map(|s| s.end).max().unwrap_or(0);
-        let mut cut = bytes.start.max(history.start)..bytes.end.min(history.end);
-        while !self.text.is_char_boundary(cut.start) {
-            cut.start -= 1;
-        }
-        while !self.text.is_char_boundary(cut.end) {
-            cut.end += 1;
-        }
-        if cut.is_empty() {
-            return self.clone();
-        }
-        let drained = |text: &str, from: usize| {
-            let (before, after) = (text.get(..cut.start - from), text.get(cut.end - from..));
-            format!("{}{}", before.unwrap_or_default(), after.unwrap_or_default())
-        };
-        // The history is of the user message, whose parts stand in the text one after the other as they do in the message.
-        let of_template = |span: &&CharSpan| {
-            ["bos", "system"].contains(&span.label.as_str()) || span.label.starts_with("template[")
-        };
-        let user = self.spans.iter().find(|span| !of_template(span)).map_or(0, |span| span.start);
-        let messages = self.messages.iter().map(|message| match message.role {
-            MessageRole::User => Message { content: drained(&message.content, user), ..message.clone() },
-            _ => message.clone(),
-        });
-        let moved = |at: usize| if at <= cut.start { at } else { at.max(cut.end) - cut.len() };
-        let left = |spans: &[CharSpan]| {
-            let spans = spans.iter().map(|span| CharSpan {
-                start: moved(span.start),
-                end: moved(span.end),
-                ..span.clone()
-            });
-            spans.filter(|span| span.start < span.end).collect()
-        };
-        Prompt {
-            text: drained(&self.text, 0),
-            spans: left(&self.spans),
-            overlays: left(&self.overlays),
-            special_tokens: self.special_tokens,
-            messages: messages.collect(),
-        }
-    }
-}
 
 /// Builds prompts from one set of templates for one model.
 #[derive(Debug, Clone)]
@@ -243,7 +152,7 @@ impl PromptBuilder {
     ) -> Result<Vec<usize>, PromptError> {
         let texts = self.segment_texts(history)?;
         let texts: Vec<&str> = texts.iter().map(|segment| segment.text.as_str()).collect();
-        tokens.count_each(&texts, self.special_tokens)
+        Ok(tokens.count_each(&texts, self.special_tokens)?)
     }
 
     /// Upper bound of the tokens of everything but the segments, over all of `probes`; [`BORDER_TOKENS`] of them are for the
@@ -299,7 +208,7 @@ impl PromptBuilder {
         let pieces = fill(self.chat.name(), &skeleton, slots, Label::Template)?;
         let text = self.chat.render_on(&messages, true, now)?;
         if !equals(&text, &pieces) {
-            return Err(PromptError::Altered { name: self.chat.name().to_owned(), what: "message" });
+            return Err(TextError::Altered { name: self.chat.name().to_owned(), what: "message" }.into());
         }
         let (spans, starts) = label(&pieces, self.chat.bos(), history, labels.evidence);
         let overlays = overlays(history, texts, &spans, &starts, labels)?;
@@ -344,7 +253,7 @@ impl PromptBuilder {
             let marks = skeleton.matches(HISTORY_MARK).count();
             return Err(match marks {
                 1 => PromptError::HistoryNotOnOwnLine(name.to_owned()),
-                count => PromptError::Placement { name: name.to_owned(), what: "history", count },
+                count => TextError::Placement { name: name.to_owned(), what: "history", count }.into(),
             });
         }
         let mut pieces = fill(name, skeleton.trim(), slots, Label::Instructions)?;
@@ -353,7 +262,7 @@ impl PromptBuilder {
         }
         let text = self.templates.framing(&probe.form, &whole, query, date.as_deref())?;
         if !equals(text.trim(), &pieces) {
-            return Err(PromptError::Altered { name: name.to_owned(), what: "history or the query" });
+            return Err(TextError::Altered { name: name.to_owned(), what: "history or the query" }.into());
         }
         give_space_to_last_segment(&mut pieces);
         Ok(pieces)
@@ -418,7 +327,7 @@ fn fill(
         let count = skeleton.matches(marker).count();
         match skeleton.find(marker) {
             Some(at) if count == 1 => placed.push((at, at + marker.len(), pieces)),
-            _ => return Err(PromptError::Placement { name: name.to_owned(), what, count }),
+            _ => return Err(TextError::Placement { name: name.to_owned(), what, count }.into()),
         }
     }
     placed.sort_by_key(|&(start, ..)| start);

@@ -9,10 +9,12 @@ use std::path::Path;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use sha2::{Digest, Sha256};
 
-use super::{PromptError, SegmentNumbers, sandbox};
+use palimpsest_core::digest::hex;
+use palimpsest_core::text::{TextError, sandbox};
+
+use super::{PromptError, SegmentNumbers};
 use crate::benchmarks::Benchmark;
 use crate::data::Segment;
-use crate::ground::digest::hex;
 
 /// The system message.
 const SYSTEM: &str = "system.j2";
@@ -43,7 +45,7 @@ impl Templates {
         for &(name, embedded) in benchmark.templates() {
             let source = match dir.map(|dir| dir.join(name)) {
                 Some(path) if path.exists() => {
-                    std::fs::read_to_string(&path).map_err(|source| PromptError::Read { path, source })?
+                    std::fs::read_to_string(&path).map_err(|source| TextError::Read { path, source })?
                 }
                 _ => embedded.to_owned(),
             };
@@ -100,7 +102,7 @@ impl Templates {
             let context = context! { number, date => &date, time => &time, turns => &turns };
             sandbox::render(&self.env, name, context, bytes)
         };
-        let failed = |reason| PromptError::Template { name: name.to_owned(), line: None, reason };
+        let failed = |reason| TextError::Template { name: name.to_owned(), line: None, reason };
         let rendered = match numbers.of(place, segment.index) {
             Some(number) => render(number.into())?,
             None => render(Value::UNDEFINED).map_err(|error| {
@@ -117,7 +119,7 @@ impl Templates {
         let mut text = rendered.trim_start().to_owned();
         let (kind, index) = (&segment.kind, segment.index);
         if text.is_empty() {
-            return Err(failed(format!("it renders {kind} {index} as nothing")));
+            return Err(failed(format!("it renders {kind} {index} as nothing")).into());
         }
         // A segment whose words are not all there would be measured as if they were.
         let mut turns = Vec::with_capacity(segment.turns.len());
@@ -153,7 +155,7 @@ impl Templates {
         date: Option<&str>,
     ) -> Result<String, PromptError> {
         let bytes = history.len() + query.len();
-        sandbox::render(&self.env, self.file(form)?, context! { history, query, date }, bytes)
+        Ok(sandbox::render(&self.env, self.file(form)?, context! { history, query, date }, bytes)?)
     }
 }
 
@@ -172,7 +174,7 @@ fn capitalised(role: &str) -> String {
 }
 
 fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
-    let failed = |source| PromptError::Read { path: dir.to_owned(), source };
+    let failed = |source| TextError::Read { path: dir.to_owned(), source };
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();

@@ -3,8 +3,8 @@
 //! Used by the local subject: the first answer that has not ended is shown as it grows, what later ones say meanwhile is
 //! held back until it is their turn.
 
-use crate::engine::StopStrings;
-use crate::prompt::{StreamDecoder, Tokenizer};
+use palimpsest_core::engine::StopStrings;
+use palimpsest_core::text::{StreamDecoder, Tokenizer};
 
 /// The answers of one batch, in the order in which they are shown.
 pub(super) struct AnswerStreams<'a> {

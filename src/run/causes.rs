@@ -20,11 +20,11 @@ pub use super::forced::{Answer, Said};
 use super::rows::AnswerRow;
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
-use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind, NoObserver};
 use crate::benchmarks::QUERY;
-use crate::engine::{EngineError, LocalModel, Parts};
 use crate::progress::Steps;
-use crate::prompt::Span;
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind, NoObserver};
+use palimpsest_core::engine::{EngineError, LocalModel, Parts};
+use palimpsest_core::span::Span;
 
 /// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

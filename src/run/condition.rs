@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attention::Knockout;
 use crate::benchmarks::{Benchmark, Context, Setting};
 use crate::data::Probe;
+use palimpsest_core::attention::Knockout;
 
 /// A condition under which probes are put. Answers, verdicts and attention files are keyed by case, probe and the
 /// condition's name.
@@ -134,7 +134,7 @@ impl Condition {
     }
 }
 
-/// What a knock-out does, as [`crate::attention::LayerHoles`] have it.
+/// What a knock-out does, as [`palimpsest_core::attention::LayerHoles`] have it.
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {

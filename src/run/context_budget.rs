@@ -16,9 +16,10 @@ use crate::data::truncate::{
     truncate_plain, truncate_ranked,
 };
 use crate::data::{Case, History, Keep, Probe};
-use crate::prompt::{BORDER_TOKENS, CountTokens, Message, Prompt, PromptBuilder, PromptError};
-use crate::prompt::{TokenizedPrompt, Tokenizer};
-use crate::stats;
+use crate::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
+use palimpsest_core::text::{CountTokens, Message, Prompt, TextError};
+use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
+use palimpsest_core::timing;
 
 /// Tokens kept free for the chat template of an endpoint, which cannot be seen: role headers, and the lines that some templates
 /// put before the system message. Our choice: the longest known of these (gpt-oss) take less than a hundred.
@@ -81,6 +82,9 @@ pub enum BudgetError {
     /// A prompt could not be built.
     #[error(transparent)]
     Prompt(#[from] PromptError),
+    /// A prompt could not be tokenized.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// A prompt with its middle cut out has nothing of the history left.
     #[error(
         "{HISTORY_DOES_NOT_FIT}with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
@@ -168,7 +172,7 @@ fn fit<P>(
         impl Fn(Prompt) -> Result<(usize, P), PromptError>,
     ),
 ) -> Result<Vec<BudgetedCase<P>>, BudgetError> {
-    let _span = stats::tokenise();
+    let _span = timing::tokenise();
     let job = Fit { builder, costs: builder.segment_costs(&case.history, tokens)?, tokens, case, cut };
     let all = 0..case.probes.len();
     match (&case.keep, cut.by) {

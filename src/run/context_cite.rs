@@ -15,11 +15,11 @@ use super::cause_rows::{
 use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, windows};
 use super::removal::{Ablated, CaseAnswers, Held, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
-use crate::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
 use crate::data::draw::Draws;
-use crate::engine::{EngineError, LocalModel, Parts};
 use crate::progress::Steps;
 use crate::statistics::lasso::{lasso, r2};
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::engine::{EngineError, LocalModel, Parts};
 
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
 pub const ALPHA: f64 = 0.01;

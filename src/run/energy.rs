@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Hardware;
-use crate::engine::nvml::EnergyCounters;
+use super::nvml::EnergyCounters;
+use palimpsest_core::engine::Hardware;
 
 /// Where Linux lists the energy counters of Intel's and AMD's processors.
 const POWERCAP: &str = "/sys/class/powercap";
@@ -228,7 +228,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn the_energy_of_a_runs_cards_is_added_to_that_of_the_processors_and_missing_cards_leave_none() {
-        use crate::engine::nvml::pretend::{FIRST, OLD, SECOND, library};
+        use super::super::nvml::pretend::{FIRST, OLD, SECOND, library};
         let root = tempfile::tempdir().unwrap();
         let (powercap, none) = (root.path().join("powercap"), root.path().join("none"));
         zone(&powercap, "intel-rapl:0", "package-0", 0);

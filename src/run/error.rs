@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::header::Difference;
 use super::plan::PlanError;
-use crate::attention::StoreError;
-use crate::ground::files::io_remedy;
+use palimpsest_core::attention::StoreError;
+use palimpsest_core::files::io_remedy;
 
 /// Why a run folder could not be used.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use super::rows::AnswerRow;
 use super::store::{RunFolder, RunStore};
 use crate::benchmarks::{Benchmark, Exchanged};
 use crate::data::Case;
-use crate::ground::digest::sha256;
-use crate::prompt::{BorderRule, SpecialTokens, Split};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::text::{BorderRule, SpecialTokens, Split};
 
 /// How many items an error lists before it only counts them.
 const LISTED: usize = 10;

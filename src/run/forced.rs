@@ -7,9 +7,9 @@ use candle_core::Tensor;
 use rayon::prelude::*;
 
 use super::cause_rows::{Effect, ThoughtEffect};
-use crate::attention::LayerHoles;
-use crate::engine::{Engine, EngineError};
-use crate::model::Cache;
+use palimpsest_core::attention::LayerHoles;
+use palimpsest_core::engine::{Engine, EngineError};
+use palimpsest_core::model::Cache;
 
 /// The part of a distribution that is kept as one number: that of its least likely tokens.
 const REST: f64 = 1e-6;

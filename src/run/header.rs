@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::condition::Condition;
 use super::plan::{CaseSample, Shard};
-use crate::attention::{AttentionKernel, Settled};
 use crate::benchmarks;
-use crate::engine::Sampling;
-use crate::ground::digest::sha256;
-use crate::prompt::{BorderRule, ReasoningEffort, SegmentNumbers, SpecialTokens, ThinkingMode};
+use crate::prompt::SegmentNumbers;
+use palimpsest_core::attention::{AttentionKernel, Settled};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::engine::Sampling;
+use palimpsest_core::text::{BorderRule, ReasoningEffort, SpecialTokens, ThinkingMode};
 
 /// The value of [`RunHeader::format`] that this version writes and reads.
 pub const FORMAT: &str = "palimpsest run 1";

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::RunError;
-use crate::ground::files::write_atomically;
+use palimpsest_core::files::write_atomically;
 
 /// A file of rows, open for appending.
 #[derive(Debug)]

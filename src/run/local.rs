@@ -21,18 +21,23 @@ use super::cost::Cost;
 use super::energy::{Joulemeter, Spent};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
-use crate::attention::{
-    AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Observer, SpanError, Step,
-};
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
 use crate::chat::Sampling;
 use crate::data::Case;
 use crate::data::truncate::Truncation;
-use crate::engine::{self, BatchSequence, EngineError, Generated, Measurement, Rows, StopWatch, before_stop};
-use crate::engine::{LocalError, LocalModel, Parts};
-use crate::model::branch_rows;
 use crate::progress::Status;
-use crate::prompt::{PromptBuilder, PromptError, Span, Split, TokenizedPrompt};
+use crate::prompt::PromptBuilder;
+use palimpsest_core::attention::{
+    AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Observer, SpanError, Step,
+};
+use palimpsest_core::engine::{
+    self, BatchSequence, EngineError, Generated, Measurement, Rows, StopWatch, before_stop,
+};
+use palimpsest_core::engine::{LocalError, LocalModel, Parts};
+use palimpsest_core::model::branch_rows;
+use palimpsest_core::span::Span;
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{Split, TokenizedPrompt};
 
 /// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
 /// [`LocalModel::branches`] reach; answers are the same either way.
@@ -537,7 +542,7 @@ impl<'a> LocalSubject<'a> {
 
 impl LocalSubject<'_> {
     /// The token of an answer, whose text is `answer`, at which it decides.
-    fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, PromptError> {
+    fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, TextError> {
         let Some(at) = self.decisive.and_then(|benchmark| benchmark.decisive(answer)) else {
             return Ok(None);
         };
@@ -574,7 +579,7 @@ enum ProbeError {
     #[error(transparent)]
     Spans(#[from] SpanError),
     #[error(transparent)]
-    Prompt(#[from] PromptError),
+    Prompt(#[from] TextError),
     #[error(transparent)]
     Knockout(#[from] KnockoutError),
     #[error("This is a bug: probes share tokens but not spans")]

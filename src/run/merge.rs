@@ -19,7 +19,7 @@ use super::plan::PlannedCase;
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use super::session_measures::MEASURES;
 use super::store::{ANSWERS, COSTS, FOLDERS, HEADER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS};
-use crate::ground::files::write_atomically;
+use palimpsest_core::files::write_atomically;
 
 /// Why shards could not be merged.
 #[derive(Debug, thiserror::Error)]

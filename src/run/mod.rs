@@ -27,6 +27,7 @@ pub mod judged;
 pub mod labels;
 pub mod local;
 pub mod merge;
+mod nvml;
 pub mod plan;
 pub mod removal;
 pub mod rows;

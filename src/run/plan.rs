@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmarks::{Benchmark, Dimension};
 use crate::data::draw::Draws;
 use crate::data::{Case, Evidence, Notes, Place, Probe};
-use crate::ground::digest::sha256;
+use palimpsest_core::digest::sha256;
 
 /// One line of `plan.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

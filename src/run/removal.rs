@@ -11,11 +11,11 @@ use std::ops::Range;
 
 use super::causes::{Answer, CauseError, Effect, answered, asked, said, shared};
 use super::store::RunFolder;
-use crate::attention::{AttentionStore, LayerHoles, LayerKind, NoObserver};
 use crate::benchmarks::QUERY;
-use crate::engine::{Engine, EngineError};
-use crate::model::Cache;
-use crate::prompt::Span;
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind, NoObserver};
+use palimpsest_core::engine::{Engine, EngineError};
+use palimpsest_core::model::Cache;
+use palimpsest_core::span::Span;
 
 /// A case's answers, whose prompts begin alike.
 pub struct CaseAnswers {

@@ -15,12 +15,12 @@ use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
 use super::rows::AnswerRow;
 use super::store::{RunStore, ShownCase, ShownSegment};
-use crate::attention::AttentionStore;
 use crate::chat::StopReason;
 use crate::data::{Case, Probe};
 use crate::memory::{Memory, View};
 use crate::progress::{Status, StepSeconds, Steps, note};
 use crate::prompt::SegmentNumbers;
+use palimpsest_core::attention::AttentionStore;
 
 /// What came of one probe.
 #[derive(Debug, Clone, PartialEq)]

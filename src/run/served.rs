@@ -20,15 +20,16 @@ use super::error::RunError;
 use super::local::{row_spans, stream_seed};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use super::subject::count_failure;
-use crate::attention::{AttentionStore, Uniform};
 use crate::benchmarks::QUERY;
 use crate::chat::endpoint::{Endpoint, NotContinued, OwnServer};
 use crate::chat::parallel::in_order;
 use crate::chat::{Sampling, StopReason};
 use crate::data::Case;
-use crate::engine;
 use crate::progress::Status;
-use crate::prompt::{CharSpan, Prompt, Span, TokenizedPrompt};
+use palimpsest_core::attention::{AttentionStore, Uniform};
+use palimpsest_core::engine;
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{CharSpan, Prompt, TokenizedPrompt};
 
 /// Makes the prompts of a case's probes, or says why there are none.
 pub type Prompts<'a> = dyn FnMut(&Case) -> Result<Vec<BudgetedCase<Prompt>>, String> + 'a;

@@ -13,14 +13,14 @@ use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::error::RunError;
 use super::plan::attention_file;
-use crate::attention::{
+use crate::benchmarks::QUERY;
+use palimpsest_core::attention::{
     AttentionStore, Attribution, LengthObserver, MassObserver, NoObserver, Target, Together, Values,
     write_tensors,
 };
-use crate::benchmarks::QUERY;
-use crate::engine::{Engine, EngineError};
-use crate::model::Cache;
-use crate::prompt::Span;
+use palimpsest_core::engine::{Engine, EngineError};
+use palimpsest_core::model::Cache;
+use palimpsest_core::span::Span;
 
 /// Tokens at the beginning of an answer whose logits are taken apart, at most.
 pub const ATTRIBUTED: usize = 32;

@@ -29,10 +29,10 @@ use super::jsonl::{RowLog, read_rows, write_rows};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
 use super::rows::{AnswerRow, ReplyRow, RubricRow, VerdictRow};
-use crate::attention::AttentionStore;
 use crate::data::Turn;
-use crate::ground::files::write_atomically;
-use crate::stats;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::files::write_atomically;
+use palimpsest_core::timing;
 
 pub(super) const HEADER: &str = "run.json";
 pub(super) const PLAN: &str = "plan.jsonl";
@@ -188,7 +188,7 @@ impl RunStore {
     ///
     /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
-        let _span = stats::io();
+        let _span = timing::io();
         check_distinct(&plan)?;
         let is_run = dir.join(HEADER).exists();
         if !is_run {
@@ -341,7 +341,7 @@ impl RunStore {
         mut row: AnswerRow,
         attention: Option<&AttentionStore>,
     ) -> Result<(), RunError> {
-        let _span = stats::io();
+        let _span = timing::io();
         row.attention = None;
         if let Some(attention) = attention {
             let name = attention_file(&row.case, &row.probe, &row.condition);
@@ -395,7 +395,7 @@ impl RunStore {
 
     /// Writes what the model was shown of a case.
     pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
-        let _span = stats::io();
+        let _span = timing::io();
         let path = self.dir.join(case_file(&shown.case));
         let bytes = serde_json::to_vec(shown).map_err(|e| RunError::Broken {
             path: path.clone(),
@@ -411,7 +411,7 @@ impl RunStore {
 
     /// Undoes [`Self::write_shown`].
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
-        let _span = stats::io();
+        let _span = timing::io();
         let path = self.dir.join(case_file(case));
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RunError::io("remove", &path)(e)),
@@ -427,7 +427,7 @@ impl RunStore {
     /// Drops superseded rows and puts the rest into dataset order, so that a run that was interrupted ends with the
     /// same bytes as one that was not.
     pub fn finish(&mut self) -> Result<(), RunError> {
-        let _span = stats::io();
+        let _span = timing::io();
         let answers = self.answers();
         let verdicts = self.verdicts();
         let replies = self.replies.as_ref().map(|replies| replies_in_order(&self.keys(), &replies.rows));

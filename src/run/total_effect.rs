@@ -11,9 +11,9 @@ use super::cause_rows::{CauseLine, Effect, TotalKind, TotalRow, open_log};
 use super::causes::{Answer, CauseError, Measured};
 use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
-use crate::attention::LayerKind;
-use crate::engine::{LocalModel, Parts};
 use crate::progress::Steps;
+use palimpsest_core::attention::LayerKind;
+use palimpsest_core::engine::{LocalModel, Parts};
 
 /// What tells a row from others: case, probe, condition, span.
 type Key = (String, String, String, String);
@@ -86,8 +86,10 @@ pub fn measure(
             continue;
         }
         let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
-        let failed =
-            |e: crate::engine::LocalError| CauseError::Model { case: name.clone(), source: e.into() };
+        let failed = |e: palimpsest_core::engine::LocalError| CauseError::Model {
+            case: name.clone(),
+            source: e.into(),
+        };
         let status = steps.status();
         let cost = case.cost(&missing, goes_back(&model.engine().decoder().spec().layer_kinds()));
         let mut read = 0;

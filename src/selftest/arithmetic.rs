@@ -7,7 +7,7 @@
 use std::iter::Sum;
 use std::ops::Add;
 
-use crate::model::{AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec};
+use palimpsest_core::model::{AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, LayerSpec};
 
 /// Rows of a block of the attention that is made of matrix products.
 const BLOCK_ROWS: usize = 512;
@@ -280,7 +280,7 @@ fn visible_pairs(tokens: usize, window: Option<usize>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ModelDescription;
+    use palimpsest_core::model::ModelDescription;
 
     fn spec(name: &str) -> DecoderSpec {
         match ModelDescription::released(name) {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::SelfTestError;
 use super::rule::{NAMES, Numbers};
-use crate::attention::MassObserver;
-use crate::model::ModelDescription;
-use crate::prompt::Span;
+use palimpsest_core::attention::MassObserver;
+use palimpsest_core::model::ModelDescription;
+use palimpsest_core::span::Span;
 
 /// A checkpoint, as bytes.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +139,7 @@ impl Embedded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::arch::ARCHITECTURES;
+    use palimpsest_core::model::arch::ARCHITECTURES;
 
     #[test]
     fn every_architecture_is_there_and_the_program_grows_by_less_than_5_megabytes()

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::engine::EngineError;
-use crate::engine::memory_plan::DoesNotFit;
-use crate::model::ModelError;
+use palimpsest_core::engine::EngineError;
+use palimpsest_core::engine::memory_plan::DoesNotFit;
+use palimpsest_core::model::ModelError;
 
 /// Why the self-test ended early, or one of its parts did.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum SelfTestError {
     Engine(EngineError),
     /// Spans that cannot be observed.
     #[error(transparent)]
-    Spans(#[from] crate::attention::SpanError),
+    Spans(#[from] palimpsest_core::attention::SpanError),
     /// What is embedded is damaged.
     #[error("an embedded checkpoint is damaged: {0}; build or fetch the program again")]
     Embedded(#[from] serde_json::Error),

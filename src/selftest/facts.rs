@@ -4,8 +4,8 @@ use candle_core::Device;
 use serde::Serialize;
 
 use super::cuda;
-use crate::engine::DeviceName;
-use crate::engine::memory_plan::{available_bytes, gigabytes};
+use palimpsest_core::engine::DeviceName;
+use palimpsest_core::engine::memory_plan::{available_bytes, gigabytes};
 
 /// The program and the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

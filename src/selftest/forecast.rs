@@ -9,7 +9,7 @@ use std::ops::{Add, Mul};
 
 use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::cards::Peaks;
-use crate::model::DecoderSpec;
+use palimpsest_core::model::DecoderSpec;
 
 /// Seconds of a kernel launch that nothing hides.
 pub const LAUNCH: f64 = 5e-6;
@@ -154,8 +154,8 @@ pub fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ModelDescription;
     use crate::selftest::cards::{A100_80GB, REACHED};
+    use palimpsest_core::model::ModelDescription;
 
     /// Three layers of width 8 with 2 heads of 4 and 1 key/value head, a window of 3 in all but the last.
     const CONFIG: &str = r#"{"model_type": "gemma3_text", "hidden_size": 8, "intermediate_size": 16,

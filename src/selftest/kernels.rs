@@ -15,10 +15,10 @@ use super::arithmetic::Recording;
 use super::layers::{Kind, Schedule};
 use super::trial;
 use super::yardsticks::best;
-use crate::attention::{
+use palimpsest_core::attention::{
     self, AttentionKernel, Holes, MassObserver, NoObserver, Observer, Settled, Sinks, Site,
 };
-use crate::model::AttentionSpec;
+use palimpsest_core::model::AttentionSpec;
 
 /// Kernels that can be chosen, the one that the others are held against first.
 const KERNELS: [AttentionKernel; 3] =

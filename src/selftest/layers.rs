@@ -11,8 +11,8 @@ use super::arithmetic::Recording;
 use super::parity::{has_experts, interrupted, numbers};
 use super::rule::{self, Compared, Measure, Numbers};
 use super::trial::{Setting, Subject, Trial, made_up_tokens, observer};
-use crate::engine::{self, Engine};
-use crate::model::{
+use palimpsest_core::engine::{self, Engine};
+use palimpsest_core::model::{
     AttentionSpec, DecoderSpec, DeltaNetSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, MlpSpec,
     ModelDescription, ModelError,
 };

@@ -4,8 +4,8 @@ use candle_core::Device;
 use serde::Serialize;
 
 use super::cuda;
-use crate::engine::memory_plan::available_bytes;
-use crate::engine::{self, DeviceName};
+use palimpsest_core::engine::memory_plan::available_bytes;
+use palimpsest_core::engine::{self, DeviceName};
 
 /// How memory was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

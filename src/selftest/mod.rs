@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Device};
 
-use crate::engine::DeviceName;
 use crate::progress::{Status, Steps};
+use palimpsest_core::engine::DeviceName;
 
 pub mod arithmetic;
 pub mod cards;
@@ -140,7 +140,7 @@ pub fn run(options: &Options, going: &dyn Fn() -> bool) -> Result<Report, SelfTe
         yardsticks: yardsticks.ok(),
         layers,
         attention_kernels,
-        peak_resident: crate::engine::peak_resident_bytes(),
+        peak_resident: palimpsest_core::engine::peak_resident_bytes(),
     })
 }
 

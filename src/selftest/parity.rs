@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::SelfTestError;
 use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
-use crate::attention::{AttentionKernel, MassObserver};
-use crate::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
-use crate::engine::{DeviceName, Engine, EngineError, Sampling};
-use crate::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
+use palimpsest_core::attention::{AttentionKernel, MassObserver};
+use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
+use palimpsest_core::engine::{DeviceName, Engine, EngineError, Sampling};
+use palimpsest_core::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
 
 /// Tokens that a prompt is read at a time: all of the 151, and some.
 const CHUNKS: [usize; 2] = [151, 64];

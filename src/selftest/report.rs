@@ -16,9 +16,9 @@ use super::parity::Parity;
 use super::rule::{Compared, Measure};
 use super::trial::Trial;
 use super::yardsticks::Yardsticks;
-use crate::engine::memory_plan::gigabytes;
 use crate::ground::table::columns;
 use crate::progress::grouped;
+use palimpsest_core::engine::memory_plan::gigabytes;
 
 /// All that the self-test found.
 #[derive(Debug, Clone, PartialEq, Serialize)]

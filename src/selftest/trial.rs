@@ -14,11 +14,13 @@ use super::SelfTestError;
 use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
-use crate::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
-use crate::engine::memory_plan::{self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes};
-use crate::engine::{DeviceName, Engine, Sampling};
-use crate::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
-use crate::prompt::Span;
+use palimpsest_core::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
+use palimpsest_core::engine::memory_plan::{
+    self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
+};
+use palimpsest_core::engine::{DeviceName, Engine, Sampling};
+use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
+use palimpsest_core::span::Span;
 
 /// How a decoder is tried.
 #[derive(Debug, Clone)]

@@ -26,9 +26,9 @@ use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
 use super::writer::{Piece, Writer};
-use crate::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
-use crate::engine::{Likelihood, StopReason};
-use crate::prompt::{CallPiece, Ending};
+use palimpsest_core::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
+use palimpsest_core::engine::{Likelihood, StopReason};
+use palimpsest_core::text::{CallPiece, Ending};
 
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;

@@ -15,8 +15,8 @@ use super::memory::Memory;
 use super::metrics::Metrics;
 use super::model::ServedModel;
 use super::score::NeutralCache;
-use crate::engine::Engine;
-use crate::engine::thread::EngineThread;
+use palimpsest_core::engine::Engine;
+use palimpsest_core::engine::thread::EngineThread;
 
 /// How requests are served beside what they say.
 #[derive(Debug, Clone)]

@@ -18,11 +18,11 @@ use super::heads::Heads;
 use super::nested::Nested;
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
-use crate::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
-use crate::engine::Rows;
-use crate::engine::thread::Measured;
-use crate::model::DecoderSpec;
-use crate::prompt::Span;
+use palimpsest_core::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
+use palimpsest_core::engine::Rows;
+use palimpsest_core::engine::thread::Measured;
+use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::span::Span;
 
 /// What a request asked and over which spans.
 #[derive(Debug, Clone)]
@@ -96,8 +96,9 @@ impl Asked {
     /// # Errors
     /// A row that is none, with its field.
     pub fn rows(&self) -> Result<Rows, ApiError> {
-        let failed =
-            |error: crate::attention::SpanError| ApiError::field("palimpsest.rows", error.to_string());
+        let failed = |error: palimpsest_core::attention::SpanError| {
+            ApiError::field("palimpsest.rows", error.to_string())
+        };
         let rows =
             Rows::named(&self.attention.rows, &self.keys(), self.prompt.tokens.len()).map_err(failed)?;
         match rows.spans.iter().find(|row| row.is_empty()) {

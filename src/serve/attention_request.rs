@@ -8,7 +8,7 @@ use super::fields::{Fields, wrong};
 use super::heads::Heads;
 use super::model::ServedModel;
 use super::score::ScoreRequest;
-use crate::engine::{Rows, TopRequest};
+use palimpsest_core::engine::{Rows, TopRequest};
 
 /// Fields of `palimpsest`.
 pub const FIELDS: [&str; 10] =
@@ -177,7 +177,7 @@ impl AttentionRequest {
     ) -> Result<Option<TopRequest>, ApiError> {
         let Some(k) = self.top_keys else { return Ok(None) };
         let mean = self.heads == Heads::Mean;
-        let of_layer = |layer: &crate::model::LayerSpec| {
+        let of_layer = |layer: &palimpsest_core::model::LayerSpec| {
             layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads })
         };
         let a_position = 2 * k * model.spec.layers.iter().map(of_layer).sum::<usize>().max(1);
@@ -199,7 +199,7 @@ impl AttentionRequest {
     /// # Errors
     /// Which field to make smaller.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
-        let heads = |layer: &crate::model::LayerSpec| {
+        let heads = |layer: &palimpsest_core::model::LayerSpec| {
             layer.attention().map_or(0, |spec| spec.heads)
                 + layer.delta_net().map_or(0, |spec| spec.value_heads)
         };

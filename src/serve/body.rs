@@ -252,7 +252,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
 mod tests {
     use super::super::memory::Memory;
     use super::*;
-    use crate::engine::memory_plan::ServerMemory;
+    use palimpsest_core::engine::memory_plan::ServerMemory;
 
     fn memory(requests: u64) -> Arc<Memory> {
         Arc::new(Memory::new(ServerMemory { requests, ..ServerMemory::default() }))

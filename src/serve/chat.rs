@@ -23,9 +23,9 @@ use super::score::ScoreRequest;
 use super::sent::Sent;
 use super::tools::ToolRequest;
 use super::writer::{Piece, Writer};
-use crate::engine::TokenRules;
-use crate::engine::thread::{Chosen, Request};
-use crate::prompt::{CallPiece, ReasoningEffort};
+use palimpsest_core::engine::TokenRules;
+use palimpsest_core::engine::thread::{Chosen, Request};
+use palimpsest_core::text::{CallPiece, ReasoningEffort};
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 11] = [

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::app::App;
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
-use crate::engine::{Sampling, TokenRules};
+use palimpsest_core::engine::{Sampling, TokenRules};
 
 /// Most answers to one prompt, as at OpenAI.
 const MOST_CHOICES: usize = 128;

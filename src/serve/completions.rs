@@ -19,8 +19,8 @@ use super::pieces::Said;
 use super::prompt::{TokenPrompt, text_spans, token_spans};
 use super::score::ScoreRequest;
 use super::writer::Writer;
-use crate::engine::thread::{Chosen, Request};
-use crate::engine::{Likelihood, TokenRules};
+use palimpsest_core::engine::thread::{Chosen, Request};
+use palimpsest_core::engine::{Likelihood, TokenRules};
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];

@@ -5,9 +5,9 @@ use super::attention_reply::Asked;
 use super::error::ApiError;
 use super::heads::Heads;
 use super::memory::Held;
-use crate::engine::Likelihood;
-use crate::engine::thread::Request;
-use crate::model::{DecoderSpec, LayerSpec};
+use palimpsest_core::engine::Likelihood;
+use palimpsest_core::engine::thread::Request;
+use palimpsest_core::model::{DecoderSpec, LayerSpec};
 
 /// A mass while it is summed (f64) and as it is told (f32).
 const MASS: u64 = 8 + 4;

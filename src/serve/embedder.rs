@@ -10,8 +10,8 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use crate::model::embedder::{EmbedError, Embedder};
-use crate::model::fetch::{EmbedderCard, FetchError, ModelStore};
+use crate::embedder::{EmbedError, Embedder};
+use crate::models::{EmbedderCard, FetchError, ModelStore};
 
 /// Bytes of stack of a thread that computes.
 const STACK: usize = 8 << 20;

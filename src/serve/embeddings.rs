@@ -20,9 +20,9 @@ use super::fields::{Fields, wrong};
 use super::log::Record;
 use super::memory::Held;
 use super::text_limit::texts_fit;
-use crate::engine::EngineError;
-use crate::engine::thread::RequestError;
-use crate::model::embedder::{EmbedError, Embedder};
+use crate::embedder::{EmbedError, Embedder};
+use palimpsest_core::engine::EngineError;
+use palimpsest_core::engine::thread::RequestError;
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "palimpsest"];

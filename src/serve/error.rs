@@ -8,9 +8,9 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
-use crate::engine::thread::RequestError;
-use crate::engine::{ConstraintError, EngineError};
-use crate::prompt::PromptError;
+use palimpsest_core::engine::thread::RequestError;
+use palimpsest_core::engine::{ConstraintError, EngineError};
+use palimpsest_core::text::TextError;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,8 +137,8 @@ impl From<RequestError> for ApiError {
 }
 
 /// What the chat template or the tokeniser cannot do with a client's text is a fault of the text.
-impl From<PromptError> for ApiError {
-    fn from(error: PromptError) -> Self {
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> Self {
         ApiError::field("messages", error.to_string())
     }
 }

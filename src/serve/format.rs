@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::model::ServedModel;
-use crate::engine::{ConstraintError, Starts};
+use palimpsest_core::engine::{ConstraintError, Starts};
 
 /// The field of a schema.
 const SCHEMA: &str = "response_format.json_schema.schema";

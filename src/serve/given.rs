@@ -8,7 +8,8 @@ use super::common::{Common, room};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::sent::Sent;
-use crate::prompt::{PromptError, Speaker, Tokenizer};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{Speaker, Tokenizer};
 
 /// The field.
 const FIELD: &str = "palimpsest.answer";
@@ -73,7 +74,7 @@ pub fn tokens(
     Ok(Some(tokens.into()))
 }
 
-fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<u32>, PromptError> {
+fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<u32>, TextError> {
     let before = prompt.get(prompt.len().saturating_sub(BEFORE)..).unwrap_or_default();
     let before = tokenizer.decode(before, false)?;
     let both = tokenizer.encode(&format!("{before}{text}"))?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::model::ServedModel;
-use crate::engine::Likelihood;
+use palimpsest_core::engine::Likelihood;
 
 /// An entry of a chat's `logprobs.content`.
 pub fn of_chat(model: &ServedModel, likelihood: &Likelihood) -> Value {

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
-use crate::engine::memory_plan::{ServerMemory, TOKENISING};
+use palimpsest_core::engine::memory_plan::{ServerMemory, TOKENISING};
 
 /// Bytes of a unit of the places for texts.
 const UNIT: u64 = 1 << 10;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::resident::Resident;
-use crate::engine::thread::Load;
+use palimpsest_core::engine::thread::Load;
 
 /// Upper bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 16] =

@@ -1,7 +1,7 @@
 //! A local model behind OpenAI's API, with attention by span as an extension.
 //!
 //! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its caches belong to one thread
-//! ([`crate::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
+//! ([`palimpsest_core::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
 //! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`, `sent`, `tools`,
 //! `format`), becomes tokens and spans (`prompt`) and
 //! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::LocalModel;
-use crate::engine::thread::{EngineLoop, EngineThread};
+use palimpsest_core::engine::LocalModel;
+use palimpsest_core::engine::thread::{EngineLoop, EngineThread};
 
 mod answers;
 mod app;
@@ -142,7 +142,7 @@ impl Default for ServeOptions {
         ServeOptions {
             key: None,
             queue: DEFAULT_QUEUE,
-            max_thinking: crate::engine::DEFAULT_MAX_THINKING,
+            max_thinking: palimpsest_core::engine::DEFAULT_MAX_THINKING,
             retrieval: None,
             max_answer: DEFAULT_MAX_ANSWER,
             stops: None,

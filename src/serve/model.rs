@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use candle_core::DType;
 use serde_json::{Value, json};
 
-use crate::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
-use crate::model::DecoderSpec;
-use crate::prompt::{
+use palimpsest_core::engine::{ConstraintError, GrammarVocabulary, ModelText, Thinker};
+use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::text::{
     BorderRule, ChatTemplate, ReasoningEffort, ThinkingMode, ThoughtReader, Thoughts, ToolLayout,
 };
 

@@ -10,8 +10,9 @@ use super::error::ApiError;
 use super::model::ServedModel;
 use super::sent::Sent;
 use super::text_limit::TextLimit;
-use crate::prompt::{
-    Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Span, Tokenizer, Tool, compose,
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{
+    Borders, ChatTemplate, ChatTurn, ContentPlace, Part as TurnPart, Placed, Tokenizer, Tool, compose,
 };
 
 /// A prompt's tokens with its spans.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::app::App;
-use crate::engine::memory_plan::resident_bytes;
+use palimpsest_core::engine::memory_plan::resident_bytes;
 
 /// How often it is looked how much is held.
 const LOOK: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::attention_request::check_label;
 use super::error::ApiError;
 use super::fields::{Fields, wrong};
-use crate::prompt::{ChatTurn, Message, MessageRole, Speaker, ToolCall};
+use palimpsest_core::text::{ChatTurn, Message, MessageRole, Speaker, ToolCall};
 
 /// Most messages of a conversation, and most parts of a message.
 const MOST_MESSAGES: usize = 4096;

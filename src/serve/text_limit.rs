@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::error::ApiError;
-use crate::prompt::{ChatTemplate, Message, MessageRole};
+use palimpsest_core::text::{ChatTemplate, Message, MessageRole};
 
 /// How long a text may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

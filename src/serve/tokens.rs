@@ -12,7 +12,7 @@ use super::fields::read_tokens;
 use super::memory::Held;
 use super::sent::Sent;
 use super::text_limit::{messages_fit, texts_fit};
-use crate::prompt::Message;
+use palimpsest_core::text::Message;
 
 /// Fields of `/tokenize`.
 pub const TOKENIZE_FIELDS: [&str; 6] =

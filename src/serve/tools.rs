@@ -9,8 +9,8 @@ use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use super::format::{Format, check_name, with_options};
 use super::model::ServedModel;
-use crate::engine::{Constraint, ConstraintError, Starts};
-use crate::prompt::{CallLayout, CallReader, Tool, call_grammar};
+use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
+use palimpsest_core::text::{CallLayout, CallReader, Tool, call_grammar};
 
 /// Most functions of a request, as at OpenAI.
 const MOST_TOOLS: usize = 128;

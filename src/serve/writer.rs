@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::{StopStrings, without_partial};
-use crate::prompt::{
-    CallPiece, CallReader, Ending, Place, PromptError, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
+use palimpsest_core::engine::{StopStrings, without_partial};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{
+    CallPiece, CallReader, Ending, Place, StreamDecoder, ThoughtReader, Thoughts, Tokenizer,
 };
 
 /// The end of a thought in tags, part of which may stand at the end of what is known of it.
@@ -91,7 +92,7 @@ impl Writer {
     ///
     /// # Errors
     /// Those of decoding.
-    pub fn push(&mut self, token: u32) -> Result<Piece, PromptError> {
+    pub fn push(&mut self, token: u32) -> Result<Piece, TextError> {
         let Stage::Before { thoughts, reader, tokens, given } = &mut self.stage else {
             let text = self.decoder.push(token)?.unwrap_or_default();
             let mut piece = Piece::default();
@@ -147,7 +148,7 @@ impl Writer {
     ///
     /// # Errors
     /// Those of decoding.
-    pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), PromptError> {
+    pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
         if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {
             let split = thoughts.split(&self.tokenizer, tokens)?;

@@ -1,7 +1,7 @@
 //! The door for branches: what it refuses, and that branches do not touch each other.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{NoObserver, SPLIT_K, Site, run, run_branches};
+use palimpsest_core::attention::{NoObserver, SPLIT_K, Site, run, run_branches};
 
 use super::{numbers, sinks_of, site};
 

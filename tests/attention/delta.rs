@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{DeltaMasses, DeltaSite, MassObserver, Masses, Observer, run};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{DeltaMasses, DeltaSite, MassObserver, Masses, Observer, run};
+use palimpsest_core::span::Span;
 
 use super::{Inputs, apart, numbers, site};
 
@@ -373,7 +373,7 @@ fn softmax_and_linear_layers_are_measured_side_by_side_and_either_may_be_missing
 
     let inputs = Inputs::new(300, 0, (4, 2), 8);
     let [q, k, v] = inputs.tensors();
-    let at = palimpsest::attention::Site { layer: 1, ..site(0, 8) };
+    let at = palimpsest_core::attention::Site { layer: 1, ..site(0, 8) };
     run(&q, &k, &v, &at, &mut observer).unwrap();
     let both = observer.finish().unwrap();
     assert_eq!(both.layers, [1]);

@@ -2,7 +2,7 @@
 //! a plain implementation stands behind the C function, so that what is tested is how it is called.
 
 use candle_core::{DType, Device, Result, Tensor};
-use palimpsest::attention::{NoObserver, Site, run};
+use palimpsest_core::attention::{NoObserver, Site, run};
 
 use super::{Inputs, apart, bits, numbers, site};
 

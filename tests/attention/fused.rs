@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use candle_core::{DType, Device, Result, Tensor};
-use palimpsest::attention::{AttentionKernel, Observer, Sinks, Site, run_branches};
+use palimpsest_core::attention::{AttentionKernel, Observer, Sinks, Site, run_branches};
 
 use super::{Inputs, apart, numbers, sinks, site};
 

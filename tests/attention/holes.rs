@@ -1,11 +1,11 @@
 //! Keys that are hidden from rows: every kernel leaves them out, and nothing else.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{
+use palimpsest_core::attention::{
     Hole, Holes, MassObserver, Masses, NO_KEY, NoObserver, Observer, SPLIT_K, Site, TopKeys, run,
     run_branches,
 };
-use palimpsest::prompt::Span;
+use palimpsest_core::span::Span;
 use proptest::prelude::*;
 
 use super::{Inputs, apart, bits, numbers, sinks, site};

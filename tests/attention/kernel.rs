@@ -1,8 +1,8 @@
 //! The kernels behind the door against the definition.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{Hole, Holes, MassObserver, Masses, NoObserver, Site, run};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{Hole, Holes, MassObserver, Masses, NoObserver, Site, run};
+use palimpsest_core::span::Span;
 use proptest::prelude::*;
 
 use super::{Inputs, apart, bits, numbers, sinks, sinks_of, site};

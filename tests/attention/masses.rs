@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use candle_core::{DType, Tensor};
 use ndarray::{Array3, Array4};
-use palimpsest::attention::{MassObserver, Masses, Observer, Site, SpanError, run};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{MassObserver, Masses, Observer, Site, SpanError, run};
+use palimpsest_core::span::Span;
 
 use super::{Inputs, apart, sinks, site};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
+use palimpsest_core::span::Span;
 
 fn store() -> AttentionStore {
     let number = |n: usize| n as f32 / 97.0;

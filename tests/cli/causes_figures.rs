@@ -1,10 +1,10 @@
 //! Whether the mass tells the cause: what is drawn and said of a run's causes, against plain definitions.
 use std::collections::BTreeMap;
 
-use palimpsest::attention::AttentionStore;
 use palimpsest::run::cause_rows::{CauseRow, ControlRow, Effect, read_causes, read_controls, read_totals};
 use palimpsest::run::control_pool::Pools;
 use palimpsest::run::session_measures::{SessionMeasures, measures_path};
+use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
 use super::knockouts::{fixture, think};

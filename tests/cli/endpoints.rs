@@ -293,7 +293,7 @@ fn an_endpoint_is_sent_what_ends_an_answer() {
 /// The tokens of a request's messages, by transformers' tokeniser file.
 fn tokens_sent(body: &str) -> usize {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
-    let tokenizer = palimpsest::prompt::Tokenizer::from_file(&model().join("tokenizer.json")).unwrap();
+    let tokenizer = palimpsest_core::text::Tokenizer::from_file(&model().join("tokenizer.json")).unwrap();
     let contents = body["messages"].as_array().unwrap().iter().map(|m| m["content"].as_str().unwrap());
     contents.map(|content| tokenizer.count(content).unwrap()).sum()
 }
@@ -322,7 +322,7 @@ fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_
     let policy = &folder.header.identity.context;
     assert_eq!((policy.tokens, policy.reserved), (Some(context), Some(256)));
     let named = policy.tokenizer.as_ref().unwrap();
-    let digest = palimpsest::ground::digest::sha256(std::fs::read(&tokenizer).unwrap());
+    let digest = palimpsest_core::digest::sha256(std::fs::read(&tokenizer).unwrap());
     assert_eq!((named.name.as_str(), named.digest.as_str()), ("tokenizer.json", digest.as_str()));
     assert_eq!(sent.len(), 3);
     for body in &sent {

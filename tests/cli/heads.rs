@@ -1,7 +1,7 @@
 //! Scores of heads, and a run's masses by them: as typed.
 use ndarray::Array2;
-use palimpsest::attention::AttentionStore;
 use palimpsest::heads::{HeadScores, Score};
+use palimpsest_core::attention::AttentionStore;
 use serde_json::{Value as Json, json};
 
 use super::*;

@@ -1,10 +1,10 @@
 //! Runs with paths blocked, and what blocking tells of the answers of a run: as typed.
 use std::collections::{BTreeMap, BTreeSet};
 
-use palimpsest::attention::AttentionStore;
-use palimpsest::prompt::Span;
 use palimpsest::run::cause_rows::read_lines;
 use palimpsest::run::causes::{CAUSES, CauseLine, read_causes, read_controls};
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
 use serde_json::{Value as Json, json};
 
 use super::resume::{interrupt, signal};

@@ -1,13 +1,13 @@
 //! What removing sessions tells of the answers of a run, and ContextCite's surrogate: as typed.
 use std::collections::BTreeSet;
 
-use palimpsest::attention::AttentionStore;
-use palimpsest::prompt::Span;
 use palimpsest::run::cause_rows::{
     Ablation, CAUSES, CauseLine, SubsetRow, read_causes, read_lines, read_surrogates, read_totals,
 };
 use palimpsest::run::context_cite::logit;
 use palimpsest::statistics::lasso::lasso;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
 
 use super::knockouts::{causes, fixture, run_of, stores, told, traced};
 use super::resume::{interrupt, signal};

@@ -1,6 +1,6 @@
 //! Control tokens in the data, from the command line to the attention file and the report.
-use palimpsest::attention::AttentionStore;
-use palimpsest::prompt::Tokenizer;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::text::Tokenizer;
 
 use super::*;
 

@@ -1,10 +1,10 @@
 //! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
-use palimpsest::attention::AttentionStore;
 use palimpsest::run::cause_rows::{
     CauseLine, Effect, SubsetRow, read_causes, read_controls, read_lines, read_surrogates, read_totals,
 };
 use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::session_measures::measures_path;
+use palimpsest_core::attention::AttentionStore;
 use serde_json::json;
 
 use super::knockouts::{causes, run_of, stores, think, traced};

@@ -163,7 +163,8 @@ fn a_run_whose_evidence_was_cut_away_is_analysed_and_marked() {
         let folder = RunFolder::read(&out).unwrap();
         for row in &folder.answers {
             let store = folder.attention(row).unwrap().unwrap();
-            let shown: Vec<usize> = store.keys.iter().filter_map(palimpsest::prompt::Span::segment).collect();
+            let shown: Vec<usize> =
+                store.keys.iter().filter_map(palimpsest_core::span::Span::segment).collect();
             assert!(row.dropped_sessions.iter().all(|gone| !shown.contains(gone)), "{row:?}");
             assert!(store.keys.iter().all(|span| span.end <= store.tokens.len()));
         }

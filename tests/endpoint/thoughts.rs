@@ -1,7 +1,7 @@
 //! Endpoints that think, and those that fail: the rows exactly.
 
 use palimpsest::chat::endpoint::EndpointThinking;
-use palimpsest::prompt::ReasoningEffort;
+use palimpsest_core::text::ReasoningEffort;
 use serde_json::{Value, json};
 
 use super::*;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ndarray::Array2;
-use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::ALL;
 use palimpsest::figures::{self, Section, report};
 use palimpsest::lens::band::of_means;
 use palimpsest::lens::{LensError, Numbers, Options, Study, table};
 use palimpsest::run::rows::AnswerRow;
+use palimpsest_core::attention::AttentionStore;
 use serde_json::{Value, json};
 
 use super::palimpsest;

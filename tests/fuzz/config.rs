@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::DType;
-use palimpsest::attention::AttentionKernel;
-use palimpsest::engine::DeviceName;
-use palimpsest::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
-use palimpsest::model::{ModelDescription, arch};
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::DeviceName;
+use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
+use palimpsest_core::model::{ModelDescription, arch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};

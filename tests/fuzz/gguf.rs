@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use candle_core::{DType, Device};
-use palimpsest::model::arch;
-use palimpsest::model::weights::GgufFile;
-use palimpsest::model::weights::gguf::Header;
-use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
+use palimpsest_core::model::arch;
+use palimpsest_core::model::weights::GgufFile;
+use palimpsest_core::model::weights::gguf::Header;
+use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
 use proptest::prelude::*;
 
 use super::allocator::largest_of;

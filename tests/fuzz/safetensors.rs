@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::{DType, Device};
-use palimpsest::model::weights::safetensors::{INDEX_FILE, SafetensorsFolder};
+use palimpsest_core::model::weights::safetensors::{INDEX_FILE, SafetensorsFolder};
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 

@@ -2,7 +2,7 @@
 
 use palimpsest::benchmarks::rubric_named;
 use palimpsest::judge::{Exchange, judge_prompt};
-use palimpsest::model::fetch::ModelStore;
+use palimpsest::models::ModelStore;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::plan::Selection;
 
@@ -10,9 +10,10 @@ use super::*;
 
 #[test]
 fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_second() {
-    let model =
-        palimpsest::engine::TextSide::open(&ModelStore::open().unwrap().resolve("smollm2-135m").unwrap())
-            .unwrap();
+    let model = palimpsest_core::engine::TextSide::open(
+        &ModelStore::open().unwrap().resolve("smollm2-135m").unwrap(),
+    )
+    .unwrap();
     let builder = PromptBuilder::new(Templates::load(&KnowMe, None).unwrap(), model.template);
     let case = case(sample());
     for (probe, prompt) in case.probes.iter().zip(builder.build_all(&case, &case.history).unwrap()) {

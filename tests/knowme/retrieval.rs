@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use palimpsest::benchmarks::{Context, Retriever};
+use palimpsest::embedder::Embedder;
 use palimpsest::memory::Memory;
 use palimpsest::memory::dense::DenseRanker;
-use palimpsest::model::embedder::Embedder;
-use palimpsest::model::fetch::ModelStore;
+use palimpsest::models::ModelStore;
 use serde::Deserialize;
 
 use super::*;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::{
     Axis, Benchmark, Cases, Curve, Files, Grouping, JudgeUnit, Measure, Rubric, Scale, VerdictKind,
 };
 use palimpsest::figures;
 use palimpsest::lens::{MeasureRow, Options, Study, table};
-use palimpsest::prompt::Span;
 use palimpsest::run::header::{Machine, RunHeader};
 use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;

@@ -8,7 +8,8 @@ use palimpsest::benchmarks::memrewardbench::{Length, Row, Setting, Task, write_p
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::{Benchmark, SampleSpec};
 use palimpsest::data::Case;
-use palimpsest::prompt::{ChatTemplate, PromptBuilder, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest_core::text::ChatTemplate;
 use parquet::basic::Compression;
 use serde_json::{Value, json};
 

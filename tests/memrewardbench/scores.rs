@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use candle_core::{D, Tensor};
-use palimpsest::attention::{AttentionStore, MassObserver, NoObserver, Step};
 use palimpsest::benchmarks::memrewardbench::MemRewardBench;
 use palimpsest::benchmarks::{
     Benchmark, Cases, Curve, Files, JudgeUnit, Rubric, VerdictKind, row_roles, wants_verdict_row,
@@ -13,12 +12,15 @@ use palimpsest::benchmarks::{
 use palimpsest::chat::Sampling;
 use palimpsest::data::Case;
 use palimpsest::data::truncate::Truncation;
-use palimpsest::engine::memory_plan::Branches;
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Rows};
 use palimpsest::progress::Status;
-use palimpsest::prompt::{PromptBuilder, Span, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
+use palimpsest_core::attention::{AttentionStore, MassObserver, NoObserver, Step};
+use palimpsest_core::engine::memory_plan::Branches;
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Rows};
+use palimpsest_core::model::ModelFiles;
+use palimpsest_core::span::Span;
 use serde::Deserialize;
 
 use super::{BENCHMARK, case, row};
@@ -30,7 +32,7 @@ const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 fn model(name: &str, branches: Branches) -> LocalModel {
     let (context, path) = (ContextLength::Exactly(8192), fixture(name));
     let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
-    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+    LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap()
 }
 
 fn options(share_prefix: bool) -> SubjectOptions {

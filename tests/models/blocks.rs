@@ -1,8 +1,8 @@
 //! Block formats of weights mean what torch, transformers and gguf take them to mean (tests/fixtures/blocks.json).
 
-use palimpsest::model::weights::BlockType;
-use palimpsest::model::weights::blocks::{e8m0, fp8_block_scaled, fp8_e4m3, mxfp4};
-use palimpsest::model::weights::gguf::dequantise;
+use palimpsest_core::model::weights::BlockType;
+use palimpsest_core::model::weights::blocks::{e8m0, fp8_block_scaled, fp8_e4m3, mxfp4};
+use palimpsest_core::model::weights::gguf::dequantise;
 use serde_json::Value;
 
 pub fn reference() -> Value {
@@ -147,7 +147,9 @@ fn mxfp4_holds_its_sixteen_values_low_half_first_at_the_smallest_and_largest_sca
 #[test]
 fn lengths_that_do_not_agree_are_refused_with_both_numbers() {
     let refusal = |found: Result<Vec<f32>, _>| match found {
-        Err(palimpsest::model::weights::BlocksError::Length { found, expected, .. }) => (found, expected),
+        Err(palimpsest_core::model::weights::BlocksError::Length { found, expected, .. }) => {
+            (found, expected)
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!(refusal(mxfp4(&[0; 31], &[0; 2])), (31, 32));

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device};
-use palimpsest::model::weights::gguf::{BlockType, GgufError, GgufFile, Header, split_parts};
-use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
+use palimpsest_core::model::weights::gguf::{BlockType, GgufError, GgufFile, Header, split_parts};
+use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
 
 use super::blocks::{bytes, floats, reference};
 use super::gguf_bytes::{Gguf, Meta, Tensor};

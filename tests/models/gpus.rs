@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use palimpsest::engine::memory_plan::table;
-use palimpsest::model::{DecoderSpec, ModelDescription};
+use super::what_fits as table;
 use palimpsest::selftest::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest::selftest::cards::A100_80GB;
+use palimpsest_core::model::{DecoderSpec, ModelDescription};
 
 const MODELS: [(&str, &str); 2] = [("qwen3.5-9b", "Qwen3.5-9B"), ("qwen3.5-27b", "Qwen3.5-27B")];
 const TOKENS: usize = 150_000;

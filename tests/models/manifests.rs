@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use palimpsest::model::fetch::{ModelKind, ModelStore};
-use palimpsest::model::manifest::{DEFAULT_MODEL, Manifest, Source, built_in};
+use palimpsest::models::ModelStore;
+use palimpsest::models::manifest::{DEFAULT_MODEL, Manifest, Source, built_in};
+use palimpsest_core::model::ModelKind;
 
 const GOOD: &str = r#"
 name = "mine"

@@ -11,3 +11,4 @@ mod plan;
 #[cfg(unix)] // the stand-in for python3 is a shell script
 mod pulls;
 mod safetensors;
+mod what_fits;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use assert_cmd::Command;
-use palimpsest::engine::memory_plan::table;
-use palimpsest::model::ModelDescription;
-use palimpsest::model::manifest::built_in;
+use palimpsest::models::manifest::built_in;
+use palimpsest_core::model::ModelDescription;
 use serde_json::{Value as Json, json};
 
+use super::what_fits as table;
 use crate::parity::fixture;
 
 /// One of each kind of layer: plain, windowed, linear, with experts.

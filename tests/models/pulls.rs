@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
-use palimpsest::model::fetch::{ModelKind, ModelStore};
+use palimpsest::models::ModelStore;
+use palimpsest_core::model::ModelKind;
 
 /// SHA-256 of `abcdef`.
 const ABCDEF: &str = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";

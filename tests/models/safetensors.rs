@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::model::weights::safetensors::{INDEX_FILE, SafetensorsFolder};
+use palimpsest_core::model::weights::safetensors::{INDEX_FILE, SafetensorsFolder};
 use safetensors::tensor::{Dtype, TensorView};
 
 use super::blocks::{bytes, floats, reference};

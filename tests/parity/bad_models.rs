@@ -5,9 +5,9 @@ use std::path::Path;
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::NoObserver;
-use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::{OpenModel, arch};
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::{Engine, EngineError};
+use palimpsest_core::model::{OpenModel, arch};
 use serde_json::{Value as Json, json};
 
 use super::checkpoint::{Llama, write_gguf};

@@ -1,10 +1,10 @@
 //! Branches that decode together say what each would have said alone.
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::NoObserver;
 use palimpsest::chat::StopReason;
-use palimpsest::engine::{BatchSequence, Engine, EngineError};
-use palimpsest::model::{Branch, Cache, Phase};
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::{BatchSequence, Engine, EngineError};
+use palimpsest_core::model::{Branch, Cache, Phase};
 
 use super::checkpoint::Llama;
 use super::{TINY, decode, engine, fixture, greedy, numbers};

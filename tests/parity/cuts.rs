@@ -1,9 +1,9 @@
 //! A prompt has the same bits however it is cut into chunks, and whatever cache it is read into: the server reads prompts in other
 //! pieces than the runner, and shares other parts of them.
 
-use palimpsest::attention::NoObserver;
-use palimpsest::engine::Engine;
-use palimpsest::model::Cache;
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::Engine;
+use palimpsest_core::model::Cache;
 
 use super::{TINY, decode, engine, fixture, numbers};
 

@@ -1,11 +1,11 @@
 //! The rows of generated tokens: those of transformers, those of a second pass, and the same together as alone.
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
-use palimpsest::engine::{BatchSequence, Engine, Measurement, Rows};
-use palimpsest::model::Cache;
-use palimpsest::prompt::Span;
 use palimpsest::selftest::rule::Numbers;
+use palimpsest_core::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
+use palimpsest_core::engine::{BatchSequence, Engine, Measurement, Rows};
+use palimpsest_core::model::Cache;
+use palimpsest_core::span::Span;
 
 use super::reference::{TokensFile, assert_f32};
 use super::{TINY, apart, engine, fixture, greedy, numbers};
@@ -116,7 +116,7 @@ fn recording_changes_no_bit_of_what_is_decoded_and_none_of_the_prompts_masses() 
             engine.prefill(cache, &tokens, 1, observer, &mut |_| true).unwrap();
             let decoder = engine.decoder();
             let read = (5..13).map(|token| {
-                let phase = palimpsest::model::Phase::Decode;
+                let phase = palimpsest_core::model::Phase::Decode;
                 let hidden = decoder.forward(&[token], 1, cache, phase, observer).unwrap();
                 numbers(&decoder.logits(&hidden, phase).unwrap())
             });
@@ -153,7 +153,7 @@ fn the_rows_of_an_answer_are_those_of_its_tokens_and_not_of_the_thought_before_t
                 if thought == Some(i + 1) {
                     measurement.skip_generated(i + 1);
                 }
-                let phase = palimpsest::model::Phase::Decode;
+                let phase = palimpsest_core::model::Phase::Decode;
                 engine.decoder().forward(&[token], 1, &mut cache, phase, &mut measurement).unwrap();
             }
             measurement.finish(n).unwrap()

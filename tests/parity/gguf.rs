@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
-use palimpsest::engine::Engine;
-use palimpsest::model::{Kept, OpenModel};
+use palimpsest_core::engine::Engine;
+use palimpsest_core::model::{Kept, OpenModel};
 
 use super::checkpoint::Llama;
 use super::reference::{TokensFile, assert_f32, expected, traced};
@@ -146,7 +146,7 @@ fn a_quantised_file_runs_in_half_precision_on_the_cpu_too() {
     for (dtype, tolerance) in [(DType::BF16, 0.5), (DType::F16, 0.05)] {
         let engine = engine_in(&path, 64, dtype);
         let mut cache = engine.decoder().cache(80).unwrap();
-        let mut none = palimpsest::attention::NoObserver;
+        let mut none = palimpsest_core::attention::NoObserver;
         let logits = engine.prefill(&mut cache, &tokens(), 1, &mut none, &mut |_| true).unwrap();
         let difference = apart(&super::numbers(&logits), &expected);
         assert!(difference < tolerance, "{dtype:?}: off by {difference}");

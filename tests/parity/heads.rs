@@ -1,9 +1,9 @@
 //! Scores of heads, against their definitions on the weights of single keys.
 
 use ndarray::Array2;
-use palimpsest::attention::TopKeys;
-use palimpsest::engine::Engine;
 use palimpsest::heads::score::{Answering, NeedleScores, Planted, read};
+use palimpsest_core::attention::TopKeys;
+use palimpsest_core::engine::Engine;
 
 use super::{engine, fixture};
 

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::{Hole, LayerHoles, NoObserver};
-use palimpsest::engine::Engine;
 use palimpsest::heads::score::{Answering, Planted, read};
 use palimpsest::run::causes::{Answer, Effect, Said};
+use palimpsest_core::attention::{Hole, LayerHoles, NoObserver};
+use palimpsest_core::engine::Engine;
 use serde_json::json;
 
 use super::checkpoint::Llama;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
-use palimpsest::engine::{BatchSequence, Engine};
-use palimpsest::model::Cache;
+use palimpsest_core::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
+use palimpsest_core::engine::{BatchSequence, Engine};
+use palimpsest_core::model::Cache;
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 

@@ -1,11 +1,11 @@
 //! The engine against Hugging Face transformers on tiny checkpoints, and against itself in other cuts.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::attention::{MassObserver, Masses, NoObserver};
-use palimpsest::engine::{Engine, EngineError};
-use palimpsest::model::{Cache, FeedForwardSpec, LayerSpec};
-use palimpsest::prompt::Span;
 use palimpsest::selftest::rule::{self, Numbers};
+use palimpsest_core::attention::{MassObserver, Masses, NoObserver};
+use palimpsest_core::engine::{Engine, EngineError};
+use palimpsest_core::model::{Cache, FeedForwardSpec, LayerSpec};
+use palimpsest_core::span::Span;
 use serde::Deserialize;
 
 use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, numbers, prefill};

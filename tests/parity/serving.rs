@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
-use palimpsest::attention::Masses;
-use palimpsest::engine::thread::{EngineThread, Event, Limits, Measured, Next, Request, RequestError, Sink};
-use palimpsest::engine::{EngineError, Measurement, Rows, Sampling};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::Masses;
+use palimpsest_core::engine::thread::{
+    EngineThread, Event, Limits, Measured, Next, Request, RequestError, Sink,
+};
+use palimpsest_core::engine::{EngineError, Measurement, Rows, Sampling};
+use palimpsest_core::span::Span;
 
 use super::checkpoint::Llama;
 use super::{TINY, apart, engine, fixture, greedy, numbers};

@@ -10,12 +10,13 @@ use palimpsest::benchmarks::stale::sample::cases;
 use palimpsest::chat::Sampling;
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Probe};
-use palimpsest::engine::memory_plan::Branches;
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::condition::{Condition, Question};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
+use palimpsest_core::engine::memory_plan::Branches;
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::model::ModelFiles;
 
 use super::{TINY, apart, fixture};
 
@@ -66,7 +67,7 @@ fn model_for(name: &str, context: usize, branches: Branches) -> LocalModel {
     let path = fixture(name);
     let context = ContextLength::Exactly(context);
     let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
-    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+    LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap()
 }
 
 /// Our wording, with instructions after the question but none after the request.

@@ -2,10 +2,10 @@
 
 use std::sync::mpsc;
 
-use palimpsest::attention::Masses;
-use palimpsest::engine::thread::{EngineThread, Event, Measured, Next, Request, RequestError};
-use palimpsest::engine::{EngineError, Measurement, Rows, Sampling};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::Masses;
+use palimpsest_core::engine::thread::{EngineThread, Event, Measured, Next, Request, RequestError};
+use palimpsest_core::engine::{EngineError, Measurement, Rows, Sampling};
+use palimpsest_core::span::Span;
 
 use super::reference::TokensFile;
 use super::{TINY, apart, engine, fixture, greedy};

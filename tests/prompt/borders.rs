@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use palimpsest::data::{Evidence, Place};
-use palimpsest::prompt::{Borders, CountTokens, PromptError, SpecialTokens, Tokenizer};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{Borders, CountTokens, SpecialTokens, Tokenizer};
 use proptest::prelude::*;
 
 use super::spans::any_text;
@@ -112,7 +113,7 @@ fn an_overlay_has_its_first_word_and_one_of_white_space_alone_is_refused() {
     let encoded = of(3..6).unwrap();
     assert_eq!(tokenizer.decode(encoded.tokens_of(&encoded.overlays[0]), false).unwrap(), " the");
     assert!(
-        matches!(of(2..3).unwrap_err(), PromptError::EmptySpan { label } if label == "session[0].turn[0][2..3]")
+        matches!(of(2..3).unwrap_err(), TextError::EmptySpan { label } if label == "session[0].turn[0][2..3]")
     );
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use palimpsest::prompt::{BytePairEncoding, CountTokens, ENCODINGS};
+use palimpsest::prompt::{BytePairEncoding, ENCODINGS};
+use palimpsest_core::text::CountTokens;
 use proptest::prelude::*;
 
 fn read(name: &str) -> serde_json::Value {

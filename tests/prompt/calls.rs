@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use palimpsest::prompt::{CallLayout, CallReader, ChatTemplate, Ending, Tool, ToolCall, ToolLayout};
+use palimpsest_core::text::{CallLayout, CallReader, ChatTemplate, Ending, Tool, ToolCall, ToolLayout};
 use serde_json::{Map, Value, json};
 
 fn tools() -> Arc<[Tool]> {

@@ -1,7 +1,8 @@
 //! What must hold for chat templates.
 
 use palimpsest::chat::{Message, MessageRole};
-use palimpsest::prompt::{ChatTemplate, GgufTokenizer, PromptError};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{ChatTemplate, GgufTokenizer};
 
 use super::{CHATML, TRIMS_AND_RAISES};
 
@@ -13,7 +14,7 @@ fn conversation() -> Vec<Message> {
     vec![message(MessageRole::System, "Be brief."), message(MessageRole::User, " Hi <b> & 'you' ")]
 }
 
-fn render(source: &str) -> Result<String, PromptError> {
+fn render(source: &str) -> Result<String, TextError> {
     ChatTemplate::new("test", source, Some("<s>"), Some("</s>"))?.render(&conversation(), true)
 }
 

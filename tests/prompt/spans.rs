@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use jiff::civil::date;
 use palimpsest::data::{Case, Evidence, JudgeOnly};
-use palimpsest::prompt::{Prompt, PromptError, SegmentNumbers, TokenizedPrompt, Tokenizer};
+use palimpsest::prompt::{PromptError, SegmentNumbers};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{Prompt, TokenizedPrompt, Tokenizer};
 use proptest::prelude::*;
 
 use super::{CHATML, TRIMS_AND_RAISES, builder, cycling, evidence, history, probe, tokenizer};
@@ -180,7 +182,7 @@ fn template_that_places_content_twice_or_never_is_refused_by_name() {
     ] {
         let error = builder(source, None).build(&cycling(), &[], &probe("question", "Who?")).unwrap_err();
         match &error {
-            PromptError::Placement { count: found, .. } => assert_eq!(*found, count),
+            PromptError::Text(TextError::Placement { count: found, .. }) => assert_eq!(*found, count),
             other => panic!("{other}"),
         }
         assert!(error.to_string().contains("template test"), "{error}");
@@ -194,7 +196,7 @@ fn template_that_alters_content_is_refused() {
         "{% for m in messages %}{{ m.content }}{% if m.content | length > 200 %}!{% endif %}{% endfor %}",
     ] {
         let result = builder(source, None).build(&cycling(), &[], &probe("question", "Who?"));
-        assert!(matches!(result, Err(PromptError::Altered { .. })), "{result:?}");
+        assert!(matches!(result, Err(PromptError::Text(TextError::Altered { .. }))), "{result:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use palimpsest::prompt::{SpecialTokens, Tokenizer, known_special_tokens};
+use palimpsest_core::text::{SpecialTokens, Tokenizer, known_special_tokens};
 
 use super::{CHATML, builder, cycling, history, probe};
 
@@ -63,8 +63,11 @@ fn spans_stay_exact_both_ways_and_clean_data_gets_the_same_tokens() {
         assert_eq!((reached, special), (encoded.tokens.len(), expected), "{mode:?}");
         // What a segment costs is what it takes.
         let costs = builder.segment_costs(&typed, &tokenizer).unwrap();
-        let taken =
-            encoded.spans.iter().filter(|span| span.segment().is_some()).map(palimpsest::prompt::Span::len);
+        let taken = encoded
+            .spans
+            .iter()
+            .filter(|span| span.segment().is_some())
+            .map(palimpsest_core::span::Span::len);
         assert_eq!(costs, taken.collect::<Vec<_>>(), "{mode:?}");
     }
     let clean = |mode| {

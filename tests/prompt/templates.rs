@@ -4,11 +4,12 @@ use std::path::Path;
 
 use palimpsest::benchmarks::Benchmark;
 use palimpsest::benchmarks::stale::Stale;
-use palimpsest::prompt::{ChatTemplate, PromptBuilder, PromptError, Templates};
+use palimpsest::prompt::{PromptBuilder, PromptError, Templates};
+use palimpsest_core::text::ChatTemplate;
 
 use super::{CHATML, cycling, probe, tokenizer};
 
-fn build_with(dir: &Path) -> Result<palimpsest::prompt::Prompt, PromptError> {
+fn build_with(dir: &Path) -> Result<palimpsest_core::text::Prompt, PromptError> {
     let chat = ChatTemplate::new("test", CHATML, None, None)?;
     PromptBuilder::new(Templates::load(&Stale, Some(dir))?, chat).build(
         &cycling(),

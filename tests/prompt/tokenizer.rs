@@ -1,6 +1,7 @@
 //! What must hold for tokenisers and for decoding while generating.
 
-use palimpsest::prompt::{GgufTokenizer, KNOWN_PRE_TOKENIZERS, PromptError, StreamDecoder, Tokenizer};
+use palimpsest_core::text::TextError;
+use palimpsest_core::text::{GgufTokenizer, KNOWN_PRE_TOKENIZERS, StreamDecoder, Tokenizer};
 use proptest::prelude::*;
 
 use super::{metadata, tokenizer};
@@ -108,7 +109,7 @@ fn unusable_gguf_metadata_is_an_error_that_names_the_remedy() {
         Tokenizer::from_gguf_metadata(&metadata).unwrap_err()
     };
     let unknown = error(&|metadata| metadata.pre = Some("jais".to_owned()));
-    assert!(matches!(unknown, PromptError::UnknownPreTokenizer { .. }));
+    assert!(matches!(unknown, TextError::UnknownPreTokenizer { .. }));
     let text = unknown.to_string();
     assert!(text.contains("jais") && KNOWN_PRE_TOKENIZERS.iter().all(|name| text.contains(name)), "{text}");
     assert!(error(&|metadata| metadata.model = "bert".to_owned()).to_string().contains("\"bert\""));

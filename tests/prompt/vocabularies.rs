@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::stale::{Stale, sample};
 use palimpsest::chat::{self, MessageRole};
-use palimpsest::model::weights::GgufFile;
-use palimpsest::model::weights::gguf_tokenizer::tokenizer_fields;
-use palimpsest::prompt::{
-    ChatTemplate, KNOWN_PRE_TOKENIZERS, PromptBuilder, SegmentNumbers, Templates, Tokenizer,
-};
+use palimpsest::prompt::{PromptBuilder, SegmentNumbers, Templates};
+use palimpsest_core::model::weights::GgufFile;
+use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
+use palimpsest_core::text::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
 use serde::de::DeserializeOwned;
 
 /// A pre-tokeniser's name as llama.cpp's converter writes it; the folder has the same name.
@@ -191,7 +190,7 @@ fn published_chat_templates_render_as_in_transformers() {
 /// (`_compile_jinja_template(source).render(messages, add_generation_prompt=True, enable_thinking=...)`, transformers 5).
 #[test]
 fn published_chat_templates_switch_thoughts_as_in_transformers() {
-    use palimpsest::prompt::{ThinkingMode, ThoughtFormat};
+    use palimpsest_core::text::{ThinkingMode, ThoughtFormat};
     let Some(checkout) = llama_cpp() else { return };
     let qwen_off = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     let tags = Some(ThoughtFormat::Tags);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use palimpsest::chat::{ChatModel, Message, MessageRole, Sampling};
-use palimpsest::engine::ThinkingOptions;
-use palimpsest::prompt::ThinkingMode;
+use palimpsest_core::engine::ThinkingOptions;
+use palimpsest_core::text::ThinkingMode;
 use serde_json::{Value, json};
 
 use super::{Setting, fixture, joined, open, serve, serve_path, user};

@@ -2,10 +2,10 @@
 
 use base64::Engine as _;
 use ndarray::{Array2, Axis};
-use palimpsest::attention::{LargestKeys, Masses, NO_KEY, TopKeys, uniform_share};
 use palimpsest::chat::Sampling;
-use palimpsest::engine::{LocalModel, Measurement, Rows, ThinkingOptions};
-use palimpsest::prompt::Span;
+use palimpsest_core::attention::{LargestKeys, Masses, NO_KEY, TopKeys, uniform_share};
+use palimpsest_core::engine::{LocalModel, Measurement, Rows, ThinkingOptions};
+use palimpsest_core::span::Span;
 use serde_json::{Value, json};
 
 use super::{CHUNK, Served, fixture, open, serve};

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use ndarray::Array4;
-use palimpsest::attention::AttentionStore;
 use palimpsest::run::rows::AnswerRow;
 use palimpsest::run::store::RunFolder;
+use palimpsest_core::attention::AttentionStore;
 
 use super::{Setting, fixture, serve_path};
 use crate::cli::palimpsest;

@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use palimpsest::engine::{Measurement, ThinkingOptions};
-use palimpsest::model::Phase;
+use palimpsest_core::engine::{Measurement, ThinkingOptions};
+use palimpsest_core::model::Phase;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

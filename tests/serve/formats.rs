@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use palimpsest::engine::ThinkingOptions;
-use palimpsest::prompt::ThinkingMode;
+use palimpsest_core::engine::ThinkingOptions;
+use palimpsest_core::text::ThinkingMode;
 use serde_json::{Value, json};
 
 use super::schema::misfit;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use palimpsest::engine::memory_plan::Serving;
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::serve::{ServeOptions, Server};
+use palimpsest_core::engine::memory_plan::Serving;
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};
 
 use super::{CHUNK, Served, fixture, serve, user};
@@ -23,7 +24,7 @@ fn within(mebibytes: u64) -> Served {
         serving: Some(serving),
         ..LocalOptions::default()
     };
-    let model = LocalModel::open(path.to_str().unwrap(), &options).unwrap();
+    let model = LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap();
     let options = ServeOptions { queue: 8, max_thinking: 0, ..ServeOptions::default() };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (server, work) = Server::new(listener, model, options).unwrap();
@@ -165,7 +166,9 @@ fn a_memory_that_cannot_hold_the_model_is_refused_with_remedies() {
     let path = fixture("llama-tiny");
     let serving = Serving { memory: Some(100 << 20), ..Serving::default() };
     let options = LocalOptions { serving: Some(serving), ..LocalOptions::default() };
-    let Err(error) = LocalModel::open(path.to_str().unwrap(), &options) else { panic!("it does not fit") };
+    let Err(error) = LocalModel::open(&ModelFiles::at(&path).unwrap(), &options) else {
+        panic!("it does not fit")
+    };
     let message = error.to_string();
     assert!(
         message.contains("--memory 100MiB") && message.contains("What would fit: --memory "),

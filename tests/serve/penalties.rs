@@ -1,8 +1,8 @@
 //! Penalties and biases are OpenAI's, by a plain definition; probabilities stay the model's.
 
 use candle_core::Device;
-use palimpsest::attention::NoObserver;
-use palimpsest::engine::ThinkingOptions;
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{fixture, joined, open, serve};

@@ -1,8 +1,8 @@
 //! Log probabilities are the engine's, of generated tokens and of prompts.
 
 use candle_core::{D, Device};
-use palimpsest::attention::NoObserver;
-use palimpsest::engine::ThinkingOptions;
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{fixture, open, serve, user};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use candle_core::Device;
-use palimpsest::attention::NoObserver;
-use palimpsest::engine::ThinkingOptions;
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{fixture, open, serve};

@@ -1,6 +1,6 @@
 //! Single heads, given answers and the ranking of documents, held against plain definitions over replies of all heads.
 
-use palimpsest::engine::ThinkingOptions;
+use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{Served, Setting, fixture, serve, serve_path};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use palimpsest::engine::ThinkingOptions;
-use palimpsest::prompt::{ChatTurn, Speaker, Tool, ToolCall, compose};
+use palimpsest_core::engine::ThinkingOptions;
+use palimpsest_core::text::{ChatTurn, Speaker, Tool, ToolCall, compose};
 use serde_json::{Map, Value, json};
 
 use super::schema::misfit;
@@ -171,8 +171,8 @@ fn a_model_that_may_call_is_kept_to_the_schema_from_its_own_marker_on() {
         let thinking = ["\n", "<think>", " it was", "</think>", "Let me see:", "<tool_call>"];
         write(&folder, template, &[if thought { &thinking[..] } else { &chain[..] }], "<|im_end|>");
         let mode = match thought {
-            true => palimpsest::prompt::ThinkingMode::On,
-            false => palimpsest::prompt::ThinkingMode::Auto,
+            true => palimpsest_core::text::ThinkingMode::On,
+            false => palimpsest_core::text::ThinkingMode::Auto,
         };
         let thinking = ThinkingOptions { mode, max: 64, ..ThinkingOptions::default() };
         let served = serve_path(&folder, Setting { thinking, context: 4096, ..Setting::default() });

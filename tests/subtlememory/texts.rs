@@ -2,7 +2,8 @@
 
 use palimpsest::benchmarks::subtlememory::SubtleMemory;
 use palimpsest::benchmarks::{Benchmark, Context, Retriever};
-use palimpsest::prompt::{ChatTemplate, Prompt, PromptBuilder, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
+use palimpsest_core::text::{ChatTemplate, Prompt};
 
 use super::sample_case;
 

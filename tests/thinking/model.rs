@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use palimpsest::attention::{Values, write_tensors};
+use palimpsest_core::attention::{Values, write_tensors};
 use serde_json::{Value, json};
 
 /// Tokens beside letters and ChatML's: markers of the nine families, and words.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palimpsest::prompt::{GgufTokenizer, Place, Split, ThoughtFormat, ThoughtReader, Thoughts, Tokenizer};
+use palimpsest_core::text::{GgufTokenizer, Place, Split, ThoughtFormat, ThoughtReader, Thoughts, Tokenizer};
 
 fn split(thought: Option<&str>, answer: Option<&str>) -> Split {
     Split { thought: thought.map(str::to_owned), answer: answer.map(str::to_owned) }

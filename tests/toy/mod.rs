@@ -5,26 +5,28 @@ pub mod benchmark;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use palimpsest::attention::AttentionStore;
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Cases, Files, SampleSpec, row_roles};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest::data::truncate::Truncation;
 use palimpsest::data::{Case, Place};
-use palimpsest::engine::memory_plan::Branches;
-use palimpsest::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest::figures::{self, Origin, report};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{AnalysedRun, Curve, Group, Lens, Options, Part, Scale, Statistic, table};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
-use palimpsest::prompt::{BorderRule, PromptBuilder, SpecialTokens, Templates};
+use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::run::header::{ContextPolicy, Identity, Machine, Named, RunHeader};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::Selection;
 use palimpsest::run::runner::{self, Subject};
 use palimpsest::run::store::RunStore;
-use palimpsest::stats::Recorder;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::engine::memory_plan::Branches;
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::model::ModelFiles;
+use palimpsest_core::text::{BorderRule, SpecialTokens};
+use palimpsest_core::timing::Recorder;
 use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -60,7 +62,7 @@ fn two_logbooks() -> String {
 fn model(name: &str, branches: Branches) -> LocalModel {
     let (context, path) = (ContextLength::Exactly(8192), fixture(name));
     let options = LocalOptions { context, allow_longer: true, branches, ..LocalOptions::default() };
-    LocalModel::open(path.to_str().unwrap(), &options).unwrap()
+    LocalModel::open(&ModelFiles::at(&path).unwrap(), &options).unwrap()
 }
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 6 };

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Endpoint, Failure};
 use crate::chat::ChatError;
-use crate::prompt::BorderRule;
+use palimpsest_core::text::BorderRule;
 
 /// What a server of palimpsest says of its model.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use super::view::View;
 use crate::benchmarks::{Benchmark, VerdictKind};
 use crate::figures::captions::plural;
 use crate::lens::{Example, LayerKind, Lens, LensError, Study};
-use crate::prompt::known_special_tokens;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ShownCase, ShownSegment};
+use palimpsest_core::text::known_special_tokens;
 
 /// Where the shown segments of a run take more than this, segments without evidence are cut to [`EXCERPT`] characters: a
 /// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
@@ -315,7 +315,8 @@ fn probe_part(
             shown: answer.and_then(|row| shown_of(benchmark, row)),
             answer: answer.and_then(|row| row.answer.as_deref()).map(|text| room.cut(text)),
             thought: answer.and_then(|row| row.thought.as_deref()).map(|text| room.cut(text)),
-            cut_off: answer.is_some_and(|row| row.stop == Some(crate::engine::StopReason::MaxNewTokens)),
+            cut_off: answer
+                .is_some_and(|row| row.stop == Some(palimpsest_core::engine::StopReason::MaxNewTokens)),
             error: match answer {
                 Some(row) => row.error.clone(),
                 None => Some("not answered yet".to_owned()),

@@ -270,7 +270,7 @@ pub fn write(
 }
 
 fn put(html: &str, path: &Path) -> Result<PathBuf, ReportError> {
-    crate::ground::files::write_atomically(path, html.as_bytes())
+    palimpsest_core::files::write_atomically(path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.to_owned(), source })?;
     Ok(path.to_owned())
 }

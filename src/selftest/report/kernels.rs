@@ -2,9 +2,9 @@
 
 use super::super::kernels::{KernelTrial, Measure, Timed};
 use super::{Report, listed, seconds};
-use crate::attention::AttentionKernel;
 use crate::ground::table::columns;
 use crate::progress::grouped;
+use palimpsest_core::attention::AttentionKernel;
 
 impl Report {
     /// Empty where there is one kernel.

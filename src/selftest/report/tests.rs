@@ -1,10 +1,10 @@
 //! Planted faults: the verdict must name each, and say what to do.
 
 use super::*;
-use crate::attention::{AttentionKernel, Settled};
 use crate::selftest::kernels::{KernelTrial, Timed};
 use crate::selftest::memory::Peak;
 use crate::selftest::trial::Memory;
+use palimpsest_core::attention::{AttentionKernel, Settled};
 
 fn compared(what: &'static str, found: f64) -> Compared {
     Compared { what, measure: Measure::Largest, found, allowed: 1e-3 }

@@ -23,10 +23,10 @@ use super::error::ApiError;
 use super::heads::Heads;
 use super::model::Pairs;
 use super::prompt::TokenPrompt;
-use crate::attention::Masses;
-use crate::engine::thread::EngineThread;
-use crate::model::DecoderSpec;
-use crate::prompt::Span;
+use palimpsest_core::attention::Masses;
+use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::model::DecoderSpec;
+use palimpsest_core::span::Span;
 
 /// What a score needs of a prompt and of the one beside it that asks nothing.
 #[derive(Debug, Clone)]

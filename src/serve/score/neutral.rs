@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::super::error::ApiError;
-use crate::engine::thread::{EngineThread, Event, Next, Request};
-use crate::engine::{Rows, Sampling};
-use crate::prompt::Span;
+use palimpsest_core::engine::thread::{EngineThread, Event, Next, Request};
+use palimpsest_core::engine::{Rows, Sampling};
+use palimpsest_core::span::Span;
 
 /// Most bytes of masses that are kept.
 pub const SCORE_CACHE_BYTES: usize = 16 << 20;

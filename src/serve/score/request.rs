@@ -11,7 +11,7 @@ use super::super::prompt::TokenPrompt;
 use super::super::sent::Sent;
 use super::Scoring;
 use super::neutral;
-use crate::prompt::Speaker;
+use palimpsest_core::text::Speaker;
 
 /// Its fields, where it is an object.
 pub const SCORE_FIELDS: [&str; 3] = ["documents", "question", "heads"];

@@ -1,0 +1,523 @@
+//! What attention carries, beside how much of it there is: the lengths of what heads write from a span, and their part in a logit.
+//!
+//! A head h of a layer reads u_i(Y) = sum over the keys j in Y of A_ij v_j and writes W_O^h (g_i * u_i(Y)) into the residual stream,
+//! where W_O^h is the head's part of the output projection and g_i the gate of the row, if the layer has one.
+//!
+//! - [`LengthObserver`]: `value_norm` is the mean over the rows i of X of the sum over j in Y of A_ij times the length of W_O^h v_j,
+//!   which leaves out the gate, since it belongs to the row; `output_norm` the mean over i of the length of what is written, gate and all
+//!   (Kobayashi et al. 2020). Keys that pull in different directions cancel in the second and not in the first.
+//! - [`Attribution`]: the logit of a token at a position is a sum over everything that was written there, once the scale of the final
+//!   norm, and of norms behind a layer, is held at what it is. It gives the terms of heads and spans, and all others, which add up to
+//!   the logit.
+//!
+//! All in f32, whatever the model runs in; the weights of a block of rows are recomputed and never held for a whole prompt.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
+use ndarray::{Array2, Array4};
+
+use super::backends::{Carried, key_lengths, length_sums, value_sums};
+use super::{Observer, Site, Term};
+use crate::span::Span;
+use crate::timing;
+use crate::transfer;
+
+/// Positions that are read at once.
+const ROWS: usize = 64;
+
+/// Sums the lengths of what rows of a prompt read and write, by layer and head.
+#[derive(Debug)]
+pub struct LengthObserver {
+    rows: Vec<Span>,
+    keys: Vec<Span>,
+    /// Ascending borders of the segments that the key spans are made of.
+    bounds: Vec<usize>,
+    /// By layer, the products of each head's output weights with themselves: f32 (heads, head_dim, head_dim), on the layer's device.
+    grams: Vec<Option<Tensor>>,
+    /// The gates of the chunk that is being read, of a gated layer.
+    gate: Option<Tensor>,
+    layers: BTreeMap<usize, Lengths>,
+}
+
+/// The sums of a layer: (heads, row spans, key spans) each.
+#[derive(Debug)]
+struct Lengths {
+    heads: usize,
+    values: Vec<f64>,
+    outputs: Vec<f64>,
+}
+
+/// What a [`LengthObserver`] measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Norms {
+    /// The softmax layers, ascending.
+    pub layers: Vec<usize>,
+    /// f32 `[layers, heads, row spans, key spans]`.
+    pub value_norm: Array4<f32>,
+    /// The same shape.
+    pub output_norm: Array4<f32>,
+}
+
+impl LengthObserver {
+    /// Of these rows over these keys. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and nothing for
+    /// layers without softmax.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn new(
+        rows: Vec<Span>,
+        keys: Vec<Span>,
+        layers: usize,
+        head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,
+    ) -> Result<Self> {
+        let grams = (0..layers).map(|layer| match head_outputs(layer)? {
+            Some(outputs) => Ok(Some(outputs.matmul(&outputs.transpose(1, 2)?)?)),
+            None => Ok(None),
+        });
+        let mut bounds: Vec<usize> = keys.iter().flat_map(|span| [span.start, span.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let grams = grams.collect::<Result<_>>()?;
+        Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
+    }
+
+    /// What was measured.
+    ///
+    /// # Errors
+    /// Layers with different numbers of heads, which one array cannot hold.
+    pub fn finish(&self) -> Result<Norms> {
+        let heads = self.layers.values().next().map_or(0, |lengths| lengths.heads);
+        if let Some((layer, other)) = self.layers.iter().find(|(_, lengths)| lengths.heads != heads) {
+            candle_core::bail!(
+                "layer {layer} has {} heads where others have {heads}: one array cannot hold both",
+                other.heads
+            );
+        }
+        let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
+        let of = |part: fn(&Lengths) -> &[f64]| {
+            let all = self.layers.values().flat_map(|lengths| part(lengths).iter().map(|x| *x as f32));
+            Array4::from_shape_vec(shape, all.collect()).map_err(candle_core::Error::wrap)
+        };
+        Ok(Norms {
+            layers: self.layers.keys().copied().collect(),
+            value_norm: of(|lengths| &lengths.values)?,
+            output_norm: of(|lengths| &lengths.outputs)?,
+        })
+    }
+
+    /// The segments that a key span is made of.
+    fn segments_of(&self, span: &Span) -> Range<usize> {
+        let place = |border: usize| self.bounds.partition_point(|other| *other < border);
+        place(span.start)..place(span.end)
+    }
+}
+
+impl Observer for LengthObserver {
+    fn wants(&self, _site: &Site) -> bool {
+        false
+    }
+
+    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    fn wants_values(&self, site: &Site) -> bool {
+        self.rows.iter().any(|row| row.end > site.offset)
+    }
+
+    fn observe_gate(&mut self, _layer: usize, gate: &Tensor) -> Result<()> {
+        self.gate = Some(gate.clone());
+        Ok(())
+    }
+
+    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
+        let gate = self.gate.take();
+        let (l, heads, d) = q.dims3()?;
+        let chunk = site.offset..site.offset + l;
+        let parts = |row: &Span| row.start.max(chunk.start)..row.end.min(chunk.end);
+        if self.rows.iter().all(|row| parts(row).is_empty()) {
+            return Ok(());
+        }
+        let _span = timing::observer();
+        let Some(gram) = self.grams.get(site.layer).and_then(Option::as_ref) else {
+            candle_core::bail!("This is a bug: the output projection of layer {} is not known", site.layer)
+        };
+        let lengths = &key_lengths(v, gram)?;
+        let gate = match gate {
+            Some(gate) => Some(gate.to_dtype(DType::F32)?.reshape((l, heads, d))?),
+            None => None,
+        };
+        let (at, bounds) = (site.relative(), site.borders(&self.bounds));
+        let (spans, keys) = (self.rows.len(), self.keys.len());
+        let size = heads * spans * keys;
+        let mut values = vec![0.0; size];
+        let mut outputs = vec![0.0; size];
+        let segments: Vec<Range<usize>> = self.keys.iter().map(|span| self.segments_of(span)).collect();
+        let carried = Carried { lengths, gram, gate: gate.as_ref() };
+        for (nth, row) in self.rows.iter().enumerate() {
+            let part = parts(row);
+            if part.is_empty() {
+                continue;
+            }
+            let rows = part.start - site.offset..part.end - site.offset;
+            let sums = length_sums((q, k, v), &carried, &at, rows, (&bounds, &segments))?;
+            for (i, (value, output)) in sums.values.iter().zip(&sums.outputs).enumerate() {
+                let place = (i / keys * spans + nth) * keys + i % keys;
+                values[place] += value / row.len() as f64;
+                outputs[place] += output / row.len() as f64;
+            }
+        }
+        let zeros = || Lengths { heads, values: vec![0.0; size], outputs: vec![0.0; size] };
+        let layer = self.layers.entry(site.layer).or_insert_with(zeros);
+        layer.values.iter_mut().zip(values).for_each(|(sum, part)| *sum += part);
+        layer.outputs.iter_mut().zip(outputs).for_each(|(sum, part)| *sum += part);
+        Ok(())
+    }
+}
+
+/// The logit of a token at a position, or how far it is above that of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// The position whose output it is.
+    pub position: usize,
+    /// The token.
+    pub token: u32,
+    /// The other one.
+    pub against: Option<u32>,
+}
+
+/// Takes apart what the logits of [`Target`]s are made of.
+#[derive(Debug)]
+pub struct Attribution {
+    targets: Vec<Target>,
+    /// Their positions, ascending and once each.
+    positions: Vec<usize>,
+    spans: Vec<Span>,
+    /// Borders of segments that tile the prompt, of which each is in one span at most.
+    bounds: Vec<usize>,
+    /// By layer, the gates of the chunk that is being read.
+    gate: Option<Tensor>,
+    /// By layer and position, what each head read of each span and of all else, gate and all: (heads, spans + 1, head_dim).
+    read: BTreeMap<(usize, usize), Read>,
+    /// By layer and position, what the layer's heads are multiplied by behind their projection, where a norm is behind it.
+    scales: BTreeMap<(usize, usize), Vec<f32>>,
+    /// By layer, the bias of the projection.
+    biases: BTreeMap<usize, Vec<f32>>,
+    /// By part and position, what it adds.
+    parts: BTreeMap<(Part, usize), Vec<f32>>,
+    /// By position, the final norm's scales.
+    ends: BTreeMap<usize, Vec<f32>>,
+}
+
+#[derive(Debug)]
+struct Read {
+    heads: usize,
+    head_dim: usize,
+    values: Vec<f32>,
+}
+
+/// A term that is no head's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Embedding,
+    Bias(usize),
+    LinearAttention(usize),
+    FeedForward(usize),
+}
+
+impl Part {
+    fn name(self) -> String {
+        match self {
+            Part::Embedding => "embedding".to_owned(),
+            Part::Bias(layer) => format!("attention_bias[{layer}]"),
+            Part::LinearAttention(layer) => format!("linear_attention[{layer}]"),
+            Part::FeedForward(layer) => format!("feed_forward[{layer}]"),
+        }
+    }
+}
+
+/// What the logits of targets are made of. All of a target's numbers sum to its logit, or to the difference of both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attributions {
+    /// The softmax layers, ascending.
+    pub layers: Vec<usize>,
+    /// f32 `[targets, layers, heads, spans + 1]`: the last is for keys in none of the spans.
+    pub heads: Array4<f32>,
+    /// The other parts: `embedding`, `feed_forward[3]`, `linear_attention[2]`, `attention_bias[1]`.
+    pub parts: Vec<String>,
+    /// f32 `[targets, parts]`.
+    pub other: Array2<f32>,
+}
+
+/// Why a logit cannot be taken apart.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TargetError {
+    /// It is not in the prompt.
+    #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
+    Position {
+        /// The position.
+        position: usize,
+        /// Tokens of the prompt.
+        tokens: usize,
+    },
+    /// Two spans share keys, whose term would count twice.
+    #[error(
+        "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
+    )]
+    Overlap {
+        /// One span.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+}
+
+impl Attribution {
+    /// Of these targets in a prompt of `tokens` tokens, by these spans.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn new(
+        targets: Vec<Target>,
+        spans: Vec<Span>,
+        tokens: usize,
+    ) -> std::result::Result<Self, TargetError> {
+        if let Some(target) = targets.iter().find(|target| target.position >= tokens) {
+            return Err(TargetError::Position { position: target.position, tokens });
+        }
+        if !targets.is_empty() {
+            let mut order: Vec<&Span> = spans.iter().filter(|span| !span.is_empty()).collect();
+            order.sort_by_key(|span| span.start);
+            if let Some(pair) = order.windows(2).find(|pair| pair[1].start < pair[0].end) {
+                let (first, second) = (pair[0].label.clone(), pair[1].label.clone());
+                return Err(TargetError::Overlap { first, second });
+            }
+        }
+        let mut positions: Vec<usize> = targets.iter().map(|target| target.position).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        let mut bounds: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
+        bounds.extend([0, tokens]);
+        bounds.sort_unstable();
+        bounds.dedup();
+        let (read, scales, biases) = Default::default();
+        let (parts, ends) = Default::default();
+        Ok(Attribution { targets, positions, spans, bounds, gate: None, read, scales, biases, parts, ends })
+    }
+
+    /// The positions from `offset` on, of `l`.
+    fn within(&self, offset: usize, l: usize) -> impl Iterator<Item = usize> {
+        self.positions.iter().copied().filter(move |position| (offset..offset + l).contains(position))
+    }
+
+    /// Which span each segment is in; those in none are in the one behind the last.
+    fn span_of(&self, segment: Range<usize>) -> usize {
+        let holds = |span: &Span| span.start <= segment.start && segment.end <= span.end && !span.is_empty();
+        self.spans.iter().position(holds).unwrap_or(self.spans.len())
+    }
+
+    /// What the targets are made of. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
+    /// what the output head makes logits of these tokens by, f32 (tokens, hidden).
+    ///
+    /// # Errors
+    /// Layers with different numbers of heads, which one array cannot hold, and those of Candle.
+    pub fn finish(
+        &self,
+        head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,
+        head_rows: impl Fn(&[u32]) -> Result<Tensor>,
+    ) -> Result<Attributions> {
+        let mut layers: Vec<usize> = self.read.keys().map(|(layer, _)| *layer).collect();
+        layers.dedup();
+        let mut parts: Vec<Part> = self.parts.keys().map(|(part, _)| *part).collect();
+        parts.extend(self.biases.keys().map(|layer| Part::Bias(*layer)));
+        parts.sort_unstable();
+        parts.dedup();
+        let spans = self.spans.len() + 1;
+        let heads = self.read.values().next().map_or(0, |read| read.heads);
+        if self.read.values().any(|read| read.heads != heads) {
+            candle_core::bail!("layers with different numbers of heads: one array cannot hold both");
+        }
+        let mut found = Attributions {
+            heads: Array4::zeros((self.targets.len(), layers.len(), heads, spans)),
+            parts: parts.iter().map(|part| part.name()).collect(),
+            other: Array2::zeros((self.targets.len(), parts.len())),
+            layers,
+        };
+        // What a unit of each direction of the residual stream is worth, by target.
+        let worth = self.targets.iter().map(|target| {
+            let row = |token: u32| transfer::fetch(&head_rows(&[token])?);
+            let (of, end) = (row(target.token)?, self.ends.get(&target.position));
+            let against = target.against.map(row).transpose()?;
+            let end = end.ok_or_else(|| missing("the final norm"))?;
+            let of = of.into_iter().enumerate();
+            let above =
+                of.map(|(i, w)| f64::from(w) - against.as_ref().map_or(0.0, |other| f64::from(other[i])));
+            Ok(above.zip(end).map(|(w, scale)| w * f64::from(*scale)).collect::<Vec<f64>>())
+        });
+        let worth = worth.collect::<Result<Vec<_>>>()?;
+        for (l, &layer) in found.layers.iter().enumerate() {
+            let outputs = head_outputs(layer)?.ok_or_else(|| missing("an output projection"))?;
+            let outputs = transfer::moved(&outputs, &Device::Cpu)?;
+            for (t, target) in self.targets.iter().enumerate() {
+                let at = (layer, target.position);
+                let read = self.read.get(&at).ok_or_else(|| missing("a layer"))?;
+                let behind = scaled(&worth[t], self.scales.get(&at));
+                let behind: Vec<f32> = behind.into_iter().map(|x| x as f32).collect();
+                let hidden = behind.len();
+                let behind = transfer::upload(behind, (hidden, 1), &Device::Cpu)?;
+                // (heads, head_dim): what a unit of what a head reads is worth.
+                let of_read = outputs.reshape((heads * read.head_dim, hidden))?.matmul(&behind)?;
+                let of_read: Vec<f32> = transfer::fetch(&of_read)?;
+                for (head, of_head) in of_read.chunks_exact(read.head_dim).enumerate() {
+                    for span in 0..spans {
+                        let from = (head * spans + span) * read.head_dim;
+                        found.heads[[t, l, head, span]] =
+                            dot(of_head, &read.values[from..from + read.head_dim]) as f32;
+                    }
+                }
+            }
+        }
+        for (p, part) in parts.iter().enumerate() {
+            for (t, target) in self.targets.iter().enumerate() {
+                found.other[[t, p]] = match part {
+                    Part::Bias(layer) => {
+                        let scales = self.scales.get(&(*layer, target.position));
+                        let bias = self.biases.get(layer).ok_or_else(|| missing("a bias"))?;
+                        worth_of(&scaled(&worth[t], scales), bias)
+                    }
+                    part => {
+                        let added = self.parts.get(&(*part, target.position));
+                        worth_of(&worth[t], added.ok_or_else(|| missing("a term"))?)
+                    }
+                };
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn missing(what: &str) -> candle_core::Error {
+    candle_core::Error::msg(format!("This is a bug: {what} was not shown at a target"))
+}
+
+/// A direction's worth before a norm that multiplies by `scales`.
+fn scaled(worth: &[f64], scales: Option<&Vec<f32>>) -> Vec<f64> {
+    match scales {
+        Some(scales) => worth.iter().zip(scales).map(|(w, scale)| w * f64::from(*scale)).collect(),
+        None => worth.to_vec(),
+    }
+}
+
+fn worth_of(worth: &[f64], added: &[f32]) -> f32 {
+    worth.iter().zip(added).map(|(w, x)| w * f64::from(*x)).sum::<f64>() as f32
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+/// The rows of a matrix on the host.
+fn host_rows(x: &Tensor) -> Result<Vec<Vec<f32>>> {
+    let width = x.dim(1)?;
+    let all: Vec<f32> = transfer::fetch(x)?;
+    Ok(all.chunks_exact(width.max(1)).map(<[f32]>::to_vec).collect())
+}
+
+impl Observer for Attribution {
+    fn wants(&self, _site: &Site) -> bool {
+        false
+    }
+
+    fn observe(&mut self, _site: &Site, _q: &Tensor, _k: &Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    fn wants_values(&self, site: &Site) -> bool {
+        self.positions.last().is_some_and(|last| *last >= site.offset)
+    }
+
+    fn observe_gate(&mut self, _layer: usize, gate: &Tensor) -> Result<()> {
+        self.gate = Some(gate.clone());
+        Ok(())
+    }
+
+    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
+        let _span = timing::observer();
+        let gate = self.gate.take();
+        let (l, heads, head_dim) = q.dims3()?;
+        let (at, bounds) = (site.relative(), site.borders(&self.bounds));
+        let spans = self.spans.len() + 1;
+        let in_span: Vec<usize> = self.bounds.windows(2).map(|ends| self.span_of(ends[0]..ends[1])).collect();
+        let positions: Vec<usize> = self.within(site.offset, l).collect();
+        // Positions that follow each other are read together.
+        let runs = positions.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(ROWS));
+        let mut found = Vec::new();
+        for run in runs {
+            let row = run[0] - site.offset;
+            let read = value_sums((q, k, v), &at, row..row + run.len(), &bounds)?;
+            let gate: Option<Vec<f32>> = match &gate {
+                Some(gate) => Some(transfer::fetch(&gate.narrow(0, row, run.len())?.to_dtype(DType::F32)?)?),
+                None => None,
+            };
+            let read: Vec<f32> = transfer::fetch(&read)?;
+            for (nth, &position) in run.iter().enumerate() {
+                let mut values = vec![0.0; heads * spans * head_dim];
+                for head in 0..heads {
+                    for (segment, &span) in in_span.iter().enumerate() {
+                        let from = ((head * in_span.len() + segment) * run.len() + nth) * head_dim;
+                        let to = (head * spans + span) * head_dim;
+                        for place in 0..head_dim {
+                            let gate = gate
+                                .as_ref()
+                                .map_or(1.0, |gate| gate[(nth * heads + head) * head_dim + place]);
+                            values[to + place] += read[from + place] * gate;
+                        }
+                    }
+                }
+                found.push(((site.layer, position), Read { heads, head_dim, values }));
+            }
+        }
+        self.read.extend(found);
+        Ok(())
+    }
+
+    fn targets(&self, offset: usize, l: usize) -> Vec<usize> {
+        self.within(offset, l).map(|position| position - offset).collect()
+    }
+
+    fn observe_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
+        let (part, x) = match term {
+            Term::Embedding(x) => (Some(Part::Embedding), x),
+            Term::LinearAttention(layer, x) => (Some(Part::LinearAttention(layer)), x),
+            Term::FeedForward(layer, x) => (Some(Part::FeedForward(layer)), x),
+            Term::Final(x) => (None, x),
+            Term::Attention(layer, scales, bias) => {
+                if let Some(bias) = bias {
+                    self.biases.insert(layer, transfer::fetch(bias)?);
+                }
+                if let Some(scales) = scales {
+                    let rows = host_rows(scales)?;
+                    let positions: Vec<usize> = self.from(offset).take(rows.len()).collect();
+                    self.scales.extend(positions.into_iter().map(|p| (layer, p)).zip(rows));
+                }
+                return Ok(());
+            }
+        };
+        let rows = host_rows(x)?;
+        let positions: Vec<usize> = self.from(offset).take(rows.len()).collect();
+        match part {
+            Some(part) => self.parts.extend(positions.into_iter().map(|p| (part, p)).zip(rows)),
+            None => self.ends.extend(positions.into_iter().zip(rows)),
+        }
+        Ok(())
+    }
+}
+
+impl Attribution {
+    /// The positions from `offset` on: the targets of a chunk are the first of them.
+    fn from(&self, offset: usize) -> impl Iterator<Item = usize> {
+        self.positions.iter().copied().filter(move |position| *position >= offset)
+    }
+}

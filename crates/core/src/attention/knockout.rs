@@ -1,0 +1,551 @@
+//! Knock-outs: rows of one span are kept from seeing the keys of another at some layers (Geva et al., arXiv 2304.14767).
+//!
+//! Written by people as [`Knockout`]s, by the names of spans; with a prompt's spans and a model's layers they become
+//! [`LayerHoles`], which a cache holds and every layer's [`super::Site`] gets its part of. Everything that cannot be blocked is
+//! refused here, before anything is computed.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::site::hides_all;
+use super::{Hole, Holes};
+use crate::span::Span;
+
+/// A path to block, by the names of spans. As text: `ROWS->KEYS`, `ROWS->KEYS@8..16` for layers 8 to 15, and `only ` before it for
+/// the rows of ROWS alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Knockout {
+    /// Whose rows: a span's label, or a role.
+    pub rows: String,
+    /// Which keys: a span's label, or a role.
+    pub keys: String,
+    /// The model's layers, linear ones counted; all where absent.
+    pub layers: Option<Range<usize>>,
+    /// Whether only the rows of `rows` are blocked. Else all positions from its first one on are, generated ones too.
+    pub only: bool,
+}
+
+/// What rows of a sequence are kept from seeing, by layer. A clone shares it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LayerHoles(Arc<[Holes]>);
+
+/// What a layer must be known to be, for a knock-out at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// Softmax attention.
+    Softmax {
+        /// How many keys a row sees at most, itself included.
+        window: Option<usize>,
+        /// Whether sinks are left where all keys are hidden.
+        sinks: bool,
+    },
+    /// Linear attention: it has no keys to hide.
+    Linear,
+}
+
+/// Why a path cannot be blocked.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum KnockoutError {
+    /// The text is no knock-out.
+    #[error(
+        "knock-out `{given}`: {why}; write ROWS->KEYS, such as query->old, with @8..16 behind it for layers 8 to 15 and `only ` before it \
+         for the rows of ROWS alone"
+    )]
+    Grammar {
+        /// What was written.
+        given: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No span has the name.
+    #[error("knock-out `{knockout}`: no span is called `{name}` or has that role; there are {known}")]
+    UnknownSpan {
+        /// The knock-out.
+        knockout: String,
+        /// What was looked for.
+        name: String,
+        /// The spans' names.
+        known: String,
+    },
+    /// There are no such layers.
+    #[error(
+        "knock-out `{knockout}`: layers {start}..{end} are none of this model's, which are 0..{layers}; give a part of those that holds at \
+         least one"
+    )]
+    Layers {
+        /// The knock-out.
+        knockout: String,
+        /// The first.
+        start: usize,
+        /// One past the last.
+        end: usize,
+        /// How many there are.
+        layers: usize,
+    },
+    /// A linear-attention layer is among the layers.
+    #[error(
+        "knock-out `{knockout}`: layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; name layers without \
+         one, such as {softmax}"
+    )]
+    Linear {
+        /// The knock-out.
+        knockout: String,
+        /// The first such layer.
+        layer: usize,
+        /// A range of layers that can be blocked, as it would be written.
+        softmax: String,
+    },
+    /// No row of the first span could see a key of the second.
+    #[error(
+        "knock-out `{knockout}` blocks nothing: a row sees only keys at or before its own position{}, and none of `{keys}` is there for a \
+         row of `{rows}`; name rows that come after the keys",
+        if *windowed { " and within its layer's sliding window" } else { "" }
+    )]
+    BlocksNothing {
+        /// The knock-out.
+        knockout: String,
+        /// Its rows.
+        rows: String,
+        /// Its keys.
+        keys: String,
+        /// Whether the layers have sliding windows.
+        windowed: bool,
+    },
+    /// A row would see nothing.
+    #[error(
+        "row {row} would see nothing at layer {layer}: all of its keys {start}..{end} are hidden from it{}; leave the row some of them, or \
+         leave the layer out",
+        if *windowed { " (the layer has a sliding window)" } else { "" }
+    )]
+    HidesAll {
+        /// The row's position.
+        row: usize,
+        /// The layer.
+        layer: usize,
+        /// The first key that it would see.
+        start: usize,
+        /// One past the last.
+        end: usize,
+        /// Whether a window makes them fewer.
+        windowed: bool,
+    },
+}
+
+impl LayerKind {
+    fn is_windowed(&self) -> bool {
+        matches!(self, LayerKind::Softmax { window: Some(_), .. })
+    }
+
+    /// Whether some row among `rows` sees some key among `keys`: at or before it, and within the window.
+    fn shows(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
+        let LayerKind::Softmax { window, .. } = *self else { return false };
+        // The nearest pair: the last key that some row reaches, and the first row from there on.
+        let Some(key) = keys.end.min(rows.end).checked_sub(1).filter(|key| keys.contains(key)) else {
+            return false;
+        };
+        let row = rows.start.max(key);
+        rows.contains(&row) && window.is_none_or(|window| row - key < window)
+    }
+}
+
+impl LayerHoles {
+    /// The same ranges at all `layers` of a model that has `count` of them.
+    pub fn at(layers: &Range<usize>, count: usize, holes: Vec<Hole>) -> Self {
+        let holes = Holes::new(holes);
+        let of = |layer| if layers.contains(&layer) { holes.clone() } else { Holes::default() };
+        LayerHoles((0..count).map(of).collect())
+    }
+
+    /// The same ranges at the softmax layers among `layers` of a model with these.
+    pub fn at_softmax(layers: &Range<usize>, kinds: &[LayerKind], holes: Vec<Hole>) -> Self {
+        let holes = Holes::new(holes);
+        let softmax = |layer: usize| layers.contains(&layer) && kinds[layer] != LayerKind::Linear;
+        LayerHoles(
+            (0..kinds.len())
+                .map(|layer| if softmax(layer) { holes.clone() } else { Holes::default() })
+                .collect(),
+        )
+    }
+
+    /// What is hidden at a layer.
+    pub fn of(&self, layer: usize) -> Holes {
+        self.0.get(layer).cloned().unwrap_or_default()
+    }
+
+    /// The first row that is kept from anything.
+    pub fn first_row(&self) -> Option<usize> {
+        self.0.iter().filter_map(Holes::first_row).min()
+    }
+
+    /// Whether nothing is hidden from anybody.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Holes::is_empty)
+    }
+
+    /// Of a prompt of `tokens` tokens with these spans, what all of `knockouts` hide together in a model with these layers.
+    ///
+    /// # Errors
+    /// Those of [`KnockoutError`]; also where a row of the prompt would see nothing at all.
+    pub fn new(
+        knockouts: &[Knockout],
+        spans: &[Span],
+        tokens: usize,
+        kinds: &[LayerKind],
+    ) -> Result<Self, KnockoutError> {
+        Self::of_rows(knockouts, spans, tokens, kinds, |knockout| knockout.rows(spans))
+    }
+
+    /// The same for knock-outs that block exactly the rows of the span named, as tokens files have them. Rows that reach the prompt's
+    /// end cover the generated tokens too, unless the knock-out is `only`. `last` names the last position; `answer` and `each` name
+    /// the positions that predict generated tokens.
+    ///
+    /// # Errors
+    /// Those of [`LayerHoles::new`].
+    pub fn exact(
+        knockouts: &[Knockout],
+        spans: &[Span],
+        tokens: usize,
+        kinds: &[LayerKind],
+    ) -> Result<Self, KnockoutError> {
+        Self::of_rows(knockouts, spans, tokens, kinds, |knockout| knockout.exact_rows(spans, tokens))
+    }
+
+    fn of_rows(
+        knockouts: &[Knockout],
+        spans: &[Span],
+        tokens: usize,
+        kinds: &[LayerKind],
+        rows_of: impl Fn(&Knockout) -> Result<Vec<Range<usize>>, KnockoutError>,
+    ) -> Result<Self, KnockoutError> {
+        let mut by_layer: Vec<Vec<Hole>> = vec![Vec::new(); kinds.len()];
+        for knockout in knockouts {
+            let layers = knockout.layers(kinds)?;
+            let (rows, keys) = (rows_of(knockout)?, knockout.spans(&knockout.keys, spans)?);
+            let pairs = || rows.iter().flat_map(|rows| keys.iter().map(move |keys| (rows, keys)));
+            if !kinds[layers.clone()].iter().any(|kind| pairs().any(|(rows, keys)| kind.shows(rows, keys))) {
+                let windowed = kinds[layers].iter().any(LayerKind::is_windowed);
+                let Knockout { rows, keys, .. } = knockout.clone();
+                return Err(KnockoutError::BlocksNothing {
+                    knockout: knockout.to_string(),
+                    rows,
+                    keys,
+                    windowed,
+                });
+            }
+            for holes in &mut by_layer[layers] {
+                holes.extend(pairs().map(|(rows, keys)| Hole { rows: rows.clone(), keys: keys.clone() }));
+            }
+        }
+        let holes = LayerHoles(by_layer.into_iter().map(Holes::new).collect());
+        holes.check(tokens, kinds)?;
+        Ok(holes)
+    }
+
+    /// Refuses rows among the first `tokens` that would see nothing.
+    fn check(&self, tokens: usize, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
+        let mut done: Vec<(Option<usize>, &Holes)> = Vec::new();
+        for (layer, (holes, kind)) in self.0.iter().zip(kinds).enumerate() {
+            let LayerKind::Softmax { window, sinks: false } = *kind else { continue };
+            // Few kinds of layers are many layers.
+            if holes.is_empty() || done.contains(&(window, holes)) {
+                continue;
+            }
+            // Whoever sees itself sees something.
+            for row in holes.iter().flat_map(|hole| {
+                hole.rows.start.max(hole.keys.start)..hole.rows.end.min(hole.keys.end).min(tokens)
+            }) {
+                let start = window.map_or(0, |window| (row + 1).saturating_sub(window));
+                if hides_all(&holes.from_row(row), &(start..row + 1)) {
+                    let windowed = start > 0;
+                    return Err(KnockoutError::HidesAll { row, layer, start, end: row + 1, windowed });
+                }
+            }
+            done.push((window, holes));
+        }
+        Ok(())
+    }
+}
+
+impl Knockout {
+    /// A name made of letters, digits and single hyphens: `knockout-query-old-8-16`.
+    pub fn name(&self) -> String {
+        let only = if self.only { "only-" } else { "" };
+        let layers = self.layers.as_ref().map(|l| format!("-{}-{}", l.start, l.end)).unwrap_or_default();
+        let text = format!("knockout-{only}{}-{}{layers}", self.rows, self.keys);
+        let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join("-")
+    }
+
+    /// Whether some of `spans` goes by this name.
+    pub fn is_named(name: &str, spans: &[Span]) -> bool {
+        spans.iter().any(|span| span.label == name || span.is(name))
+    }
+
+    /// Refuses layers that a model with these does not have, and linear ones.
+    ///
+    /// # Errors
+    /// [`KnockoutError::Layers`] and [`KnockoutError::Linear`].
+    pub fn check_layers(&self, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
+        self.layers(kinds).map(drop)
+    }
+
+    /// The layers of a model with these ones, none of which is linear.
+    fn layers(&self, kinds: &[LayerKind]) -> Result<Range<usize>, KnockoutError> {
+        let layers = self.layers.clone().unwrap_or(0..kinds.len());
+        if layers.is_empty() || layers.end > kinds.len() {
+            let (knockout, Range { start, end }) = (self.to_string(), layers);
+            return Err(KnockoutError::Layers { knockout, start, end, layers: kinds.len() });
+        }
+        let linear = |layer: &usize| kinds[*layer] == LayerKind::Linear;
+        if let Some(layer) = layers.clone().find(linear) {
+            let at = (layers.clone().chain(0..kinds.len())).find(|layer| !linear(layer));
+            let softmax = at.map_or("none of this model".to_owned(), |at| {
+                let end = (at..kinds.len()).find(linear).unwrap_or(kinds.len());
+                format!("@{at}..{end}")
+            });
+            return Err(KnockoutError::Linear { knockout: self.to_string(), layer, softmax });
+        }
+        Ok(layers)
+    }
+
+    /// The rows that are blocked.
+    fn rows(&self, spans: &[Span]) -> Result<Vec<Range<usize>>, KnockoutError> {
+        let rows = self.spans(&self.rows, spans)?;
+        Ok(match self.only {
+            true => rows,
+            false => {
+                rows.iter().map(|rows| rows.start).min().map(|first| first..usize::MAX).into_iter().collect()
+            }
+        })
+    }
+
+    /// The rows named, and with those that reach the end of a prompt of `tokens` tokens all generated ones.
+    fn exact_rows(&self, spans: &[Span], tokens: usize) -> Result<Vec<Range<usize>>, KnockoutError> {
+        let last = tokens.saturating_sub(1);
+        let of_tokens = |rows: Range<usize>| std::iter::once(rows).collect();
+        let mut rows: Vec<Range<usize>> = match self.rows.as_str() {
+            "answer" | "each" => of_tokens(last..usize::MAX),
+            "last" => of_tokens(last..tokens),
+            name => self.spans(name, spans)?,
+        };
+        for rows in rows.iter_mut().filter(|rows| !self.only && rows.end >= tokens) {
+            rows.end = usize::MAX;
+        }
+        Ok(rows)
+    }
+
+    /// The ranges of the spans that go by `name`, which may be several with one role.
+    fn spans(&self, name: &str, spans: &[Span]) -> Result<Vec<Range<usize>>, KnockoutError> {
+        let by = |of: &dyn Fn(&Span) -> bool| -> Vec<Range<usize>> {
+            spans.iter().filter(|span| of(span) && !span.is_empty()).map(Span::range).collect()
+        };
+        let found = [by(&|span| span.label == name), by(&|span| span.is(name))];
+        match found.into_iter().find(|found| !found.is_empty()) {
+            Some(found) => Ok(found),
+            None => {
+                let names = spans.iter().flat_map(|span| [Some(span.label.as_str()), span.role.as_deref()]);
+                let mut known: Vec<&str> = names.flatten().collect();
+                known.sort_unstable();
+                known.dedup();
+                let (knockout, name) = (self.to_string(), name.to_owned());
+                Err(KnockoutError::UnknownSpan { knockout, name, known: known.join(", ") })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Knockout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let only = if self.only { "only " } else { "" };
+        write!(f, "{only}{}->{}", self.rows, self.keys)?;
+        self.layers.iter().try_for_each(|layers| write!(f, "@{}..{}", layers.start, layers.end))
+    }
+}
+
+impl FromStr for Knockout {
+    type Err = KnockoutError;
+
+    fn from_str(given: &str) -> Result<Self, KnockoutError> {
+        let wrong = |why| KnockoutError::Grammar { given: given.to_owned(), why };
+        let text = given.trim();
+        let (only, text) = match text.strip_prefix("only ") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (rows, rest) = text.split_once("->").ok_or_else(|| wrong("it has no `->`"))?;
+        let (keys, layers) = match rest.split_once('@') {
+            Some((keys, layers)) => (keys, Some(layers)),
+            None => (rest, None),
+        };
+        let (rows, keys) = (rows.trim(), keys.trim());
+        if rows.is_empty() || keys.is_empty() {
+            return Err(wrong("a name is missing"));
+        }
+        let layers = layers.map(|layers| {
+            let (start, end) = layers.split_once("..").ok_or_else(|| wrong("layers are not A..B"))?;
+            let number = |text: &str| text.trim().parse().map_err(|_| wrong("a layer is not a number"));
+            let layers = number(start)?..number(end)?;
+            if layers.is_empty() {
+                Err(wrong("the layers hold none: the end is left out"))
+            } else {
+                Ok(layers)
+            }
+        });
+        Ok(Knockout { rows: rows.to_owned(), keys: keys.to_owned(), layers: layers.transpose()?, only })
+    }
+}
+
+impl TryFrom<String> for Knockout {
+    type Error = KnockoutError;
+
+    fn try_from(text: String) -> Result<Self, KnockoutError> {
+        text.parse()
+    }
+}
+
+impl From<Knockout> for String {
+    fn from(knockout: Knockout) -> Self {
+        knockout.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: LayerKind = LayerKind::Softmax { window: None, sinks: false };
+
+    fn spans() -> Vec<Span> {
+        vec![
+            Span::new("bos", 0..1),
+            Span::new("session[0]", 1..4).with_role("old"),
+            Span::new("session[1]", 4..7).with_role("new"),
+            Span::new("session[2]", 7..8).with_role("old"),
+            Span::new("query", 8..10).with_role("query"),
+            Span::new("template[1]", 10..12),
+        ]
+    }
+
+    fn holes(text: &str, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
+        LayerHoles::new(&[text.parse()?], &spans(), 12, kinds)
+    }
+
+    #[test]
+    fn text_and_knockout_are_the_same_thing() {
+        for (text, name) in [
+            ("query->old", "knockout-query-old"),
+            ("query->old@8..16", "knockout-query-old-8-16"),
+            ("only query->session[3]@0..1", "knockout-only-query-session-3-0-1"),
+        ] {
+            let knockout: Knockout = text.parse().unwrap();
+            assert_eq!((knockout.to_string().as_str(), knockout.name().as_str()), (text, name));
+            assert_eq!(serde_json::to_string(&knockout).unwrap(), format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<Knockout>(&format!("\"{text}\"")).unwrap(), knockout);
+        }
+        assert_eq!(" query -> old @ 2 .. 3".parse::<Knockout>().unwrap().to_string(), "query->old@2..3");
+        for (text, why) in [
+            ("query", "no `->`"),
+            ("->old", "missing"),
+            ("query->@1..2", "missing"),
+            ("query->old@8", "A..B"),
+            ("query->old@x..2", "not a number"),
+            ("query->old@3..3", "hold none"),
+        ] {
+            let message = text.parse::<Knockout>().unwrap_err().to_string();
+            assert!(message.contains(text) && message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn rows_are_all_from_the_first_on_unless_only_is_said_and_a_role_names_all_its_spans() {
+        let all = holes("query->old@1..2", &[PLAIN; 3]).unwrap();
+        assert_eq!(all.first_row(), Some(8));
+        assert!(all.of(0).is_empty() && all.of(2).is_empty());
+        for row in [8, 11, 4000] {
+            assert_eq!(all.of(1).from_row(row), [1..4, 7..8], "{row}");
+        }
+        assert!(all.of(1).from_row(7).is_empty());
+        let only = holes("only query->new", &[PLAIN; 3]).unwrap();
+        assert_eq!(only.of(2).from_row(9), std::slice::from_ref(&(4..7)));
+        assert!(only.of(2).from_row(10).is_empty());
+        let both = [
+            Knockout { rows: "query".to_owned(), keys: "old".to_owned(), layers: None, only: false },
+            Knockout {
+                rows: "new".to_owned(),
+                keys: "session[0]".to_owned(),
+                layers: Some(0..1),
+                only: true,
+            },
+        ];
+        let both = LayerHoles::new(&both, &spans(), 12, &[PLAIN; 2]).unwrap();
+        assert_eq!(both.of(0).from_row(5), std::slice::from_ref(&(1..4)));
+        assert!(both.of(1).from_row(5).is_empty());
+    }
+
+    #[test]
+    fn exact_rows_cover_generated_tokens_where_they_reach_the_end_of_the_prompt() {
+        let rows = |text: &str| {
+            let knockout: Knockout = text.parse().unwrap();
+            LayerHoles::exact(&[knockout], &spans(), 12, &[PLAIN]).map(|holes| {
+                (0..40).filter(|&row| !holes.of(0).from_row(row).is_empty()).collect::<Vec<usize>>()
+            })
+        };
+        let onwards: Vec<usize> = (11..40).collect();
+        // The query ends before the template does.
+        assert_eq!(rows("query->old").unwrap(), [8, 9]);
+        assert_eq!(rows("template[1]->old").unwrap(), (10..40).collect::<Vec<_>>());
+        assert_eq!(rows("only template[1]->old").unwrap(), [10, 11]);
+        assert_eq!(
+            (rows("last->old").unwrap(), rows("only last->old").unwrap()),
+            (onwards.clone(), vec![11])
+        );
+        assert_eq!(
+            (rows("answer->old").unwrap(), rows("only each->old").unwrap()),
+            (onwards.clone(), onwards)
+        );
+        assert!(matches!(rows("bos->old"), Err(KnockoutError::BlocksNothing { windowed: false, .. })));
+    }
+
+    #[test]
+    fn a_layer_shows_some_key_of_a_range_to_some_row_of_another_by_the_plain_definition() {
+        let ranges = || (0..7).flat_map(|start| (start..8).map(move |end| start..end));
+        for window in [None, Some(1), Some(3)] {
+            let kind = LayerKind::Softmax { window, sinks: false };
+            for (rows, keys) in ranges().flat_map(|rows| ranges().map(move |keys| (rows.clone(), keys))) {
+                let sees =
+                    |row: usize, key: usize| key <= row && window.is_none_or(|window| row - key < window);
+                let plain = rows.clone().any(|row| keys.clone().any(|key| sees(row, key)));
+                assert_eq!(kind.shows(&rows, &keys), plain, "{rows:?} {keys:?} {window:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_blocked_is_refused_with_its_name_and_the_remedy() {
+        let refused = |text: &str, kinds: &[LayerKind]| holes(text, kinds).unwrap_err().to_string();
+        let message = refused("query->older", &[PLAIN]);
+        assert!(message.contains("`older`") && message.contains("session[2]"), "{message}");
+        let message = refused("query->old@1..3", &[PLAIN; 2]);
+        assert!(message.contains("1..3") && message.contains("0..2"), "{message}");
+        let hybrid = [LayerKind::Linear, LayerKind::Linear, PLAIN, PLAIN, LayerKind::Linear];
+        let message = refused("query->old", &hybrid);
+        assert!(message.contains("layer 0") && message.contains("@2..4"), "{message}");
+        assert!(holes("query->old@2..4", &hybrid).is_ok());
+        // The first row of the session sees bos still, the window of 2 leaves its third nothing.
+        assert!(holes("old->old", &[PLAIN]).is_ok());
+        let windowed = LayerKind::Softmax { window: Some(2), sinks: false };
+        let message = refused("old->old", &[PLAIN, windowed]);
+        assert!(
+            message.contains("row 2") && message.contains("layer 1") && message.contains("window"),
+            "{message}"
+        );
+        assert!(holes("old->old", &[LayerKind::Softmax { window: Some(2), sinks: true }]).is_ok());
+        let message = refused("bos->bos", &[PLAIN]);
+        assert!(message.contains("row 0") && message.contains("0..1"), "{message}");
+    }
+}

@@ -1,0 +1,92 @@
+//! The mass that uniform attention would pay, the unit of densities.
+//!
+//! A row at position i that pays every key it sees the same gives a span Y the mass |visible(i) and Y| / |visible(i)|; a row
+//! span gives the mean of that over its rows. Causality and the layer's window decide what is visible. Attention sinks are
+//! left out: they are no keys.
+
+use std::ops::Range;
+
+use ndarray::Array3;
+
+use crate::span::Span;
+
+/// What uniform attention would pay at every softmax layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Uniform {
+    /// By softmax layer: how many keys a row sees at most, itself included; `None` where it sees all before it.
+    pub windows: Vec<Option<usize>>,
+    /// f32 `[softmax layers, row spans, key spans]`.
+    pub share: Array3<f32>,
+}
+
+impl Uniform {
+    /// Of layers with these windows.
+    pub fn new(windows: Vec<Option<usize>>, rows: &[Span], keys: &[Span]) -> Self {
+        let mut share = Array3::zeros((windows.len(), rows.len(), keys.len()));
+        for layer in 0..windows.len() {
+            // Few windows serve many layers.
+            if let Some(same) = windows[..layer].iter().position(|window| *window == windows[layer]) {
+                let done = share.index_axis(ndarray::Axis(0), same).to_owned();
+                share.index_axis_mut(ndarray::Axis(0), layer).assign(&done);
+                continue;
+            }
+            for (r, row) in rows.iter().enumerate() {
+                for (k, key) in keys.iter().enumerate() {
+                    share[[layer, r, k]] = uniform_share(row.range(), key.range(), windows[layer]) as f32;
+                }
+            }
+        }
+        Uniform { windows, share }
+    }
+}
+
+/// The mass that uniform attention pays from the rows to the keys, both ranges of positions: the mean over the rows i of
+/// the part of what i sees that lies in `keys`. A row sees the last `window` keys up to itself, or all of them. 0 without rows.
+pub fn uniform_share(rows: Range<usize>, keys: Range<usize>, window: Option<usize>) -> f64 {
+    let count = rows.len().max(1) as f64;
+    let part = |i: usize| {
+        let end = i + 1;
+        let first = window.map_or(0, |window| end.saturating_sub(window));
+        let visible = keys.end.min(end).saturating_sub(keys.start.max(first)) as f64;
+        visible / (end - first) as f64
+    };
+    rows.map(part).sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_attention_pays_a_preceding_span_its_visible_share() {
+        // rows 4 and 5 see 5 and 6 tokens; the key span has 2
+        let share = uniform_share(4..6, 1..3, None);
+        assert!((share - (2.0 / 5.0 + 2.0 / 6.0) / 2.0).abs() < 1e-15);
+        // a span that has not begun yet is worth nothing
+        assert_eq!(uniform_share(0..2, 2..4, None), 0.0);
+    }
+
+    #[test]
+    fn a_window_hides_what_lies_before_it_and_makes_the_rest_worth_more() {
+        // row 4 sees 2, 3, 4, of which one is in the span; row 5 sees 3, 4, 5, of which none is
+        let share = uniform_share(4..6, 1..3, Some(3));
+        assert!((share - (1.0 / 3.0 + 0.0) / 2.0).abs() < 1e-15);
+        // a window longer than the prompt hides nothing
+        assert_eq!(uniform_share(4..6, 1..3, Some(60)), uniform_share(4..6, 1..3, None));
+        // whatever the window, spans that tile the prompt share 1
+        for window in [None, Some(1), Some(2), Some(7)] {
+            let all = [0..2, 2..3, 3..9].map(|keys| uniform_share(3..9, keys, window));
+            assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-15, "{window:?}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn layers_with_one_window_have_one_share() {
+        let (row, keys) = (Span::new("query", 4..6), [Span::new("a", 0..3), Span::new("b", 3..6)]);
+        let windows = vec![Some(3), None, Some(3)];
+        let Uniform { share, .. } = Uniform::new(windows, &[row], &keys);
+        assert_eq!(share.dim(), (3, 1, 2));
+        assert_eq!(share[[0, 0, 0]], share[[2, 0, 0]]);
+        assert!(share[[0, 0, 0]] < share[[1, 0, 0]]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Grammars compiled against a model's vocabulary.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use llguidance::api::{ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+
+use crate::text::Tokenizer;
+
+/// How long a grammar may take to be compiled.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Grammars that are compiled at once. One that takes too long stays among them until it ends.
+const MOST_AT_ONCE: usize = 4;
+
+/// Stack of the thread that compiles one: schemas nest.
+const STACK: usize = 32 << 20;
+
+/// Most bytes of a grammar's text, the schemas in it included.
+const LONGEST_TEXT: usize = 1 << 20;
+
+/// What compiling and each token may cost: about 20 ms of lexing and 3 ms of parsing a token, and 100 MB of lexer states.
+fn limits() -> ParserLimits {
+    ParserLimits { max_lexer_states: 50_000, verbose_errors: false, ..ParserLimits::default() }
+}
+
+/// Why there is no constraint, or none any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConstraintError {
+    /// The grammar cannot be enforced.
+    #[error("{0}")]
+    Refused(String),
+    /// It took too long.
+    #[error("it takes more than {} s to prepare; make it smaller", LONGEST.as_secs())]
+    TooSlow,
+    /// Others are being compiled.
+    #[error("{MOST_AT_ONCE} others are being prepared; try again later")]
+    Busy,
+    /// Following it cost too much, or failed.
+    #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
+    Lost {
+        /// What the constraint is called.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A model's tokens as a tree of bytes.
+pub struct GrammarVocabulary {
+    factory: ParserFactory,
+    compiling: AtomicUsize,
+}
+
+impl std::fmt::Debug for GrammarVocabulary {
+    /// Without its tokens.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrammarVocabulary").finish_non_exhaustive()
+    }
+}
+
+/// Where in an answer a constraint begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Starts {
+    /// With it.
+    AtOnce,
+    /// Where this text is generated, which the grammar begins with; until then the answer is free.
+    At {
+        /// The text.
+        marker: String,
+        /// Whether it must be the first one.
+        at_start: bool,
+    },
+}
+
+/// A compiled grammar, from which each answer takes its own state.
+pub struct Constraint {
+    /// Never changed: it is copied.
+    prototype: Mutex<Matcher>,
+    env: TokEnv,
+    starts: Starts,
+    name: String,
+}
+
+impl std::fmt::Debug for Constraint {
+    /// Without the grammar, which is a client's.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Constraint")
+            .field("name", &self.name)
+            .field("starts", &self.starts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts a grammar among those that are compiled until it is dropped.
+struct Place(Arc<GrammarVocabulary>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.compiling.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl GrammarVocabulary {
+    /// Of a tokeniser whose model tells `width` logits, and whose answers end with one of `stop`.
+    ///
+    /// # Errors
+    /// [`ConstraintError::Refused`] for a vocabulary that cannot be made into a tree.
+    pub fn new(tokenizer: &Tokenizer, width: usize, stop: &[u32]) -> Result<Self, ConstraintError> {
+        let made = panic::catch_unwind(AssertUnwindSafe(|| Self::build(tokenizer, width, stop)));
+        made.unwrap_or_else(|_| Err(refused("the model's vocabulary cannot be searched byte by byte")))
+    }
+
+    fn build(tokenizer: &Tokenizer, width: usize, stop: &[u32]) -> Result<Self, ConstraintError> {
+        let special = |text: &[u8]| [&[TokTrie::SPECIAL_TOKEN_MARKER], text].concat();
+        let mut words: Vec<Vec<u8>> = tokenizer
+            .token_bytes()
+            .into_iter()
+            .take(width)
+            .map(|token| if token.special { special(&token.bytes) } else { token.bytes })
+            .collect();
+        // Rows of the head beyond the vocabulary stand for nothing.
+        words.resize(width, Vec::new());
+        let mut ends: Vec<u32> = stop.iter().copied().filter(|&token| (token as usize) < width).collect();
+        for &token in &ends {
+            if let Some(word) = words
+                .get_mut(token as usize)
+                .filter(|word| word.first().is_none_or(|&first| first != TokTrie::SPECIAL_TOKEN_MARKER))
+            {
+                *word = special(word);
+            }
+        }
+        if ends.is_empty() {
+            // The matcher wants an end of text; this one has no logit.
+            ends.push(u32::try_from(words.len()).unwrap_or(u32::MAX));
+            words.push(special(b"<end>"));
+        }
+        let count = u32::try_from(words.len()).map_err(|_| refused("the vocabulary is too large"))?;
+        let trie = TokTrie::from(&TokRxInfo::new(count, ends.first().copied().unwrap_or(0)), &words);
+        let trie = trie.with_eos_tokens(&ends);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let made = ParserFactory::new(
+            &env,
+            InferenceCapabilities::default(),
+            &llguidance::earley::SlicedBiasComputer::general_slices(),
+        );
+        let mut factory = made.map_err(|error| refused(&error.to_string()))?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(GrammarVocabulary { factory, compiling: AtomicUsize::new(0) })
+    }
+
+    /// Compiles a grammar in llguidance's Lark notation; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// What cannot be enforced, and what takes too long.
+    pub fn compile(
+        self: &Arc<Self>,
+        grammar: String,
+        starts: Starts,
+        name: &str,
+    ) -> Result<Constraint, ConstraintError> {
+        if grammar.len() > LONGEST_TEXT {
+            let (bytes, most) = (grammar.len(), LONGEST_TEXT);
+            return Err(refused(&format!("it has {bytes} bytes, and at most {most} can be enforced")));
+        }
+        let place = Place(Arc::clone(self));
+        if self.compiling.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
+            return Err(ConstraintError::Busy);
+        }
+        let (sender, made) = mpsc::channel();
+        let work = move || {
+            let matcher = panic::catch_unwind(AssertUnwindSafe(|| place.0.matcher(grammar)));
+            // Whoever is answered may ask at once for the next.
+            drop(place);
+            // Whoever asked may have given up.
+            let _ = sender.send(matcher.unwrap_or_else(|_| Err(refused("it makes the matcher fail"))));
+        };
+        let thread = thread::Builder::new().name("grammar".to_owned()).stack_size(STACK).spawn(work);
+        thread.map_err(|error| refused(&error.to_string()))?;
+        let matcher = made.recv_timeout(LONGEST).map_err(|_| ConstraintError::TooSlow)??;
+        Ok(Constraint {
+            prototype: Mutex::new(matcher),
+            env: self.factory.tok_env().clone(),
+            starts,
+            name: name.to_owned(),
+        })
+    }
+
+    fn matcher(&self, grammar: String) -> Result<Matcher, ConstraintError> {
+        let parser = self.factory.create_parser(TopLevelGrammar::from_lark(grammar));
+        let mut matcher = Matcher::new(parser);
+        // A first mask finds grammars that no text satisfies.
+        match matcher.compute_mask_or_eos() {
+            Ok(_) => Ok(matcher),
+            // Named after the reason to stop, which is not kept.
+            Err(error) if error.to_string().starts_with(&StopReason::NoExtensionBias.to_string()) => {
+                Err(refused("no answer satisfies it"))
+            }
+            Err(error) => Err(refused(&error.to_string())),
+        }
+    }
+}
+
+impl Constraint {
+    /// Where it begins.
+    pub(super) fn starts(&self) -> &Starts {
+        &self.starts
+    }
+
+    /// The vocabulary.
+    pub(super) fn trie(&self) -> &TokTrie {
+        self.env.tok_trie()
+    }
+
+    /// A state at the beginning of the grammar.
+    pub(super) fn matcher(&self) -> Matcher {
+        let prototype = self.prototype.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = panic::catch_unwind(AssertUnwindSafe(|| prototype.deep_clone()));
+        copy.unwrap_or_else(|_| Matcher::new(Err(llguidance_error("its state cannot be copied"))))
+    }
+
+    /// What went wrong in an answer.
+    pub(super) fn lost(&self, reason: &str) -> ConstraintError {
+        ConstraintError::Lost { name: self.name.clone(), reason: first_line(reason) }
+    }
+}
+
+fn llguidance_error(text: &'static str) -> anyhow::Error {
+    anyhow::Error::msg(text)
+}
+
+fn refused(reason: &str) -> ConstraintError {
+    ConstraintError::Refused(first_line(reason))
+}
+
+/// The beginning of a message, without what a matcher adds for its authors and without the place in the grammar's text, which nobody
+/// but us has seen.
+fn first_line(text: &str) -> String {
+    const SCHEMA: &str = "failed to compile JSON schema:";
+    let text = text.rsplit_once(SCHEMA).map_or(text, |(_, reason)| reason);
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
+    let mut line = lines.next().unwrap_or("it cannot be enforced").trim_end_matches(':').to_owned();
+    // A regular expression's error says below what is wrong.
+    if let Some(error) = lines.find(|line| line.starts_with("error:")) {
+        line = format!("{line}, {error}");
+    }
+    line.chars().take(300).collect()
+}

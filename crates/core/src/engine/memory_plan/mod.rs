@@ -1,0 +1,400 @@
+//! What a model needs in memory before any of it is loaded, and which device holds which layer.
+//!
+//! From the decoder's description alone: weights, cache, activations of one chunk, observer scratch. `palimpsest model plan`
+//! prints it; the chat model and `trace` ask here before loading, refuse what cannot fit, with the cheapest changes that
+//! would, and load each layer where the plan put it.
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device};
+
+use super::DEFAULT_CHUNK;
+use super::device::DeviceName;
+use crate::model::{Kept, ModelDescription, PackedBytes, branch_bytes, cache_bytes};
+
+mod arithmetic;
+mod memory;
+mod request;
+mod serving;
+mod split;
+
+use arithmetic::n;
+pub use memory::{available_bytes, resident_bytes};
+pub use request::{Branches, MemoryRequest, ObservedSpans, USUAL_ANSWER};
+pub use serving::{ServerMemory, Serving, TOKENISING};
+pub use split::{Parts, split};
+
+/// Bytes needed at once on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub device: DeviceName,
+    /// How many layers lie there.
+    pub layers: usize,
+    /// Weights, in every form that is held.
+    pub weights: u64,
+    /// What the layers remember of the whole context, and of what branches add to it.
+    pub cache: u64,
+    /// Activations of one chunk.
+    pub activations: u64,
+    /// Scratch of the attention observer ([`ObservedSpans`]).
+    pub observer: u64,
+    /// The process itself: code, tokeniser, allocator; and what a server's requests may take.
+    pub process: u64,
+}
+
+impl Share {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.cache + self.activations + self.observer + self.process
+    }
+}
+
+/// Bytes needed at once, device by device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Of each device that was asked for, in that order.
+    pub shares: Vec<Share>,
+    /// For every layer the index of its device.
+    pub places: Vec<usize>,
+    /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
+    /// back when it runs short, so they are no part of what must be free.
+    pub mapped: u64,
+    /// What is kept of quantised weights on the CPU in f32; `None` where there are none such.
+    pub kept: Option<Kept>,
+}
+
+/// The process itself on the CPU: code, tables, the allocator's spare room, threads. Measured, rounded up.
+const PROCESS: u64 = 32 << 20;
+
+impl MemoryPlan {
+    /// The plan for a model and a request, with layers split between devices of so many free bytes (`None`: not known).
+    ///
+    /// Where quantised weights may be kept in either way, it keeps them dequantised too, for the faster prefill, unless only the plan
+    /// without them fits.
+    pub fn new(description: &ModelDescription, request: &MemoryRequest, free: &[Option<u64>]) -> Self {
+        let dense = Self::keeping(description, request, free, request.kept.unwrap_or_default());
+        if request.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
+            return dense;
+        }
+        let quantised = Self::keeping(description, request, free, Kept::Quantised);
+        if quantised.fits(free) == Some(false) { dense } else { quantised }
+    }
+
+    fn keeping(
+        description: &ModelDescription,
+        request: &MemoryRequest,
+        free: &[Option<u64>],
+        kept: Kept,
+    ) -> Self {
+        let spec = &description.spec;
+        let size = request.dtype.size_in_bytes() as u64;
+        let chunk = request.chunk.min(request.context.max(1));
+        // What decoding reads of quantised weights is packed on the CPU in f32.
+        let on_cpu = request.devices.iter().all(|d| *d == DeviceName::Cpu);
+        let packed = description.packed.as_ref().filter(|_| on_cpu && request.dtype == DType::F32);
+        let cache = |i: usize| {
+            let mixer = &spec.layers[i].mixer;
+            let bytes = cache_bytes(mixer, request.context, chunk, request.dtype).and_then(|trunk| {
+                let branch = branch_bytes(mixer, request.context, request.branches.tokens, request.dtype)?;
+                trunk.checked_add(branch.checked_mul(request.branches.count)?)
+            });
+            // More than any number holds: more than any machine has, and small enough to be added up.
+            bytes.map_or(u64::MAX >> 16, n)
+        };
+        let packed_layer = |i: usize| packed.and_then(|p| p.layers.get(i)).copied().unwrap_or_default();
+        // The packed bits come on top of the dequantised weights, or in their place.
+        let with_packed = |dense: u64, of: PackedBytes| match kept {
+            Kept::Dense => dense + of.packed,
+            Kept::Quantised => dense.saturating_sub(of.dense) + of.packed,
+        };
+        let scratch = |of: PackedBytes| if kept == Kept::Quantised { of.scratch } else { 0 };
+        let weights =
+            |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
+        let embedding = n(spec.vocab) * n(spec.hidden) * size;
+        let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
+        // The dequantised weights of a tied head are the embedding, which is there anyhow.
+        let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
+        let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
+        let parts = Parts {
+            layers: (0..spec.layers.len()).map(|i| weights(i) + cache(i)).collect(),
+            first: embedding,
+            last: head,
+        };
+        let places = split(&parts, &in_shares(&request.devices, free));
+        let (first, last) = (places.first().copied(), places.last().copied());
+        let l = n(chunk);
+        let shares = request.devices.iter().enumerate().map(|(d, &device)| {
+            let own = || (0..spec.layers.len()).filter(|&i| places[i] == d);
+            let widest = |f: &dyn Fn(usize) -> u64| own().map(f).max().unwrap_or(0);
+            let activations = |i: usize| {
+                arithmetic::layer_activations(spec, &spec.layers[i], request, l, device)
+                    + scratch(packed_layer(i))
+            };
+            // Layers come one after the other: what is measured at one adds to that layer's own activations.
+            let measured =
+                |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], request, device);
+            let mut share = Share {
+                device,
+                layers: own().count(),
+                weights: own().map(weights).sum(),
+                cache: own().map(cache).sum(),
+                activations: widest(&activations),
+                observer: own().map(|i| arithmetic::observer_sums(&spec.layers[i], request)).sum::<u64>()
+                    + own().map(|i| arithmetic::observer_history(&spec.layers[i], request)).sum::<u64>()
+                    + (widest(&measured) - widest(&activations)),
+                process: if device == DeviceName::Cpu && d == 0 { PROCESS + request.beside } else { 0 },
+            };
+            if Some(d) == first {
+                share.weights += embedding;
+            }
+            if Some(d) == last {
+                share.weights += head;
+                // A tied head is the embedding itself where it lies on the same device, else a copy of it.
+                let same = first.is_some_and(|first| request.devices[first] == device);
+                if spec.tied && !same {
+                    share.weights += embedding;
+                }
+                // The logits, their sizes and the sums' input, in f32.
+                share.activations += 3 * n(request.logits.max(1)) * n(spec.vocab) * 4;
+                if !spec.tied {
+                    share.activations += scratch(packed_head);
+                }
+            }
+            share
+        });
+        let shares = shares.collect();
+        let kept = packed.is_some().then_some(kept);
+        MemoryPlan { shares, places, mapped: if on_cpu { description.file_bytes } else { 0 }, kept }
+    }
+
+    fn sum(&self, of: impl Fn(&Share) -> u64) -> u64 {
+        self.shares.iter().map(of).sum()
+    }
+
+    /// Weights on all devices.
+    pub fn weights(&self) -> u64 {
+        self.sum(|s| s.weights)
+    }
+
+    /// The cache on all devices.
+    pub fn cache(&self) -> u64 {
+        self.sum(|s| s.cache)
+    }
+
+    /// Activations on all devices.
+    pub fn activations(&self) -> u64 {
+        self.sum(|s| s.activations)
+    }
+
+    /// The observer's scratch on all devices.
+    pub fn observer(&self) -> u64 {
+        self.sum(|s| s.observer)
+    }
+
+    /// All that must be free, on all devices.
+    pub fn total(&self) -> u64 {
+        self.sum(Share::total)
+    }
+
+    /// The most memory that the process will be seen to hold on the CPU: at the end of loading, with the files still mapped,
+    /// or at the end of the prefill.
+    pub fn peak_resident(&self) -> u64 {
+        let loading = self.sum(|s| s.weights + s.process) + self.mapped;
+        self.total().max(loading)
+    }
+
+    /// Whether every device has what is asked of it; `None` where it is not known of one.
+    pub fn fits(&self, free: &[Option<u64>]) -> Option<bool> {
+        let mut needed: BTreeMap<DeviceName, (u64, Option<u64>)> = BTreeMap::new();
+        for (share, &free) in self.shares.iter().zip(free) {
+            needed.entry(share.device).or_insert((0, free)).0 += share.total();
+        }
+        let fits: Vec<Option<bool>> =
+            needed.values().map(|(needed, free)| free.map(|free| *needed <= free)).collect();
+        // One device that is too small decides, even where others are not known.
+        if fits.contains(&Some(false)) {
+            Some(false)
+        } else {
+            fits.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+        }
+    }
+}
+
+/// The free bytes of each device, where one that is named several times has a part for each.
+fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
+    let times = |device: &DeviceName| n(devices.iter().filter(|d| *d == device).count()).max(1);
+    devices
+        .iter()
+        .enumerate()
+        .map(|(i, device)| free.get(i).copied().flatten().map(|free| free / times(device)))
+        .collect()
+}
+
+/// Why a request cannot be granted, with what would help.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{model} at a context of {context} tokens in {dtype} needs {needed} (weights {weights}, cache {cache}, the rest {rest}), and {available} are free on {devices}. What would fit: {remedies}"
+)]
+pub struct DoesNotFit {
+    model: String,
+    context: usize,
+    dtype: String,
+    /// All that is needed.
+    bytes: u64,
+    needed: String,
+    weights: String,
+    cache: String,
+    rest: String,
+    available: String,
+    devices: String,
+    remedies: String,
+}
+
+impl DoesNotFit {
+    /// The same for a server, whose flags are others.
+    pub(super) fn of_server(mut self: Box<Self>, memory: Option<u64>) -> Box<Self> {
+        self.remedies = self.remedies.replace("--batch-size 1", "a smaller --parallel and --cache-tokens");
+        if let Some(memory) = memory {
+            self.remedies = format!("--memory {}; or {}", mebibytes(self.bytes), self.remedies);
+            self.devices = format!("{} within --memory {}", self.devices, mebibytes(memory));
+        }
+        self
+    }
+}
+
+/// Where every layer goes, and what is kept of quantised weights.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// One device a layer.
+    pub devices: Vec<Device>,
+    /// What is kept on the CPU in f32.
+    pub kept: Kept,
+}
+
+/// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit.
+pub fn place(
+    model: &str,
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    devices: &[Device],
+) -> Result<Placement, Box<DoesNotFit>> {
+    let free: Vec<Option<u64>> = devices.iter().map(available_bytes).collect();
+    place_within(model, description, request, devices, &free)
+}
+
+/// The same within so many bytes of each device.
+pub fn place_within(
+    model: &str,
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    devices: &[Device],
+    free: &[Option<u64>],
+) -> Result<Placement, Box<DoesNotFit>> {
+    let plan = check(model, description, request, free)?;
+    if let Some(kept) = plan.kept {
+        tracing::info!("{model}: {}", in_words(kept));
+    }
+    Ok(Placement {
+        devices: plan.places.iter().filter_map(|&place| devices.get(place).cloned()).collect(),
+        kept: plan.kept.unwrap_or_default(),
+    })
+}
+
+/// What is kept of quantised weights, as a sentence without its first capital.
+pub fn in_words(kept: Kept) -> &'static str {
+    match kept {
+        Kept::Dense => {
+            "quantised weights are dequantised once, for the prefill, and kept packed for decoding"
+        }
+        Kept::Quantised => {
+            "quantised weights are kept packed alone, and each is dequantised for every prefill chunk (the same numbers, slower)"
+        }
+    }
+}
+
+/// Refuses a request that does not fit the free bytes of its devices.
+pub fn check(
+    model: &str,
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    free: &[Option<u64>],
+) -> Result<MemoryPlan, Box<DoesNotFit>> {
+    let plan = MemoryPlan::new(description, request, free);
+    if plan.fits(free) != Some(false) {
+        return Ok(plan);
+    }
+    // Devices that are one and the same are counted once.
+    let named: BTreeMap<DeviceName, Option<u64>> =
+        request.devices.iter().copied().zip(free.iter().copied()).collect();
+    let names: Vec<String> = request.devices.iter().map(ToString::to_string).collect();
+    Err(Box::new(DoesNotFit {
+        model: model.to_owned(),
+        context: request.context,
+        dtype: format!("{:?}", request.dtype).to_lowercase(),
+        bytes: plan.total(),
+        needed: gigabytes(plan.total()),
+        weights: gigabytes(plan.weights()),
+        cache: gigabytes(plan.cache()),
+        rest: gigabytes(plan.total() - plan.weights() - plan.cache()),
+        available: gigabytes(named.values().flatten().sum()),
+        devices: names.join(", "),
+        remedies: remedies(description, request, free, plan.total()),
+    }))
+}
+
+/// Up to three changes, the cheapest first, each of which fits.
+fn remedies(
+    description: &ModelDescription,
+    request: &MemoryRequest,
+    free: &[Option<u64>],
+    needed: u64,
+) -> String {
+    let fits = |request: &MemoryRequest| MemoryPlan::new(description, request, free).fits(free) == Some(true);
+    let with = |change: &dyn Fn(&mut MemoryRequest)| {
+        let mut other = request.clone();
+        change(&mut other);
+        other
+    };
+    let mut found = Vec::new();
+    if request.chunk > 128 && fits(&with(&|w| w.chunk = 128)) {
+        found.push("--chunk 128".to_owned());
+    }
+    if request.branches.count > 0 && fits(&with(&|w| w.branches = Branches::default())) {
+        found.push("--batch-size 1".to_owned());
+    }
+    if request.kept == Some(Kept::Dense) && fits(&with(&|w| w.kept = Some(Kept::Quantised))) {
+        found.push("--weights quantised".to_owned());
+    }
+    if request.dtype == DType::F32 && fits(&with(&|w| w.dtype = DType::BF16)) {
+        found.push("--dtype bf16".to_owned());
+    }
+    // The plan grows with the context: find the longest that fits.
+    let (mut low, mut high) = (0, request.context);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if fits(&with(&|w| w.context = middle)) { low = middle } else { high = middle }
+    }
+    if low >= DEFAULT_CHUNK {
+        found.push(format!("--context {low}"));
+    }
+    found.push(format!("devices with {} free, or a smaller model", gigabytes(needed)));
+    found.truncate(3);
+    found.join("; or ")
+}
+
+/// Bytes for people.
+pub fn gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..100_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// Bytes as flags take them, rounded up.
+pub fn mebibytes(bytes: u64) -> String {
+    format!("{}MiB", bytes.div_ceil(1 << 20))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Strings that end an answer, wherever tokens cut them: a text ends before the first of them.
+//!
+//! Shared by runs, which end an answer by its tokens ([`StopWatch`]), and by the server, which writes text piece by piece.
+
+use std::sync::Arc;
+
+use super::phases::Phases;
+use crate::text::{StreamDecoder, TextError, Tokenizer};
+
+/// Ends a text that comes in pieces before the first of some strings.
+#[derive(Debug, Clone, Default)]
+pub struct StopStrings {
+    stops: Vec<String>,
+    /// What may be the beginning of one.
+    held: String,
+    found: bool,
+}
+
+impl StopStrings {
+    /// Of these strings, none of them empty.
+    pub fn new(stops: Vec<String>) -> Self {
+        StopStrings { stops, ..StopStrings::default() }
+    }
+
+    /// Takes the next piece and returns what is known to come before the first string.
+    pub fn push(&mut self, text: &str) -> String {
+        if self.found {
+            return String::new();
+        }
+        self.held.push_str(text);
+        if let Some(at) = first(&self.held, &self.stops) {
+            self.found = true;
+            let text = self.held.get(..at).unwrap_or_default().to_owned();
+            self.held.clear();
+            return text;
+        }
+        let clear = self.stops.iter().map(|stop| without_partial(&self.held, stop).len()).min();
+        let clear = clear.unwrap_or(self.held.len());
+        let rest = self.held.split_off(clear);
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    /// Whether one of them has come: what follows is not of the text.
+    pub fn found(&self) -> bool {
+        self.found
+    }
+
+    /// What was held for one that did not come.
+    pub fn take_held(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Where the first of some strings begins in a text.
+fn first(text: &str, stops: &[String]) -> Option<usize> {
+    stops.iter().filter_map(|stop| text.find(stop.as_str())).min()
+}
+
+/// A whole text, up to the first of some strings.
+pub fn before_stop<'t>(text: &'t str, stops: &[String]) -> &'t str {
+    first(text, stops).and_then(|at| text.get(..at)).unwrap_or(text)
+}
+
+/// `text` without a beginning of `marker` at its end.
+pub fn without_partial<'t>(text: &'t str, marker: &str) -> &'t str {
+    let partial = (1..marker.len()).rev().find(|&n| marker.get(..n).is_some_and(|part| text.ends_with(part)));
+    text.get(..text.len() - partial.unwrap_or(0)).unwrap_or(text)
+}
+
+/// Says at which token of a generation the first of some strings is complete in its answer. A thought before it is not looked at.
+#[derive(Debug)]
+pub struct StopWatch {
+    decoder: StreamDecoder<Arc<Tokenizer>>,
+    strings: StopStrings,
+    begun: bool,
+}
+
+impl StopWatch {
+    /// For one generation; `None` where there is no string.
+    pub fn new(tokenizer: &Arc<Tokenizer>, stops: &[String]) -> Option<Self> {
+        let decoder = || StreamDecoder::new(Arc::clone(tokenizer), true);
+        (!stops.is_empty()).then(|| StopWatch {
+            decoder: decoder(),
+            strings: StopStrings::new(stops.to_vec()),
+            begun: false,
+        })
+    }
+
+    /// Whether the token that was generated last ends the answer.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub(super) fn ends(&mut self, phases: &Phases) -> Result<bool, TextError> {
+        if !phases.in_answer() {
+            return Ok(false);
+        }
+        let tokens = phases.tokens();
+        // An answer may begin inside the token that ends a thought, and tokens that might have begun one be its first.
+        let new = if self.begun { tokens.len().saturating_sub(1) } else { 0 };
+        let inside = if self.begun { None } else { phases.answer_begun() };
+        match inside {
+            Some(text) => drop(self.strings.push(&text)),
+            None => {
+                for &token in tokens.get(new..).unwrap_or_default() {
+                    if let Some(text) = self.decoder.push(token)? {
+                        self.strings.push(&text);
+                    }
+                }
+            }
+        }
+        self.begun = true;
+        Ok(self.strings.found())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Sampling;
+
+    #[test]
+    fn a_text_ends_before_the_first_stop_string_however_it_is_cut() {
+        let text = "one two three\n\nfour";
+        let stops = ["\n\n", "three", "ee\n", "zzz"].map(str::to_owned).to_vec();
+        for cut in 1..text.len() {
+            let mut strings = StopStrings::new(stops.clone());
+            let mut out = String::new();
+            for piece in text.as_bytes().chunks(cut).map(String::from_utf8_lossy) {
+                out.push_str(&strings.push(&piece));
+            }
+            assert!(strings.found() && out == "one two ", "{cut}: {out:?}");
+        }
+        assert_eq!(before_stop(text, &stops), "one two ");
+        assert_eq!(before_stop("three", &stops), "");
+        let mut none = StopStrings::new(stops);
+        let out = none.push("a thre") + &none.push("w\n");
+        assert_eq!((out.as_str(), none.take_held().as_str(), none.found()), ("a threw", "\n", false));
+    }
+
+    #[test]
+    fn a_stop_string_that_tokens_cut_ends_the_answer_at_its_last_token() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/fixtures/tokenizers/smollm/tokenizer.json");
+        let tokenizer = Arc::new(Tokenizer::from_file(&file).unwrap());
+        let text = "It was the tea.\n\n### User\nAnd now?\n\n### Assistant\n";
+        let tokens = tokenizer.encode(text).unwrap();
+        let stop = "### User".to_owned();
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 100 };
+        let mut phases = Phases::new(&sampling, None);
+        let mut watch = StopWatch::new(&tokenizer, std::slice::from_ref(&stop)).unwrap();
+        let ended = tokens.iter().position(|&token| {
+            phases.push(token);
+            watch.ends(&phases).unwrap()
+        });
+        // The fewest tokens whose text holds it.
+        let decoded = |n: usize| tokenizer.decode(&tokens[..n], true).unwrap();
+        let fewest = (1..tokens.len()).find(|&n| decoded(n).contains(&stop)).unwrap();
+        assert_eq!(ended, Some(fewest - 1));
+        assert!(fewest >= 3 && decoded(fewest).ends_with("### User"), "it straddles tokens: {fewest}");
+        assert_eq!(before_stop(&decoded(fewest), &[stop]).trim(), "It was the tea.");
+        assert!(StopWatch::new(&tokenizer, &[]).is_none());
+    }
+}

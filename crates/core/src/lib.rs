@@ -1,0 +1,27 @@
+//! Local inference of open-weight language models that records how much named spans of a text attend to each other: exactly, at any
+//! length, without ever holding an N x N matrix.
+//!
+//! ```text
+//! messages or text -> tokens + spans that tile them -> one forward pass, shared by many questions -> answers + attention masses
+//! ```
+//!
+//! - [`span`]: labelled half-open token ranges.
+//! - [`text`]: tokenizers and chat templates; text becomes tokens and spans.
+//! - [`attention`]: the one door to attention, its kernels, the observers that read it, and the file format of masses.
+//! - [`model`]: a config and weights become a decoder with its KV cache.
+//! - [`engine`]: prefill, decode, sampling, the memory plan, and the thread that owns model and cache.
+//!
+//! Beside them [`timing`] tells where the time went, `transfer` is the way between host and device, `fused` is what a card does in
+//! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
+
+pub mod attention;
+pub mod digest;
+pub mod engine;
+pub mod files;
+mod fused;
+pub mod model;
+mod simd;
+pub mod span;
+pub mod text;
+pub mod timing;
+mod transfer;

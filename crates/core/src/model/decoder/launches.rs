@@ -1,0 +1,274 @@
+//! What a layer asks of a device: kernel launches, copies back to the host and copies to the device, counted on the CPU with
+//! the code that other devices run ([`count`] says how, and what it cannot see); and that this code computes what the CPU's
+//! own kernels do. Counted in bf16, which is what other devices run in by default.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::attention::{AnswerRows, DeltaMasses, MassObserver, Masses, NoObserver};
+use crate::model::OpenModel;
+use crate::span::Span;
+use crate::transfer::count::{self, Counts};
+
+/// Tokens that are said after a prompt.
+const SAID: [u32; 3] = [5, 77, 130];
+/// Tokens that are in the cache before, and tokens of a chunk.
+const BEFORE: usize = 150;
+const CHUNK: usize = 1024;
+
+/// The layers of the table: what it calls them, a fixture, the layer there, and how often it waits for the device.
+const LAYERS: [(&str, &str, usize, usize); 8] = [
+    ("attention, gated block", "llama-tiny", 1, 0),
+    ("the same with norms of queries and keys", "qwen3-tiny", 1, 0),
+    ("a window of 23, sandwich norms", "gemma3-tiny", 1, 0),
+    ("sinks, biases, 2 of 5 experts", "gpt-oss-tiny", 1, 1),
+    ("2 of 5 experts", "qwen3-moe-tiny", 2, 1),
+    ("2 of 6 experts and a shared one", "glm4-moe-tiny", 2, 1),
+    ("gated attention", "qwen35-text-tiny", 2, 0),
+    ("gated delta rule", "qwen35-text-tiny", 1, 0),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A fixture as devices other than the CPU are given it.
+fn decoder(name: &str, dtype: DType) -> Decoder {
+    count::elsewhere(|| decoder_of_the_cpu(name, dtype))
+}
+
+fn decoder_of_the_cpu(name: &str, dtype: DType) -> Decoder {
+    let folder: PathBuf = root().join("../../tests/fixtures").join(name);
+    match OpenModel::open(&[folder]).map(|model| model.load(&Device::Cpu, dtype)) {
+        Ok(Ok(decoder)) => decoder,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// A model's first layers alone.
+fn first_layers(name: &str, layers: usize) -> Decoder {
+    let mut decoder = decoder(name, DType::BF16);
+    decoder.layers.truncate(layers);
+    decoder.spec.layers.truncate(layers);
+    decoder.devices.truncate(layers);
+    decoder
+}
+
+fn tokens(l: usize) -> Vec<u32> {
+    (0..l as u32).map(|i| (i * 37 + i / 7 + 11) % 250).collect()
+}
+
+/// What a forward of `l` tokens after `before` others asks for; with `masses`, also what it takes to ask for them then.
+fn of_forward(
+    decoder: &Decoder,
+    (before, l): (usize, usize),
+    phase: Phase,
+    mut observer: Option<MassObserver>,
+    masses: bool,
+) -> Result<Counts> {
+    let mut cache = decoder.cache(before + l)?;
+    let tokens = tokens(before + l);
+    let mut forward = |tokens: &[u32], phase, observer: &mut Option<MassObserver>| match observer {
+        Some(observer) => decoder.forward(tokens, 1, &mut cache, phase, observer),
+        None => decoder.forward(tokens, 1, &mut cache, phase, &mut NoObserver),
+    };
+    count::elsewhere(|| forward(&tokens[..before], Phase::Prefill, &mut observer))?;
+    count::counted(|| {
+        let hidden = forward(&tokens[before..], phase, &mut observer)?;
+        if let Some(observer) = observer.as_ref().filter(|_| masses) {
+            observer.finish()?;
+        }
+        Ok(vec![hidden])
+    })
+}
+
+/// What layer `i` asks for: what a model of the first `i + 1` layers does, less what one of the first `i` does.
+fn of_layer(
+    (name, i): (&str, usize),
+    l: usize,
+    phase: Phase,
+    observer: Option<MassObserver>,
+    masses: bool,
+) -> Result<Counts> {
+    let first =
+        |layers| of_forward(&first_layers(name, layers), (BEFORE, l), phase, observer.clone(), masses);
+    let (with, without) = (first(i + 1)?, first(i)?);
+    Ok(Counts {
+        launches: with.launches - without.launches,
+        fetches: with.fetches - without.fetches,
+        uploads: with.uploads - without.uploads,
+        largest: with.largest,
+    })
+}
+
+/// Reads two row spans, of which one ends before the chunk and one is in it, and 40 key spans.
+fn observer() -> MassObserver {
+    let tokens = BEFORE + CHUNK;
+    let rows = vec![Span::new("early", 60..80), Span::new("late", tokens - 100..tokens)];
+    let keys = (0..40).map(|i| Span::new(format!("{i}"), i * 29..(i + 1) * 29)).collect();
+    match MassObserver::new(rows, keys, tokens) {
+        Ok(observer) => observer,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Rewrites the table where PALIMPSEST_BLESS is set; compares it otherwise.
+#[test]
+fn a_layer_asks_a_device_for_what_the_readme_of_the_benches_says_and_waits_for_it_only_to_route() -> Result<()>
+{
+    let mut table = format!(
+        "| layer | a chunk of {CHUNK} tokens: launches | copies back | copies to | a token: launches | copies back | copies to | \
+         the observer's, of that chunk | copies back |\n"
+    );
+    table.push_str("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (what, name, i, waits) in LAYERS {
+        let at = (name, i);
+        let chunk = of_layer(at, CHUNK, Phase::Prefill, None, false)?;
+        let token = of_layer(at, 1, Phase::Decode, None, false)?;
+        let observed = of_layer(at, CHUNK, Phase::Prefill, Some(observer()), false)?;
+        let summed = of_layer(at, CHUNK, Phase::Prefill, Some(observer()), true)?;
+        assert_eq!((chunk.fetches, token.fetches), (waits, waits), "{name}, layer {i}");
+        assert_eq!(observed.fetches, waits, "{name}, layer {i}: the observer waits");
+        table.push_str(&format!(
+            "| {what} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            chunk.launches,
+            chunk.fetches,
+            chunk.uploads,
+            token.launches,
+            token.fetches,
+            token.uploads,
+            summed.launches - chunk.launches,
+            observed.fetches - chunk.fetches,
+        ));
+    }
+    let path = root().join("../../benches/README.md");
+    let readme = std::fs::read_to_string(&path)?;
+    let (begin, end) = ("<!-- begin: launches -->\n", "<!-- end: launches -->");
+    let (Some(start), Some(stop)) = (readme.find(begin), readme.find(end)) else {
+        panic!("no markers in {path:?}")
+    };
+    let start = start + begin.len();
+    if std::env::var_os("PALIMPSEST_BLESS").is_some() {
+        std::fs::write(&path, format!("{}{table}{}", &readme[..start], &readme[stop..]))?;
+        return Ok(());
+    }
+    assert_eq!(
+        &readme[start..stop],
+        table,
+        "benches/README.md is out of date; PALIMPSEST_BLESS=1 cargo test --release asks_a_device rewrites it"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_was_observed_comes_back_in_one_copy_for_each_kind_of_layer() -> Result<()> {
+    for (name, copies) in [("llama-tiny", 1), ("gpt-oss-tiny", 1), ("qwen35-text-tiny", 2)] {
+        let decoder = decoder(name, DType::BF16);
+        let fetches = |masses| -> Result<usize> {
+            Ok(of_forward(&decoder, (BEFORE, CHUNK), Phase::Prefill, Some(observer()), masses)?.fetches)
+        };
+        assert_eq!(fetches(true)? - fetches(false)?, copies, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_token_is_decoded_without_a_copy_of_the_cache_or_of_a_weight() -> Result<()> {
+    let before = 2000;
+    for name in ["llama-tiny", "qwen3-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
+        let decoder = decoder(name, DType::BF16);
+        let largest = of_forward(&decoder, (before, 1), Phase::Decode, None, false)?.largest;
+        let attentions = decoder.spec.layers.iter().filter_map(|layer| layer.attention());
+        for attention in attentions.filter(|a| a.window.is_none()) {
+            let keys = attention.kv_heads * before * attention.head_dim;
+            assert!(largest < keys / 2, "{name}: a tensor of {largest} elements, keys are {keys}");
+            // A score for each head and key is the most that there is.
+            assert!(largest <= attention.heads * (before + 1), "{name}: {largest}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same() -> Result<()> {
+    let names = [
+        "llama-tiny",
+        "llama3-rope-tiny",
+        "qwen2-tiny",
+        "qwen3-tiny",
+        "qwen3-moe-tiny",
+        "qwen35-text-tiny",
+        "gpt-oss-tiny",
+        "glm4-moe-tiny",
+        "minimax-m2-tiny",
+        "gemma3-tiny",
+    ];
+    for name in names {
+        let run = |decoder: &Decoder| -> Result<(Vec<f32>, Vec<Masses>)> {
+            let mut cache = decoder.cache(BEFORE + CHUNK + SAID.len())?;
+            let observer = || {
+                self::observer().answering(AnswerRows { mean: Some(1), each: true, ..AnswerRows::default() })
+            };
+            let mut of_prompt = observer();
+            let tokens = tokens(BEFORE + CHUNK);
+            let mut logits = Vec::new();
+            for (i, chunk) in tokens.chunks(500).enumerate() {
+                let hidden = decoder.forward(chunk, 3, &mut cache, Phase::Prefill, &mut of_prompt)?;
+                logits.extend(decoder.logits(&hidden, Phase::Prefill)?.flatten_all()?.to_vec1::<f32>()?);
+                if i == 0 {
+                    // A fork takes over what was measured before, with other spans after.
+                    of_prompt = match of_prompt.clone().keeping(500).fork(&observer(), 500) {
+                        Some(fork) => fork,
+                        None => panic!("{name}: no fork"),
+                    };
+                }
+            }
+            // Tokens are decoded in two branches and in place, each time with rows of their own.
+            let mut of_branches = [of_prompt.clone(), of_prompt.clone()];
+            let mut branches = [cache.branch(900, SAID.len())?, cache.branch(900, SAID.len())?];
+            for token in SAID {
+                let observers = of_branches.iter_mut().map(|o| o as &mut dyn Observer).collect();
+                let going = branches.iter_mut().collect();
+                let hidden = decoder.forward_branches(&[token, token + 1], &cache, going, observers)?;
+                logits.extend(decoder.logits(&hidden, Phase::Decode)?.flatten_all()?.to_vec1::<f32>()?);
+            }
+            for token in SAID {
+                let hidden = decoder.forward(&[token], 1, &mut cache, Phase::Decode, &mut of_prompt)?;
+                logits.extend(decoder.logits(&hidden, Phase::Decode)?.flatten_all()?.to_vec1::<f32>()?);
+            }
+            let [first, second] = &of_branches;
+            let masses = [&of_prompt, first, second].map(|observer| observer.finish_after(SAID.len()));
+            Ok((logits, masses.into_iter().collect::<Result<_>>()?))
+        };
+        let here = run(&decoder_of_the_cpu(name, DType::F32))?;
+        let there = decoder(name, DType::F32);
+        let there = count::elsewhere(|| run(&there))?;
+        let apart = |a: &[f32], b: &[f32]| {
+            assert_eq!(a.len(), b.len(), "{name}");
+            a.iter()
+                .zip(b)
+                .map(|(a, b)| (a - b).abs())
+                .fold(0f32, |most, x| if x.is_nan() { x } else { most.max(x) })
+        };
+        let logits = apart(&here.0, &there.0);
+        assert!(logits < 1e-4, "{name}: logits are {logits:e} apart");
+        let flat = |masses: &Vec<Masses>| -> Vec<f32> {
+            let of_delta = |delta: &Option<DeltaMasses>| -> Vec<f32> {
+                delta.iter().flat_map(|delta| delta.signed.iter().chain(&delta.share)).copied().collect()
+            };
+            let of_one = |masses: &Masses| -> Vec<f32> {
+                let each = masses.each.iter().flat_map(|each| {
+                    each.mass.iter().chain(each.sink.iter().flatten()).copied().chain(of_delta(&each.delta))
+                });
+                let rows = masses.mass.iter().chain(masses.sink.iter().flatten()).copied();
+                rows.chain(of_delta(&masses.delta)).chain(each).collect()
+            };
+            masses.iter().flat_map(of_one).collect()
+        };
+        let (here, there) = (flat(&here.1), flat(&there.1));
+        let masses = apart(&here, &there);
+        assert!(masses < 1e-5, "{name}: masses are {masses:e} apart");
+        assert!(here.iter().any(|x| *x > 0.1), "{name}: nothing was observed");
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! What is known of a model before its weights are: enough to plan its memory.
+//!
+//! From a config.json alone, from a GGUF file's headers, or from the configs of released models that are compiled in
+//! (`models/configs/`), so that a user can plan before a download. Called by `model plan` and by the engine's refusals.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::arch;
+use super::arch::Names;
+use super::loader::GGUF_NAMES;
+use super::weights::GgufFile;
+use super::{DecoderSpec, ModelError, PackedWeight, Projection};
+use super::{ModelFiles, ModelKind};
+
+/// The configs of released models: manifest name (also the file's) and text.
+const RELEASED: &[(&str, &str)] = &[
+    ("smollm2-135m", include_str!("../../../../models/configs/smollm2-135m.json")),
+    ("gemma3-270m", include_str!("../../../../models/configs/gemma3-270m.json")),
+    ("llama-3.1-8b-instruct", include_str!("../../../../models/configs/llama-3.1-8b-instruct.json")),
+    ("llama-3.3-70b-instruct", include_str!("../../../../models/configs/llama-3.3-70b-instruct.json")),
+    ("qwen2.5-7b-instruct", include_str!("../../../../models/configs/qwen2.5-7b-instruct.json")),
+    ("qwen2.5-14b-instruct", include_str!("../../../../models/configs/qwen2.5-14b-instruct.json")),
+    ("qwen2.5-72b-instruct", include_str!("../../../../models/configs/qwen2.5-72b-instruct.json")),
+    ("qwen3-4b", include_str!("../../../../models/configs/qwen3-4b.json")),
+    ("qwen3-8b", include_str!("../../../../models/configs/qwen3-8b.json")),
+    ("qwen3-14b", include_str!("../../../../models/configs/qwen3-14b.json")),
+    ("qwen3-32b", include_str!("../../../../models/configs/qwen3-32b.json")),
+    ("qwen3-235b-a22b", include_str!("../../../../models/configs/qwen3-235b-a22b.json")),
+    ("qwen3.5-9b", include_str!("../../../../models/configs/qwen3.5-9b.json")),
+    ("qwen3.5-27b", include_str!("../../../../models/configs/qwen3.5-27b.json")),
+    ("gpt-oss-20b", include_str!("../../../../models/configs/gpt-oss-20b.json")),
+    ("gpt-oss-120b", include_str!("../../../../models/configs/gpt-oss-120b.json")),
+    ("glm-4.5-air", include_str!("../../../../models/configs/glm-4.5-air.json")),
+    ("minimax-m2.5", include_str!("../../../../models/configs/minimax-m2.5.json")),
+];
+
+/// A model's description, and what its file adds to the memory that the description implies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelDescription {
+    /// What the decoder will be made of.
+    pub spec: DecoderSpec,
+    /// Of a quantised GGUF file: its weights that are packed on the CPU in f32.
+    pub packed: Option<Packed>,
+    /// Bytes of the weight files; 0 where they are not here.
+    pub file_bytes: u64,
+}
+
+/// The weights of a model that decoding reads packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// Those of every layer.
+    pub layers: Vec<PackedBytes>,
+    /// That of the output head, tied or not.
+    pub head: PackedBytes,
+}
+
+/// Bytes of packed weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PackedBytes {
+    /// Packed.
+    pub packed: u64,
+    /// Their values in f32, where they are kept too.
+    pub dense: u64,
+    /// The most values that are made at once, where they are not kept.
+    pub scratch: u64,
+}
+
+impl ModelDescription {
+    /// From a decoder's description alone: dense weights, no file.
+    pub fn of(spec: DecoderSpec) -> Self {
+        ModelDescription { spec, packed: None, file_bytes: 0 }
+    }
+
+    /// From the text of a config.json, called `place` in errors.
+    ///
+    /// # Errors
+    /// [`ModelError`] for what is no config of a known architecture.
+    pub fn from_config_text(text: &[u8], place: &str) -> Result<Self, ModelError> {
+        let config: Value = serde_json::from_slice(text)
+            .map_err(|source| ModelError::Json { place: place.to_owned(), source })?;
+        Ok(Self::of(arch::from_config(&config, place)?.1))
+    }
+
+    /// From a config.json, whatever it is called.
+    ///
+    /// # Errors
+    /// [`ModelError`] where it cannot be read or is no config of a known architecture.
+    pub fn from_config_file(path: &Path) -> Result<Self, ModelError> {
+        let place = path.display().to_string();
+        let text = std::fs::read(path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
+        Self::from_config_text(&text, &place)
+    }
+
+    /// From a folder's config.json (its weights need not be there) or a GGUF file's headers.
+    ///
+    /// # Errors
+    /// [`ModelError`] for what is no model of a known architecture.
+    pub fn from_files(files: &ModelFiles) -> Result<Self, ModelError> {
+        match &files.kind {
+            ModelKind::Gguf(parts) => Self::from_gguf_parts(parts),
+            ModelKind::Folder(folder) => Self::from_config_file(&folder.join("config.json")),
+        }
+    }
+
+    fn from_gguf_parts(parts: &[PathBuf]) -> Result<Self, ModelError> {
+        let Some(first) = parts.first() else { return Err(ModelError::NoFile) };
+        let file = GgufFile::open(parts)?;
+        let (architecture, spec) = arch::from_gguf(&file, &first.display().to_string())?;
+        Ok(Self::from_gguf(&file, &architecture.names, spec))
+    }
+
+    /// From an open GGUF file, whose names differ by `names`, and what it describes.
+    pub(super) fn from_gguf(file: &GgufFile, names: &Names, spec: DecoderSpec) -> Self {
+        let mut packed =
+            Packed { layers: vec![PackedBytes::default(); spec.layers.len()], head: PackedBytes::default() };
+        let head = if spec.tied { "token_embd.weight" } else { "output.weight" };
+        for info in file.tensors() {
+            let (count, rows, cols) = match *info.shape.as_slice() {
+                [rows, cols] => (1, rows, cols),
+                // Experts, each of them packed on its own.
+                [count, rows, cols] => (count as u64, rows, cols),
+                _ => continue,
+            };
+            let Some(bytes) = PackedWeight::bytes(info.dtype, rows as u64, cols as u64) else { continue };
+            let sum = match info.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+                None if info.name == head => &mut packed.head,
+                None => continue,
+                Some((layer, part)) => {
+                    let layer = layer.parse::<usize>().ok();
+                    let Some((spec, sum)) =
+                        layer.and_then(|i| spec.layers.get(i).zip(packed.layers.get_mut(i)))
+                    else {
+                        continue;
+                    };
+                    let part = part.strip_suffix(".weight").unwrap_or(part);
+                    let mut known = names.gguf.iter().chain(&GGUF_NAMES);
+                    let canonical = known.find(|(_, theirs)| *theirs == part).map_or(part, |(ours, _)| ours);
+                    if (names.gguf_columns)(canonical, spec, cols).is_some() {
+                        continue; // The loader moves its columns, and does not pack it.
+                    }
+                    sum
+                }
+            };
+            sum.packed += count * bytes;
+            sum.dense += info.elements() as u64 * 4;
+            sum.scratch = sum.scratch.max(Projection::scratch(rows as u64, cols as u64));
+        }
+        let any = packed.head.packed > 0 || packed.layers.iter().any(|layer| layer.packed > 0);
+        ModelDescription { spec, packed: any.then_some(packed), file_bytes: file.file_bytes() }
+    }
+
+    /// The description of a released model by its manifest's name, if its config is compiled in.
+    pub fn released(name: &str) -> Option<Result<Self, ModelError>> {
+        let (_, text) = RELEASED.iter().find(|(known, _)| *known == name)?;
+        Some(Self::from_config_text(text.as_bytes(), &format!("models/configs/{name}.json")))
+    }
+
+    /// The names of the released models whose configs are compiled in.
+    pub fn released_names() -> impl Iterator<Item = &'static str> {
+        RELEASED.iter().map(|(name, _)| *name)
+    }
+}

@@ -1,0 +1,149 @@
+//! A model's files at a path: which form they have, and which of them decide its answers.
+//!
+//! Looks at names only; the readers check what is in the files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::weights::gguf::{self, GgufError};
+
+/// What besides the weights decides how a model folder behaves; part of its digest.
+const FOLDER_FILES: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "model.safetensors.index.json",
+];
+
+/// The files of a model, in the form they have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelKind {
+    /// One GGUF, or all parts of a split one in order.
+    Gguf(Vec<PathBuf>),
+    /// A folder in Hugging Face layout (config.json, *.safetensors, tokenizer.json, ...).
+    Folder(PathBuf),
+}
+
+/// A model on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFiles {
+    /// The name by which it was asked for, or that of the file (less its ending) or folder.
+    pub name: String,
+    /// Where the files are.
+    pub kind: ModelKind,
+}
+
+/// There is no model at a path.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// No such file or folder.
+    #[error(
+        "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
+    )]
+    NoSuchPath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Neither a folder in Hugging Face layout nor a GGUF file.
+    #[error("{path} is not a model: {fault}")]
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// The fault, and the remedy.
+        fault: String,
+    },
+    /// The file system refused.
+    #[error("cannot read {path}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A split GGUF is incomplete.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+}
+
+impl ModelFiles {
+    /// The path to show: the (first) GGUF file or the folder.
+    pub fn path(&self) -> &Path {
+        match &self.kind {
+            ModelKind::Gguf(parts) => parts.first().map_or(Path::new(""), PathBuf::as_path),
+            ModelKind::Folder(dir) => dir,
+        }
+    }
+
+    /// All parts of the GGUF file, or the folder.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match &self.kind {
+            ModelKind::Gguf(parts) => parts.clone(),
+            ModelKind::Folder(dir) => vec![dir.clone()],
+        }
+    }
+
+    /// The model at a path: a folder with config.json, or a `.gguf` file with all its parts.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn at(path: &Path) -> Result<ModelFiles, PathError> {
+        let not_a_model = |fault: String| PathError::NotAModel { path: path.to_path_buf(), fault };
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(PathError::NoSuchPath { path: path.to_path_buf() });
+            }
+            Err(source) => return Err(PathError::Io { path: path.to_path_buf(), source }),
+        };
+        if metadata.is_dir() {
+            if !path.join("config.json").is_file() {
+                let fault = "the folder has no config.json; give a folder in Hugging Face layout, or the .gguf file itself";
+                return Err(not_a_model(fault.to_string()));
+            }
+            // `.` and `models/` have no last part of their own; their real path has.
+            let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+            let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(ModelFiles { name, kind: ModelKind::Folder(path.to_path_buf()) });
+        }
+        if !is_gguf(path) {
+            return Err(not_a_model(
+                "expected a .gguf file, or a folder with config.json and *.safetensors".to_string(),
+            ));
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(ModelFiles { name, kind: ModelKind::Gguf(gguf::split_parts(path)?) })
+    }
+
+    /// The files that decide the model's answers: all parts of a GGUF file, or those of a folder that are read.
+    ///
+    /// # Errors
+    /// [`PathError::Io`].
+    pub fn deciding(&self) -> Result<Vec<PathBuf>, PathError> {
+        let dir = match &self.kind {
+            ModelKind::Gguf(parts) => return Ok(parts.clone()),
+            ModelKind::Folder(dir) => dir,
+        };
+        let at = |source| PathError::Io { path: dir.clone(), source };
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(at)? {
+            let path = entry.map_err(at)?.path();
+            let named = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| FOLDER_FILES.contains(&name));
+            if (named || path.extension().is_some_and(|extension| extension == "safetensors"))
+                && path.is_file()
+            {
+                files.push(path);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Whether a path is called as GGUF files are.
+pub fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}

@@ -1,0 +1,161 @@
+//! The gated delta rule: in blocks for prefill, token by token for decode, and on slices on the CPU.
+//!
+//! Per value head, with a state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q
+//! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). Everything is f32. A state is
+//! never written to, so that a clone of it is a copy.
+
+use candle_core::{Result, Tensor};
+
+use super::Phase;
+use crate::attention::delta::{self, Blocks, block_length, blocked};
+use crate::fused::products::Own;
+use crate::timing;
+use crate::transfer;
+
+/// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
+const TOGETHER: usize = 1024;
+
+/// What the rule reads, all f32. Every `value_heads / key_heads` consecutive value heads share a key head.
+#[derive(Debug)]
+pub(in crate::model) struct Inputs {
+    /// Normalised and scaled queries, (l, key_heads, key_dim).
+    pub q: Tensor,
+    /// Normalised keys, (l, key_heads, key_dim).
+    pub k: Tensor,
+    /// (l, value_heads, value_dim)
+    pub v: Tensor,
+    /// Log decays, (l, value_heads), at most 0.
+    pub g: Tensor,
+    /// Strengths of writing, (l, value_heads), from 0 to 1.
+    pub beta: Tensor,
+}
+
+impl Inputs {
+    fn narrow(&self, start: usize, l: usize) -> Result<Inputs> {
+        Ok(Inputs {
+            q: self.q.narrow(0, start, l)?,
+            k: self.k.narrow(0, start, l)?,
+            v: self.v.narrow(0, start, l)?,
+            g: self.g.narrow(0, start, l)?,
+            beta: self.beta.narrow(0, start, l)?,
+        })
+    }
+}
+
+/// The rule in the form that serves the phase and the device.
+pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
+    let _span = timing::attention();
+    match phase {
+        _ if transfer::cpu_kernels(state.device()) => on_slices(inputs, state),
+        Phase::Prefill => chunked(inputs, state),
+        Phase::Decode => recurrent(inputs, state),
+    }
+}
+
+/// [`chunked`] on f32 slices; for one token this is the recurrence, too.
+pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    let Inputs { q, k, v, g, beta } = inputs;
+    let [q, k, v] = [q.contiguous()?, k.contiguous()?, v.contiguous()?];
+    delta::cpu_rule(&q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
+}
+
+/// The rule over l tokens from `state` (value_heads, key_dim, value_dim), in blocks: the outputs
+/// (l, value_heads, value_dim) and the state after them.
+pub(in crate::model) fn chunked(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    let l = inputs.q.dim(0)?;
+    let mut state = state.clone();
+    let mut outputs = Vec::with_capacity(l.div_ceil(TOGETHER));
+    for start in (0..l).step_by(TOGETHER) {
+        let (out, next) = panel(&inputs.narrow(start, TOGETHER.min(l - start))?, &state)?;
+        outputs.push(out);
+        state = next;
+    }
+    Ok((Tensor::cat(&outputs, 0)?, state))
+}
+
+fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    let Inputs { q, k, v, g, beta } = inputs;
+    let (l, key_heads, key_dim) = q.dims3()?;
+    let (_, value_heads, value_dim) = v.dims3()?;
+    let group = value_heads / key_heads;
+    let c = block_length(l);
+
+    // 1. For all blocks at once: what does not depend on the state.
+    let blocks = Blocks::new(k, g, beta, c)?;
+    let n = blocks.n;
+    let q = blocked(q, c)?; // (n * key_heads, c, key_dim)
+    let v = blocked(v, c)?; // (n * value_heads, c, value_dim)
+    // One head's queries or keys beside the factors of all value heads that it serves.
+    let beside = |x: &Tensor, factors: &Tensor| {
+        x.reshape((n * key_heads, 1, c, key_dim))?
+            .broadcast_mul(&factors.reshape((n * key_heads, group, c, 1))?)?
+            .reshape((n * value_heads, c, key_dim))
+    };
+    let from_start = blocks.log_decay.exp()?; // (n * value_heads, c, 1)
+    let own = blocks.transform.matmul(&v)?;
+    let read = blocks
+        .transform
+        .broadcast_mul(&from_start.reshape((n * value_heads, 1, c))?)?
+        .reshape((n * key_heads, group * c, c))?
+        .matmul(&blocks.k)?
+        .reshape((n * value_heads, c, key_dim))?;
+    let within = q
+        .matmul(&blocks.k.transpose(1, 2)?)?
+        .reshape((n * key_heads, 1, c, c))?
+        .broadcast_mul(&blocks.pairwise.reshape((n * key_heads, group, c, c))?)?
+        .reshape((n * value_heads, c, c))?;
+    // What multiplies the state: the keys' reading of it and the queries'. (n * value_heads, 2 c, key_dim)
+    let reads = Tensor::cat(&[read, beside(&q, &from_start)?], 1)?;
+    let writes = beside(&blocks.k, &blocks.to_end()?.contiguous()?)?;
+
+    // 2. Block by block: the values written, the outputs, the state.
+    let mut state = state.clone();
+    let mut outputs = Vec::with_capacity(n);
+    for i in 0..n {
+        let seen = blocks.part(&reads, i)?.matmul(&state)?; // (value_heads, 2 c, value_dim)
+        let written = (blocks.part(&own, i)? - seen.narrow(1, 0, c)?)?;
+        let out = (seen.narrow(1, c, c)? + blocks.part(&within, i)?.matmul(&written)?)?;
+        outputs.push(out);
+        let decay = blocks.part(&from_start, i)?.narrow(1, c - 1, 1)?; // (value_heads, 1, 1)
+        let new = blocks.part(&writes, i)?.transpose(1, 2)?.matmul(&written)?;
+        state = (state.broadcast_mul(&decay)? + new)?;
+    }
+    let out = Tensor::stack(&outputs, 0)? // (n, value_heads, c, value_dim)
+        .transpose(1, 2)?
+        .contiguous()?
+        .reshape((n * c, value_heads, value_dim))?
+        .narrow(0, 0, l)?;
+    Ok((out, state))
+}
+
+/// [`chunked`], token by token: for the few tokens of generating.
+pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (l, key_heads, key_dim) = inputs.q.dims3()?;
+    let (_, value_heads, value_dim) = inputs.v.dims3()?;
+    let group = value_heads / key_heads;
+    let mut state = state.clone();
+    let mut outputs = Vec::with_capacity(l);
+    for t in 0..l {
+        let Inputs { q, k, v, g, beta } = inputs.narrow(t, 1)?;
+        let served = |x: &Tensor| {
+            x.reshape((key_heads, 1, key_dim))?
+                .broadcast_as((key_heads, group, key_dim))?
+                .contiguous()?
+                .reshape((value_heads, 1, key_dim))
+        };
+        let (q, k) = (served(&q)?, served(&k)?);
+        let decayed = state.broadcast_mul(&g.exp()?.reshape((value_heads, 1, 1))?)?;
+        let held = k.matmul(&decayed)?; // what the state holds already, (value_heads, 1, value_dim)
+        let written = (v.reshape((value_heads, 1, value_dim))? - held)?.broadcast_mul(&beta.reshape((
+            value_heads,
+            1,
+            1,
+        ))?)?;
+        state = Own::made(decayed).plus_product(&k.transpose(1, 2)?, &written)?.into_tensor();
+        outputs.push(q.matmul(&state)?.reshape((1, value_heads, value_dim))?);
+    }
+    Ok((Tensor::cat(&outputs, 0)?, state))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,384 @@
+//! Projections, dense or quantised.
+
+use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
+use rayon::prelude::*;
+
+use super::packed::{PANEL, PackedWeight};
+use super::{Phase, packed_matmul};
+use crate::fused::products::Own;
+use crate::timing;
+use crate::transfer::cpu_kernels;
+
+/// Weights that are dequantised together where that is done for every prefill chunk: what bounds the memory for it.
+const SLICE: usize = 1 << 24;
+
+/// y = x W^T (+ b).
+///
+/// On the CPU a quantised weight is kept as few bits for decoding, where reading it is what takes time, and beside that
+/// dequantised for prefill, where multiplying is; or it is dequantised for every prefill chunk, where memory is short. Both
+/// give the same numbers.
+#[derive(Debug)]
+pub struct Projection {
+    weight: Weight,
+    /// (out)
+    bias: Option<Tensor>,
+}
+
+#[derive(Debug)]
+enum Weight {
+    /// (in, out). On the CPU contiguous in this order, not a view of (out, in): products are up to 1.4 times as fast, since rows
+    /// that lie powers of two apart share few cache sets.
+    Dense(Tensor),
+    Quantised {
+        packed: PackedWeight,
+        /// As above, where memory allows.
+        dense: Option<Tensor>,
+    },
+}
+
+impl Projection {
+    /// A dense projection by `weight` (out, in), with `bias` (out).
+    ///
+    /// # Errors
+    /// Those of Candle: a weight that is no matrix, or no memory.
+    pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
+        let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
+        Ok(Projection { weight: Weight::Dense(weight), bias })
+    }
+
+    /// A map by a dense `weight` (out, in) that is used as it lies there: the embedding, for a tied head.
+    ///
+    /// # Errors
+    /// Those of Candle: a weight that is no matrix.
+    pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
+        Ok(Projection { weight: Weight::Dense(weight.t()?), bias })
+    }
+
+    /// A projection by a quantised weight, which is kept dequantised too if `keep` says so.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub fn quantised(packed: PackedWeight, bias: Option<Tensor>, keep: bool) -> Result<Self> {
+        let dense = match keep {
+            true => Some(values(&packed, 0..packed.rows())?),
+            false => None,
+        };
+        Ok(Projection { weight: Weight::Quantised { packed, dense }, bias })
+    }
+
+    /// The same projection with `packed`, the packed form of its dense weight, for decoding.
+    pub fn decoding_with(self, packed: PackedWeight) -> Self {
+        let Projection { weight: Weight::Dense(dense) | Weight::Quantised { dense: Some(dense), .. }, bias } =
+            self
+        else {
+            return self;
+        };
+        Projection { weight: Weight::Quantised { packed, dense: Some(dense) }, bias }
+    }
+
+    /// (l, in) -> (l, out)
+    ///
+    /// # Errors
+    /// Those of Candle: shapes that do not agree, or no memory.
+    pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
+        let [y] = Self::forward_all([self], x, phase)?;
+        Ok(y)
+    }
+
+    /// [`Projection::forward`] of several maps of the same input, which decoding does in one pass.
+    ///
+    /// # Errors
+    /// Those of [`Projection::forward`].
+    pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
+        let _span = timing::linear();
+        let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
+        let products = match phase {
+            Phase::Decode if !packed.is_empty() => packed_matmul::products(&packed, x)?,
+            _ => Vec::new(),
+        };
+        let mut products = products.into_iter();
+        let mut out = Vec::with_capacity(N);
+        for map in maps {
+            let y = match map.packed().and_then(|_| products.next()) {
+                Some(y) => y,
+                None => map.dense_product(x, phase, SLICE)?,
+            };
+            out.push(match &map.bias {
+                Some(bias) => y.broadcast_add(bias)?,
+                None => y,
+            });
+        }
+        out.try_into().map_err(|_| candle_core::Error::msg("This is a bug: an output is missing"))
+    }
+
+    /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
+    ///
+    /// # Errors
+    /// Those of [`Projection::forward`].
+    pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
+        match (&self.weight, &self.bias) {
+            (Weight::Dense(weight), None) if !cpu_kernels(x.device()) => {
+                let _span = timing::linear();
+                sum.plus_product(x, weight)
+            }
+            _ => sum.plus(&self.forward(x, phase)?),
+        }
+    }
+
+    /// The maps as one, and each with a part of its weight; `None` on the CPU, whose kernels read an input of several maps once
+    /// anyway, and where only some have a bias.
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub(in crate::model) fn joined<const N: usize>(maps: &[Self; N]) -> Result<Option<(Self, [Self; N])>> {
+        let mut rows = Vec::with_capacity(N);
+        for map in maps {
+            match &map.weight {
+                Weight::Dense(weight) if !cpu_kernels(weight.device()) => rows.push(weight.t()?),
+                _ => return Ok(None),
+            }
+        }
+        let biases: Vec<&Tensor> = maps.iter().filter_map(|map| map.bias.as_ref()).collect();
+        let bias = match biases.len() {
+            0 => None,
+            n if n == N => Some(Tensor::cat(&biases, 0)?),
+            _ => return Ok(None),
+        };
+        let all = Tensor::cat(&rows, 0)?; // (sum of outs, in)
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(N);
+        for (map, rows) in maps.iter().zip(&rows) {
+            let part = all.narrow(0, start, rows.dim(0)?)?;
+            start += rows.dim(0)?;
+            parts.push(Projection { weight: Weight::Dense(part.t()?), bias: map.bias.clone() });
+        }
+        let parts =
+            parts.try_into().map_err(|_| candle_core::Error::msg("This is a bug: a map is missing"))?;
+        Ok(Some((Projection { weight: Weight::Dense(all.t()?), bias }, parts)))
+    }
+
+    /// Output features.
+    ///
+    /// # Errors
+    /// None for a map that was made: its weight is a matrix.
+    pub(in crate::model) fn outputs(&self) -> Result<usize> {
+        match &self.weight {
+            Weight::Dense(weight) => weight.dim(1),
+            Weight::Quantised { packed, .. } => Ok(packed.rows()),
+        }
+    }
+
+    /// The weight as it is multiplied by, dequantised: f32 (in, out).
+    ///
+    /// # Errors
+    /// Those of Candle: no memory.
+    pub(in crate::model) fn weight(&self) -> Result<Tensor> {
+        match &self.weight {
+            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
+                weight.to_dtype(DType::F32)?.contiguous()
+            }
+            Weight::Quantised { packed, dense: None } => values(packed, 0..packed.rows()),
+        }
+    }
+
+    /// What each of these outputs is made by: f32 (outputs, in).
+    ///
+    /// # Errors
+    /// Those of Candle: no memory, or an output that there is not.
+    pub(in crate::model) fn weights_of(&self, outputs: &[u32]) -> Result<Tensor> {
+        let rows = outputs.iter().map(|&output| match &self.weight {
+            Weight::Dense(weight) | Weight::Quantised { dense: Some(weight), .. } => {
+                weight.narrow(1, output as usize, 1)?.t()?.to_dtype(DType::F32)?.contiguous()
+            }
+            Weight::Quantised { packed, dense: None } => {
+                values(packed, output as usize..output as usize + 1)?.t()?.contiguous()
+            }
+        });
+        Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+    }
+
+    /// The bias, (out), if there is one.
+    pub(in crate::model) fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    fn packed(&self) -> Option<&PackedWeight> {
+        match &self.weight {
+            Weight::Dense(_) => None,
+            Weight::Quantised { packed, .. } => Some(packed),
+        }
+    }
+
+    /// x W^T by dense products, `slice` weights at a time where they are not at hand. Wide weights are cut the same way where
+    /// they are, so that both give the same bits.
+    fn dense_product(&self, x: &Tensor, phase: Phase, slice: usize) -> Result<Tensor> {
+        let (packed, dense) = match &self.weight {
+            Weight::Dense(dense) => return dense_product(x, dense, phase),
+            Weight::Quantised { packed, dense } => (packed, dense),
+        };
+        let step = (slice / packed.cols()).next_multiple_of(PANEL).max(PANEL);
+        let mut parts = Vec::new();
+        for start in (0..packed.rows()).step_by(step) {
+            let rows = start..packed.rows().min(start + step);
+            parts.push(match dense {
+                Some(dense) => steady_product(x, &dense.narrow(1, start, rows.len())?)?,
+                None => steady_product(x, &values(packed, rows)?)?,
+            });
+        }
+        match parts.as_slice() {
+            [whole] => Ok(whole.clone()),
+            parts => Tensor::cat(parts, 1),
+        }
+    }
+
+    /// Weights that are dequantised at a time, of a weight of (rows, cols).
+    pub(in crate::model) fn scratch(rows: u64, cols: u64) -> u64 {
+        rows.saturating_mul(cols).min((SLICE as u64).saturating_add(PANEL as u64 * cols)) * 4
+    }
+}
+
+/// x W^T with a dense transposed `weight` (in, out): (l, in) -> (l, out).
+///
+/// On the CPU the few rows of a decoding step are multiplied one after the other: Candle's product has a fast path for one
+/// row, while for a few it is several times slower a row and sums in another order, so that a row's bits would depend on
+/// how many others there are.
+pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result<Tensor> {
+    let l = x.dim(0)?;
+    if phase == Phase::Prefill {
+        return steady_product(x, weight);
+    }
+    if l == 1 || !x.device().is_cpu() {
+        return x.matmul(weight);
+    }
+    let rows = (0..l).map(|row| x.narrow(0, row, 1)?.matmul(weight));
+    Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// x (l, in) times `weight` (in, out), where on the CPU in f32 a row's bits do not depend on how many others are read with it, so
+/// that it does not matter in which chunks a prompt is read. The product below Candle's sums in other orders where there is one
+/// row, where there are up to 256 outputs of all rows together, and where neither rows nor outputs are more than 64: such rows
+/// get rows of zeros beside them.
+fn steady_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let (l, out) = (x.dim(0)?, weight.dim(1)?);
+    let least = if out <= 64 { 65 } else { 2 }.max(256 / out.max(1) + 1);
+    if l >= least || x.dtype() != DType::F32 || !cpu_kernels(x.device()) {
+        return x.matmul(weight);
+    }
+    x.pad_with_zeros(0, 0, least - l)?.matmul(weight)?.narrow(0, 0, l)
+}
+
+/// Dequantised output rows of a packed weight: (in, rows).
+fn values(packed: &PackedWeight, rows: std::ops::Range<usize>) -> Result<Tensor> {
+    let shape = (packed.cols(), rows.len());
+    Tensor::from_vec(packed.dequantise(rows), shape, &Device::Cpu)
+}
+
+/// (out, in) -> (in, out), contiguous.
+fn transposed(weight: &Tensor) -> Result<Tensor> {
+    let weight = weight.contiguous()?;
+    let (rows, cols) = weight.dims2()?;
+    if weight.dtype() != DType::F32 {
+        return weight.t()?.contiguous();
+    }
+    let (storage, layout) = weight.storage_and_layout();
+    let (Storage::Cpu(CpuStorage::F32(data)), Some((start, end))) = (&*storage, layout.contiguous_offsets())
+    else {
+        candle_core::bail!("This is a bug: a contiguous f32 tensor of the CPU is none");
+    };
+    let data = &data[start..end];
+    let mut out = vec![0f32; data.len()];
+    // Blocks of columns that a cache line of each row holds.
+    const BLOCK: usize = 16;
+    out.par_chunks_mut((BLOCK * rows).max(1)).enumerate().for_each(|(block, out)| {
+        for (row, values) in data.chunks_exact(cols).enumerate() {
+            let values = &values[block * BLOCK..cols.min((block + 1) * BLOCK)];
+            for (to, value) in out.chunks_exact_mut(rows).zip(values) {
+                to[row] = *value;
+            }
+        }
+    });
+    Tensor::from_vec(out, (cols, rows), &Device::Cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packed::tests::{TYPES, blocks, packed};
+    use super::*;
+
+    fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
+        Ok(tensor.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f32::to_bits).collect())
+    }
+
+    #[test]
+    fn prefill_has_the_same_bits_whether_values_are_kept_or_made_each_time_and_in_slices() -> Result<()> {
+        for dtype in TYPES {
+            let (rows, cols) = (200, 512);
+            let (bytes, values) = blocks(dtype, rows, cols);
+            let kept = Projection::quantised(packed(dtype, &bytes, rows, cols), None, true)?;
+            let made = Projection::quantised(packed(dtype, &bytes, rows, cols), None, false)?;
+            for l in [1, 7, 300] {
+                let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
+                let y = kept.forward(&x, Phase::Prefill)?;
+                assert_eq!(bits(&y)?, bits(&made.forward(&x, Phase::Prefill)?)?, "{dtype:?}, {l} rows");
+                let difference = (y - x.matmul(&values.t()?)?)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                assert!(difference < 1e-2, "{dtype:?}, {l} rows: {difference}");
+                // 64 outputs, then 64, 64 and the last 8.
+                let (kept, made) =
+                    (kept.dense_product(&x, Phase::Prefill, 1)?, made.dense_product(&x, Phase::Prefill, 1)?);
+                assert_eq!(kept.dims(), [l, rows]);
+                assert_eq!(bits(&kept)?, bits(&made)?, "{dtype:?}, {l} rows in slices");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_of_a_prompt_has_the_same_bits_in_chunks_of_every_length() -> Result<()> {
+        // Widths of real models, and outputs of routers, of few heads and of heads that lie as embeddings do.
+        for (cols, out) in
+            [(64, 40), (576, 192), (576, 1536), (1536, 576), (1024, 16), (2048, 64), (640, 300)]
+        {
+            let weight = Tensor::randn(0f32, 1.0, (out, cols), &Device::Cpu)?;
+            let x = Tensor::randn(0f32, 1.0, (400, cols), &Device::Cpu)?;
+            for map in [Projection::dense(&weight, None)?, Projection::shared(&weight, None)?] {
+                let whole = bits(&map.forward(&x, Phase::Prefill)?)?;
+                let mut start = 0;
+                for l in [1, 2, 3, 5, 8, 13, 24, 37, 64, 65, 70, 96] {
+                    let part = bits(&map.forward(&x.narrow(0, start, l)?, Phase::Prefill)?)?;
+                    assert_eq!(part, whole[start * out..(start + l) * out], "{l} rows, ({cols}, {out})");
+                    start += l;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn maps_of_one_input_give_together_what_each_gives_alone_dense_ones_too() -> Result<()> {
+        let cols = 256;
+        let bias = Tensor::randn(0f32, 1.0, 70, &Device::Cpu)?;
+        let weight = Tensor::randn(0f32, 1.0, (33, cols), &Device::Cpu)?;
+        let made = |dtype, rows: usize, bias| {
+            Projection::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true)
+        };
+        let maps = [
+            &made(TYPES[1], 70, Some(bias))?,
+            &Projection::dense(&weight, None)?,
+            &made(TYPES[9], 128, None)?,
+            &Projection::shared(&weight, None)?,
+        ];
+        let x = Tensor::randn(0f32, 1.0, (2, cols), &Device::Cpu)?;
+        for phase in [Phase::Prefill, Phase::Decode] {
+            let together = Projection::forward_all(maps, &x, phase)?;
+            for (map, y) in maps.iter().zip(&together) {
+                assert_eq!(bits(y)?, bits(&map.forward(&x, phase)?)?);
+            }
+            let expected = x.matmul(&weight.t()?)?;
+            for y in [&together[1], &together[3]] {
+                let difference = (y - &expected)?.abs()?.max_all()?.to_scalar::<f32>()?;
+                assert!(difference < 1e-4, "{difference}");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! A config and weights become a decoder with its KV cache.
+//!
+//! How model files are read ([`weights`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
+//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. Knows no prompts.
+
+pub mod arch;
+mod build;
+mod cache;
+mod decoder;
+mod description;
+mod error;
+mod files;
+mod kv_view;
+mod layers;
+mod loader;
+mod open;
+mod spec;
+mod weightless;
+pub mod weights;
+
+pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
+pub use decoder::Decoder;
+pub use description::{ModelDescription, Packed, PackedBytes};
+pub use error::ModelError;
+pub use files::{ModelFiles, ModelKind, PathError, is_gguf};
+pub use kv_view::Group;
+pub use layers::{PackedWeight, Phase, Projection};
+pub use loader::{Checkpoint, Kept, Loader};
+pub use open::OpenModel;
+pub use spec::{
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,
+    LayerSpec, MAX_LAYERS, MixerSpec, MlpSpec, NormSpec, QkNorm, RopeScaling, RopeSpec, Routing, Yarn,
+};
+pub use weightless::{Fill, Weightless};

@@ -1,0 +1,55 @@
+//! The tokeniser that a GGUF file carries in its metadata (`tokenizer.ggml.*`), as plain fields.
+//!
+//! Called by the prompt room, which builds a tokeniser from the fields. Only extracts and checks that the lists agree in
+//! length and that the special ids are in the vocabulary; it knows nothing of merging or of templates.
+
+use super::gguf::{GgufError, GgufFile};
+use crate::text::GgufTokenizer;
+
+/// The tokeniser fields of a GGUF file.
+///
+/// # Errors
+/// A missing vocabulary, a value of the wrong type, lists of different lengths, or a special id outside the vocabulary.
+pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
+    let text = |key: &str| Ok::<_, GgufError>(file.get::<&str>(key)?.map(str::to_string));
+    let tokens: &[String] = file.require("tokenizer.ggml.tokens")?;
+    let id = |name: &str| -> Result<Option<u32>, GgufError> {
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        match file.get::<u32>(&key)? {
+            Some(id) if id as usize >= tokens.len() => {
+                let fault = format!("is {id}, outside the vocabulary of {} tokens", tokens.len());
+                Err(fault_of(file, &key, fault))
+            }
+            found => Ok(found),
+        }
+    };
+    let token_types: Vec<i32> = file.get("tokenizer.ggml.token_type")?.unwrap_or_default();
+    let scores: Option<Vec<f32>> = file.get("tokenizer.ggml.scores")?;
+    for (name, length) in [("token_type", token_types.len()), ("scores", scores.as_ref().map_or(0, Vec::len))]
+    {
+        if length != 0 && length != tokens.len() {
+            let fault = format!("has {length} entries for {} tokens", tokens.len());
+            return Err(fault_of(file, &format!("tokenizer.ggml.{name}"), fault));
+        }
+    }
+    Ok(GgufTokenizer {
+        model: file.require::<&str>("tokenizer.ggml.model")?.to_string(),
+        pre: text("tokenizer.ggml.pre")?,
+        tokens: tokens.to_vec(),
+        token_types,
+        merges: file.get::<&[String]>("tokenizer.ggml.merges")?.unwrap_or_default().to_vec(),
+        scores,
+        bos: id("bos")?,
+        eos: id("eos")?,
+        eot: id("eot")?,
+        unk: id("unknown")?,
+        pad: id("padding")?,
+        add_bos: file.get("tokenizer.ggml.add_bos_token")?,
+        add_space_prefix: file.get("tokenizer.ggml.add_space_prefix")?,
+        chat_template: text("tokenizer.chat_template")?,
+    })
+}
+
+fn fault_of(file: &GgufFile, key: &str, fault: String) -> GgufError {
+    GgufError::Metadata { file: file.path().to_path_buf(), key: key.to_string(), fault }
+}

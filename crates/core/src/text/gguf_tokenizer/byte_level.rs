@@ -1,0 +1,132 @@
+//! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`): what the names of pre-tokenisers stand for.
+//!
+//! Each line of [`TABLE`] restates the normaliser, the pre-tokeniser and the `ignore_merges` switch of a published
+//! `tokenizer.json`. llama.cpp's own table is no substitute: it leaves normalisers out and approximates some expressions.
+
+use tokenizers::models::bpe::{BPE, Merges};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
+
+use super::fields::{GgufTokenizer, unusable};
+use crate::text::TextError;
+
+/// The names of `tokenizer.ggml.pre` that are understood.
+pub const KNOWN_PRE_TOKENIZERS: [&str; 12] = [
+    "default",
+    "gpt-2",
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "qwen2",
+    "qwen35",
+    "gpt-4o",
+    "glm4",
+    "chatglm-bpe",
+    "minimax-m2",
+    "smollm",
+];
+
+const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN_3_5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// How text is cut into words.
+#[derive(Clone, Copy)]
+enum Words {
+    /// By GPT-2's expression, which is built into the `tokenizers` crate.
+    Gpt2,
+    /// As GPT-2, but first every numeric character on its own.
+    DigitsThenGpt2,
+    /// By this expression.
+    Regex(&'static str),
+}
+
+/// One published pre-tokeniser.
+struct Published {
+    names: &'static [&'static str],
+    words: Words,
+    /// Accents are composed first.
+    nfc: bool,
+    /// A whole word that is a token is taken as it is, whatever the merges say.
+    ignore_merges: bool,
+}
+
+const TABLE: [Published; 8] = [
+    Published { names: &["default", "gpt-2"], words: Words::Gpt2, nfc: false, ignore_merges: false },
+    Published { names: &["smollm"], words: Words::DigitsThenGpt2, nfc: false, ignore_merges: false },
+    // Llama 3; GLM 4 to 4.7 cut words alike.
+    Published {
+        names: &["llama-bpe", "llama3", "llama-v3", "glm4"],
+        words: Words::Regex(LLAMA_3),
+        nfc: false,
+        ignore_merges: true,
+    },
+    Published { names: &["chatglm-bpe"], words: Words::Regex(LLAMA_3), nfc: false, ignore_merges: false },
+    // Qwen 2, 2.5 and 3
+    Published { names: &["qwen2"], words: Words::Regex(QWEN_2), nfc: true, ignore_merges: false },
+    Published { names: &["qwen35"], words: Words::Regex(QWEN_3_5), nfc: true, ignore_merges: false },
+    // GPT-OSS, whose file is made by transformers' TikTokenConverter
+    Published { names: &["gpt-4o"], words: Words::Regex(O200K), nfc: false, ignore_merges: true },
+    Published { names: &["minimax-m2"], words: Words::Regex(O200K), nfc: false, ignore_merges: false },
+];
+
+impl Published {
+    fn named(name: &str) -> Result<&'static Self, TextError> {
+        TABLE.iter().find(|published| published.names.contains(&name)).ok_or_else(|| {
+            TextError::UnknownPreTokenizer { found: name.to_owned(), known: KNOWN_PRE_TOKENIZERS.join(", ") }
+        })
+    }
+
+    fn pre_tokenizer(&self) -> Result<PreTokenizerWrapper, TextError> {
+        let own_regex = ByteLevel::new(false, true, true);
+        let parts = match self.words {
+            Words::Gpt2 => return Ok(own_regex.into()),
+            Words::DigitsThenGpt2 => vec![Digits::new(true).into(), own_regex.into()],
+            Words::Regex(regex) => {
+                let pattern = SplitPattern::Regex(regex.to_owned());
+                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                    .map_err(|error| unusable(format!("pre-tokeniser {}: {error}", self.names[0])))?;
+                vec![split.into(), ByteLevel::new(false, true, false).into()]
+            }
+        };
+        Ok(Sequence::new(parts).into())
+    }
+}
+
+/// The tokeniser of byte-level `metadata`, without its added tokens.
+pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
+    let published = Published::named(metadata.pre.as_deref().unwrap_or("default"))?;
+    let vocab = metadata.vocab()?;
+    let mut merges = Merges::with_capacity(metadata.merges.len());
+    for (rank, merge) in metadata.merges.iter().enumerate() {
+        // A token can itself be a space only in files that are not byte-level; the first space separates.
+        let (left, right) =
+            merge.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty()).ok_or_else(
+                || unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between")),
+            )?;
+        // The crate's builder trusts its input: it must not see a merge whose parts or result are no tokens.
+        let joined = format!("{left}{right}");
+        if let Some(missing) = [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token)) {
+            return Err(unusable(format!(
+                "merge {rank} ({merge:?}) needs the token {missing:?}, which is missing"
+            )));
+        }
+        merges.push((left.to_owned(), right.to_owned()));
+    }
+    let model = BPE::builder()
+        .vocab_and_merges(vocab, merges)
+        .ignore_merges(published.ignore_merges)
+        .build()
+        .map_err(|error| unusable(error.to_string()))?;
+    let mut tokenizer = Tokenizer::new(model);
+    let normalizer = published.nfc.then(|| NormalizerWrapper::from(NFC));
+    tokenizer.with_normalizer(normalizer).map_err(|error| unusable(error.to_string()))?;
+    tokenizer.with_pre_tokenizer(Some(published.pre_tokenizer()?));
+    tokenizer.with_decoder(Some(ByteLevel::new(false, true, true)));
+    Ok(tokenizer)
+}

@@ -1,0 +1,44 @@
+//! Text to tokens and back: tokenizers, chat templates, tool calls and thoughts, with exact spans.
+//!
+//! A conversation is rendered by the model's chat template ([`ChatTemplate`]), its parts are found in the text, the whole text is
+//! tokenized once ([`Tokenizer`]), and byte ranges become token ranges by one rule ([`Borders`]). Touches no tensors.
+
+mod borders;
+mod chat_template;
+mod count;
+mod encode;
+mod error;
+mod gguf_tokenizer;
+mod longest;
+mod message;
+mod placed;
+mod prompt;
+pub mod sandbox;
+mod special_tokens;
+mod stream;
+mod thinking;
+mod thoughts;
+mod token_bytes;
+mod tokenizer;
+mod tools;
+
+pub use borders::{BorderRule, Borders};
+pub use chat_template::{ChatTemplate, DEFAULT_DATE, FOLD_SEPARATOR};
+pub use count::{CharsPerToken, CountTokens};
+pub use encode::TokenizedPrompt;
+pub use error::TextError;
+pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
+pub use message::{Message, MessageRole};
+pub use placed::{ContentPlace, Placed};
+pub use prompt::{CharSpan, Prompt};
+pub use special_tokens::{SpecialTokens, known_special_tokens};
+pub use stream::StreamDecoder;
+pub use thoughts::{
+    Place, ReasoningEffort, Split, Thinking, ThinkingMode, ThoughtFormat, ThoughtReader, Thoughts,
+};
+pub use token_bytes::TokenBytes;
+pub use tokenizer::{Encoded, Tokenizer, check_runs};
+pub use tools::{
+    Arguments, CallLayout, CallPiece, CallReader, ChatTurn, Composed, Ending, Part, Read, Speaker, Tool,
+    ToolCall, ToolLayout, call_grammar, compose,
+};

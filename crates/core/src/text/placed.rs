@@ -1,0 +1,96 @@
+//! Where the contents of messages lie in the text of a conversation.
+//!
+//! The conversation is rendered twice: once with short markers in place of the contents, and once for real. The real text must
+//! equal the first with the markers replaced, so that places are exact even where a message quotes another one. Called by the
+//! server, whose clients send any conversation; prompts of a case have [`PromptBuilder`](super::PromptBuilder).
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::{ChatTemplate, ChatTurn, TextError};
+
+/// A conversation's text with the places of its contents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// What the model reads, with the generation prompt.
+    pub text: String,
+    /// By message.
+    pub contents: Vec<ContentPlace>,
+}
+
+/// Where a message's content lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentPlace {
+    /// The bytes of the text.
+    pub bytes: Range<usize>,
+    /// Bytes of white space at the beginning of the content that the template leaves out.
+    pub cut: usize,
+}
+
+impl ChatTemplate {
+    /// The text of a conversation as [`ChatTemplate::render_turns`] gives it, and where the content of each message lies in it. White
+    /// space around a content may be left out; a template that changes anything else of one is refused. A message of calls alone has no
+    /// content, and its place is empty.
+    ///
+    /// # Errors
+    /// [`TextError::Placement`], [`TextError::Altered`] and those of rendering.
+    pub fn place(&self, turns: &[ChatTurn], tools: &[Value]) -> Result<Placed, TextError> {
+        let text = self.render_turns(turns, tools, true)?;
+        let is_placed = |turn: &ChatTurn| !turn.content.is_empty() || turn.calls.is_empty();
+        let marked: Vec<ChatTurn> = (turns.iter().enumerate())
+            .map(|(i, turn)| match is_placed(turn) {
+                true => ChatTurn { content: marker(i), ..turn.clone() },
+                false => turn.clone(),
+            })
+            .collect();
+        let skeleton = self.render_turns(&marked, tools, true)?;
+        let failed = || TextError::Altered { name: self.name().to_owned(), what: "message" };
+        // 1. The places of the markers, in the order of the text.
+        let mut places = Vec::with_capacity(turns.len());
+        for i in (0..turns.len()).filter(|&i| turns.get(i).is_some_and(is_placed)) {
+            let marker = marker(i);
+            let mut found = skeleton.match_indices(&marker).map(|(at, _)| at);
+            match (found.next(), found.count()) {
+                (Some(at), 0) => places.push((at, at + marker.len(), i)),
+                (first, more) => {
+                    let count = usize::from(first.is_some()) + more;
+                    let name = self.name().to_owned();
+                    return Err(TextError::Placement { name, what: "message", count });
+                }
+            }
+        }
+        places.sort_unstable();
+        // 2. The same in the real text, piece by piece.
+        let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; turns.len()];
+        let (mut at, mut reached) = (0, 0);
+        for (nth, &(start, end, i)) in places.iter().enumerate() {
+            let before = skeleton.get(reached..start).unwrap_or_default();
+            at += text
+                .get(at..)
+                .and_then(|rest| rest.strip_prefix(before))
+                .map(|_| before.len())
+                .ok_or_else(failed)?;
+            let next = places.get(nth + 1).map_or(skeleton.len(), |next| next.0);
+            let after = skeleton.get(end..next).unwrap_or_default();
+            let content = turns.get(i).map(|turn| turn.content.as_str()).unwrap_or_default();
+            let rest = text.get(at..).unwrap_or_default();
+            let (start_cut, end_cut) = (content.trim_start(), content.trim_end());
+            let lead = content.len() - start_cut.len();
+            let candidates = [(content, 0), (content.trim(), lead), (end_cut, 0), (start_cut, lead)];
+            let fits = |shown: &str| rest.strip_prefix(shown).is_some_and(|rest| rest.starts_with(after));
+            let (shown, cut) = candidates.into_iter().find(|(shown, _)| fits(shown)).ok_or_else(failed)?;
+            contents[i] = ContentPlace { bytes: at..at + shown.len(), cut };
+            (at, reached) = (at + shown.len(), end);
+        }
+        match text.get(at..) == skeleton.get(reached..) {
+            true => Ok(Placed { text, contents }),
+            false => Err(failed()),
+        }
+    }
+}
+
+// Private-use characters: no wording holds them, no template strips them.
+fn marker(message: usize) -> String {
+    format!("\u{F0005}{message}\u{F0005}")
+}

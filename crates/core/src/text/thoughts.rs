@@ -1,0 +1,351 @@
+//! Thoughts before an answer: where in a reply they end.
+//!
+//! Thoughts are told from the answer by the markers that
+//! the models were trained with: `<think>` and `</think>`, or the channels of GPT-OSS, of which `final` is the answer. Called by
+//! the local engine, which gives thoughts a budget of their own, and by endpoints, which may leave thoughts in their replies.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{TextError, Tokenizer};
+
+pub(super) const OPEN: &str = "<think>";
+pub(super) const CLOSE: &str = "</think>";
+pub(super) const CHANNEL: &str = "<|channel|>";
+pub(super) const MESSAGE: &str = "<|message|>";
+const START: &str = "<|start|>";
+/// What ends a message of a channel.
+const MESSAGE_ENDS: [&str; 4] = ["<|end|>", "<|return|>", "<|call|>", START];
+/// The channel whose message is the answer.
+pub(super) const FINAL: &str = "final";
+
+/// Tokens at the end of a thought among which its last marker is looked for: more than the longest marker has bytes.
+const WINDOW: usize = 64;
+
+/// Whether a model is to think before it answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum ThinkingMode {
+    /// Off where the chat template can switch it off, else on where the model thinks
+    #[default]
+    Auto,
+    /// On; refused where the chat template has no thoughts
+    On,
+    /// Off; refused where the chat template cannot switch thoughts off
+    Off,
+}
+
+/// How much is to be thought, for templates that read `reasoning_effort`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum ReasoningEffort {
+    /// `low`
+    Low,
+    /// `medium`
+    Medium,
+    /// `high`
+    High,
+}
+
+impl ReasoningEffort {
+    /// As templates and endpoints read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReasoningEffort::Low => "low",
+            ReasoningEffort::Medium => "medium",
+            ReasoningEffort::High => "high",
+        }
+    }
+}
+
+/// How thoughts are marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThoughtFormat {
+    /// `<think>...</think>`, then the answer.
+    Tags,
+    /// Messages in channels; that of the channel `final` is the answer.
+    Channels,
+}
+
+/// What a chat template can do about thoughts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Thinking {
+    /// How thoughts are marked; `None` where the template has none.
+    pub format: Option<ThoughtFormat>,
+    /// The variable that switches them on and off, where there is one.
+    pub switch: Option<&'static str>,
+    /// Whether it reads `reasoning_effort`.
+    pub effort: bool,
+}
+
+/// How a model thinks after the prompts of a template that was set by [`ChatTemplate::with_thinking`](super::ChatTemplate::with_thinking).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thoughts {
+    /// How they are marked.
+    pub format: ThoughtFormat,
+    /// Whether thoughts are on.
+    pub on: bool,
+    /// Whether the prompt ends inside a thought, so that the reply does not begin with the marker.
+    pub opened: bool,
+}
+
+/// A reply, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// The thought without its markers, trimmed; `None` where it is empty or there is none.
+    pub thought: Option<String>,
+    /// The answer, trimmed; `None` where generation ended inside the thought.
+    pub answer: Option<String>,
+}
+
+/// What a reply's text is so far.
+enum Part<'t> {
+    /// Too short to tell.
+    Undecided,
+    /// Inside a thought, which is this so far.
+    Thought(String),
+    /// The answer has begun; before it came this thought.
+    Answer { thought: String, answer: &'t str },
+}
+
+impl ThoughtFormat {
+    /// Reads a reply from its beginning.
+    fn read(self, text: &str, opened: bool) -> Part<'_> {
+        match self {
+            ThoughtFormat::Tags => read_tags(text, opened),
+            ThoughtFormat::Channels => read_channels(text),
+        }
+    }
+
+    /// Whether a text inside a thought holds the marker after which the answer begins.
+    fn ends_in(self, text: &str) -> bool {
+        match self {
+            ThoughtFormat::Tags => text.contains(CLOSE),
+            ThoughtFormat::Channels => text
+                .split(CHANNEL)
+                .skip(1)
+                .any(|part| part.trim_start().starts_with(FINAL) && part.contains(MESSAGE)),
+        }
+    }
+}
+
+fn read_tags(text: &str, opened: bool) -> Part<'_> {
+    let begun = text.trim_start();
+    let inside = match begun.strip_prefix(OPEN) {
+        Some(inside) => inside,
+        None if opened => text,
+        None if OPEN.starts_with(begun) => return Part::Undecided,
+        None => return Part::Answer { thought: String::new(), answer: text },
+    };
+    match inside.split_once(CLOSE) {
+        Some((thought, answer)) => Part::Answer { thought: thought.trim().to_owned(), answer },
+        None => Part::Thought(inside.trim().to_owned()),
+    }
+}
+
+fn read_channels(text: &str) -> Part<'_> {
+    let begun = text.trim_start();
+    if let Some(answer) = begun.strip_prefix(MESSAGE) {
+        return Part::Answer { thought: String::new(), answer };
+    }
+    if !begun.starts_with(CHANNEL) {
+        let short = [CHANNEL, MESSAGE].iter().any(|marker| marker.starts_with(begun));
+        return if short { Part::Undecided } else { Part::Answer { thought: String::new(), answer: text } };
+    }
+    let mut thoughts: Vec<&str> = Vec::new();
+    let mut rest = begun;
+    while let Some((_, after)) = rest.split_once(CHANNEL) {
+        let Some((header, content)) = after.split_once(MESSAGE) else { break };
+        if header.trim_start().starts_with(FINAL) {
+            return Part::Answer { thought: joined(&thoughts), answer: content };
+        }
+        let end = MESSAGE_ENDS.iter().filter_map(|end| content.find(end)).min().unwrap_or(content.len());
+        let (thought, after) = content.split_at(end);
+        thoughts.push(thought.trim());
+        rest = after;
+    }
+    Part::Thought(joined(&thoughts))
+}
+
+/// Messages of several channels as one thought.
+fn joined(thoughts: &[&str]) -> String {
+    thoughts.iter().copied().filter(|thought| !thought.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+impl Split {
+    fn new(thought: &str, answer: Option<&str>) -> Self {
+        let thought = thought.trim();
+        Split {
+            thought: (!thought.is_empty()).then(|| thought.to_owned()),
+            answer: answer.map(|answer| answer.trim().to_owned()),
+        }
+    }
+
+    /// Takes apart the text of an endpoint's reply: a leading thought in tags or channels. Servers that leave the marker of a
+    /// thought that the prompt opened to the prompt reply with its end alone; what stands before that is the thought.
+    pub fn of_text(text: &str) -> Self {
+        let begun = text.trim_start();
+        let format = match begun.starts_with(CHANNEL) {
+            true => ThoughtFormat::Channels,
+            false => ThoughtFormat::Tags,
+        };
+        let opened = !text.contains(OPEN) && text.matches(CLOSE).count() == 1;
+        match format.read(text, opened) {
+            Part::Undecided => Split::new("", Some(text)),
+            Part::Thought(thought) => Split::new(&thought, None),
+            Part::Answer { thought, answer } => Split::new(&thought, Some(answer)),
+        }
+    }
+}
+
+impl Split {
+    /// [`Split::of_text`] of a text that came from elsewhere: without a thought's marker, the answer is the text as it is.
+    pub fn of_foreign(text: &str) -> Self {
+        let split = Split::of_text(text);
+        match &split.answer {
+            Some(answer) if answer == text.trim() => Split { thought: None, answer: Some(text.to_owned()) },
+            _ => split,
+        }
+    }
+
+    /// Whether a text holds a marker of thoughts anywhere.
+    pub fn is_marked(text: &str) -> bool {
+        [OPEN, CLOSE, CHANNEL].iter().any(|marker| text.contains(marker))
+    }
+}
+
+impl Thoughts {
+    /// Takes apart a reply.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn split(&self, tokenizer: &Arc<Tokenizer>, tokens: &[u32]) -> Result<Split, TextError> {
+        let mut reader = ThoughtReader::new(*self, Arc::clone(tokenizer));
+        let before = tokens.iter().position(|&token| {
+            reader.push(token);
+            reader.place() == Place::Answer
+        });
+        // The answer without special tokens, which mark the thought and are needed there.
+        let plain = |tokens: &[u32]| tokenizer.decode(tokens, true);
+        let Some(before) = before else {
+            let text = tokenizer.decode(tokens, false)?;
+            return Ok(match self.format.read(&text, self.opened) {
+                Part::Thought(thought) => Split::new(&thought, None),
+                Part::Undecided | Part::Answer { .. } => Split::new("", Some(&plain(tokens)?)),
+            });
+        };
+        let (first, rest) = tokens.split_at(before + 1);
+        Ok(match self.beginning(tokenizer, first)? {
+            Some((thought, answer)) if reader.thought() > 0 => {
+                Split::new(&thought, Some(&format!("{answer}{}", plain(rest)?)))
+            }
+            _ => Split::new("", Some(&plain(tokens)?)),
+        })
+    }
+
+    /// The thought at the beginning of a reply, trimmed, and what there is of the answer in `tokens`, which reach to the token that
+    /// ended the thought; `None` where the answer has not begun.
+    ///
+    /// # Errors
+    /// Those of decoding.
+    pub fn beginning(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: &[u32],
+    ) -> Result<Option<(String, String)>, TextError> {
+        let text = tokenizer.decode(tokens, false)?;
+        Ok(match self.format.read(&text, self.opened) {
+            Part::Answer { thought, answer } => Some((thought, answer.to_owned())),
+            Part::Undecided | Part::Thought(_) => None,
+        })
+    }
+}
+
+/// Where a reply is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// At its beginning, which may be that of a thought or of the answer.
+    Undecided,
+    /// Inside the thought.
+    Thought,
+    /// After it.
+    Answer,
+}
+
+/// Follows a reply token by token.
+#[derive(Debug, Clone)]
+pub struct ThoughtReader {
+    thoughts: Thoughts,
+    tokenizer: Arc<Tokenizer>,
+    tokens: Vec<u32>,
+    place: Place,
+    thought: usize,
+}
+
+impl ThoughtReader {
+    /// At the beginning of a reply.
+    pub fn new(thoughts: Thoughts, tokenizer: Arc<Tokenizer>) -> Self {
+        let place = if thoughts.opened { Place::Thought } else { Place::Undecided };
+        ThoughtReader { thoughts, tokenizer, tokens: Vec::new(), place, thought: 0 }
+    }
+
+    /// Takes the next token. Tokens that cannot be decoded end no thought; who decodes the whole reply says why.
+    pub fn push(&mut self, token: u32) {
+        if self.place == Place::Answer {
+            return;
+        }
+        self.tokens.push(token);
+        let format = self.thoughts.format;
+        if self.place == Place::Undecided {
+            let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
+            self.place = match format.read(&text, self.thoughts.opened) {
+                Part::Undecided => Place::Undecided,
+                Part::Thought(_) => Place::Thought,
+                Part::Answer { .. } => Place::Answer,
+            };
+            // A marker and all of its thought in one token.
+            if self.place == Place::Answer && (text.contains(CLOSE) || text.contains(MESSAGE)) {
+                self.thought = self.tokens.len();
+            }
+            return;
+        }
+        let window = self.tokens.len().saturating_sub(WINDOW);
+        let text = self.tokenizer.decode(self.tokens.get(window..).unwrap_or_default(), false);
+        if text.is_ok_and(|text| format.ends_in(&text)) {
+            self.place = Place::Answer;
+            self.thought = self.tokens.len();
+        }
+    }
+
+    /// At the beginning of a reply, what of the opening marker is still to come.
+    pub fn rest_of_marker(&self) -> String {
+        let text = self.tokenizer.decode(&self.tokens, false).unwrap_or_default();
+        let marker = match self.thoughts.format {
+            ThoughtFormat::Tags => OPEN,
+            ThoughtFormat::Channels => CHANNEL,
+        };
+        marker.strip_prefix(text.trim_start()).unwrap_or(marker).to_owned()
+    }
+
+    /// Where a thought has ended, what its last token holds of the answer.
+    pub fn answer_begun(&self) -> Option<String> {
+        if self.thought == 0 {
+            return None;
+        }
+        let begun = self.thoughts.beginning(&self.tokenizer, &self.tokens).ok().flatten();
+        Some(begun.map(|(_, answer)| answer).unwrap_or_default())
+    }
+
+    /// Where the reply is after the tokens so far.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// In the answer, how many tokens came before it: the thought with its markers, or none.
+    pub fn thought(&self) -> usize {
+        self.thought
+    }
+}

@@ -1,0 +1,189 @@
+//! How calls are written: the layouts of the known families, and which of them a chat template uses.
+//!
+//! Found by rendering a call, not by the model's name. A family is one entry of [`FAMILIES`].
+
+use serde_json::{Map, Value, json};
+
+use super::{ChatTurn, Speaker, Tool, ToolCall};
+use crate::text::ChatTemplate;
+
+/// The texts around the names and arguments of calls. White space in them may vary in what a model writes.
+///
+/// An answer with calls is `open`, the calls with `between` between them, and `close`; a call is `call`, the name, `after_name`, the
+/// arguments and `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallLayout {
+    /// By this a call is recognised: what the first one begins with.
+    pub marker: &'static str,
+    /// Whether the marker stands at the beginning of the answer or nowhere.
+    pub at_start: bool,
+    /// Before the first call.
+    pub open: &'static str,
+    /// Before a name.
+    pub call: &'static str,
+    /// Between a name and its arguments.
+    pub after_name: &'static str,
+    /// How arguments are written.
+    pub arguments: Arguments,
+    /// After arguments.
+    pub end: &'static str,
+    /// Between two calls.
+    pub between: &'static str,
+    /// After the last call.
+    pub close: &'static str,
+    /// Whether an answer may hold several calls.
+    pub many: bool,
+}
+
+/// How the arguments of a call are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arguments {
+    /// As a JSON object.
+    Json,
+    /// Each in tags of its own: texts as they are, other values as JSON.
+    Tags {
+        /// Before a name.
+        key: &'static str,
+        /// Between a name and its value.
+        after_key: &'static str,
+        /// After a value.
+        after_value: &'static str,
+    },
+}
+
+/// JSON in `<tool_call>`: Hermes, Qwen 2.5 and 3, and our plain layout.
+const HERMES: CallLayout = CallLayout {
+    marker: "<tool_call>",
+    at_start: false,
+    open: "",
+    call: "<tool_call>\n{\"name\": \"",
+    after_name: "\", \"arguments\": ",
+    arguments: Arguments::Json,
+    end: "}\n</tool_call>",
+    between: "\n",
+    close: "",
+    many: true,
+};
+
+/// The layouts of chat templates: Hermes, Qwen 3 Coder and 3.5, GLM 4.5, MiniMax-M2, Llama 3.1 and later.
+const FAMILIES: [CallLayout; 5] = [
+    HERMES,
+    CallLayout {
+        call: "<tool_call>\n<function=",
+        after_name: ">\n",
+        arguments: Arguments::Tags { key: "<parameter=", after_key: ">\n", after_value: "\n</parameter>\n" },
+        end: "</function>\n</tool_call>",
+        ..HERMES
+    },
+    CallLayout {
+        call: "<tool_call>",
+        after_name: "\n",
+        arguments: Arguments::Tags {
+            key: "<arg_key>",
+            after_key: "</arg_key>\n<arg_value>",
+            after_value: "</arg_value>\n",
+        },
+        end: "</tool_call>",
+        ..HERMES
+    },
+    CallLayout {
+        marker: "<minimax:tool_call>",
+        open: "<minimax:tool_call>\n",
+        call: "<invoke name=\"",
+        after_name: "\">\n",
+        arguments: Arguments::Tags {
+            key: "<parameter name=\"",
+            after_key: "\">",
+            after_value: "</parameter>\n",
+        },
+        end: "</invoke>\n",
+        between: "",
+        close: "</minimax:tool_call>",
+        ..HERMES
+    },
+    CallLayout {
+        marker: "{\"name\"",
+        at_start: true,
+        call: "{\"name\": \"",
+        after_name: "\", \"parameters\": ",
+        end: "}",
+        many: false,
+        ..HERMES
+    },
+];
+
+impl CallLayout {
+    /// Calls as this layout writes them.
+    pub fn write(&self, calls: &[ToolCall]) -> String {
+        let one = |call: &ToolCall| {
+            let arguments = match self.arguments {
+                Arguments::Json => Value::from(call.arguments.clone()).to_string(),
+                Arguments::Tags { key, after_key, after_value } => {
+                    let argument = |(name, value): (&String, &Value)| {
+                        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                        format!("{key}{name}{after_key}{value}{after_value}")
+                    };
+                    call.arguments.iter().map(argument).collect()
+                }
+            };
+            format!("{}{}{}{arguments}{}", self.call, call.name, self.after_name, self.end)
+        };
+        let calls: Vec<String> = calls.iter().map(one).collect();
+        format!("{}{}{}", self.open, calls.join(self.between), self.close)
+    }
+}
+
+/// How a model is told of functions and calls them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToolLayout {
+    /// How calls are written.
+    pub calls: &'static CallLayout,
+    /// Whether the chat template lists functions and writes calls and results; else the messages do ([`compose`](super::compose)).
+    pub native: bool,
+}
+
+impl ToolLayout {
+    /// The plain layout.
+    pub const PLAIN: ToolLayout = ToolLayout { calls: &HERMES, native: false };
+
+    /// That of a chat template: one of the known families', where the template lists functions and writes calls that way, or the
+    /// plain one.
+    pub fn of(template: &ChatTemplate) -> Self {
+        const ABOUT: &str = "palimpsest-description";
+        const RESULT: &str = "palimpsest-result";
+        let Ok(Value::Object(parameters)) = serde_json::from_str(
+            r#"{"type": "object", "properties": {"first": {"type": "string"}}, "required": ["first"]}"#,
+        ) else {
+            return Self::PLAIN;
+        };
+        let name = "palimpsest_probe".to_owned();
+        let tool =
+            Tool { name: name.clone(), description: Some(ABOUT.to_owned()), parameters, strict: false };
+        let arguments = Map::from_iter([("first".to_owned(), json!("one"))]);
+        let call = ToolCall { id: "call_0".to_owned(), name: name.clone(), arguments };
+        let user = ChatTurn::new(Speaker::User, "Hello");
+        let asked = ChatTurn { calls: vec![call.clone()], ..ChatTurn::new(Speaker::Assistant, "") };
+        let result = ChatTurn {
+            call_id: Some(call.id.clone()),
+            name: Some(name),
+            ..ChatTurn::new(Speaker::Tool, RESULT)
+        };
+        let tools = [tool.json()];
+        let listed = template.render_turns(std::slice::from_ref(&user), &tools, true);
+        let written = template.render_turns(&[user, asked, result], &tools, true);
+        let (Ok(listed), Ok(written)) = (listed, written) else { return Self::PLAIN };
+        if template.folds_system() || !listed.contains(ABOUT) || !written.contains(RESULT) {
+            return Self::PLAIN;
+        }
+        let written = squeezed(&written);
+        let family = FAMILIES
+            .iter()
+            .find(|family| written.contains(&squeezed(&family.write(std::slice::from_ref(&call)))));
+        family.map_or(Self::PLAIN, |calls| ToolLayout { calls, native: true })
+    }
+}
+
+/// A text without its white space.
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect()
+}

@@ -1,0 +1,417 @@
+//! Where the time of a command goes: tracing spans around its parts, and the layer that adds their time up.
+//!
+//! Every room opens a span where one of its parts begins (`let _span = timing::linear();`); the commands with `--stats` install
+//! a [`Recorder`] beside the log. Without one nobody wants the spans, and each costs a look at tracing's highest level. What
+//! is counted is the time of the thread that made the recorder, which is the one that waits for all others: a part that
+//! spreads over the cores counts as long as it takes. Time inside a span inside another counts for the inner one alone.
+//! A GPU computes while the calls that ask it to have returned, so at every border the recorder waits until its devices have
+//! done what they were asked for: then each part has its own time, and the whole takes somewhat longer than without.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use candle_core::Device;
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, EnteredSpan, Id};
+use tracing::{Level, Subscriber, trace_span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+/// The target of all spans here, and of nothing else.
+const TARGET: &str = "palimpsest::time";
+/// The parts outside the model.
+const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
+/// What a forward pass is for.
+const PHASES: [&str; 2] = ["prefill", "decode"];
+/// The parts of a phase. The last is what is in none of the others: norms, rotary embedding, cache, activations.
+const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
+const OTHER: usize = WITHIN.len() - 1;
+
+/// Begins a prefill of `tokens` tokens; ends where the guard is dropped, as do all below.
+pub fn prefill(tokens: usize) -> EnteredSpan {
+    trace_span!(target: TARGET, "prefill", tokens).entered()
+}
+
+/// Begins a forward pass of `generated` tokens, one of each continuation.
+pub fn decode(generated: usize) -> EnteredSpan {
+    trace_span!(target: TARGET, "decode", generated).entered()
+}
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $($(#[$doc])* pub fn $name() -> EnteredSpan {
+            trace_span!(target: TARGET, stringify!($name)).entered()
+        })*
+    };
+}
+
+parts! {
+    /// Begins a linear map.
+    linear
+    /// Begins attention itself, softmax or linear.
+    attention
+    /// Begins reading attention for the masses.
+    observer
+    /// Begins opening a model, up to weights and cache in memory.
+    load
+    /// Begins building and tokenising prompts.
+    tokenise
+    /// Begins choosing a token.
+    sampling
+    /// Begins reading or writing files other than models.
+    io
+}
+
+/// Adds up the time of spans by part. Clones share their sums.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    thread: ThreadId,
+    start: Instant,
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// A recorder of this thread, whose wall time begins now.
+    pub fn new() -> Self {
+        let start = Instant::now();
+        let state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
+        Recorder { thread: thread::current().id(), start, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The layer to install. It asks for the spans of this module and nothing else.
+    pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.clone().with_filter(Targets::new().with_target(TARGET, Level::TRACE))
+    }
+
+    /// Waits for these devices at every border from now on.
+    pub fn wait_for(&self, devices: &[Device]) {
+        self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
+    }
+
+    /// What was counted so far. Parts still open count up to their last border with another.
+    pub fn report(&self) -> Report {
+        Report { wall: self.start.elapsed(), sums: self.state().sums }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_here(&self) -> bool {
+        thread::current().id() == self.thread
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _id: &Id, _context: Context<'_, S>) {
+        if !attributes.is_empty() && self.is_here() {
+            attributes.record(&mut Tokens(&mut self.state().sums));
+        }
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(metadata) = context.metadata(id)
+            && self.is_here()
+        {
+            let mut state = self.state();
+            let now = state.settled();
+            state.enter(metadata.name(), now);
+        }
+    }
+
+    fn on_exit(&self, _id: &Id, _context: Context<'_, S>) {
+        if self.is_here() {
+            let mut state = self.state();
+            let now = state.settled();
+            state.exit(now);
+        }
+    }
+}
+
+/// Adds up the fields of [`prefill`] and [`decode`].
+struct Tokens<'a>(&'a mut Sums);
+
+impl Visit for Tokens<'_> {
+    fn record_u64(&mut self, field: &Field, tokens: u64) {
+        match field.name() {
+            "generated" => self.0.generated += tokens,
+            _ => self.0.tokens += tokens,
+        }
+    }
+
+    fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
+}
+
+/// A part's place in [`Sums`].
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// Of [`ALONE`].
+    Alone(usize),
+    /// Of [`PHASES`] and of [`WITHIN`].
+    Within(usize, usize),
+}
+
+/// One part's time, without that of parts inside it, and how often it began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    time: Duration,
+    calls: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    alone: [Sum; ALONE.len()],
+    within: [[Sum; WITHIN.len()]; PHASES.len()],
+    /// Tokens that prefills were given.
+    tokens: u64,
+    /// Tokens that were generated and read.
+    generated: u64,
+}
+
+impl Sums {
+    fn of(&mut self, part: Part) -> &mut Sum {
+        match part {
+            Part::Alone(part) => &mut self.alone[part],
+            Part::Within(phase, part) => &mut self.within[phase][part],
+        }
+    }
+}
+
+/// The clock: what is open, the innermost last, and since when that one counts.
+#[derive(Debug)]
+struct State {
+    sums: Sums,
+    open: Vec<Option<Part>>,
+    since: Instant,
+    /// Those that compute beside this thread.
+    devices: Vec<Device>,
+}
+
+impl State {
+    /// The time at which the devices have nothing left to do. One that has failed says so to whoever asks it next.
+    fn settled(&self) -> Instant {
+        for device in &self.devices {
+            let _ = device.synchronize();
+        }
+        Instant::now()
+    }
+
+    fn enter(&mut self, name: &str, now: Instant) {
+        self.count(now);
+        let at = |names: &[&str]| names.iter().position(|n| *n == name);
+        let part = at(&WITHIN)
+            .zip(self.phase())
+            .map(|(part, phase)| Part::Within(phase, part))
+            .or_else(|| at(&PHASES).map(|phase| Part::Within(phase, OTHER)))
+            .or_else(|| at(&ALONE).map(Part::Alone));
+        if let Some(part) = part {
+            self.sums.of(part).calls += 1;
+        }
+        self.open.push(part);
+    }
+
+    fn exit(&mut self, now: Instant) {
+        self.count(now);
+        self.open.pop();
+    }
+
+    /// The phase under way. A part of a phase that begins outside of both is nobody's.
+    fn phase(&self) -> Option<usize> {
+        match self.open.last()? {
+            Some(Part::Within(phase, _)) => Some(*phase),
+            _ => None,
+        }
+    }
+
+    /// Gives the time since the last border to the innermost part.
+    fn count(&mut self, now: Instant) {
+        if let Some(Some(part)) = self.open.last() {
+            self.sums.of(*part).time += now.saturating_duration_since(self.since);
+        }
+        self.since = now;
+    }
+}
+
+/// Where the time went.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    wall: Duration,
+    sums: Sums,
+}
+
+impl Report {
+    /// `tokens` (read by prefills; what probes share is read once), `prefill_seconds`, `tokens_per_second`,
+    /// `observer_seconds`, `decode_tokens` (generated and read), `decode_seconds`,
+    /// `decode_tokens_per_second`, the parts of the wall time under `seconds`, and how often each began under `calls`. Rates
+    /// of nothing are null.
+    pub fn json(&self) -> Map<String, Value> {
+        let Sums { within, tokens, generated, .. } = self.sums;
+        let [prefill, decode] =
+            within.map(|parts| parts.iter().map(|sum| sum.time.as_secs_f64()).sum::<f64>());
+        let observer: f64 = within.iter().map(|parts| parts[OTHER - 1].time.as_secs_f64()).sum();
+        let mut seconds = self.tree(|sum| json!(sum.time.as_secs_f64()));
+        seconds.insert("unaccounted".to_owned(), json!(self.unaccounted()));
+        seconds.insert("wall".to_owned(), json!(self.wall.as_secs_f64()));
+        let fields = [
+            ("tokens", json!(tokens)),
+            ("prefill_seconds", json!(prefill)),
+            ("tokens_per_second", json!(tokens as f64 / prefill)),
+            ("observer_seconds", json!(observer)),
+            ("decode_tokens", json!(generated)),
+            ("decode_seconds", json!(decode)),
+            ("decode_tokens_per_second", json!(generated as f64 / decode)),
+            ("seconds", seconds.into()),
+            ("calls", self.tree(|sum| json!(sum.calls)).into()),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// A line a part that began at all, with its share of the wall time.
+    pub fn table(&self) -> String {
+        let Sums { alone, within, .. } = self.sums;
+        let mut rows: Vec<(String, Sum)> = Vec::new();
+        for (phase, parts) in PHASES.iter().zip(within) {
+            rows.extend(WITHIN.iter().zip(parts).map(|(name, sum)| (format!("{phase} {name}"), sum)));
+        }
+        rows.extend(ALONE.iter().zip(alone).map(|(name, sum)| ((*name).to_owned(), sum)));
+        rows.retain(|(_, sum)| sum.calls > 0);
+        let wall = self.wall.as_secs_f64();
+        let mut text = format!("{:<18}{:>12}{:>9}{:>12}", "part", "seconds", "share", "calls");
+        let mut line = |name: &str, seconds: f64, calls: &str| {
+            let share = 100.0 * seconds / wall;
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n{name:<18}{seconds:>12.3}{share:>7.1} %{calls:>12}");
+        };
+        for (name, sum) in rows {
+            line(&name, sum.time.as_secs_f64(), &sum.calls.to_string());
+        }
+        line("unaccounted", self.unaccounted(), "");
+        line("wall", wall, "");
+        text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What no part claims.
+    fn unaccounted(&self) -> f64 {
+        let Sums { alone, within, .. } = &self.sums;
+        let parts: f64 = alone.iter().chain(within.as_flattened()).map(|sum| sum.time.as_secs_f64()).sum();
+        self.wall.as_secs_f64() - parts
+    }
+
+    /// `{"load": _, ..., "prefill": {"linear": _, ...}, "decode": {...}}`
+    fn tree(&self, value: impl Fn(&Sum) -> Value) -> Map<String, Value> {
+        let branch = |names: &[&str], sums: &[Sum]| -> Map<String, Value> {
+            names.iter().zip(sums).map(|(name, sum)| ((*name).to_owned(), value(sum))).collect()
+        };
+        let mut tree = branch(&ALONE, &self.sums.alone);
+        for (phase, parts) in PHASES.iter().zip(&self.sums.within) {
+            tree.insert((*phase).to_owned(), branch(&WITHIN, parts).into());
+        }
+        tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[test]
+    fn time_counts_once_for_the_innermost_part_in_its_phase() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
+        // A line a border: what begins, or "" where the innermost ends.
+        for (ms, name) in [
+            (5, "io"),
+            (7, ""),
+            (10, "prefill"),
+            (11, "linear"),
+            (14, ""),
+            (16, "attention"),
+            (17, "observer"),
+            (21, ""),
+            (26, ""),
+            (32, ""),
+            (40, "attention"),
+            (47, ""),
+            (50, "decode"),
+            (58, "linear"),
+            (67, ""),
+            (70, ""),
+        ] {
+            if name.is_empty() {
+                state.exit(at(ms));
+            } else {
+                state.enter(name, at(ms));
+            }
+        }
+        let report = Report { wall: Duration::from_millis(100), sums: state.sums };
+        let json = Value::from(report.json());
+        let ms = |value: &Value| (value.as_f64().unwrap() * 1e3).round();
+        let [prefill, decode] = PHASES.map(|phase| WITHIN.map(|part| ms(&json["seconds"][phase][part])));
+        assert_eq!(prefill, [3.0, 6.0, 4.0, 9.0]);
+        assert_eq!(decode, [9.0, 0.0, 0.0, 11.0]);
+        assert_eq!(ALONE.map(|part| ms(&json["seconds"][part])), [0.0, 0.0, 0.0, 2.0]);
+        assert_eq!(ms(&json["seconds"]["unaccounted"]), 56.0);
+        assert_eq!((ms(&json["prefill_seconds"]), ms(&json["decode_seconds"])), (22.0, 20.0));
+        assert_eq!((ms(&json["observer_seconds"]), ms(&json["seconds"]["wall"])), (4.0, 100.0));
+        assert_eq!(PHASES.map(|phase| &json["calls"][phase]["other"]), [&json!(1), &json!(1)]);
+        let table = report.table();
+        assert!(table.contains("prefill attention        0.006    6.0 %           1\n"), "{table}");
+        assert!(!table.contains("decode attention") && table.ends_with("0.100  100.0 %"), "{table}");
+    }
+
+    #[test]
+    fn every_guard_counts_in_the_part_of_its_name_and_only_on_the_recorders_thread() {
+        // Other tests' threads may be the first at a guard, and a guard that is first used while a subscriber is installed can miss
+        // it: all are used before, and looked at again after.
+        for part in [load, tokenise, sampling, io, linear, attention, observer] {
+            drop(part());
+        }
+        drop([prefill(1), decode(1)]);
+        let recorder = Recorder::new();
+        let subscriber = tracing_subscriber::registry().with(recorder.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::callsite::rebuild_interest_cache();
+            for _ in 0..2 {
+                for part in [load, tokenise, sampling, io] {
+                    drop(part());
+                }
+                let _reading = prefill(21);
+                for part in [linear, attention, observer] {
+                    drop(part());
+                }
+            }
+            let _step = decode(1);
+            drop(linear());
+            let elsewhere = tracing::dispatcher::get_default(Clone::clone);
+            let other = thread::spawn(move || {
+                tracing::dispatcher::with_default(&elsewhere, || [linear(), prefill(7)].map(drop));
+            });
+            other.join().unwrap();
+        });
+        let json = Value::from(recorder.report().json());
+        assert_eq!(json["tokens"], 42);
+        let within = |parts: [u64; 4]| json!({"linear": parts[0], "attention": parts[1], "observer": parts[2], "other": parts[3]});
+        let expected = json!({
+            "load": 2, "tokenise": 2, "sampling": 2, "io": 2,
+            "prefill": within([2, 2, 2, 2]), "decode": within([1, 0, 0, 1]),
+        });
+        assert_eq!(json["calls"], expected);
+    }
+}

@@ -1,0 +1,208 @@
+//! Texts become vectors: a BERT model, mean over its tokens, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
+//!
+//! Runs on the CPU in f32 by candle-transformers' BERT. Texts longer than the model's limit are cut at their end, the tokens at the ends
+//! of a text included in the limit.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::bert::{BertModel, Config};
+use rayon::prelude::*;
+use tokenizers::{Tokenizer, TruncationParams};
+
+use crate::models::EmbedderFiles;
+
+/// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
+const BATCH_TOKENS: usize = 2048;
+
+/// Bytes of a text that are cut into tokens first: words enough for any limit.
+const WINDOW: usize = 16 << 10;
+
+/// Bytes of a text that are looked at for as many tokens as are kept.
+const MOST_READ: usize = 2 << 20;
+
+/// Why texts could not be embedded.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    /// A file of the model could not be read.
+    #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of the model is not as it must be.
+    #[error(
+        "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
+    )]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text has no tokens that the model knows.
+    #[error("a text cannot be tokenised for the embedding model: {0}")]
+    Tokens(String),
+    /// The model failed.
+    #[error("the embedding model failed")]
+    Model(#[from] candle_core::Error),
+}
+
+/// An embedding model in memory.
+pub struct Embedder {
+    model: BertModel,
+    tokenizer: Tokenizer,
+    vocab: usize,
+    limit: usize,
+}
+
+impl std::fmt::Debug for Embedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedder").finish_non_exhaustive()
+    }
+}
+
+impl Embedder {
+    /// Opens the files of a model.
+    ///
+    /// # Errors
+    /// [`EmbedError::Read`], [`EmbedError::Broken`].
+    pub fn open(files: &EmbedderFiles) -> Result<Self, EmbedError> {
+        let at = |name: &str| files.folder.join(name);
+        let broken = |name: &str, reason: String| EmbedError::Broken { path: at(name), reason };
+        let config: Config = serde_json::from_slice(&read(&at("config.json"))?)
+            .map_err(|error| broken("config.json", error.to_string()))?;
+        let mut tokenizer = Tokenizer::from_bytes(read(&at("tokenizer.json"))?)
+            .map_err(|error| broken("tokenizer.json", error.to_string()))?;
+        let limit = files.max_tokens.min(config.max_position_embeddings);
+        let truncation = TruncationParams { max_length: limit, ..TruncationParams::default() };
+        tokenizer
+            .with_truncation(Some(truncation))
+            .map_err(|error| broken("tokenizer.json", error.to_string()))?;
+        // Batches are padded here, to their own longest text.
+        tokenizer.with_padding(None);
+        let weights = read(&at("model.safetensors"))?;
+        let weights = VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu)
+            .map_err(|error| broken("model.safetensors", error.to_string()))?;
+        let model = BertModel::load(weights, &config)
+            .map_err(|error| broken("model.safetensors", error.to_string()))?;
+        Ok(Embedder { model, tokenizer, vocab: config.vocab_size, limit })
+    }
+
+    /// Token ids are below this.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Most tokens of a text, those at its ends included.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The tokens of texts, with those that the model has at their ends, cut to [`Embedder::limit`].
+    ///
+    /// # Errors
+    /// [`EmbedError::Tokens`].
+    pub fn tokens<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
+        texts.par_iter().map(|text| self.tokens_of(text.as_ref())).collect()
+    }
+
+    /// Those of a text, of which no more is looked at than is needed: windows of it, until there are as many as are kept.
+    fn tokens_of(&self, text: &str) -> Result<Vec<u32>, EmbedError> {
+        let encode = |text: &str| {
+            let encoding = self.tokenizer.encode_fast(text, true);
+            Ok(encoding.map_err(|error| EmbedError::Tokens(error.to_string()))?.get_ids().to_vec())
+        };
+        let refused = |window: usize| {
+            let limit = self.limit;
+            let reason = format!("its first {window} bytes hold no {limit} tokens; is it text?");
+            Err(EmbedError::Tokens(reason))
+        };
+        let mut window = 0;
+        while window < text.len() {
+            // Words are tokens by themselves, and a text's first ones are those of its beginning.
+            if window >= MOST_READ {
+                return refused(window);
+            }
+            window = window.saturating_mul(8).clamp(WINDOW, MOST_READ);
+            let mut rest = text.as_bytes().get(window..).unwrap_or_default().iter();
+            window = rest.position(u8::is_ascii_whitespace).map_or(text.len(), |more| window + more);
+            if window > 2 * MOST_READ {
+                return refused(window);
+            }
+            let tokens = encode(text.get(..window).unwrap_or(text))?;
+            if tokens.len() >= self.limit || window == text.len() {
+                return Ok(tokens);
+            }
+        }
+        encode(text)
+    }
+
+    /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.
+    ///
+    /// # Errors
+    /// [`EmbedError::Tokens`], [`EmbedError::Model`].
+    pub fn embed(&self, texts: &[&str], on_done: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
+        self.embed_tokens(&self.tokens(texts)?, on_done)
+    }
+
+    /// The same of texts whose tokens are known: none is empty, none longer than [`Embedder::limit`], and all ids are below
+    /// [`Embedder::vocab`].
+    ///
+    /// # Errors
+    /// [`EmbedError::Model`].
+    pub fn embed_tokens(
+        &self,
+        tokens: &[Vec<u32>],
+        on_done: impl Fn(usize) + Sync,
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+        // Texts of about one length share a batch, so that little of it is padding.
+        let mut order: Vec<usize> = (0..tokens.len()).collect();
+        order.sort_by_key(|&at| tokens[at].len());
+        let mut batches: Vec<Vec<usize>> = Vec::new();
+        for at in order {
+            let longest = tokens[at].len().max(1);
+            match batches.last_mut().filter(|batch| (batch.len() + 1) * longest <= BATCH_TOKENS) {
+                Some(batch) => batch.push(at),
+                None => batches.push(vec![at]),
+            }
+        }
+        let batch = |batch: &Vec<usize>| -> Result<Vec<(usize, Vec<f32>)>, EmbedError> {
+            let of_batch: Vec<&[u32]> = batch.iter().map(|&at| tokens[at].as_slice()).collect();
+            let vectors = self.forward(&of_batch)?;
+            on_done(batch.len());
+            Ok(batch.iter().copied().zip(vectors).collect())
+        };
+        let done: Vec<Vec<(usize, Vec<f32>)>> = batches.par_iter().map(batch).collect::<Result<_, _>>()?;
+        let mut vectors = vec![Vec::new(); tokens.len()];
+        for (at, vector) in done.into_iter().flatten() {
+            vectors[at] = vector;
+        }
+        Ok(vectors)
+    }
+
+    /// One batch: b texts of at most l tokens, padded to l.
+    fn forward(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let (b, l) = (texts.len(), texts.iter().map(|text| text.len()).max().unwrap_or(0));
+        let (mut ids, mut mask) = (vec![0_u32; b * l], vec![0_f32; b * l]);
+        for (row, text) in texts.iter().enumerate() {
+            ids[row * l..row * l + text.len()].copy_from_slice(text);
+            mask[row * l..row * l + text.len()].fill(1.0);
+        }
+        let ids = Tensor::from_vec(ids, (b, l), &Device::Cpu)?;
+        let mask = Tensor::from_vec(mask, (b, l), &Device::Cpu)?;
+        let hidden = self.model.forward(&ids, &ids.zeros_like()?, Some(&mask))?; // (b, l, d)
+        let weights = mask.unsqueeze(2)?; // (b, l, 1)
+        let sum = hidden.broadcast_mul(&weights)?.sum(1)?; // (b, d)
+        let mean = sum.broadcast_div(&weights.sum(1)?)?; // (b, d)
+        let norm = mean.sqr()?.sum_keepdim(1)?.sqrt()?; // (b, 1)
+        Ok(mean.broadcast_div(&norm)?.to_vec2()?)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
+    std::fs::read(path).map_err(|source| EmbedError::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,109 @@
+//! SHA-256 of files, remembered.
+//!
+//! A model of many gigabytes must not be hashed at every run. What was computed is kept in the model home's `digests/`
+//! folder, one small JSON a file, and believed as long as the file's size and modification time are unchanged. A home that
+//! cannot be written to costs time, nothing else.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::progress;
+use palimpsest_core::digest::{hex, sha256};
+
+/// What was computed for a file, and how the file looked then.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Remembered {
+    path: String,
+    size: u64,
+    modified_ns: u64,
+    sha256: String,
+}
+
+/// The folder of remembered digests.
+#[derive(Debug, Clone)]
+pub(super) struct Digests {
+    dir: PathBuf,
+}
+
+impl Digests {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The SHA-256 of a file in lower-case hexadecimal: remembered where size and modification time agree, else computed
+    /// (with a bar) and remembered.
+    pub(super) fn sha256(&self, path: &Path) -> io::Result<String> {
+        let path = path.canonicalize()?;
+        let (size, modified_ns) = stamp(&path)?;
+        let known = std::fs::read(self.entry(&path)).ok();
+        if let Some(known) = known.and_then(|json| serde_json::from_slice::<Remembered>(&json).ok())
+            && (known.size, known.modified_ns) == (size, modified_ns)
+            && known.path == path.to_string_lossy()
+        {
+            return Ok(known.sha256);
+        }
+        let sha256 = hash(&path, size)?;
+        // A file that changed while it was read has no digest worth keeping.
+        if stamp(&path)? == (size, modified_ns) {
+            self.remember(&path, &sha256);
+        }
+        Ok(sha256)
+    }
+
+    /// Remembers a digest that was computed while the file was written.
+    pub(super) fn remember(&self, path: &Path, sha256: &str) {
+        let kept = path.canonicalize().and_then(|path| {
+            let (size, modified_ns) = stamp(&path)?;
+            let entry = self.entry(&path);
+            let path = path.to_string_lossy().into_owned();
+            let known = Remembered { path, size, modified_ns, sha256: sha256.to_string() };
+            std::fs::create_dir_all(&self.dir)?;
+            let temporary = tempfile::NamedTempFile::new_in(&self.dir)?;
+            std::fs::write(temporary.path(), serde_json::to_vec_pretty(&known)?)?;
+            temporary.persist(entry)?;
+            Ok(())
+        });
+        if let Err(error) = kept {
+            tracing::debug!(
+                "the digest of {} is not kept in {}: {error}",
+                path.display(),
+                self.dir.display()
+            );
+        }
+    }
+
+    fn entry(&self, path: &Path) -> PathBuf {
+        let key = sha256(path.as_os_str().as_encoded_bytes());
+        self.dir.join(format!("{key}.json"))
+    }
+}
+
+/// Size in bytes and modification time in nanoseconds since 1970.
+fn stamp(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::metadata(path)?;
+    let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok((metadata.len(), u64::try_from(modified.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+fn hash(path: &Path, size: u64) -> io::Result<String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let bar = progress::bytes(size, &format!("hashing {name}"));
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        hasher.update(&buffer[..read]);
+        bar.inc(read as u64);
+    }
+    bar.finish_and_clear();
+    Ok(hex(&hasher.finalize()))
+}

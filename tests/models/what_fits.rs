@@ -1,0 +1,92 @@
+//! The table of docs/models.md: which released model fits which number of cards at which context.
+
+use candle_core::DType;
+
+use palimpsest_core::attention::AttentionKernel;
+use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest, ObservedSpans};
+use palimpsest_core::engine::{DEFAULT_CHUNK, DeviceName};
+use palimpsest_core::model::{ModelDescription, ModelError};
+
+/// Bytes of an A100-80GB that are reckoned with: the 80 GB of its name (its driver shows about 85) less 2 GB for the CUDA
+/// context, cuBLAS's workspaces and what the allocator cannot use.
+pub const A100_80GB: u64 = 78_000_000_000;
+/// Numbers of cards.
+pub const CARDS: [usize; 3] = [1, 2, 4];
+/// Contexts, and what they are called.
+pub const CONTEXTS: [(&str, usize); 4] =
+    [("32K", 32_768), ("64K", 65_536), ("128K", 131_072), ("150K", 150_000)];
+
+/// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
+pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
+    let devices = (0..cards).map(DeviceName::Cuda).collect();
+    let (dtype, branches, kept) = (DType::BF16, Branches::USUAL, None);
+    let request = MemoryRequest {
+        context,
+        chunk: DEFAULT_CHUNK,
+        logits: 1,
+        dtype,
+        kernel: AttentionKernel::Auto,
+        devices,
+        branches,
+        observed: ObservedSpans::default(),
+        kept,
+        beside: 0,
+    };
+    let free = vec![Some(A100_80GB); cards];
+    let plan = MemoryPlan::new(description, &request, &free);
+    let fits = plan.fits(&free) == Some(true);
+    (plan, fits)
+}
+
+/// The table in Markdown: for each released model and context the fewest cards that it fits and what it takes on them.
+///
+/// # Errors
+/// None in a released build: a test reads every config.
+pub fn what_fits() -> Result<String, ModelError> {
+    let mut text = "| model | parameters | made for |".to_owned();
+    CONTEXTS.iter().for_each(|(name, _)| text.push_str(&format!(" {name} |")));
+    text.push_str("\n| --- | --- | --- |");
+    text.push_str(&" --- |".repeat(CONTEXTS.len()));
+    text.push('\n');
+    for name in ModelDescription::released_names() {
+        let Some(description) = ModelDescription::released(name) else { continue };
+        let description = description?;
+        let spec = &description.spec;
+        text.push_str(&format!(
+            "| {name} | {} | {} |",
+            in_billions(spec.parameters()),
+            indicatif::HumanCount(spec.max_positions as u64)
+        ));
+        for (_, context) in CONTEXTS {
+            let beyond = if context > spec.max_positions { "*" } else { "" };
+            let plans = CARDS.map(|cards| (cards, on_cards(&description, context, cards)));
+            let cell = match plans.iter().find(|(_, (_, fits))| *fits) {
+                Some((cards, (plan, _))) => {
+                    let cards = if *cards == 1 { "1 card".to_owned() } else { format!("{cards} cards") };
+                    format!("{cards}, {}{beyond}", whole_gigabytes(plan.total()))
+                }
+                None => {
+                    format!("none of these ({}){beyond}", whole_gigabytes(plans[CARDS.len() - 1].1.0.total()))
+                }
+            };
+            text.push_str(&format!(" {cell} |"));
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn whole_gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..10_000_000_000 => format!("{:.1} GB", bytes as f64 / 1e9),
+        _ => format!("{:.0} GB", bytes as f64 / 1e9),
+    }
+}
+
+fn in_billions(parameters: u128) -> String {
+    match parameters {
+        0..1_000_000_000 => format!("{:.0}M", parameters as f64 / 1e6),
+        1_000_000_000..100_000_000_000 => format!("{:.1}B", parameters as f64 / 1e9),
+        _ => format!("{:.0}B", parameters as f64 / 1e9),
+    }
+}
