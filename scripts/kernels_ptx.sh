@@ -26,6 +26,6 @@ make() { # SOURCE, OLDEST CARD, LANGUAGE VERSION, CARDS
 }
 
 # 6.3 brought Turing; 7.0 Ampere, with bf16 products and copies in the background.
-make src/fused/cuda/fused.cu 75 6.3 75 80 86 90 100 120
-make src/attention/backends/cuda/rows.cu 75 6.3 75 80 86 90 100 120
-make src/attention/backends/cuda/attention.cu 80 7.0 80 86 89 90 100 120
+make crates/core/src/fused/cuda/fused.cu 75 6.3 75 80 86 90 100 120
+make crates/core/src/attention/backends/cuda/rows.cu 75 6.3 75 80 86 90 100 120
+make crates/core/src/attention/backends/cuda/attention.cu 80 7.0 80 86 89 90 100 120

@@ -9,7 +9,7 @@ fn the_reckoning_in_the_documents_is_of_the_committed_kernels() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let said = std::fs::read_to_string(root.join("docs/gpu.md")).unwrap();
     for name in ["attention.ptx", "rows.ptx"] {
-        let text = std::fs::read(root.join("src/attention/backends/cuda").join(name)).unwrap();
+        let text = std::fs::read(root.join("crates/core/src/attention/backends/cuda").join(name)).unwrap();
         let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
         assert!(
             said.contains(&format!("{name} with sha256 {digest}")),

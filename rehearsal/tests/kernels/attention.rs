@@ -1,4 +1,4 @@
-//! palimpsest's attention kernels (`src/attention/backends/cuda`), as their PTX has them, against the definition of attention.
+//! palimpsest's attention kernels (`crates/core/src/attention/backends/cuda`), as their PTX has them, against the definition of attention.
 
 use half::{bf16, f16};
 
@@ -6,8 +6,8 @@ use crate::Candle;
 use crate::card::Param;
 use crate::element::Element;
 
-const ATTENTION: &str = include_str!("../../../src/attention/backends/cuda/attention.ptx");
-const ROWS: &str = include_str!("../../../src/attention/backends/cuda/rows.ptx");
+const ATTENTION: &str = include_str!("../../../crates/core/src/attention/backends/cuda/attention.ptx");
+const ROWS: &str = include_str!("../../../crates/core/src/attention/backends/cuda/rows.ptx");
 
 pub fn check(candle: &mut Candle) {
     candle.card.load(ROWS, &["rows_shares"]);

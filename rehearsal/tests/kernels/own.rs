@@ -1,4 +1,4 @@
-//! palimpsest's own kernels (`src/fused/cuda/fused.cu`), as its PTX has them.
+//! palimpsest's own kernels (`crates/core/src/fused/cuda/fused.cu`), as its PTX has them.
 
 use half::{bf16, f16};
 
@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::layout::Layout;
 use crate::params_of;
 
-const PTX: &str = include_str!("../../../src/fused/cuda/fused.ptx");
+const PTX: &str = include_str!("../../../crates/core/src/fused/cuda/fused.ptx");
 const HIDDEN: f64 = -1e30;
 
 pub fn check(candle: &mut Candle) {
