@@ -1,34 +1,69 @@
 //! A local model as a chat model, and as one whose probabilities can be read.
 
-use candle_core::{D, Device, Tensor};
+use std::sync::Arc;
+
+use palimpsest_core::engine::{
+    Branch, Event, Generate, Hardware, LocalError, LocalModel, Measured, Observe, Request, RequestError,
+    Reuse, Task,
+};
+use palimpsest_core::text::{Split, StreamDecoder};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
-use palimpsest_core::engine::{EngineError, Hardware, LocalError, LocalModel, Measurement, Parts};
-use palimpsest_core::text::{Split, StreamDecoder};
 
 /// The text of a conversation, up to an answer without a thought: decisions that are read by their probabilities are made at once.
 fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, LocalError> {
     Ok(model.template().render_past_thought(messages)?)
 }
 
+/// Refuses what does not fit the context.
+fn check_room(model: &LocalModel, needed: usize) -> Result<(), LocalError> {
+    let context = model.context();
+    if needed > context { Err(LocalError::DoesNotFit { needed, context }) } else { Ok(()) }
+}
+
 fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> Result<Reply, LocalError> {
     let text = model.template().render(messages, true)?;
     let tokens = model.tokenizer().encode(&text)?;
-    let room = model.max_thinking() + sampling.max_new_tokens;
-    let logits = model.prefill(&text, &tokens, room)?.squeeze(0)?;
-    let Parts { engine, cache, stop, thinker, .. } = model.held_parts();
-    let how = (sampling, stop, thinker, None);
-    let mut measurement = Measurement::nothing(tokens.len());
-    let generated = measurement.decode_thinking(engine, cache, &logits, how, &mut |_| true)?;
-    let (Split { thought, answer }, stop) = model.split(&generated)?;
-    model.count_usage(0, generated.tokens.len());
+    let prompt_tokens = tokens.len();
+    check_room(model, prompt_tokens + model.max_thinking() + sampling.max_new_tokens)?;
+    let generate = Generate {
+        thinker: model.text().thinker(),
+        ..Generate::new(*sampling, model.stop_tokens().to_vec())
+    };
+    // Nothing is taken from what was asked before.
+    let request = Request {
+        reuse: Reuse::Prefix,
+        ..Request::of(tokens, Observe::default(), Task::Generate(Box::new(generate)))
+    };
+    let Measured { generated, .. } = model.session().answer(request, &mut |_| true)?;
+    let (Split { thought, answer }, stop) = model.text().split(&generated)?;
     Ok(Reply {
         text: answer.unwrap_or_default(),
         thought,
         stop,
-        prompt_tokens: Some(tokens.len()),
+        prompt_tokens: Some(prompt_tokens),
         completion_tokens: Some(generated.tokens.len()),
     })
+}
+
+/// How many tokens all of these begin with.
+fn alike<'t>(texts: impl Iterator<Item = &'t [u32]>, first: &[u32]) -> usize {
+    texts.map(|text| text.iter().zip(first).take_while(|(a, b)| a == b).count()).min().unwrap_or(0)
+}
+
+/// A continuation of the conversation whose text is `text`: its own tokens are kept for what is asked of it next.
+fn of_conversation(
+    model: &LocalModel,
+    text: &str,
+    tokens: &[u32],
+    task: Task,
+) -> Result<Request, LocalError> {
+    let whole = model.tokenizer().encode(text)?;
+    // One token by itself would be summed in another order than with others.
+    let shared = alike([tokens].into_iter(), &whole).min(tokens.len().saturating_sub(2));
+    let (prefix, own) = tokens.split_at(shared);
+    let branch = Branch { tokens: own.to_vec(), tasks: vec![task], ..Branch::default() };
+    Ok(Request { prefix: prefix.into(), reuse: Reuse::Prefix, branches: vec![branch] })
 }
 
 fn score(
@@ -37,7 +72,6 @@ fn score(
     prefix: &str,
     choices: &[&str],
 ) -> Result<Vec<f64>, LocalError> {
-    let mut scores = Vec::with_capacity(choices.len());
     let text = conversation(model, messages)?;
     // Tokens may merge across the border of prefix and choice, so each choice is tokenised with the prefix, and the
     // tokens that all choices share are read once.
@@ -45,43 +79,15 @@ fn score(
         .iter()
         .map(|choice| model.tokenizer().encode(&format!("{text}{prefix}{choice}")))
         .collect::<Result<Vec<_>, _>>()?;
-    let Some(first) = texts.first() else { return Ok(scores) };
-    if texts.iter().any(Vec::is_empty) {
-        return Err(EngineError::EmptyPrompt.into());
-    }
-    let shared = texts
-        .iter()
-        .map(|t| t.iter().zip(first).take_while(|(a, b)| a == b).count().min(t.len().saturating_sub(1)))
-        .min()
-        .unwrap_or(0)
-        .max(1);
-    let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-    let after_shared = model.prefill(&text, &first[..shared], longest - shared)?;
-    let Parts { engine, cache, .. } = model.held_parts();
-    let mark = cache.mark()?;
-    for tokens in &texts {
-        let rest = &tokens[shared..];
-        cache.roll_back(&mark)?;
-        let mut logits = vec![after_shared.clone()];
-        if let Some((_, read)) = rest.split_last()
-            && !read.is_empty()
-        {
-            let keep = read.len();
-            let mut measurement = Measurement::nothing(tokens.len());
-            logits.push(measurement.prefill(engine, cache, read, keep, &mut |_| true)?);
-        }
-        let logits = Tensor::cat(&logits, 0)?;
-        let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1)?.to_device(&Device::Cpu)?;
-        let mut score = 0.0;
-        for (row, &token) in rest.iter().enumerate() {
-            score += f64::from(log_p.get(row)?.get(token as usize)?.to_scalar::<f32>()?);
-        }
-        scores.push(score);
-    }
-    cache.roll_back(&mark)?;
-    let computed = texts.iter().map(|tokens| (tokens.len() - shared).saturating_sub(1)).sum();
-    model.count_usage(computed, 0);
-    Ok(scores)
+    let Some(first) = texts.first() else { return Ok(Vec::new()) };
+    let shortest = texts.iter().map(Vec::len).min().unwrap_or(0);
+    let shared = alike(texts.iter().map(Vec::as_slice), first).min(shortest.saturating_sub(1)).max(1);
+    check_room(model, texts.iter().map(Vec::len).max().unwrap_or(0))?;
+    let rest = texts.iter().map(|tokens| tokens.get(shared..).unwrap_or_default().to_vec());
+    let request =
+        of_conversation(model, &text, &first[..shared.min(first.len())], Task::Score(rest.collect()))?;
+    let measured = model.session().answer(request, &mut |_| true)?;
+    Ok(measured.scores.into_iter().map(|score| score.unwrap_or(f64::NEG_INFINITY)).collect())
 }
 
 fn continue_from(
@@ -93,19 +99,19 @@ fn continue_from(
 ) -> Result<String, LocalError> {
     let conversation = conversation(model, messages)?;
     let tokens = model.tokenizer().encode(&format!("{conversation}{prefix}"))?;
-    let logits = model.prefill(&conversation, &tokens, max_new_tokens)?.squeeze(0)?;
-    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
-    let Parts { engine, cache, tokenizer, stop, .. } = model.held_parts();
-    let mut stream = StreamDecoder::new(tokenizer, true);
+    check_room(model, tokens.len() + max_new_tokens)?;
+    let generate = Generate::new(Sampling::greedy(max_new_tokens), model.stop_tokens().to_vec());
+    let request = of_conversation(model, &conversation, &tokens, Task::Generate(Box::new(generate)))?;
+    let tokenizer = Arc::clone(model.tokenizer());
+    let mut stream = StreamDecoder::new(&*tokenizer, true);
     let mut text = String::new();
     let mut failed = None;
-    let (mut measurement, how) = (Measurement::nothing(tokens.len()), (&sampling, stop));
-    let mut generated = 0;
-    let done = measurement.decode(engine, cache, &logits, how, &mut |token| {
-        generated += 1;
-        match stream.push(token) {
-            Ok(piece) => text.extend(piece),
-            Err(error) => failed = Some(error),
+    let done = model.session().answer(request, &mut |event| {
+        if let Event::Token(chosen) = event {
+            match stream.push(chosen.token) {
+                Ok(piece) => text.extend(piece),
+                Err(error) => failed = Some(error),
+            }
         }
         failed.is_none() && !text.contains(until)
     });
@@ -114,11 +120,10 @@ fn continue_from(
     }
     match done {
         // Stopped at `until`, by the closure above.
-        Ok(_) | Err(EngineError::Interrupted) => {}
+        Ok(_) | Err(RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted)) => {}
         Err(error) => return Err(error.into()),
     }
     text.extend(stream.finish()?);
-    model.count_usage(0, generated);
     if let Some(end) = text.find(until) {
         text.truncate(end);
     }
@@ -143,7 +148,7 @@ impl ChatModel for LocalModel {
     }
 
     fn take_tokens(&mut self) -> CallTokens {
-        let (computed, generated) = LocalModel::take_usage(self);
+        let (computed, generated) = self.session().take_usage();
         CallTokens { computed: Some(computed), generated: Some(generated) }
     }
 }

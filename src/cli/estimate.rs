@@ -24,10 +24,10 @@ use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
 use crate::selftest::forecast::duration;
-use palimpsest_core::attention::{AnswerRows, Observer};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
-    self, BatchSequence, DeviceName, LocalModel, Measurement, Parts, Rows, Sampling,
+    self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,
+    Reuse, Rows, Sampling, Task,
 };
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
@@ -355,7 +355,7 @@ pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), toke
     4 * (spec.layers.iter().map(of_layer).sum::<usize>() + tokens)
 }
 
-/// Reads the beginning of a prompt for `seconds`, then decodes a batch at its first chunk and at its end.
+/// A short run: reads the beginning of a prompt for `seconds`, and answers a batch after its first chunk and at its end.
 fn measure(
     model: &mut LocalModel,
     prompt: &TokenizedPrompt,
@@ -367,81 +367,94 @@ fn measure(
     let tokens = &prompt.tokens;
     // Some tokens stay, to be each branch's own, and there must be room for what is decoded.
     let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
-    let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
-    let rows = Rows { spans: rows.to_vec(), answer: AnswerRows::default() };
-    // 1. Once without a clock: pages are mapped, threads started.
-    let Parts { engine, cache, .. } = model.parts(0)?;
-    cache.truncate(0)?;
-    let mut nothing = Measurement::nothing(tokens.len());
-    engine.fill_cache(cache, &tokens[..end.min(CHUNK)], &mut nothing, &mut |_| true)?;
-    // 2. Chunk by chunk. A prompt of one chunk is timed in parts.
+    // A prompt of one chunk is timed in parts.
     let chunk = CHUNK.min(end.div_ceil(4));
-    model.parts(0)?.cache.truncate(0)?;
-    let mut observed = Measurement::new(rows, keys, tokens.len())?;
-    let (mut chunks, mut done, mut read) = (Vec::new(), 0, 0.0);
-    let mut short = None;
-    while done < end && (chunks.len() < 3 || read < seconds) {
-        let next = end.min(done + chunk);
-        let Parts { engine, cache, .. } = model.parts(done)?;
-        if cache.len() != done {
-            // A layer could not go back behind the decoding; what was measured has to do.
-            break;
+    // 1. Once without a clock: pages are mapped, threads started.
+    read(model, &tokens[..end.min(CHUNK)], (&[], &[]), Reuse::Prefix, &mut |_, _| true)?;
+    // 2. Chunk by chunk, as far as the time reaches.
+    let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
+    let (mut chunks, mut took): (Vec<(usize, usize, f64)>, f64) = (Vec::new(), 0.0);
+    let mut done = 0;
+    read(model, &tokens[..end], (rows, &keys), Reuse::Prefix, &mut |read, now| {
+        let (from, last) = chunks.last().map_or((0, 0.0), |&(_, to, _)| (to, took));
+        // Parts of a chunk count as one.
+        if done + read - from >= chunk || done + read == end {
+            chunks.push((from, done + read, now - last));
+            took = now;
         }
-        let clock = Instant::now();
-        engine.fill_cache(cache, &tokens[done..next], &mut observed, &mut |_| true)?;
-        engine.device().synchronize()?;
-        let took = clock.elapsed().as_secs_f64();
-        chunks.push((done, next, took));
-        read += took;
-        done = next;
-        cache.mark()?;
-        if short.is_none() {
-            short = Some((done, step(model, tokens, done, batch)?));
-        }
-    }
+        done += read;
+        chunks.len() < 3 || took < seconds
+    })?;
+    // 3. Decode steps, at the end of what is in the cache and after its first chunk.
     let long = (done, step(model, tokens, done, batch)?);
+    let short = match chunks.first() {
+        Some(&(_, first, _)) if first < done => (first, step(model, tokens, first, batch)?),
+        _ => long,
+    };
     let fit = PrefillFit::of(&chunks).context("the prompt has no tokens")?;
-    Ok(Measured {
-        fit,
-        steps: [short.unwrap_or(long), long],
-        prefill: (done, read),
-        seconds: begun.elapsed().as_secs_f64(),
-    })
+    Ok(Measured { fit, steps: [short, long], prefill: (done, took), seconds: begun.elapsed().as_secs_f64() })
+}
+
+/// Reads a prompt; `go_on` hears of each chunk's tokens and of the seconds since the beginning, and says whether to go on.
+fn read(
+    model: &mut LocalModel,
+    tokens: &[u32],
+    (rows, keys): (&[Span], &[Span]),
+    reuse: Reuse,
+    go_on: &mut dyn FnMut(usize, f64) -> bool,
+) -> anyhow::Result<()> {
+    let inside = |span: &&Span| span.end <= tokens.len();
+    let observe = Observe {
+        rows: Rows { spans: rows.iter().filter(inside).cloned().collect(), ..Rows::default() },
+        keys: keys.iter().filter(inside).cloned().collect(),
+        ..Observe::default()
+    };
+    let device = model.engine().device().clone();
+    let request = Request { reuse, ..Request::of(tokens.to_vec(), observe, Task::Read) };
+    let clock = Instant::now();
+    let mut failed = None;
+    let read = model.session().answer(request, &mut |event| match event {
+        Event::Prefilled(read) if *read > 0 => {
+            // A card computes while the call that asks it to has returned.
+            failed = device.synchronize().err();
+            failed.is_none() && go_on(*read, clock.elapsed().as_secs_f64())
+        }
+        _ => true,
+    });
+    failed.map_or(Ok(()), Err)?;
+    match read {
+        Ok(_) | Err(RequestError::Engine(EngineError::Interrupted)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Tokens of each branch's own prompt.
 const OWN: usize = 8;
 
-/// Seconds of a decode step of `batch` answers after the first `context` tokens, which are in the cache.
+/// Seconds of a decode step of `batch` answers after the first `context` tokens.
 fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) -> anyhow::Result<f64> {
-    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: STEPS };
     let own = &tokens[context.min(tokens.len() - 1)..(context + OWN).min(tokens.len())];
-    let mut sequences = Vec::new();
-    for _ in 0..batch {
-        let Parts { engine, cache, .. } = model.parts(context)?;
-        anyhow::ensure!(cache.len() == context, "the cache cannot go back to {context} tokens");
-        let mut nothing = Measurement::nothing(tokens.len());
-        let logits = nothing.prefill(engine, cache, own, 1, &mut |_| true)?.squeeze(0)?;
-        if batch == 1 {
-            let clock = Instant::now();
-            engine.decode(cache, &logits, &sampling, &[], &mut |_| true)?;
-            return Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64);
+    let branch = |_| Branch {
+        tokens: own.to_vec(),
+        tasks: vec![Task::Generate(Box::new(Generate::new(Sampling::greedy(STEPS), Vec::new())))],
+        ..Branch::default()
+    };
+    let request = Request {
+        prefix: tokens[..context].into(),
+        reuse: Reuse::Longest,
+        branches: (0..batch).map(branch).collect(),
+    };
+    let (mut first, mut last) = (None, Instant::now());
+    let answered = model.session().answers(request, &mut |_, _, event| {
+        if let Event::Token(_) = event {
+            last = Instant::now();
+            first.get_or_insert(last);
         }
-        sequences.push(BatchSequence {
-            branch: cache.branch(context, STEPS)?,
-            logits,
-            sampling,
-            thinker: None,
-            watch: None,
-        });
-    }
-    let Parts { engine, cache, .. } = model.parts(context)?;
-    let clock = Instant::now();
-    let observers: Vec<&mut dyn Observer> = Vec::new();
-    for outcome in engine.decode_batch(cache, sequences, observers, &[], &mut |_, _| true)? {
-        outcome?;
-    }
-    Ok(clock.elapsed().as_secs_f64() / (STEPS - 1) as f64)
+        true
+    });
+    answered.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+    let seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+    Ok(seconds / (STEPS - 1) as f64)
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Thinking {
 
     /// As the identity of a run with a local model has it: nothing where the model has no thoughts.
     pub fn local_policy(&self, model: &LocalModel) -> Option<ThinkingPolicy> {
-        let on = model.thoughts()?.on;
+        let on = model.text().thoughts?.on;
         Some(ThinkingPolicy {
             mode: Some(if on { ThinkingMode::On } else { ThinkingMode::Off }),
             max_tokens: on.then(|| model.max_thinking()),

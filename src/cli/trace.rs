@@ -7,13 +7,15 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::chat::Sampling;
 use palimpsest_core::attention::{
-    AttentionKernel, Attribution, EachMasses, Knockout, LargestKeys, LayerHoles, LengthObserver, Masses,
-    Observer, Target, Together, TopKeys, Values, write_tensors,
+    AttentionKernel, EachMasses, Knockout, LargestKeys, LayerHoles, Masses, Target, Values, write_tensors,
 };
 use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
-use palimpsest_core::engine::{self, DeviceName, Engine, Measurement, Rows};
+use palimpsest_core::engine::thread::Limits;
+use palimpsest_core::engine::{
+    self, Branch, DeviceName, Engine, Event, Generate, Observe, Request, Rows, Sampling, Session, Task,
+    TopRequest,
+};
 use palimpsest_core::model::OpenModel;
 use palimpsest_core::span::Span;
 use palimpsest_core::timing::{self, Recorder};
@@ -193,10 +195,15 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let target =
         |&AskedTarget { position, token, against }: &AskedTarget| Target { position, token, against };
     let targets: Vec<Target> = file.targets.iter().map(target).collect();
-    let mut attribution = Attribution::new(targets, keys.clone(), n).with_context(|| format!("{place}"))?;
-    let row_spans = rows.spans.clone();
-    let mut top_keys = TopKeys::new(file.top_keys, rows.spans.iter().flat_map(Span::range).collect());
-    let mut measurement = Measurement::new(rows, keys.clone(), n).with_context(|| format!("{place}"))?;
+    let observe = Observe {
+        rows,
+        keys: keys.clone(),
+        top_keys: (file.top_keys > 0).then_some(TopRequest { k: file.top_keys, mean: false }),
+        norms: wants_lengths,
+        targets,
+        logits: file.logits,
+        ..Observe::default()
+    };
     super::writable(&args.out)?;
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     args.attention_kernel.choose();
@@ -226,77 +233,70 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     };
     let placed = memory_plan::place(&args.model, &model.description(), &request, &devices)?;
     let engine = Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, args.chunk);
-    let mut cache = engine.decoder().cache(room)?;
+    let cache = engine.decoder().cache(room)?;
+    let mut session = Session::new(engine, cache, Limits::of_branches(room, Branches::default()));
     drop(loading);
 
-    // 3. Prefill.
-    let bar = crate::progress::tokens(n as u64, "prefill");
-    let start = Instant::now();
-    cache.hide(holes);
-    let decoder = engine.decoder();
-    let vocabulary = decoder.spec().vocab;
+    // 3. Read, and generate. The last token chosen is one too many: it is chosen for the sake of the step before it, which reads
+    // the last one asked for.
+    let vocabulary = session.engine().decoder().spec().vocab;
     let tokens_of = |target: &AskedTarget| [Some(target.token), target.against].into_iter().flatten();
     if let Some(token) = file.targets.iter().flat_map(tokens_of).find(|&token| token as usize >= vocabulary) {
         anyhow::bail!("{place}: a target names token {token}, and the model's vocabulary has {vocabulary}");
     }
-    let mut lengths = match wants_lengths {
-        true => {
-            let layers = decoder.spec().layers.len();
-            let outputs = |layer: usize| decoder.head_outputs(layer);
-            Some(LengthObserver::new(row_spans, keys.clone(), layers, outputs)?)
-        }
-        false => None,
+    let bar = crate::progress::tokens(n as u64, "prefill");
+    let (start, mut seconds) = (Instant::now(), None);
+    let task = match args.generate {
+        0 => Task::Read,
+        tokens => Task::Generate(Box::new(Generate::new(Sampling::greedy(tokens + 1), Vec::new()))),
     };
-    let mut others: Vec<&mut dyn Observer> = vec![&mut top_keys, &mut attribution];
-    others.extend(lengths.as_mut().map(|lengths| lengths as &mut dyn Observer));
-    let mut together = Together { first: &mut measurement, others };
-    let logits = engine.prefill(&mut cache, &file.tokens, file.logits, &mut together, &mut |done| {
-        bar.inc(done as u64);
+    let branch = Branch { tokens: file.tokens.clone(), knockouts: holes, observe, tasks: vec![task] };
+    let request = Request { branches: vec![branch], ..Request::default() };
+    let device = session.engine().device().clone();
+    let mut waited = Ok(());
+    let measured = session.answer(request, &mut |event| {
+        match event {
+            Event::Prefilled(done) => bar.inc(*done as u64),
+            Event::Prompt => {
+                waited = device.synchronize();
+                seconds = Some(start.elapsed().as_secs_f64());
+            }
+            _ => {}
+        }
         true
-    })?;
-    engine.device().synchronize()?;
-    let seconds = start.elapsed().as_secs_f64();
+    });
     bar.finish_and_clear();
-
-    // 4. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it, which reads the
-    // last one asked for.
-    let mut generated = Vec::new();
-    if args.generate > 0 {
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: args.generate + 1 };
-        let last = logits.get(logits.dim(0)? - 1)?;
-        let how = (&sampling, &[][..]);
-        generated = measurement.decode(&engine, &mut cache, &last, how, &mut |_| true)?.tokens;
-        generated.truncate(args.generate);
-    }
+    waited?;
+    let measured = measured.with_context(|| format!("{place}"))?;
+    let seconds = seconds.unwrap_or_default();
+    let mut generated = measured.generated.tokens;
+    generated.truncate(args.generate);
 
     // 5. Write.
-    let Masses { layers, rows, mass, uniform, sink, delta, each } = measurement.finish(generated.len())?;
+    let Masses { layers, rows, mass, uniform, sink, delta, each } =
+        measured.measurement.finish(generated.len())?;
     let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
     let mut metadata = vec![
         ("format", "palimpsest trace 1".to_owned()),
         ("layers", json!(layers).to_string()),
         ("rows", names(&rows)),
-        ("spans", names(measurement.keys())),
+        ("spans", names(measured.measurement.keys())),
         ("dtype", format!("{dtype:?}").to_lowercase()),
     ];
-    let logits = logits.narrow(0, 0, file.logits)?.to_device(&candle_core::Device::Cpu)?;
-    let logits_shape = logits.dims().to_vec();
-    let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
+    let logits_shape = vec![file.logits, measured.logits.dim().1];
+    let logits: Vec<f32> = measured.logits.iter().take(logits_shape.iter().product()).copied().collect();
     let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
     if wants("mass") {
         tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
     }
-    if let Some(lengths) = &lengths {
-        let norms = lengths.finish()?;
+    if let Some(norms) = &measured.norms {
         for (name, values) in [("value_norm", &norms.value_norm), ("output_norm", &norms.output_norm)] {
             if wants(name) {
                 tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
             }
         }
     }
-    if !file.targets.is_empty() {
-        let decoder = engine.decoder();
-        let found = attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))?;
+    if let Some(found) = measured.attributions {
         for (name, values, shape) in [
             ("attribution", found.heads.iter().copied().collect(), found.heads.shape().to_vec()),
             ("attribution_other", found.other.iter().copied().collect(), found.other.shape().to_vec()),
@@ -322,8 +322,8 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     if let Some(each) = &each {
         tensors.extend(each_tensors(each));
     }
-    if file.top_keys > 0 {
-        let LargestKeys { rows, shape, keys, weights, .. } = top_keys.finish()?;
+    // Of the prompt's rows alone.
+    if let Some(LargestKeys { rows, shape, keys, weights, .. }) = measured.measurement.finish_top_keys(0)? {
         metadata.push(("top_positions", json!(rows).to_string()));
         tensors.push(("top_keys", Values::U32(keys), shape.to_vec()));
         tensors.push(("top_weights", Values::F32(weights), shape.to_vec()));

@@ -6,12 +6,12 @@ use ndarray::Array2;
 
 use super::file::{HeadScores, NeedleRow, Probed};
 use super::plant::{self, Needle, PlantError, Planter};
-use super::score::{Answering, NeedleScores, ScoreError, read};
+use super::score::{Answering, NeedleScores, read};
 use crate::benchmarks::dataset::DatasetError;
 use crate::progress::Steps;
 use crate::prompt::{PromptBuilder, PromptError, Templates};
 use palimpsest_core::attention::LayerKind;
-use palimpsest_core::engine::{EngineError, LocalError, LocalModel, Parts};
+use palimpsest_core::engine::{EngineError, LocalError, LocalModel, RequestError};
 use palimpsest_core::text::TextError;
 
 /// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
@@ -73,7 +73,7 @@ pub enum ProbingError {
         /// Which, from 0.
         needle: usize,
         /// What failed.
-        source: ScoreError,
+        source: RequestError,
     },
 }
 
@@ -137,10 +137,10 @@ pub fn probe(
             status.prefill(done.min(length), length);
             !stop.load(Ordering::Relaxed)
         };
-        let Parts { engine, cache, stop: ends, .. } = model.parts(0)?;
-        let answering = Answering { max_new_tokens, stop: ends };
-        let scores = match read(engine, cache, &site.planted, answering, &mut go_on) {
-            Err(ScoreError::Engine(EngineError::Interrupted)) => return Ok(None),
+        let (session, text) = model.parts();
+        let answering = Answering { max_new_tokens, stop: &text.stop };
+        let scores = match read(session, &site.planted, answering, &mut go_on) {
+            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(None),
             other => other.map_err(|source| ProbingError::Score { needle: nth, source })?,
         };
         // A decode that was stopped ends without an error.

@@ -1,17 +1,18 @@
-//! What each head does with one planted needle.
+//! Scores of each head on one planted needle.
 //!
-//! The prompt up to its question is read once. After it the null question is read, then the question, which the model answers
-//! greedily; then question and answer are read again for the largest key of each row. Works on tokens; knows no text.
+//! The prompt up to its question is read once; the null question and the question, which the model answers greedily, are branches of
+//! it. Then question and answer are read again for the largest key of each row. Works on tokens; knows no text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use candle_core::Tensor;
 use ndarray::{Array2, s};
-
-use palimpsest_core::attention::{LargestKeys, Masses, NoObserver, SpanError, Together, TopKeys};
-use palimpsest_core::engine::{Engine, EngineError, Measurement, Rows, Sampling};
-use palimpsest_core::model::Cache;
+use palimpsest_core::attention::LargestKeys;
+use palimpsest_core::engine::{
+    Branch, Event, Generate, Measured, Observe, Request, RequestError, Reuse, Rows, Sampling, Session, Task,
+    TopRequest,
+};
 use palimpsest_core::span::Span;
 
 /// A prompt with a needle, and the same with another question, which asks for nothing.
@@ -55,87 +56,80 @@ pub struct NeedleScores {
     pub qr: Array2<f64>,
 }
 
-/// Why a needle could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ScoreError {
-    /// The model.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// Spans that are not in the prompt.
-    #[error(transparent)]
-    Spans(#[from] SpanError),
-}
-
-impl From<candle_core::Error> for ScoreError {
-    fn from(error: candle_core::Error) -> Self {
-        ScoreError::Engine(error.into())
-    }
-}
-
-/// Reads a needle's prompt, whose tokens and answer must fit the cache. `progress` hears of tokens read and says whether to go on.
+/// Reads a needle's prompt, whose tokens and answer must fit the context. `progress` hears of tokens read and generated, and says
+/// whether to go on.
 ///
 /// # Errors
-/// Those of the engine, [`EngineError::Interrupted`] among them.
+/// The model failed, or it was interrupted.
 pub fn read(
-    engine: &Engine,
-    cache: &mut Cache,
+    session: &mut Session,
     planted: &Planted,
     answering: Answering<'_>,
     progress: &mut dyn FnMut(usize) -> bool,
-) -> Result<NeedleScores, ScoreError> {
+) -> Result<NeedleScores, RequestError> {
     let Planted { tokens, null_tokens, query, null_query, gold, answer } = planted;
-    // 1. What both prompts begin with, once.
     let alike = tokens.iter().zip(null_tokens).take_while(|(a, b)| a == b).count();
     let shared = alike.min(query.start).min(null_query.start);
-    cache.truncate(0)?;
-    engine.fill_cache(cache, &tokens[..shared], &mut NoObserver, progress)?;
-    let mark = cache.mark()?;
+    let prefix: Arc<[u32]> = tokens[..shared].into();
 
-    // 2. What both questions look at.
-    let (_, null, _) = looks(engine, cache, (null_tokens, shared), (null_query, gold), progress)?;
-    cache.roll_back(&mark)?;
-    let (layers, asked, logits) = looks(engine, cache, (tokens, shared), (query, gold), progress)?;
-
-    // 3. The answer, and the largest key of each row that predicted a token of it.
+    // 1. What both questions look at, and the answer to the question.
     let Answering { max_new_tokens, stop } = answering;
-    let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
-    let mut nothing = Measurement::nothing(tokens.len());
-    let go_on = &mut |_: u32| progress(1);
-    let generated = nothing.decode(engine, cache, &logits, (&sampling, stop), go_on)?.tokens;
-    cache.roll_back(&mark)?;
-    let last = tokens.len().saturating_sub(1);
-    let mut largest = TopKeys::new(1, (last..last + generated.len()).collect());
-    if let Some((_, before)) = generated.split_last() {
-        let again = [&tokens[shared..], before].concat();
-        engine.fill_cache(cache, &again, &mut largest, progress)?;
-    }
-    let largest = largest.finish()?;
-    let copied = match generated.is_empty() {
-        true => Array2::zeros(asked.dim()),
-        false => copied(&largest, tokens, answer, &generated),
+    let generate = Generate::new(Sampling::greedy(max_new_tokens), stop.to_vec());
+    let branch = |tokens: &[u32], query: &Range<usize>, task: Task| Branch {
+        tokens: tokens[shared..].to_vec(),
+        observe: Observe {
+            rows: Rows { spans: vec![Span::new("query", query.clone())], ..Rows::default() },
+            keys: vec![Span::new("gold", gold.clone())],
+            // Linear-attention layers keep no weights of single keys.
+            softmax_only: true,
+            ..Observe::default()
+        },
+        tasks: vec![task],
+        ..Branch::default()
+    };
+    let branches = vec![
+        branch(null_tokens, null_query, Task::Read),
+        branch(tokens, query, Task::Generate(Box::new(generate))),
+    ];
+    let request = Request { prefix: Arc::clone(&prefix), reuse: Reuse::Prefix, branches };
+    let mut heard = |event: &Event| match event {
+        Event::Prefilled(tokens) => progress(*tokens),
+        Event::Token(_) => progress(1),
+        _ => true,
+    };
+    let mut answered = session.answers(request, &mut |_, _, event| heard(event)).into_iter().flatten();
+    let (Some(null), Some(asked)) = (answered.next(), answered.next()) else {
+        return Err(RequestError::Gone);
+    };
+    let (null, asked) = (null?, asked?);
+    let mass = |measured: &Measured| measured.masses.mass.slice(s![.., .., 0, 0]).mapv(f64::from);
+    let generated = asked.generated.tokens.clone();
+
+    // 2. The largest key of each row that predicted a token of the answer.
+    let copied = match generated.split_last() {
+        None => Array2::zeros(mass(&asked).dim()),
+        Some((_, before)) => {
+            let last = tokens.len().saturating_sub(1);
+            let rows = vec![Span::new("answer", last..last + generated.len())];
+            let observe = Observe {
+                rows: Rows { spans: rows, ..Rows::default() },
+                top_keys: Some(TopRequest { k: 1, mean: false }),
+                softmax_only: true,
+                ..Observe::default()
+            };
+            let again = [&tokens[shared..], before].concat();
+            let branch = Branch { tokens: again, observe, tasks: vec![Task::Read], ..Branch::default() };
+            let request = Request { prefix, reuse: Reuse::Prefix, branches: vec![branch] };
+            let read = session.answer(request, &mut heard)?;
+            read.top_keys.map_or_else(
+                || Array2::zeros(mass(&asked).dim()),
+                |largest| copied(&largest, tokens, answer, &generated),
+            )
+        }
     };
     let recall = recall(&tokens[answer.clone()], &generated);
-    Ok(NeedleScores { layers, generated, recall, copied, qr: asked - null })
-}
-
-/// The softmax layers, the masses of the rows of `query` on `gold`, (layers, heads), and the logits of the last token, f32 (vocab).
-/// Linear-attention layers keep no weights of single keys, and are not looked at.
-fn looks(
-    engine: &Engine,
-    cache: &mut Cache,
-    (tokens, from): (&[u32], usize),
-    (query, gold): (&Range<usize>, &Range<usize>),
-    progress: &mut dyn FnMut(usize) -> bool,
-) -> Result<(Vec<usize>, Array2<f64>, Tensor), ScoreError> {
-    let rows = Rows { spans: vec![Span::new("query", query.clone())], ..Rows::default() };
-    let keys = vec![Span::new("gold", gold.clone())];
-    let mut measurement = Measurement::new(rows, keys, tokens.len())?;
-    let mut nothing = NoObserver;
-    let mut softmax = Together { first: &mut nothing, others: vec![&mut measurement] };
-    let logits = engine.prefill(cache, &tokens[from..], 1, &mut softmax, progress)?;
-    let Masses { layers, mass, .. } = measurement.finish(0)?;
-    let masses = mass.slice(s![.., .., 0, 0]).mapv(f64::from);
-    Ok((layers, masses, logits.squeeze(0)?))
+    let (layers, qr) = (asked.masses.layers.clone(), mass(&asked) - mass(&null));
+    Ok(NeedleScores { layers, generated, recall, copied, qr })
 }
 
 /// By layer and head, the share of the tokens at `answer` that the head copies into `generated`: those that are the key that the head

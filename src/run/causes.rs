@@ -16,14 +16,14 @@ pub use super::cause_rows::{CAUSES, CauseLine, CauseRow, ControlRow, Effect, rea
 use super::cause_rows::{ControlKind, open_log};
 use super::control_pool::pool;
 use super::error::RunError;
-pub use super::forced::{Answer, Said};
+pub use super::forced::{Answer, History, Said};
 use super::rows::AnswerRow;
 use super::session_measures::{SessionMeasures, measures_path, sessions};
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
 use crate::progress::Steps;
-use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind, NoObserver};
-use palimpsest_core::engine::{EngineError, LocalModel, Parts};
+use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
+use palimpsest_core::engine::{EngineError, LocalModel, RequestError};
 use palimpsest_core::span::Span;
 
 /// Which paths to block.
@@ -226,7 +226,8 @@ pub fn measure(
     let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
     for rows in asked.chunk_by(|a, b| a.case == b.case) {
         // The answers to a case, whose prompts begin alike.
-        let mut held: Option<Vec<u32>> = None;
+        let mut held = false;
+        let before = measured.histories.0;
         let stores = answered(folder, rows)?;
         let shared = shared(&stores);
         for store in &stores {
@@ -253,63 +254,70 @@ pub fn measure(
                 continue;
             }
 
-            // 1. The history, once a case.
             let status = steps.status();
             status.begin(&format!("{} {name}", store.case), "prefill");
-            let keep = held.as_ref().map_or(0, Vec::len);
-            let Parts { engine, cache, .. } = model.parts(keep).map_err(|e| failed(e.into()))?;
-            let prefix = &store.tokens[..shared];
-            if held.as_deref() != Some(prefix) || cache.len() != shared {
-                cache.truncate(0).map_err(|e| failed(e.into()))?;
-                let (begun, mut read) = (Instant::now(), 0);
-                let mut go_on = |tokens| {
+            let session = model.session();
+            let interrupted =
+                |error: &RequestError| matches!(error, RequestError::Engine(EngineError::Interrupted));
+            let (begun, mut read) = (Instant::now(), 0);
+            let histories = &mut measured.histories;
+            let mut go_on = |tokens: usize| {
+                // The first tokens are the history's, where it is not in the cache.
+                let history = if held { 0 } else { shared };
+                if read < history {
+                    histories.0 = before + begun.elapsed().as_secs_f64();
+                    histories.1 += tokens.min(history - read);
                     read += tokens;
-                    status.prefill(read, shared);
-                    !stop.load(Ordering::Relaxed)
-                };
-                match engine.fill_cache(cache, prefix, &mut NoObserver, &mut go_on) {
-                    Err(EngineError::Interrupted) => return Ok(Measured { stopped: true, ..measured }),
-                    done => done.map_err(|e| failed(e.into()))?,
+                    status.prefill(read.min(history), history);
                 }
-                cache.mark().map_err(|e| failed(e.into()))?;
-                measured.histories.0 += begun.elapsed().as_secs_f64();
-                measured.histories.1 += shared;
-                held = Some(prefix.to_vec());
-            }
+                !stop.load(Ordering::Relaxed)
+            };
 
-            // 2. What the answer as it was reads of each session.
+            // 1. What the answer as it was reads of each session, and the history before it, once a case.
             if !has_measures {
-                status.begin(&format!("{} {name}", store.case), "measuring");
-                let read = SessionMeasures::read(engine, cache, store).map_err(|e| failed(e.into()))?;
-                read.save(&measures, store)?;
+                match SessionMeasures::read(session, store, shared, &mut go_on) {
+                    Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
+                    read => read.map_err(|e| failed(e.into()))?.save(&measures, store)?,
+                }
             }
 
-            // 3. Its probability, then with each path blocked.
+            // 2. Its probability, then with each path blocked.
+            let history = History { tokens: store.tokens[..shared].into(), rest: &store.tokens[shared..] };
+            let answer = match Answer::read(session, &history, said(store), &mut go_on) {
+                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
+                read => read.map_err(|e| failed(e.into()))?,
+            };
+            held = true;
             status.begin(&format!("{} {name}", store.case), "blocking");
-            let answer = Answer::read(engine, cache, (&store.tokens[shared..], said(store)));
-            let answer = answer.map_err(|e| failed(e.into()))?;
-            let group = engine.variants_together(answer.tokens());
-            for (nth, paths) in missing.chunks(group).enumerate() {
-                let hide = |path: &Path<'_>| {
-                    let layers = path.layers.clone().unwrap_or(0..kinds.len());
-                    let hole = Hole { rows: query.start..usize::MAX, keys: path.keys.range() };
-                    LayerHoles::at_softmax(&layers, &kinds, vec![hole])
-                };
-                let holes: Vec<LayerHoles> = paths.iter().map(hide).collect();
-                let begun = Instant::now();
-                let effects =
-                    answer.effects(engine, cache, &holes, &mut |_| true).map_err(|e| failed(e.into()))?;
-                measured.readings.0 += begun.elapsed().as_secs_f64();
-                measured.readings.1 += holes.len() * answer.tokens();
-                for (path, effect) in paths.iter().zip(effects) {
-                    there.insert(rows.key(path));
-                    log.append(rows.row(path, &answer, effect))?;
-                    measured.done += 1;
-                }
-                status.prefill((nth * group + paths.len()).min(missing.len()), missing.len());
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(Measured { stopped: true, ..measured });
-                }
+            let hide = |path: &Path<'_>| {
+                let layers = path.layers.clone().unwrap_or(0..kinds.len());
+                let hole = Hole { rows: query.start..usize::MAX, keys: path.keys.range() };
+                LayerHoles::at_softmax(&layers, &kinds, vec![hole])
+            };
+            let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
+            let begun = Instant::now();
+            let (mut stored, mut blocked) = (Ok(()), 0);
+            let mut take = |nth: usize, effect: Effect| {
+                let path = &missing[nth];
+                there.insert(rows.key(path));
+                stored =
+                    std::mem::replace(&mut stored, Ok(())).and(log.append(rows.row(path, &answer, effect)));
+                blocked += 1;
+                status.prefill(blocked, missing.len());
+                stored.is_ok() && !stop.load(Ordering::Relaxed)
+            };
+            let mut heard = |_: usize| !stop.load(Ordering::Relaxed);
+            let read = answer.effects(session, &history, &holes, &mut heard, &mut take);
+            measured.readings.0 += begun.elapsed().as_secs_f64();
+            measured.readings.1 += blocked * answer.tokens();
+            measured.done += blocked;
+            stored?;
+            match read {
+                Err(error) if interrupted(&error) => return Ok(Measured { stopped: true, ..measured }),
+                done => done.map_err(|e| failed(e.into()))?,
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Measured { stopped: true, ..measured });
             }
             steps.step(&format!("{} {name}", store.case), None);
         }

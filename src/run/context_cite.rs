@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cause_rows::{
     Ablation, CauseLine, Effect, SessionWeight, SubsetKind, SubsetRow, SurrogateKind, SurrogateRow, open_log,
 };
-use super::causes::{Answer, CauseError, CauseOptions, Measured, layers_open, said, windows};
-use super::removal::{Ablated, CaseAnswers, Held, ReadingCost, cases, goes_back};
+use super::causes::{Answer, CauseError, CauseOptions, History, Measured, layers_open, said, windows};
+use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
 use crate::data::draw::Draws;
 use crate::progress::Steps;
 use crate::statistics::lasso::{lasso, r2};
 use palimpsest_core::attention::{AttentionStore, Hole, LayerHoles, LayerKind};
-use palimpsest_core::engine::{EngineError, LocalModel, Parts};
+use palimpsest_core::engine::{EngineError, LocalModel, RequestError, Session};
 
 /// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
 pub const ALPHA: f64 = 0.01;
@@ -148,11 +148,10 @@ pub fn measure(
             Ok(!stop.load(Ordering::Relaxed))
         };
         status.begin(&name, "prefill");
-        let failed = |source: anyhow::Error| CauseError::Model { case: name.clone(), source };
-        let parts = model.parts(0).map_err(|e| failed(e.into()))?;
+        let session = model.session();
         let whole = match options.ablation {
-            Ablation::Removed => case.read((parts.engine, parts.cache), &missing, &mut go_on, &mut sink)?,
-            Ablation::Blocked => blocked(&case, parts, (&missing, &kinds), &mut go_on, &mut sink)?,
+            Ablation::Removed => case.read(session, &missing, &mut go_on, &mut sink)?,
+            Ablation::Blocked => blocked(&case, session, (&missing, &kinds), &mut go_on, &mut sink)?,
         };
         if !whole {
             return Ok(Measured { stopped: true, ..measured });
@@ -182,37 +181,43 @@ type Sink<'a> = &'a mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool,
 /// Reads subsets over the whole history, the other sessions blocked from the question on; whether it came to the end.
 fn blocked(
     case: &CaseAnswers,
-    Parts { engine, cache, .. }: Parts<'_>,
+    session: &mut Session,
     (missing, kinds): (&[Ablated], &[LayerKind]),
     go_on: &mut dyn FnMut(usize) -> bool,
     sink: Sink<'_>,
 ) -> Result<bool, CauseError> {
-    let mut held = Held::default();
     for (at, store) in case.answers.iter().enumerate() {
-        let failed = |e: EngineError| CauseError::Model { case: store.case.clone(), source: e.into() };
+        let failed = |e: RequestError| CauseError::Model { case: store.case.clone(), source: e.into() };
         let own: Vec<&Ablated> = missing.iter().filter(|one| one.answer == at).collect();
         if own.is_empty() {
             continue;
         }
         let (cut, question, sessions) = (case.cut(at), case.question(at), case.sessions(at));
-        match held.hold(engine, cache, store.tokens[..cut].to_vec(), go_on) {
-            Err(EngineError::Interrupted) => return Ok(false),
-            done => done.map_err(failed)?,
-        }
-        let answer = Answer::read(engine, cache, (&store.tokens[cut..], said(store))).map_err(failed)?;
-        for group in own.chunks(engine.variants_together(answer.tokens())) {
-            let holes = group.iter().map(|one| {
-                let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
-                let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
-                LayerHoles::at_softmax(&(0..kinds.len()), kinds, hole.collect())
-            });
-            let holes: Vec<LayerHoles> = holes.collect();
-            let effects = answer.effects(engine, cache, &holes, &mut |_| true).map_err(failed)?;
-            for (one, effect) in group.iter().zip(effects) {
-                if !sink(one, &answer, effect)? {
-                    return Ok(false);
-                }
+        let history = History { tokens: store.tokens[..cut].into(), rest: &store.tokens[cut..] };
+        let answer = match Answer::read(session, &history, said(store), go_on) {
+            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
+            read => read.map_err(failed)?,
+        };
+        let holes = own.iter().map(|one| {
+            let out = sessions.iter().zip(&one.included).filter(|(_, included)| !**included);
+            let hole = out.map(|(span, _)| Hole { rows: question..usize::MAX, keys: span.range() });
+            LayerHoles::at_softmax(&(0..kinds.len()), kinds, hole.collect())
+        });
+        let holes: Vec<LayerHoles> = holes.collect();
+        let mut stored = Ok(true);
+        let mut take = |nth: usize, effect: Effect| {
+            if matches!(stored, Ok(true)) {
+                stored = sink(own[nth], &answer, effect);
             }
+            matches!(stored, Ok(true))
+        };
+        let read = answer.effects(session, &history, &holes, go_on, &mut take);
+        if !stored? {
+            return Ok(false);
+        }
+        match read {
+            Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
+            done => done.map_err(failed)?,
         }
     }
     Ok(true)

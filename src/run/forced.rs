@@ -1,15 +1,15 @@
-//! A model's own answer under teacher forcing: how likely it is as it was, and what blocking or removing something changes of it.
+//! A model's own answer under teacher forcing: its log-probability, and its change when keys are hidden or sessions removed.
 //!
-//! Called by the measures of causes ([`super::causes`], [`super::total_effect`], [`super::context_cite`]), over a cache that holds the
-//! history. A thought before the answer is read with it and counted apart.
+//! Called by the measures of causes ([`super::causes`], [`super::total_effect`], [`super::context_cite`]). A thought before the answer is
+//! read with it and counted apart.
 
-use candle_core::Tensor;
+use std::sync::Arc;
+
+use palimpsest_core::attention::LayerHoles;
+use palimpsest_core::engine::{Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task};
 use rayon::prelude::*;
 
 use super::cause_rows::{Effect, ThoughtEffect};
-use palimpsest_core::attention::LayerHoles;
-use palimpsest_core::engine::{Engine, EngineError};
-use palimpsest_core::model::Cache;
 
 /// The part of a distribution that is kept as one number: that of its least likely tokens.
 const REST: f64 = 1e-6;
@@ -26,11 +26,20 @@ pub struct Said<'a> {
     pub thought: usize,
 }
 
+/// A prompt: its history, which the cache keeps, and the rest, which is read anew for each reading.
+#[derive(Debug, Clone)]
+pub struct History<'a> {
+    /// The tokens of the history.
+    pub tokens: Arc<[u32]>,
+    /// The question, and what else follows.
+    pub rest: &'a [u32],
+}
+
 /// An answer under teacher forcing, with nothing blocked.
 pub struct Answer<'a> {
-    /// What is read after the cache: the prompt's rest, and what was generated without its last token.
-    tokens: Vec<u32>,
     said: Said<'a>,
+    forced: Arc<[u32]>,
+    rest: usize,
     plain: Vec<Position>,
     /// By position: those of the answer, and of the thought the first.
     distributions: Vec<Option<Distribution>>,
@@ -53,29 +62,32 @@ impl Position {
 }
 
 impl<'a> Answer<'a> {
-    /// The answer in `said` to the prompt whose last tokens are `rest` and whose others are in the cache.
+    /// The answer in `said` to the prompt of `history`. `go_on` hears of tokens of the history that are computed.
     ///
     /// # Errors
-    /// Those of the engine; no answer behind the thought.
+    /// The model failed, it was interrupted, or there is no answer behind the thought.
     pub fn read(
-        engine: &Engine,
-        cache: &mut Cache,
-        (rest, said): (&[u32], Said<'a>),
-    ) -> Result<Self, EngineError> {
-        let (_, before) = said.tokens.split_last().ok_or(EngineError::EmptyPrompt)?;
+        session: &mut Session,
+        history: &History<'_>,
+        said: Said<'a>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
         if said.thought >= said.tokens.len() {
-            return Err(EngineError::EmptyPrompt);
+            return Err(EngineError::EmptyPrompt.into());
         }
-        let tokens = [rest, before].concat();
+        let forced: Arc<[u32]> = said.tokens.into();
         let of = |at: usize, logits: &[f32]| {
             let log_sum = log_sum(logits);
             let kept = (at == 0 || at >= said.thought).then(|| Distribution::of(logits, log_sum));
             (Position::of(said.tokens[at], logits, log_sum), kept)
         };
-        let none = [LayerHoles::default()];
-        let mut read = passes(engine, cache, (&tokens, said), &none, &of, &mut |_| true)?;
-        let (plain, distributions) = read.pop().unwrap_or_default().into_iter().unzip();
-        Ok(Answer { tokens, said, plain, distributions })
+        let mut read = Vec::new();
+        passes(session, (history, &forced), &[LayerHoles::default()], &of, go_on, &mut |_, positions| {
+            read = positions;
+            true
+        })?;
+        let (plain, distributions) = read.into_iter().unzip();
+        Ok(Answer { said, forced, rest: history.rest.len(), plain, distributions })
     }
 
     /// The natural-log probability of the answer behind the thought, mean per token.
@@ -95,27 +107,29 @@ impl<'a> Answer<'a> {
 
     /// Tokens that a reading computes.
     pub fn tokens(&self) -> usize {
-        self.tokens.len()
+        self.rest + self.forced.len() - 1
     }
 
-    /// What each of `holes` changes. The cache is as it was for [`Answer::read`].
+    /// The effects of hiding each of `holes` after `history`, or of another history than the answer's. `go_on` hears of tokens of the
+    /// history that are computed, `sink` of each effect by its number; both say whether to go on.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// The model failed, or it was interrupted.
     pub fn effects(
         &self,
-        engine: &Engine,
-        cache: &mut Cache,
+        session: &mut Session,
+        history: &History<'_>,
         holes: &[LayerHoles],
-        progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Effect>, EngineError> {
+        go_on: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(usize, Effect) -> bool,
+    ) -> Result<(), RequestError> {
         let of = |at: usize, logits: &[f32]| {
             let log_sum = log_sum(logits);
             let kl = self.distributions[at].as_ref().map_or(0.0, |plain| plain.divergence(logits, log_sum));
             (Position::of(self.said.tokens[at], logits, log_sum), kl)
         };
-        let read = passes(engine, cache, (&self.tokens, self.said), holes, &of, progress)?;
-        Ok(read.iter().map(|changed| self.effect(changed)).collect())
+        let mut take = |nth: usize, changed: Vec<(Position, f64)>| sink(nth, self.effect(&changed));
+        passes(session, (history, &self.forced), holes, &of, go_on, &mut take)
     }
 
     fn effect(&self, changed: &[(Position, f64)]) -> Effect {
@@ -144,28 +158,51 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// Reads `tokens` under each of `holes`; their last positions predict what was said. Of each `of` makes something from the position's
-/// number and logits: (holes, positions).
+/// Forces the answer under each of `holes`. Of each position `of` makes something from its number and logits; `take` gets all of a
+/// reading's and says whether to go on.
 fn passes<T: Send>(
-    engine: &Engine,
-    cache: &mut Cache,
-    (tokens, said): (&[u32], Said<'_>),
+    session: &mut Session,
+    (history, forced): (&History<'_>, &Arc<[u32]>),
     holes: &[LayerHoles],
     of: &(dyn Fn(usize, &[f32]) -> T + Sync),
-    progress: &mut dyn FnMut(usize) -> bool,
-) -> Result<Vec<Vec<T>>, EngineError> {
-    let count = said.tokens.len();
-    let mut read: Vec<Vec<T>> = holes.iter().map(|_| Vec::with_capacity(count)).collect();
-    let mut take = |nth: usize, at: usize, logits: &Tensor| {
-        let logits: Vec<Vec<f32>> = logits.to_vec2()?;
-        let Some(read) = read.get_mut(nth) else { return Ok(()) };
-        // Vocabularies are large: a position a core.
-        let positions = logits.par_iter().take(count.saturating_sub(at)).enumerate();
-        read.par_extend(positions.map(|(i, logits)| of(at + i, logits)));
-        Ok(())
+    go_on: &mut dyn FnMut(usize) -> bool,
+    take: &mut dyn FnMut(usize, Vec<T>) -> bool,
+) -> Result<(), RequestError> {
+    let branch = |knockouts: &LayerHoles| Branch {
+        tokens: history.rest.to_vec(),
+        knockouts: knockouts.clone(),
+        tasks: vec![Task::Force(Arc::clone(forced))],
+        ..Branch::default()
     };
-    engine.read_variants(cache, (tokens, count), holes, &mut take, progress)?;
-    Ok(read)
+    let request = Request {
+        prefix: Arc::clone(&history.tokens),
+        reuse: Reuse::Longest,
+        branches: holes.iter().map(branch).collect(),
+    };
+    let mut read: Vec<Vec<T>> = holes.iter().map(|_| Vec::with_capacity(forced.len())).collect();
+    let mut failed = None;
+    session.run(request, &mut |nth, _, event| {
+        let Some(positions) = read.get_mut(nth) else { return true };
+        match event {
+            Event::Prefilled(tokens) => go_on(tokens),
+            Event::Logits(at, logits) => {
+                match logits.to_vec2::<f32>() {
+                    // Vocabularies are large: a position a core.
+                    Ok(logits) => positions
+                        .par_extend(logits.par_iter().enumerate().map(|(i, logits)| of(at + i, logits))),
+                    Err(error) => failed = Some(error.into()),
+                }
+                true
+            }
+            Event::Done(_) => take(nth, std::mem::take(positions)),
+            Event::Failed(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+            _ => true,
+        }
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// Whether no logit is above the token's, and of those before it none is as high.

@@ -1,24 +1,25 @@
-//! The local engine as a [`Subject`]: one prefill of the shared history a case, then each probe's suffix, with the attention
-//! of the query and of evidence recorded on the way, then the answers, as one batch where the model was opened with room for it.
-//! The next case is cut to size and tokenised meanwhile.
-//!
-//! Probes of a case may have different evidence. The shared history is measured once, for the union of their rows over the
-//! union of their spans; each probe takes its own from it.
+//! The local engine as a [`Subject`]: one request a case, whose prefix is what its probes' prompts share and whose branches are the
+//! probes, with the attention of the query and of evidence recorded on the way. The next case is cut to size and tokenised meanwhile.
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use candle_core::Tensor;
+use palimpsest_core::attention::{AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Step};
+use palimpsest_core::engine::{
+    self, Branch, EngineError, Event, Generate, Generated, LocalModel, Measured, ModelText, Observe, Request,
+    RequestError, Reuse, Rows, StopWatch, Task, before_stop,
+};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{Split, TextError, TokenizedPrompt};
 use sha2::{Digest, Sha256};
 
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
 use super::context_budget::{BudgetError, BudgetedCase, Cut, Dropped, cut_to_budget};
 use super::cost::Cost;
-use super::energy::{Joulemeter, Spent};
+use super::energy::{Joulemeter, Spent, Stretch};
 use super::error::RunError;
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::benchmarks::{Benchmark, GENERATION, QUERY, VERDICT};
@@ -27,20 +28,9 @@ use crate::data::Case;
 use crate::data::truncate::Truncation;
 use crate::progress::Status;
 use crate::prompt::PromptBuilder;
-use palimpsest_core::attention::{
-    AnswerRows, AttentionStore, KnockoutError, LayerHoles, Masses, Observer, SpanError, Step,
-};
-use palimpsest_core::engine::{
-    self, BatchSequence, EngineError, Generated, Measurement, Rows, StopWatch, before_stop,
-};
-use palimpsest_core::engine::{LocalError, LocalModel, Parts};
-use palimpsest_core::model::branch_rows;
-use palimpsest_core::span::Span;
-use palimpsest_core::text::TextError;
-use palimpsest_core::text::{Split, TokenizedPrompt};
 
-/// Answers a case's probes with a local model. Probes are decoded as one batch as far as the model's
-/// [`LocalModel::branches`] reach; answers are the same either way.
+/// Answers a case's probes with a local model. Answers are generated together as far as the model's
+/// [`LocalModel::branches`] reach; they are the same either way.
 pub struct LocalSubject<'a> {
     /// Roles whose spans are rows, beside the query.
     row_roles: Vec<&'static str>,
@@ -64,9 +54,6 @@ type Preparing = JoinHandle<Result<Vec<BudgetedCase>, BudgetError>>;
 
 type OnText<'a> = Option<Box<dyn FnMut(&str) + 'a>>;
 
-/// Takes what came of one probe.
-type ProbeSink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, ProbeError>) -> Result<(), RunError> + 'a;
-
 /// What [`LocalSubject`] does.
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
@@ -87,25 +74,25 @@ pub struct SubjectOptions {
     pub share_prefix: bool,
 }
 
-/// A probe whose prompt is in the cache or in a branch of it.
-struct Prefilled<'p> {
-    /// Of its last token, f32 (vocab).
-    logits: Tensor,
+/// A probe under way.
+struct Asked<'p> {
+    question: Question<'p>,
     prompt: &'p TokenizedPrompt,
-    sampling: Sampling,
-    measurement: Measurement,
-    /// Of the probe's options.
-    scores: BTreeMap<String, f64>,
-    /// Tokens that were in the cache already.
-    reused: usize,
-    spent: Spent,
+    holes: LayerHoles,
+    /// Tokens that the model's options come to; none where they are not scored.
+    options: Vec<Vec<u32>>,
+    scores: Result<BTreeMap<String, f64>, RequestError>,
+    prefill: Spent,
+    /// Decode steps, the one that ends the answer included; 0 before the prompt is whole.
+    steps: usize,
+    outcome: Option<Result<Box<Measured>, RequestError>>,
 }
 
-/// Probes that are to be decoded as one batch, in order, with those that failed on the way there.
-#[derive(Default)]
-struct Batch<'p> {
-    questions: Vec<(Question<'p>, Result<Prefilled<'p>, ProbeError>)>,
-    sequences: Vec<BatchSequence>,
+/// The part of a request that takes its time.
+enum Clock {
+    Prefill(Stretch),
+    /// Of a batch of answers.
+    Decode(Stretch),
 }
 
 impl<'a> LocalSubject<'a> {
@@ -202,325 +189,277 @@ impl<'a> LocalSubject<'a> {
         status: &Status,
         sink: &mut Sink<'_>,
     ) -> Result<(), CaseError> {
-        let under_way = Cell::new(0);
-        let mut counting = |question: Question<'_>, outcome: Result<ProbeOutcome, String>| {
-            under_way.set(under_way.get() - 1);
-            sink(question, outcome)
-        };
-        let done = self.put_part(case, fitted, wanted, (status, &under_way), &mut counting);
-        if let Err(CaseError::Run(RunError::Stopped)) = &done {
-            status.lose(under_way.get());
-        }
-        done
-    }
-
-    /// [`Self::try_part`], counting in `under_way` the probes that were begun; `sink` takes those that have ended off again.
-    fn put_part(
-        &mut self,
-        case: &Case,
-        fitted: &BudgetedCase,
-        wanted: &[Question<'_>],
-        (status, under_way): (&Status, &Cell<usize>),
-        sink: &mut Sink<'_>,
-    ) -> Result<(), CaseError> {
-        let begin = || under_way.set(under_way.get() + 1);
         let probes = &case.probes[fitted.probes.clone()];
-        let shared = self.shared_tokens(fitted);
-        let union = self.union(fitted, shared);
-        let branches = self.model.branches();
-        let most = if self.options.share_prefix { branches.count.min(wanted.len()) } else { 1 };
-        let new = self.room();
-        let mut sink = |question: Question<'_>, outcome: Result<ProbeOutcome, ProbeError>| {
-            let outcome = outcome.map(|o| ProbeOutcome { dropped: fitted.dropped.clone(), ..o });
-            match outcome {
-                Err(ProbeError::Engine(EngineError::Interrupted)) => Err(RunError::Stopped),
-                outcome => sink(question, outcome.map_err(said)),
-            }
-        };
-
-        // 1. What is blocked, and up to where the shared part is as it is without: all of it, but for paths that begin inside.
         let mut asked = Vec::new();
         for &question in wanted {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
-            let prompt = &fitted.prompts[at];
-            match self.holes(question, prompt) {
-                Ok(holes) => {
-                    let kept = holes.first_row().map_or(shared, |first| first.min(shared));
-                    asked.push((question, prompt, holes, kept));
-                }
-                Err(error) => {
-                    begin();
-                    sink(question, Err(error.into()))?;
-                }
+            match self.asked(question, &fitted.prompts[at]) {
+                Ok(one) => asked.push(one),
+                Err(error) => sink(question, Err(said(error)))?,
             }
         }
-        // Each leaves in the cache what lies before its own rows.
-        asked.sort_by_key(|&(.., kept)| std::cmp::Reverse(kept));
-
-        // 2. What is measured in the shared part is measured once and handed to every probe.
-        let mut before = None;
-        let mut batch = Batch::default();
-        for (question, prompt, holes, kept) in asked {
-            if kept < shared {
-                // What comes is read over what the batch shares.
-                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-            }
-            status.begin(&format!("{} {question}", case.id), "prefill");
-            begin();
-            let blocked = Blocked { holes, kept };
-            let prefilled = self.prefill(case, question, (prompt, blocked), &union, &mut before, status);
-            let rows = branch_rows(shared, prompt.tokens.len() - shared + new);
-            if most < 2 || rows > branches.tokens || kept < shared {
-                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-                sink(
-                    question,
-                    prefilled.and_then(|prefilled| self.answer_in_place(case, question, prefilled, status)),
-                )?;
-                continue;
-            }
-            let branched = prefilled.and_then(|prefilled| {
-                let Parts { cache, thinker, .. } = self.model.parts(usize::MAX)?;
-                let branch = cache.branch(shared, new)?;
-                batch.sequences.push(BatchSequence {
-                    branch,
-                    logits: prefilled.logits.clone(),
-                    sampling: prefilled.sampling,
-                    thinker,
-                    watch: StopWatch::new(self.model.tokenizer(), &self.stops),
-                });
-                Ok(prefilled)
-            });
-            if let Err(ProbeError::Engine(EngineError::Interrupted)) = &branched {
-                return Err(CaseError::Run(RunError::Stopped));
-            }
-            batch.questions.push((question, branched));
-            if batch.sequences.len() == most {
-                self.answer(case, std::mem::take(&mut batch), status, &mut sink)?;
-            }
+        let shared = self.shared_tokens(fitted);
+        // Those with knock-outs inside the shared part come last, as they are read.
+        asked.sort_by_key(|one| {
+            std::cmp::Reverse(one.holes.first_row().map_or(shared, |first| first.min(shared)))
+        });
+        if self.options.share_prefix {
+            return Ok(self.answer(case, (fitted, shared), asked, status, sink)?);
         }
-        self.answer(case, batch, status, &mut sink)?;
+        for one in asked {
+            self.model.session().forget();
+            self.answer(case, (fitted, shared), vec![one], status, sink)?;
+        }
         Ok(())
     }
 
-    /// Prefills the prompt of one probe. `before` is the measurement of the shared part, whose tokens are then at the start of the
-    /// cache; it is made by the first probe. Chunks begin anew at the border of the shared part whether or not it is reused,
-    /// so that the arithmetic, and with it every bit of the answer, is the same.
-    fn prefill<'p>(
-        &mut self,
-        case: &Case,
-        Question { probe, condition }: Question<'_>,
-        (prompt, Blocked { holes, kept }): (&'p TokenizedPrompt, Blocked),
-        union: &Union,
-        before: &mut Option<Measurement>,
-        status: &Status,
-    ) -> Result<Prefilled<'p>, ProbeError> {
-        let attention = self.options.attention;
-        let stop = self.stop;
-        let shares = self.options.share_prefix;
-        let shared = union.tokens;
-        let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
-        let length = prompt.tokens.len();
-        let mut rows = Rows { spans: self.row_spans(prompt), answer: AnswerRows::default() };
-        if self.options.answer_rows {
-            rows.spans.push(engine::last(length));
-            rows.answer.mean = Some(rows.spans.len());
-            rows.answer.step = self.decisive.is_some();
-        }
-        // A measurement of no rows records nothing.
-        let (rows, inside) = if attention { (rows, union.rows.clone()) } else { Default::default() };
+    fn asked<'p>(
+        &self,
+        question: Question<'p>,
+        prompt: &'p TokenizedPrompt,
+    ) -> Result<Asked<'p>, ProbeError> {
+        let holes = self.holes(question, prompt)?;
+        let options = self.model.text().option_tokens(&question.probe.options)?.unwrap_or_default();
+        let longest = options.iter().map(Vec::len).max().unwrap_or(0);
+        let fits = longest > 0 && prompt.tokens.len() + longest <= self.model.context();
+        Ok(Asked {
+            question,
+            prompt,
+            holes,
+            options: if fits { options } else { Vec::new() },
+            scores: Ok(BTreeMap::new()),
+            prefill: Spent::default(),
+            steps: 0,
+            outcome: None,
+        })
+    }
 
-        // 1. The shared part, once a case.
-        let begun = self.meter.begin();
-        let reusable = shares.then(|| before.take()).flatten();
-        let keep = if reusable.is_some() { kept } else { 0 };
-        let Parts { engine, cache, .. } = self.model.parts(keep)?;
-        let reusable = reusable.filter(|_| cache.len() == kept);
-        if reusable.is_none() {
-            cache.truncate(0)?;
-        }
-        let reused = cache.len();
-        let mut cached = reused;
-        let meter = &mut self.meter;
-        let mut go_on = |tokens: usize| {
-            cached += tokens;
-            // Counters begin anew every few minutes, and a prefill may take hours.
-            meter.joules();
-            status.prefill(cached, prompt.tokens.len());
-            !stop.load(Ordering::Relaxed)
-        };
-        let first = match reusable {
-            Some(measurement) => measurement,
-            None => {
-                let keep = if attention { shared } else { 0 };
-                let mut measurement = Measurement::shared(inside, union.keys.clone(), length, keep)?;
-                if shared > 0 {
-                    engine.fill_cache(cache, &prompt.tokens[..shared], &mut measurement, &mut go_on)?;
-                    cache.mark()?;
-                }
-                measurement
+    /// What is asked of the model about a probe, behind the first `shared` tokens of its prompt.
+    fn branch(&self, case: &Case, one: &Asked<'_>, shared: usize) -> Branch {
+        let Question { probe, condition } = one.question;
+        let length = one.prompt.tokens.len();
+        let mut observe = Observe::default();
+        // Without rows nothing is recorded.
+        if self.options.attention {
+            let mut rows =
+                Rows { spans: row_spans(one.prompt, &self.row_roles), answer: AnswerRows::default() };
+            if self.options.answer_rows {
+                rows.spans.push(engine::last(length));
+                rows.answer.mean = Some(rows.spans.len());
+                rows.answer.step = self.decisive.is_some();
             }
-        };
-        let first = before.insert(first);
-
-        // 2. This probe's own part.
-        let own = Measurement::new(rows, keys, length)?;
-        let (held, mut measurement) = match own.clone().after(first, cache.truncate(kept)?) {
-            Some(measurement) => (cache.len(), measurement),
-            // A row span that lies across the first blocked row is read anew, and all before it.
-            None if kept < shared => (cache.truncate(0)?, own),
-            None => return Err(ProbeError::Unshared),
-        };
-        cache.hide(holes);
-        let rest = &prompt.tokens[held..];
-        let logits = measurement.prefill(engine, cache, rest, 1, &mut go_on)?.squeeze(0)?;
-        let scores = self.model.score_options(&logits, &probe.options)?;
+            observe.rows = rows;
+            observe.keys = one.prompt.spans.iter().chain(&one.prompt.overlays).cloned().collect();
+        }
         let mut sampling = self.options.sampling;
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
-        let spent = self.meter.end(&begun);
-        Ok(Prefilled { logits, prompt, sampling, measurement, scores, reused, spent })
+        let generate = Generate {
+            watch: StopWatch::new(self.model.tokenizer(), &self.stops),
+            thinker: self.model.text().thinker(),
+            ..Generate::new(sampling, self.model.stop_tokens().to_vec())
+        };
+        let mut tasks = vec![Task::Generate(Box::new(generate))];
+        if !one.options.is_empty() {
+            tasks.push(Task::Score(one.options.clone()));
+        }
+        Branch { tokens: one.prompt.tokens[shared..].to_vec(), knockouts: one.holes.clone(), observe, tasks }
     }
 
-    /// Answers the probe whose prompt is in the cache.
-    fn answer_in_place(
-        &mut self,
-        case: &Case,
-        question: Question<'_>,
-        mut prefilled: Prefilled<'_>,
-        status: &Status,
-    ) -> Result<ProbeOutcome, ProbeError> {
-        let stop_asked = self.stop;
-        let begun = self.meter.begin();
-        let watch = StopWatch::new(self.model.tokenizer(), &self.stops);
-        let Parts { engine, cache, tokenizer, stop, thinker } = self.model.parts(usize::MAX)?;
-        let stops = &self.stops;
-        let mut texts = self.on_text.as_mut().map(|show| AnswerStreams::new(1, tokenizer, stops, show));
-        let mut answered = 0;
-        let how = (&prefilled.sampling, stop, thinker, watch);
-        let generated =
-            prefilled.measurement.decode_thinking(engine, cache, &prefilled.logits, how, &mut |token| {
-                texts.iter_mut().for_each(|texts| texts.take(0, Some(token)));
-                answered += 1;
-                status.decode(answered);
-                !stop_asked.load(Ordering::Relaxed)
-            })?;
-        texts.iter_mut().for_each(|texts| texts.take(0, None));
-        let spent = self.meter.end(&begun);
-        self.outcome(case, question, &prefilled, &generated, spent)
-    }
-
-    /// Decodes the probes of a batch and hands their outcomes on in order.
+    /// Answers probes whose prompts begin with the same `shared` tokens, and hands their outcomes on, batch by batch.
     fn answer(
         &mut self,
         case: &Case,
-        batch: Batch<'_>,
+        (fitted, shared): (&BudgetedCase, usize),
+        mut asked: Vec<Asked<'_>>,
         status: &Status,
-        sink: &mut ProbeSink<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), RunError> {
-        let Batch { mut questions, sequences } = batch;
-        if questions.is_empty() {
-            return Ok(());
-        }
-        let stop_asked = self.stop;
-        let names: Vec<String> =
-            questions.iter().filter(|(_, prefilled)| prefilled.is_ok()).map(|(q, _)| q.to_string()).collect();
-        if !names.is_empty() {
-            status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
-        }
-        let begun = self.meter.begin();
-        let generated = self.model.parts(usize::MAX).map_err(ProbeError::from).and_then(|parts| {
-            let Parts { engine, cache, tokenizer, stop, .. } = parts;
-            let (count, stops) = (sequences.len(), &self.stops);
-            let mut texts =
-                self.on_text.as_mut().map(|show| AnswerStreams::new(count, tokenizer, stops, show));
-            let mut answered = 0;
-            let prefilled = questions.iter_mut().filter_map(|(_, prefilled)| prefilled.as_mut().ok());
-            let observers: Vec<&mut dyn Observer> =
-                prefilled.map(|prefilled| &mut prefilled.measurement as &mut dyn Observer).collect();
-            Ok(engine.decode_batch(cache, sequences, observers, stop, &mut |nth, token| {
-                texts.iter_mut().for_each(|texts| texts.take(nth, token));
-                answered += usize::from(token.is_some());
-                status.decode(answered);
-                !stop_asked.load(Ordering::Relaxed)
-            })?)
-        });
-        // What failed for all is the error of each of them.
-        let (mut generated, failed) = match generated {
-            Ok(generated) => (generated.into_iter(), None),
-            Err(error) => (Vec::new().into_iter(), Some(said(error))),
+        let Some(first) = asked.first() else { return Ok(()) };
+        let request = Request {
+            prefix: first.prompt.tokens[..shared].into(),
+            reuse: Reuse::Prefix,
+            branches: asked.iter().map(|one| self.branch(case, one, shared)).collect(),
         };
-        let spent = self.meter.end(&begun);
-        // Each answer takes a step more than it has tokens, for the one that ends it.
-        let steps = |generated: &Generated| (generated.tokens.len() + 1) as f64;
-        let all: f64 = generated.as_slice().iter().flatten().map(steps).sum();
-        let mut done = Ok(());
-        for (question, prefilled) in questions {
-            let outcome = prefilled.and_then(|prefilled| match (generated.next(), &failed) {
-                (Some(generated), _) => {
-                    let generated = generated?;
-                    let own = spent.share(steps(&generated) / all.max(1.0));
-                    self.outcome(case, question, &prefilled, &generated, own)
-                }
-                (None, failed) => Err(ProbeError::Batch(failed.clone().unwrap_or_default())),
-            });
-            match sink(question, outcome) {
-                // What has ended beside what a stop cuts off is kept.
-                Err(RunError::Stopped) => done = Err(RunError::Stopped),
-                stored => stored?,
+        let stop = self.stop;
+        let dtype = format!("{:?}", self.model.engine().decoder().dtype()).to_lowercase();
+        let (session, text) = self.model.parts();
+        let outcomes = Outcomes {
+            text,
+            options: self.options,
+            stops: &self.stops,
+            decisive: self.decisive,
+            dtype,
+            case,
+            dropped: &fitted.dropped,
+        };
+        let count = asked.len();
+        let mut texts =
+            self.on_text.as_mut().map(|show| AnswerStreams::new(count, &text.tokenizer, &self.stops, show));
+        let meter = &mut self.meter;
+        let mut clock = Clock::Prefill(meter.begin());
+        let (mut cached, mut answered, mut begun, mut handed) = (0, 0, 0, 0);
+        let mut done: Result<(), RunError> = Ok(());
+        session.run(request, &mut |nth, task, event| {
+            if nth >= count {
+                return true;
             }
+            match event {
+                Event::Begun(held) if task == 0 => {
+                    if let Clock::Decode(stretch) = &clock {
+                        // The answers of the batch before have ended.
+                        let spent = meter.end(stretch);
+                        let stored = outcomes.hand_on(&mut asked, spent, &mut handed, sink);
+                        done = std::mem::replace(&mut done, Ok(())).and(stored);
+                        clock = Clock::Prefill(meter.begin());
+                    }
+                    status.begin(&format!("{} {}", case.id, asked[nth].question), "prefill");
+                    (cached, begun) = (held, begun + 1);
+                }
+                Event::Prefilled(tokens) if task == 0 && tokens > 0 => {
+                    cached += tokens;
+                    // Counters begin anew every few minutes, and a prefill may take hours.
+                    meter.joules();
+                    status.prefill(cached, asked[nth].prompt.tokens.len());
+                }
+                Event::Prompt if task == 0 => {
+                    if let Clock::Prefill(stretch) = &clock {
+                        asked[nth].prefill = meter.end(stretch);
+                        asked[nth].steps = 1;
+                        clock = Clock::Prefill(meter.begin());
+                    }
+                }
+                Event::Token(chosen) => {
+                    if let Clock::Prefill(_) = clock {
+                        let batch = asked.iter().filter(|one| one.steps > 0 && one.outcome.is_none());
+                        let names: Vec<String> = batch.map(|one| one.question.to_string()).collect();
+                        status.begin(&format!("{} {}", case.id, names.join(", ")), "decode");
+                        clock = Clock::Decode(meter.begin());
+                        answered = 0;
+                    }
+                    texts.iter_mut().for_each(|texts| texts.take(nth, Some(chosen.token)));
+                    asked[nth].steps += 1;
+                    answered += 1;
+                    status.decode(answered);
+                }
+                Event::Done(measured) if task > 0 => {
+                    let options = asked[nth].question.probe.options.iter().cloned();
+                    let scored: Option<BTreeMap<String, f64>> =
+                        options.zip(measured.scores).map(|(option, score)| Some((option, score?))).collect();
+                    // A token that the model has no logit for cannot come.
+                    asked[nth].scores = Ok(scored.unwrap_or_default());
+                }
+                Event::Failed(error) if task > 0 => asked[nth].scores = Err(error),
+                Event::Done(measured) => {
+                    texts.iter_mut().for_each(|texts| texts.take(nth, None));
+                    asked[nth].outcome = Some(Ok(measured));
+                }
+                Event::Failed(error) => asked[nth].outcome = Some(Err(error)),
+                _ => {}
+            }
+            done.is_ok() && !stop.load(Ordering::Relaxed)
+        });
+        let spent = match &clock {
+            Clock::Decode(stretch) | Clock::Prefill(stretch) => meter.end(stretch),
+        };
+        let stored = outcomes.hand_on(&mut asked, spent, &mut handed, sink);
+        let done = done.and(stored);
+        if let Err(RunError::Stopped) = &done {
+            status.lose(begun - handed);
         }
         done
+    }
+}
+
+/// What makes outcomes of a case's outputs.
+struct Outcomes<'a> {
+    text: &'a ModelText,
+    options: SubjectOptions,
+    stops: &'a [String],
+    decisive: Option<&'static dyn Benchmark>,
+    dtype: String,
+    case: &'a Case,
+    dropped: &'a Dropped,
+}
+
+impl Outcomes<'_> {
+    /// Hands on the outcomes that are there, of answers that were generated together in the time `spent`. Counts them in `handed`.
+    fn hand_on(
+        &self,
+        asked: &mut [Asked<'_>],
+        spent: Spent,
+        handed: &mut usize,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError> {
+        let done = |one: &Asked<'_>| matches!(one.outcome, Some(Ok(_)));
+        let all: usize = asked.iter().filter(|one| done(one)).map(|one| one.steps).sum();
+        let mut stopped = Ok(());
+        for one in asked {
+            let Some(outcome) = one.outcome.take() else { continue };
+            let decode = spent.share(one.steps as f64 / all.max(1) as f64);
+            let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
+                let scores = std::mem::replace(&mut one.scores, Ok(BTreeMap::new()))?;
+                self.outcome(one, (*measured, scores), decode)
+            });
+            match outcome {
+                // What has ended beside what a stop cuts off is kept.
+                Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
+                    stopped = Err(RunError::Stopped);
+                }
+                outcome => {
+                    sink(one.question, outcome.map_err(said))?;
+                    *handed += 1;
+                }
+            }
+        }
+        stopped
     }
 
     fn outcome(
         &self,
-        case: &Case,
-        question: Question<'_>,
-        prefilled: &Prefilled<'_>,
-        generated: &Generated,
+        one: &Asked<'_>,
+        (measured, scores): (Measured, BTreeMap<String, f64>),
         decode: Spent,
     ) -> Result<ProbeOutcome, ProbeError> {
-        let (Split { thought, answer }, stop) = self.model.split(generated)?;
-        let answer = answer.map(|answer| before_stop(&answer, &self.stops).trim_end().to_owned());
+        let Measured { generated, reused, .. } = &measured;
+        let (Split { thought, answer }, stop) = self.text.split(generated)?;
+        let answer = answer.map(|answer| before_stop(&answer, self.stops).trim_end().to_owned());
         let attention = match self.options.attention && stop.has_answer() {
-            true => {
-                let answer = answer.as_deref().unwrap_or_default();
-                Some(self.measured(case, question, prefilled, (generated, answer))?)
-            }
+            true => Some(self.measured(one, &measured, answer.as_deref().unwrap_or_default())?),
             false => None,
         };
+        let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         Ok(ProbeOutcome {
             answer: answer.unwrap_or_default(),
             thought,
-            max_thinking: Some(self.model.max_thinking()).filter(|&most| most > 0),
+            max_thinking: Some(self.text.max_thinking).filter(|&most| most > 0),
             stop,
-            prompt_tokens: Some(prefilled.prompt.tokens.len()),
-            completion_tokens: Some(generated.tokens.len()),
-            dropped: Dropped::default(),
-            scores: prefilled.scores.clone(),
+            prompt_tokens: Some(prompt),
+            completion_tokens: Some(generated),
+            dropped: self.dropped.clone(),
+            scores,
             attention,
             cost: Some(Cost {
-                tokens_computed: Some(prefilled.prompt.tokens.len() - prefilled.reused),
-                tokens_reused: prefilled.reused,
-                tokens_generated: Some(generated.tokens.len()),
-                ..Cost::of(prefilled.spent, decode)
+                tokens_computed: Some(prompt - reused),
+                tokens_reused: *reused,
+                tokens_generated: Some(generated),
+                ..Cost::of(one.prefill, decode)
             }),
         })
     }
 
-    /// The attention file of an answered probe.
+    /// The attention file of an answer, whose text is `text`.
     fn measured(
         &self,
-        case: &Case,
-        question: Question<'_>,
-        prefilled: &Prefilled<'_>,
-        (generated, text): (&Generated, &str),
+        one: &Asked<'_>,
+        measured: &Measured,
+        text: &str,
     ) -> Result<AttentionStore, ProbeError> {
+        let Measured { generated, measurement, .. } = measured;
         let answer = if self.options.answer_rows { generated.tokens.as_slice() } else { &[] };
         let step = self.decisive_token(generated, text)?.filter(|_| self.options.answer_rows);
         let step = step.map(|token| Step { label: VERDICT, token });
-        let masses = prefilled.measurement.finish_with(answer.len(), step)?;
+        let masses = measurement.finish_with(answer.len(), step)?;
         let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
-        let dtype = self.model.engine().decoder().dtype();
         Ok(AttentionStore {
             mass,
             sink,
@@ -528,26 +467,24 @@ impl<'a> LocalSubject<'a> {
             delta,
             layers,
             rows,
-            keys: prefilled.measurement.keys().to_vec(),
-            tokens: prefilled.prompt.tokens.clone(),
+            keys: measurement.keys().to_vec(),
+            tokens: one.prompt.tokens.clone(),
             generated: answer.to_vec(),
-            case: case.id.clone(),
-            probe: question.probe.id.clone(),
-            condition: question.condition.name.clone(),
-            model: self.model.model_name().to_owned(),
-            dtype: format!("{dtype:?}").to_lowercase(),
+            case: self.case.id.clone(),
+            probe: one.question.probe.id.clone(),
+            condition: one.question.condition.name.clone(),
+            model: self.text.name.clone(),
+            dtype: self.dtype.clone(),
         })
     }
-}
 
-impl LocalSubject<'_> {
     /// The token of an answer, whose text is `answer`, at which it decides.
     fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, TextError> {
         let Some(at) = self.decisive.and_then(|benchmark| benchmark.decisive(answer)) else {
             return Ok(None);
         };
         let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();
-        let text = |n: usize| self.model.tokenizer().decode(tokens.get(..n).unwrap_or_default(), true);
+        let text = |n: usize| self.text.tokenizer.decode(tokens.get(..n).unwrap_or_default(), true);
         // The answer is trimmed; a marker of its thought may stand before it.
         let Some(begins) = text(tokens.len())?.find(answer) else { return Ok(None) };
         // The fewest tokens whose text reaches beyond the place. The text of part of a character is no text yet.
@@ -573,26 +510,13 @@ fn said(error: impl Into<anyhow::Error>) -> String {
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Model(#[from] LocalError),
-    #[error(transparent)]
-    Spans(#[from] SpanError),
-    #[error(transparent)]
-    Prompt(#[from] TextError),
+    Text(#[from] TextError),
     #[error(transparent)]
     Knockout(#[from] KnockoutError),
-    #[error("This is a bug: probes share tokens but not spans")]
-    Unshared,
-    /// What failed for the whole batch.
-    #[error("{0}")]
-    Batch(String),
-}
-
-impl From<candle_core::Error> for ProbeError {
-    fn from(error: candle_core::Error) -> Self {
-        ProbeError::Engine(error.into())
-    }
 }
 
 /// What ended a case early.
@@ -638,23 +562,6 @@ impl Subject for LocalSubject<'_> {
     }
 }
 
-/// What is hidden from a probe's rows.
-struct Blocked {
-    holes: LayerHoles,
-    /// How many of the shared tokens come before the first row that anything is hidden from.
-    kept: usize,
-}
-
-/// What the probes of a case measure of the tokens that all of their prompts begin with.
-struct Union {
-    /// How many.
-    tokens: usize,
-    /// All rows that end there.
-    rows: Vec<Span>,
-    /// All key spans that begin there.
-    keys: Vec<Span>,
-}
-
 impl LocalSubject<'_> {
     /// What a question's condition hides from the rows of its prompt.
     fn holes(&self, question: Question<'_>, prompt: &TokenizedPrompt) -> Result<LayerHoles, KnockoutError> {
@@ -683,18 +590,6 @@ impl LocalSubject<'_> {
                 None => return shared,
             }
         }
-    }
-
-    fn union(&self, fitted: &BudgetedCase, tokens: usize) -> Union {
-        let mut union = Union { tokens, rows: Vec::new(), keys: Vec::new() };
-        let mut seen: (BTreeSet<_>, BTreeSet<_>) = Default::default();
-        for prompt in &fitted.prompts {
-            let rows = self.row_spans(prompt).into_iter();
-            union.rows.extend(rows.filter(|s| s.end <= tokens && seen.0.insert((s.start, s.end))));
-            let keys = prompt.spans.iter().chain(&prompt.overlays).cloned();
-            union.keys.extend(keys.filter(|s| s.start < tokens && seen.1.insert((s.start, s.end))));
-        }
-        union
     }
 }
 

@@ -9,12 +9,11 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::causes::{Answer, CauseError, Effect, answered, asked, said, shared};
+use super::causes::{Answer, CauseError, Effect, History, answered, asked, said, shared};
 use super::store::RunFolder;
 use crate::benchmarks::QUERY;
-use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind, NoObserver};
-use palimpsest_core::engine::{Engine, EngineError};
-use palimpsest_core::model::Cache;
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
+use palimpsest_core::engine::{EngineError, RequestError, Session};
 use palimpsest_core::span::Span;
 
 /// A case's answers, whose prompts begin alike.
@@ -139,74 +138,59 @@ impl CaseAnswers {
     }
 
     /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
-    /// hears of tokens of histories, say whether to go on; whether it came to the end is returned.
+    /// hears of tokens of histories, say whether to go on; returns whether it came to the end.
     ///
     /// # Errors
-    /// Those of the engine, and of `sink`.
+    /// The model failed, or `sink` did.
     pub fn read(
         &self,
-        (engine, cache): (&Engine, &mut Cache),
+        session: &mut Session,
         ablated: &[Ablated],
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: &mut dyn FnMut(&Ablated, &Answer<'_>, Effect) -> Result<bool, CauseError>,
     ) -> Result<bool, CauseError> {
-        let failed = |error: EngineError| CauseError::Model {
+        let failed = |error: RequestError| CauseError::Model {
             case: self.answers.first().map(|store| store.case.clone()).unwrap_or_default(),
             source: error.into(),
         };
-        cache.truncate(0).map_err(|e| failed(e.into()))?;
-        let mut held = Held::default();
+        session.forget();
         let mut plain: Vec<Option<Answer<'_>>> = self.answers.iter().map(|_| None).collect();
         for whole in self.wholes(ablated) {
-            match held.hold(engine, cache, self.history(&whole), go_on) {
-                Err(EngineError::Interrupted) => return Ok(false),
-                done => done.map_err(failed)?,
-            }
             let store = &self.answers[whole.answer];
-            let own = (&store.tokens[self.cut(whole.answer)..], said(store));
-            plain[whole.answer] = Some(Answer::read(engine, cache, own).map_err(failed)?);
+            match Answer::read(session, &self.history_of(&whole), said(store), go_on) {
+                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
+                read => plain[whole.answer] = Some(read.map_err(failed)?),
+            }
         }
         let nothing_blocked = [LayerHoles::default()];
         for one in self.sorted(ablated) {
             let Some(answer) = &plain[one.answer] else { continue };
-            match held.hold(engine, cache, self.history(one), go_on) {
-                Err(EngineError::Interrupted) => return Ok(false),
+            let mut effect = None;
+            let mut take = |_: usize, found: Effect| {
+                effect = Some(found);
+                true
+            };
+            match answer.effects(session, &self.history_of(one), &nothing_blocked, go_on, &mut take) {
+                Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(false),
                 done => done.map_err(failed)?,
             }
-            let effects = answer.effects(engine, cache, &nothing_blocked, &mut |_| true).map_err(failed)?;
-            for effect in effects {
-                if !sink(one, answer, effect)? {
-                    return Ok(false);
-                }
+            if let Some(effect) = effect
+                && !sink(one, answer, effect)?
+            {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// What is read of an answer's prompt, without the sessions that are not included.
+    fn history_of(&self, ablated: &Ablated) -> History<'_> {
+        let rest = &self.answers[ablated.answer].tokens[self.cut(ablated.answer)..];
+        History { tokens: self.history(ablated).into(), rest }
     }
 }
 
 /// How many tokens two texts begin with.
 fn alike(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// The tokens in a cache, all of them or what it begins with.
-#[derive(Debug, Default)]
-pub(super) struct Held(Vec<u32>);
-
-impl Held {
-    /// Makes the cache hold `wanted`, keeping what it begins with.
-    pub(super) fn hold(
-        &mut self,
-        engine: &Engine,
-        cache: &mut Cache,
-        wanted: Vec<u32>,
-        go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<(), EngineError> {
-        let kept = cache.truncate(alike(&self.0, &wanted))?;
-        self.0.clear();
-        engine.fill_cache(cache, &wanted[kept..], &mut NoObserver, go_on)?;
-        cache.mark()?;
-        self.0 = wanted;
-        Ok(())
-    }
 }

@@ -1,8 +1,8 @@
 //! What the question and the answer read of each session, by more than their mass: beside what blocking a session changes, it tells
 //! which of these numbers says as much beforehand.
 //!
-//! Called by the measure of causes for each answer, over the history's cache: the rows from the question on are read once more with
-//! all observers. One safetensors file an answer.
+//! Called by the measure of causes for each answer: the rows from the question on are read once more and measured in every way. One
+//! safetensors file an answer.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,12 +14,10 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use super::error::RunError;
 use super::plan::attention_file;
 use crate::benchmarks::QUERY;
-use palimpsest_core::attention::{
-    AttentionStore, Attribution, LengthObserver, MassObserver, NoObserver, Target, Together, Values,
-    write_tensors,
+use palimpsest_core::attention::{AttentionStore, Target, Values, write_tensors};
+use palimpsest_core::engine::{
+    Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
 };
-use palimpsest_core::engine::{Engine, EngineError};
-use palimpsest_core::model::Cache;
 use palimpsest_core::span::Span;
 
 /// Tokens at the beginning of an answer whose logits are taken apart, at most.
@@ -71,15 +69,20 @@ pub fn measures_path(dir: &Path, case: &str, probe: &str, condition: &str) -> Pa
 }
 
 impl SessionMeasures {
-    /// Reads the rest of a prompt and its answer after what `cache` holds of it, which must end before the question. The cache is as it
-    /// was afterwards.
+    /// Reads the rest of a prompt and its answer behind the first `shared` tokens, which end before the question. `go_on` hears of tokens
+    /// that are computed.
     ///
     /// # Errors
-    /// Those of the engine; no answer behind the thought.
-    pub fn read(engine: &Engine, cache: &mut Cache, store: &AttentionStore) -> Result<Self, EngineError> {
-        let (from, n) = (cache.len(), store.tokens.len());
+    /// The model failed, it was interrupted, or there is no answer behind the thought.
+    pub fn read(
+        session: &mut Session,
+        store: &AttentionStore,
+        shared: usize,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
+        let n = store.tokens.len();
         let (_, before) = store.generated.split_last().ok_or(EngineError::EmptyPrompt)?;
-        let tokens = [&store.tokens[from..], before].concat();
+        let tokens = [&store.tokens[shared..], before].concat();
         let whole = n + before.len();
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
         let thought = store.thought();
@@ -90,26 +93,28 @@ impl SessionMeasures {
         let mut rows = vec![Span::new(ROWS[0], query.range()), Span::new(ROWS[1], first..whole)];
         rows.extend((thought > 0).then(|| Span::new(THOUGHT, n - 1..first)));
         let labels = rows.iter().map(|row| row.label.clone()).collect();
-        let keys: Vec<Span> = sessions(store).cloned().collect();
-        let wrong = |error: &dyn std::error::Error| candle_core::Error::msg(error.to_string());
-        let decoder = engine.decoder();
-        let outputs = |layer: usize| decoder.head_outputs(layer);
-        let mut masses =
-            MassObserver::new(rows.clone(), keys.clone(), whole).map_err(|error| wrong(&error))?;
-        let mut lengths = LengthObserver::new(rows, keys.clone(), decoder.spec().layers.len(), outputs)?;
         let said = answered.iter().take(ATTRIBUTED).enumerate();
         let targets: Vec<Target> =
             said.map(|(i, &token)| Target { position: first + i, token, against: None }).collect();
         let count = targets.len();
-        let mut attribution = Attribution::new(targets, keys, whole).map_err(|error| wrong(&error))?;
-        // Linear-attention layers' keys are in no cache: they are shown to nobody.
-        let mut nobody = NoObserver;
-        let mut together =
-            Together { first: &mut nobody, others: vec![&mut masses, &mut lengths, &mut attribution] };
-        engine.fill_cache(cache, &tokens, &mut together, &mut |_| true)?;
-        cache.truncate(from)?;
-        let (masses, norms) = (masses.finish()?, lengths.finish()?);
-        let found = attribution.finish(outputs, |ids| decoder.head_rows(ids))?;
+        let observe = Observe {
+            rows: Rows { spans: rows, ..Rows::default() },
+            keys: sessions(store).cloned().collect(),
+            norms: true,
+            targets,
+            softmax_only: true,
+            ..Observe::default()
+        };
+        let branch = Branch { tokens, observe, tasks: vec![Task::Read], ..Branch::default() };
+        let request =
+            Request { prefix: store.tokens[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
+        let measured = session.answer(request, &mut |event| match event {
+            Event::Prefilled(tokens) => go_on(*tokens),
+            _ => true,
+        })?;
+        let Measured { masses, norms: Some(norms), attributions: Some(found), .. } = measured else {
+            return Err(EngineError::EmptyPrompt.into());
+        };
         let (_, layers, heads, _) = found.heads.dim();
         let spans = masses.mass.dim().3;
         let mean = |(l, h, s): (usize, usize, usize)| {

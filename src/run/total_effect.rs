@@ -13,7 +13,7 @@ use super::removal::{Ablated, CaseAnswers, ReadingCost, cases, goes_back};
 use super::store::RunFolder;
 use crate::progress::Steps;
 use palimpsest_core::attention::LayerKind;
-use palimpsest_core::engine::{LocalModel, Parts};
+use palimpsest_core::engine::LocalModel;
 
 /// What tells a row from others: case, probe, condition, span.
 type Key = (String, String, String, String);
@@ -86,10 +86,6 @@ pub fn measure(
             continue;
         }
         let name = case.answers.first().map(|store| store.case.clone()).unwrap_or_default();
-        let failed = |e: palimpsest_core::engine::LocalError| CauseError::Model {
-            case: name.clone(),
-            source: e.into(),
-        };
         let status = steps.status();
         let cost = case.cost(&missing, goes_back(&model.engine().decoder().spec().layer_kinds()));
         let mut read = 0;
@@ -107,8 +103,7 @@ pub fn measure(
             Ok(!stop.load(Ordering::Relaxed))
         };
         status.begin(&name, "prefill");
-        let Parts { engine, cache, .. } = model.parts(0).map_err(failed)?;
-        if !case.read((engine, cache), &missing, &mut go_on, &mut sink)? {
+        if !case.read(model.session(), &missing, &mut go_on, &mut sink)? {
             return Ok(Measured { stopped: true, ..measured });
         }
     }

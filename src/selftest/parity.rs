@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::SelfTestError;
 use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
-use palimpsest_core::attention::{AttentionKernel, MassObserver};
+use palimpsest_core::attention::{AttentionKernel, MassObserver, NoObserver};
 use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
 use palimpsest_core::engine::{DeviceName, Engine, EngineError, Sampling};
 use palimpsest_core::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
@@ -164,8 +164,10 @@ impl Ran {
         let numbers = numbers(&logits, &observer)?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate };
         let last = logits.get(logits.dim(0)? - 1)?;
-        let greedy =
-            engine.decode(&mut cache, &last, &sampling, &[], &mut |_| going()).map_err(interrupted)?.tokens;
+        let greedy = engine
+            .decode(&mut cache, &last, (&sampling, &[]), &mut NoObserver, &mut |_| going())
+            .map_err(interrupted)?
+            .tokens;
         Ok(Ran { spec: engine.decoder().spec().clone(), numbers, greedy })
     }
 }

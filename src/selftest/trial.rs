@@ -14,7 +14,9 @@ use super::SelfTestError;
 use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
 use super::memory::{Gauge, Peak};
 use super::parity::interrupted;
-use palimpsest_core::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, Observer, Site};
+use palimpsest_core::attention::{
+    AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site,
+};
 use palimpsest_core::engine::memory_plan::{
     self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
 };
@@ -152,7 +154,7 @@ impl Subject {
         observer.finish()?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 2 };
         self.engine
-            .decode(&mut cache, &logits.get(0)?, &sampling, &[], &mut |_| going())
+            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())
             .map_err(interrupted)?;
         Ok(seconds)
     }
@@ -215,7 +217,7 @@ impl Subject {
         let mut on_token = |_| progress(tokens);
         let generated = self
             .engine
-            .decode(&mut cache, &logits.get(0)?, &sampling, &[], &mut on_token)
+            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut on_token)
             .map_err(interrupted)?;
         synchronize(&devices)?;
         let decode = start.elapsed();

@@ -26,8 +26,9 @@ use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
 use super::writer::{Piece, Writer};
-use palimpsest_core::engine::thread::{Chosen, Event, Measured, Next, Request, Sink};
-use palimpsest_core::engine::{Likelihood, StopReason};
+use palimpsest_core::engine::{
+    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Sink, StopReason, Task,
+};
 use palimpsest_core::text::{CallPiece, Ending};
 
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
@@ -35,8 +36,10 @@ const AT_ONCE: usize = 16;
 
 /// A choice that is to be generated.
 pub struct Order {
-    /// For the model's thread.
-    pub request: Request,
+    /// Its prompt; choices of the same one are alike in it.
+    pub prompt: Branch,
+    /// How it is generated.
+    pub generate: Generate,
     /// Its text.
     pub writer: Writer,
     /// Whether its prompt is counted: the first of several choices of a prompt counts it.
@@ -214,24 +217,28 @@ impl Run {
 
     /// Hands the choices of the next prompt to the model's thread.
     fn submit(&mut self) {
-        let mut choices: Vec<(Request, Sink)> = Vec::new();
-        while let Some(Order { request, writer, counted }) =
-            self.orders.pop_front_if(|order| choices.is_empty() || !order.counted)
+        let (mut branch, mut tasks, mut sinks): (Option<Branch>, Vec<Task>, Vec<Sink>) = Default::default();
+        while let Some(Order { prompt, generate, writer, counted }) =
+            self.orders.pop_front_if(|order| tasks.is_empty() || !order.counted)
         {
-            if request.thinker.is_some() {
+            if generate.thinker.is_some() {
                 self.usage.thought.get_or_insert(0);
             }
-            let prompt = request.tokens.len();
+            let branch = branch.get_or_insert(prompt);
+            let prompt = branch.tokens.len();
             let record = &self.line.record;
             if counted {
                 record.prompt(prompt);
             }
             let told = Told { counted, progress: self.progress };
             let (sink, steps) = listening(&self.app, writer, Arc::clone(record), told);
-            choices.push((request, sink));
+            tasks.push(Task::Generate(Box::new(generate)));
+            sinks.push(sink);
             self.under_way.push_back(Current { steps, prompt, counted });
         }
-        self.app.engine.submit_all(choices);
+        if let Some(branch) = branch {
+            self.app.engine.submit_branch(Branch { tasks, ..branch }, sinks);
+        }
     }
 
     /// All choices as one response.
@@ -437,6 +444,7 @@ fn listening(
                 }
                 return Next::Go;
             }
+            Event::Prompt | Event::Logits(..) => return Next::Go,
             Event::Scored(prompt) => {
                 let _ = steps.send(Step::Scored(prompt));
                 return Next::Go;

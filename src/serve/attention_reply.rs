@@ -19,8 +19,8 @@ use super::nested::Nested;
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use palimpsest_core::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
+use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
-use palimpsest_core::engine::thread::Measured;
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 

@@ -191,7 +191,7 @@ impl AttentionRequest {
             );
             return Err(ApiError::field("palimpsest.top_keys", message));
         }
-        Ok(Some(TopRequest { k, mean, most }))
+        Ok(Some(TopRequest { k, mean }))
     }
 
     /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.

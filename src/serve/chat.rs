@@ -23,8 +23,7 @@ use super::score::ScoreRequest;
 use super::sent::Sent;
 use super::tools::ToolRequest;
 use super::writer::{Piece, Writer};
-use palimpsest_core::engine::TokenRules;
-use palimpsest_core::engine::thread::{Chosen, Request};
+use palimpsest_core::engine::{Branch, Chosen, Generate, Observe, TokenRules};
 use palimpsest_core::text::{CallPiece, ReasoningEffort};
 
 /// Fields of this endpoint alone.
@@ -159,24 +158,26 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     let thinker = model.thinker(voice.thoughts, most);
     let thinks = thinker.is_some();
     let order = |choice: usize| Order {
-        request: Request {
-            rows: rows.clone(),
-            keys: keys.clone(),
-            top_keys,
+        prompt: Branch {
+            tokens: tokens.clone(),
+            observe: Observe { rows: rows.clone(), keys: keys.clone(), top_keys, ..Observe::default() },
+            ..Branch::default()
+        },
+        generate: Generate {
             rules: rules.clone(),
             thinker: thinker.clone(),
             most: Some(most),
             likeliest,
             tell_rows: common.stream && asked.as_ref().is_some_and(|asked| asked.attention.each()),
-            ..Request::new(tokens.clone(), common.sampling(choice, most), stop.clone())
+            ..Generate::new(common.sampling(choice, most), stop.clone())
         },
         writer: Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone()),
         counted: choice == 0,
     };
     let (first, mut held) =
         (order(0), app.memory.take(0).map_err(|full| full.error("the request", None, ""))?);
-    let cost = Cost::of(&first.request, asked.as_ref(), &model.spec);
-    cost.take(&mut held, common.n, first.request.room())?;
+    let cost = Cost::of(&first, asked.as_ref(), &model.spec);
+    cost.take(&mut held, common.n, first.generate.room())?;
     let orders = std::iter::once(first).chain((1..common.n).map(order)).collect();
     let shape = ChatShape {
         app: Arc::clone(app),

@@ -19,8 +19,7 @@ use super::pieces::Said;
 use super::prompt::{TokenPrompt, text_spans, token_spans};
 use super::score::ScoreRequest;
 use super::writer::Writer;
-use palimpsest_core::engine::thread::{Chosen, Request};
-use palimpsest_core::engine::{Likelihood, TokenRules};
+use palimpsest_core::engine::{Branch, Chosen, Generate, Likelihood, Observe, TokenRules};
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
@@ -131,22 +130,29 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
             top_keys = asked.attention.top_keys(model, &rows, most)?;
         }
         let order = |choice: usize, nth: usize| Order {
-            request: Request {
-                rows: rows.clone(),
-                keys: keys.clone(),
-                top_keys,
+            prompt: Branch {
+                tokens: tokens.clone(),
+                observe: Observe {
+                    rows: rows.clone(),
+                    keys: keys.clone(),
+                    top_keys,
+                    likeliest: likeliest.filter(|_| echo),
+                    ..Observe::default()
+                },
+                ..Branch::default()
+            },
+            generate: Generate {
                 rules: rules.clone(),
                 likeliest,
-                prompt_likeliest: likeliest.filter(|_| echo),
                 tell_rows: common.stream && measured.as_ref().is_some_and(|asked| asked.attention.each()),
-                ..Request::new(tokens.clone(), common.sampling(nth, most), stop.clone())
+                ..Generate::new(common.sampling(nth, most), stop.clone())
             },
             writer: Writer::of_completion(tokenizer, stops.clone()),
             counted: choice == 0,
         };
         let (before, first) = (orders.len(), order(0, orders.len()));
-        let cost = Cost::of(&first.request, measured.as_ref(), &model.spec);
-        cost.take(&mut held, common.n, first.request.room())?;
+        let cost = Cost::of(&first, measured.as_ref(), &model.spec);
+        cost.take(&mut held, common.n, first.generate.room())?;
         orders.push(first);
         orders.extend((1..common.n).map(|choice| order(choice, before + choice)));
         prompts.push(Prompt { text, first: tokens.first().copied(), asked: measured });

@@ -1,12 +1,12 @@
 //! What a request takes beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
 //! was measured.
 
+use super::answers::Order;
 use super::attention_reply::Asked;
 use super::error::ApiError;
 use super::heads::Heads;
 use super::memory::Held;
 use palimpsest_core::engine::Likelihood;
-use palimpsest_core::engine::thread::Request;
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
 
 /// A mass while it is summed (f64) and as it is told (f32).
@@ -40,11 +40,12 @@ pub struct Cost {
 
 impl Cost {
     /// Of one choice of a request, of a model of this shape; `asked` is what is asked about attention.
-    pub fn of(request: &Request, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
-        let told = request.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
-        let scored = request.prompt_likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
-        let prompt = request.tokens.len() as u64;
-        let spans = (request.keys.len() + request.rows.spans.len()) as u64;
+    pub fn of(order: &Order, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
+        let observe = &order.prompt.observe;
+        let told = order.generate.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let scored = observe.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let prompt = order.prompt.tokens.len() as u64;
+        let spans = (observe.keys.len() + observe.rows.spans.len()) as u64;
         let mut cost = Cost {
             base: prompt * (8 + scored) + spans * SPAN + spec.vocab as u64 * 4,
             token: TOKEN + told,
@@ -61,7 +62,7 @@ impl Cost {
             Heads::All => heads,
             Heads::These { pairs, .. } => pairs.len() as u64,
         };
-        let columns = request.keys.len() as u64 + 2;
+        let columns = observe.keys.len() as u64 + 2;
         let row = columns * (heads * MASS + (shown + 2 * spec.layers.len() as u64) * NUMBER);
         // A score's neutral request has a row of its own.
         let rows = attention.rows.len() + usize::from(attention.score.is_some());
@@ -69,12 +70,12 @@ impl Cost {
         if attention.each() {
             cost.token += row;
         }
-        if let Some(top) = request.top_keys {
+        if let Some(top) = observe.top_keys {
             let heads = if top.mean { spec.layers.len() as u64 } else { of(&softmax) };
             cost.keys = heads * top.k as u64 * KEY;
-            let rows: usize = request.rows.spans.iter().map(|row| row.len()).sum();
+            let rows: usize = observe.rows.spans.iter().map(|row| row.len()).sum();
             cost.base += cost.keys * rows as u64;
-            if request.rows.answer.any() {
+            if observe.rows.answer.any() {
                 cost.token += cost.keys;
             }
         }

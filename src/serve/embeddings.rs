@@ -22,7 +22,7 @@ use super::memory::Held;
 use super::text_limit::texts_fit;
 use crate::embedder::{EmbedError, Embedder};
 use palimpsest_core::engine::EngineError;
-use palimpsest_core::engine::thread::RequestError;
+use palimpsest_core::engine::RequestError;
 
 /// Fields of this endpoint alone.
 pub const OWN: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "palimpsest"];

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
-use palimpsest_core::engine::thread::RequestError;
+use palimpsest_core::engine::RequestError;
 use palimpsest_core::engine::{ConstraintError, EngineError};
 use palimpsest_core::text::TextError;
 
@@ -121,7 +121,7 @@ impl From<RequestError> for ApiError {
             RequestError::TooLong { .. } => {
                 ApiError { code: Some("context_length_exceeded"), ..ApiError::field("messages", message) }
             }
-            RequestError::Spans(_) => ApiError::field("palimpsest", message),
+            RequestError::Spans(_) | RequestError::Targets(_) => ApiError::field("palimpsest", message),
             RequestError::Engine(EngineError::Interrupted) => ApiError::closing(),
             RequestError::Engine(EngineError::NotFinite { .. }) => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, Some("model_not_finite"), message)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use palimpsest_core::engine::LocalModel;
-use palimpsest_core::engine::thread::{EngineLoop, EngineThread};
+use palimpsest_core::engine::thread::EngineLoop;
 
 mod answers;
 mod app;
@@ -183,13 +183,13 @@ impl Server {
         let limits = model.limits();
         let memory = Memory::new(model.server_memory());
         let embedder = ServedEmbedder::new()?;
-        let (engine, cache, text) = model.into_parts(max_thinking);
+        let (session, text) = model.into_parts(max_thinking);
+        let engine = session.engine().clone();
         let (spec, dtype) = (engine.decoder().spec().clone(), engine.decoder().dtype());
         let served = ServedModel::new(text, spec, dtype, retrieval.map(Into::into), common::now())
             .reading(memory.longest_text());
-        let weights = engine.clone();
-        let (thread, work) = EngineThread::here(engine, cache, limits);
-        let app = Arc::new(App::new(served, embedder, weights, thread, guard, (settings, memory)));
+        let (thread, work) = session.serving(limits);
+        let app = Arc::new(App::new(served, embedder, engine, thread, guard, (settings, memory)));
         // What loading the model took.
         resident::trim();
         resident::keep(&app);

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::super::error::ApiError;
-use palimpsest_core::engine::thread::{EngineThread, Event, Next, Request};
-use palimpsest_core::engine::{Rows, Sampling};
+use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::{Event, Next, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 
 /// Most bytes of masses that are kept.
@@ -115,12 +115,12 @@ async fn measure(
     prompt: &NeutralPrompt,
 ) -> Result<NeutralMasses, ApiError> {
     let NeutralPrompt { tokens, question, documents, .. } = prompt;
-    let nothing = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 0 };
-    let request = Request {
+    let observe = Observe {
         rows: Rows { spans: question.clone(), ..Rows::default() },
         keys: documents.iter().map(|span| Span::new(span.label.clone(), span.range())).collect(),
-        ..Request::new(tokens.to_vec(), nothing, Vec::new())
+        ..Observe::default()
     };
+    let request = Request::of(tokens.to_vec(), observe, Task::Read);
     let (told, heard) = oneshot::channel();
     let mut told = Some(told);
     engine.submit(request, move |event| {
@@ -128,9 +128,7 @@ async fn measure(
         let outcome = match event {
             Event::Done(measured) => Ok(measured),
             Event::Failed(error) => Err(ApiError::from(error)),
-            Event::Begun(_) | Event::Prefilled(_) | Event::Scored(_) | Event::Token(_) => {
-                return if gone { Next::Cancel } else { Next::Go };
-            }
+            _ => return if gone { Next::Cancel } else { Next::Go },
         };
         if let Some(told) = told.take() {
             // Nobody may wait any more.

@@ -28,7 +28,7 @@ use crate::transfer;
 const ROWS: usize = 64;
 
 /// Sums the lengths of what rows of a prompt read and write, by layer and head.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LengthObserver {
     rows: Vec<Span>,
     keys: Vec<Span>,
@@ -42,7 +42,7 @@ pub struct LengthObserver {
 }
 
 /// The sums of a layer: (heads, row spans, key spans) each.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lengths {
     heads: usize,
     values: Vec<f64>,
@@ -189,7 +189,7 @@ pub struct Target {
 }
 
 /// Takes apart what the logits of [`Target`]s are made of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Attribution {
     targets: Vec<Target>,
     /// Their positions, ascending and once each.
@@ -211,7 +211,7 @@ pub struct Attribution {
     ends: BTreeMap<usize, Vec<f32>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Read {
     heads: usize,
     head_dim: usize,

@@ -1,7 +1,4 @@
-//! Decoding one token at a time: a token is chosen, its chooser looks at it, it is read.
-//!
-//! [`Engine::decode`] and its kin run it to the end. Batches choose by it too and read the tokens of all sequences together; so does
-//! the thread that owns a model, which also tells probabilities and attention of each token and may end an answer in the middle.
+//! The decode loop of one answer: a token is chosen, its chooser looks at it, and what reading it gives comes back as logits.
 
 use candle_core::Tensor;
 
@@ -10,8 +7,9 @@ use super::rules::{Applied, TokenRules};
 use super::sampling::Sampling;
 use super::stop_strings::StopWatch;
 use super::{Engine, EngineError, Generated, Sampler};
-use crate::attention::{NoObserver, Observer};
-use crate::model::Cache;
+use crate::attention::Observer;
+use crate::model::{Cache, Phase};
+use crate::timing;
 
 /// An answer under way.
 pub struct Decoding {
@@ -98,23 +96,6 @@ impl Decoding {
         self.logits = logits;
     }
 
-    /// Reads the token chosen last, where another one may follow it.
-    ///
-    /// # Errors
-    /// Those of a forward pass, and [`EngineError::NotFinite`].
-    pub fn read(
-        &mut self,
-        engine: &Engine,
-        cache: &mut Cache,
-        observer: &mut dyn Observer,
-    ) -> Result<(), EngineError> {
-        if let Some(token) = self.unread() {
-            let logits = engine.step(cache, token, observer)?;
-            self.take(logits);
-        }
-        Ok(())
-    }
-
     /// Ends the answer here, as if the model had ended its turn.
     pub fn end_turn(&mut self) {
         self.ended = true;
@@ -147,41 +128,35 @@ impl Decoding {
     }
 }
 
-/// How an answer is generated: how its tokens are chosen, which of them end it, and where there is such a thing, who tells its thought
-/// and which strings end it.
-pub type How<'a> = (&'a Sampling, &'a [u32], Option<Thinker>, Option<StopWatch>);
-
 impl Engine {
-    /// Continues after the tokens in the cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or
-    /// `sampling.max_new_tokens` are reached. Every token is shown to `on_token`, which returns whether to go on.
+    /// Continues one sequence in place: the definition that answers to a [`super::Request`] are held against. After the tokens in the
+    /// cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or `sampling.max_new_tokens` are reached. `observer`
+    /// is shown the attention of every token that is read; `on_token` gets each and says whether to go on.
+    ///
+    /// # Errors
+    /// The forward pass failed, its output is not finite, or [`EngineError::Interrupted`].
     pub fn decode(
         &self,
         cache: &mut Cache,
         logits: &Tensor,
-        sampling: &Sampling,
-        stop: &[u32],
-        on_token: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Generated, EngineError> {
-        self.decode_observed(cache, logits, (sampling, stop, None, None), &mut NoObserver, on_token)
-    }
-
-    /// [`Engine::decode`] that shows the attention of every decoded token to `observer`, and that lets a thinker, where there is
-    /// one, have a thought of up to its budget before the answer; a watch, where there is one, ends the answer at a string.
-    pub fn decode_observed(
-        &self,
-        cache: &mut Cache,
-        logits: &Tensor,
-        (sampling, stop, thinker, watch): How<'_>,
+        (sampling, stop): (&Sampling, &[u32]),
         observer: &mut dyn Observer,
         on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, EngineError> {
-        let mut decoding = Decoding::new(logits, sampling, thinker).watched(watch);
+        let mut decoding = Decoding::new(logits, sampling, None);
         while let Some(token) = decoding.choose(stop, observer)? {
+            let unread = decoding.unread();
             // An answer that has ended by itself is whole.
-            if !on_token(token) && decoding.unread().is_some() {
+            if !on_token(token) && unread.is_some() {
                 return Err(EngineError::Interrupted);
             }
-            decoding.read(self, cache, observer)?;
+            if let Some(token) = unread {
+                let _span = timing::decode(1);
+                let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, &mut *observer)?;
+                let logits = self.decoder.logits(&hidden, Phase::Decode)?;
+                self.check_finite(&logits, cache.len() - 1)?;
+                decoding.take(logits.squeeze(0)?);
+            }
         }
         Ok(decoding.finish())
     }

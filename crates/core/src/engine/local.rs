@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device};
 
 use super::local_error::LocalError;
 use super::memory_plan::{self, Branches, MemoryRequest, ObservedSpans, ServerMemory, Serving};
 use super::text_side::TextSide;
 use super::thread::Limits;
-use super::{DeviceName, Engine, Generated, Hardware, Measurement, StopReason, Thinker};
+use super::{DeviceName, Engine, Generated, Hardware, Session, StopReason, Thinker};
 use crate::attention::AttentionKernel;
-use crate::model::{Cache, Kept, ModelFiles, OpenModel};
+use crate::model::{Kept, ModelFiles, OpenModel};
 use crate::text::{
-    ChatTemplate, ReasoningEffort, Split, TextError, ThinkingMode, ThoughtReader, Thoughts, Tokenizer,
+    ChatTemplate, Message, MessageRole, ReasoningEffort, Split, TextError, ThinkingMode, ThoughtReader,
+    Thoughts, Tokenizer,
 };
 
 /// How long a context a model is opened with.
@@ -104,45 +105,18 @@ impl LocalOptions {
     }
 }
 
-/// What [`LocalModel::parts`] lends.
-pub struct Parts<'a> {
-    /// The engine.
-    pub engine: &'a Engine,
-    /// For [`LocalModel::context`] tokens.
-    pub cache: &'a mut Cache,
-    /// The tokeniser.
-    pub tokenizer: &'a Tokenizer,
-    /// Tokens that end a turn.
-    pub stop: &'a [u32],
-    /// For the next generation, where the model thinks before it answers.
-    pub thinker: Option<Thinker>,
-}
-
-/// A model on this machine.
+/// A model on this machine: what answers requests, and what reads and writes text.
 pub struct LocalModel {
-    name: String,
-    engine: Engine,
-    tokenizer: Arc<Tokenizer>,
-    /// Set to think or not.
-    template: ChatTemplate,
-    thoughts: Option<Thoughts>,
-    max_thinking: usize,
-    /// Tokens that end a turn.
-    stop: Vec<u32>,
-    context: usize,
+    session: Session,
+    text: ModelText,
     branches: Branches,
     limits: Limits,
     server: ServerMemory,
     observed: ObservedSpans,
     hardware: Hardware,
-    cache: Cache,
-    /// The text that a conversation's growing prefixes begin with, and the tokens that are at the start of the cache.
-    held: Option<(String, Vec<u32>)>,
-    /// Tokens that were prefilled and generated since they were asked for last.
-    usage: (usize, usize),
 }
 
-/// What stands between text and tokens for an opened model: for a server, whose thread owns engine and cache and knows no text.
+/// The text side of an opened model: between conversations and tokens.
 #[derive(Debug, Clone)]
 pub struct ModelText {
     /// The manifest's name, or that of the file or folder.
@@ -162,12 +136,24 @@ pub struct ModelText {
 }
 
 impl LocalModel {
-    /// The model taken apart: who computes, and who reads and writes text. `max_thinking` is for conversations that switch
-    /// thoughts on.
-    pub fn into_parts(self, max_thinking: usize) -> (Engine, Cache, ModelText) {
-        let LocalModel { name, engine, tokenizer, template, thoughts, stop, context, cache, .. } = self;
-        let text = ModelText { name, tokenizer, template, thoughts, max_thinking, stop, context };
-        (engine, cache, text)
+    /// The model taken apart. `max_thinking` is for conversations that switch thoughts on.
+    pub fn into_parts(self, max_thinking: usize) -> (Session, ModelText) {
+        (self.session, ModelText { max_thinking, ..self.text })
+    }
+
+    /// Both sides at once: what answers requests, and what reads and writes text.
+    pub fn parts(&mut self) -> (&mut Session, &ModelText) {
+        (&mut self.session, &self.text)
+    }
+
+    /// What answers requests.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// What reads and writes text.
+    pub fn text(&self) -> &ModelText {
+        &self.text
     }
 
     /// Opens files that are at hand.
@@ -236,80 +222,47 @@ impl LocalModel {
         let engine =
             Engine::new(model.keeping(placed.kept).load_split(placed.devices, dtype)?, options.chunk);
         let cache = engine.decoder().cache(context)?;
-        Ok(LocalModel {
+        let text = ModelText {
             name: files.name.clone(),
-            engine,
             tokenizer: Arc::new(tokenizer),
             template,
             thoughts,
             max_thinking,
             stop,
             context,
-            branches,
-            limits,
-            server,
-            observed,
-            hardware,
-            cache,
-            held: None,
-            usage: (0, 0),
-        })
+        };
+        let session = Session::new(engine, cache, Limits::of_branches(context, branches));
+        Ok(LocalModel { session, text, branches, limits, server, observed, hardware })
     }
 
     /// The manifest's name, or that of the file or folder.
     pub fn model_name(&self) -> &str {
-        &self.name
+        &self.text.name
     }
 
     /// The engine.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        self.session.engine()
     }
 
     /// The tokeniser.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.tokenizer
+        &self.text.tokenizer
     }
 
     /// The chat template, set to think or not.
     pub fn template(&self) -> &ChatTemplate {
-        &self.template
-    }
-
-    /// How it thinks; `None` where its chat template has no thoughts.
-    pub fn thoughts(&self) -> Option<Thoughts> {
-        self.thoughts
+        &self.text.template
     }
 
     /// Most tokens of a thought; 0 where it does not think.
     pub fn max_thinking(&self) -> usize {
-        self.max_thinking
-    }
-
-    /// What tells thoughts from an answer that is generated now.
-    pub fn thinker(&self) -> Option<Thinker> {
-        let thoughts = self.thoughts.filter(|thoughts| thoughts.on)?;
-        let reader = ThoughtReader::new(thoughts, Arc::clone(&self.tokenizer));
-        Some(Thinker { reader, budget: self.max_thinking })
-    }
-
-    /// A reply, taken apart: the text of its answer and its thought, and why it ended.
-    ///
-    /// # Errors
-    /// Those of decoding.
-    pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
-        let Some(thoughts) = self.thoughts else {
-            let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
-            return Ok((Split { thought: None, answer: Some(answer) }, generated.stop));
-        };
-        let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
-        let stop = generated.stop.seen_in(split.answer.is_some());
-        Ok((split, stop))
+        self.text.max_thinking
     }
 
     /// Most tokens of prompt and answer together.
     pub fn context(&self) -> usize {
-        self.context
+        self.text.context
     }
 
     /// What may decode together, as planned.
@@ -339,69 +292,55 @@ impl LocalModel {
 
     /// Tokens that end a turn.
     pub fn stop_tokens(&self) -> &[u32] {
-        &self.stop
+        &self.text.stop
+    }
+}
+
+impl ModelText {
+    /// What tells thoughts from an answer that is generated now.
+    pub fn thinker(&self) -> Option<Thinker> {
+        let thoughts = self.thoughts.filter(|thoughts| thoughts.on)?;
+        let reader = ThoughtReader::new(thoughts, Arc::clone(&self.tokenizer));
+        Some(Thinker { reader, budget: self.max_thinking })
     }
 
-    /// The model's parts, for a caller that manages prefixes itself, with up to the first `keep` tokens still in the cache:
-    /// all of them, or fewer where the model's layers cannot go back to there (see [`Cache::truncate`]).
-    pub fn parts(&mut self, keep: usize) -> Result<Parts<'_>, LocalError> {
-        self.held = None;
-        self.cache.truncate(keep)?;
-        Ok(self.held_parts())
-    }
-
-    /// Prefills `tokens`, reusing what the cache holds of the same `conversation`, and returns the logits f32 (1, vocab) after the
-    /// last one. `room` more tokens must fit.
+    /// A reply, taken apart: the text of its answer and its thought, and why it ended.
     ///
     /// # Errors
-    /// [`LocalError::DoesNotFit`], and those of the engine.
-    pub fn prefill(&mut self, conversation: &str, tokens: &[u32], room: usize) -> Result<Tensor, LocalError> {
-        if tokens.len() + room > self.context {
-            return Err(LocalError::DoesNotFit { needed: tokens.len() + room, context: self.context });
-        }
-        // Only within one conversation, so that results do not depend on what was asked before it.
-        let shared = match &self.held {
-            Some((held, before)) if held == conversation => {
-                // One token by itself would be summed in another order than with others.
-                let same = before.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-                same.min(tokens.len().saturating_sub(2))
-            }
-            _ => 0,
+    /// Those of decoding.
+    pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
+        let Some(thoughts) = self.thoughts else {
+            let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
+            return Ok((Split { thought: None, answer: Some(answer) }, generated.stop));
         };
-        self.held = None;
-        let shared = self.cache.truncate(shared)?;
-        let logits = Measurement::nothing(tokens.len()).prefill(
-            &self.engine,
-            &mut self.cache,
-            &tokens[shared..],
-            1,
-            &mut |_| true,
-        )?;
-        self.held = Some((conversation.to_owned(), tokens.to_vec()));
-        self.count_usage(tokens.len() - shared, 0);
-        Ok(logits)
+        let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
+        let stop = generated.stop.seen_in(split.answer.is_some());
+        Ok((split, stop))
     }
 
-    /// Counts tokens of a conversation; [`Self::prefill`] counts its own.
-    pub fn count_usage(&mut self, computed: usize, generated: usize) {
-        self.usage.0 += computed;
-        self.usage.1 += generated;
-    }
-
-    /// The tokens that were prefilled and generated in conversations since this was asked last.
-    pub fn take_usage(&mut self) -> (usize, usize) {
-        std::mem::take(&mut self.usage)
-    }
-
-    /// The parts, without a change to what the cache holds.
-    pub fn held_parts(&mut self) -> Parts<'_> {
-        let thinker = self.thinker();
-        Parts {
-            engine: &self.engine,
-            cache: &mut self.cache,
-            tokenizer: &self.tokenizer,
-            stop: &self.stop,
-            thinker,
+    /// The tokens of options after a prompt: the beginnings of answers that are scored. Where the model would think first, an option
+    /// follows an empty thought. `None` without any, and where the chat template has no way past a thought.
+    ///
+    /// # Errors
+    /// The template or the tokenizer failed.
+    pub fn option_tokens(&self, options: &[String]) -> Result<Option<Vec<Vec<u32>>>, TextError> {
+        if options.is_empty() {
+            return Ok(None);
         }
+        // All prompts end alike, so that any of them shows how an option's tokens follow.
+        let any = [Message { role: MessageRole::User, content: "Hello".to_owned() }];
+        let prompt = self.template.render(&any, true)?;
+        let past_thought = self.template.render_past_thought(&any)?;
+        let Some(closing) = past_thought.strip_prefix(&prompt) else { return Ok(None) };
+        let before = self.tokenizer.encode(&prompt)?;
+        let of = |option: &String| {
+            let whole = self.tokenizer.encode(&format!("{past_thought}{option}"))?;
+            match whole.strip_prefix(before.as_slice()) {
+                Some(rest) => Ok(rest.to_vec()),
+                // A token across the border: an answer is generated after the prompt's own tokens.
+                None => self.tokenizer.encode(&format!("{closing}{option}")),
+            }
+        };
+        options.iter().map(of).collect::<Result<Vec<_>, _>>().map(Some)
     }
 }

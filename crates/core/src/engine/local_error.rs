@@ -1,6 +1,6 @@
 //! Why a local model could not be opened or used.
 
-use super::{EngineError, memory_plan};
+use super::{EngineError, RequestError, memory_plan};
 use crate::model::ModelError;
 use crate::text::TextError;
 
@@ -16,6 +16,9 @@ pub enum LocalError {
     /// It could not be run.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A request to it has no output.
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// Its chat template cannot do what is asked about thoughts.
     #[error("`{model}`: {source}")]
     Thinking {

@@ -16,7 +16,8 @@ impl Engine {
         }
         let mut cache = self.decoder.cache(tokens.len())?;
         let mut nothing = Measurement::nothing(tokens.len());
-        let states = self.prefill_chunks(&mut cache, tokens, tokens.len(), &mut nothing, progress)?;
+        let states =
+            self.prefill_chunks(&mut cache, tokens, tokens.len(), (&mut nothing).into(), progress)?;
         let mut sum = vec![0.0; self.decoder.spec().hidden];
         let mut position = 0;
         for states in states {

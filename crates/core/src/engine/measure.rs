@@ -1,24 +1,20 @@
-//! The one way to measure: tokens, spans and rows in, an answer and attention masses out.
+//! Measurements of a prompt and its answer: masses, largest keys, norms and attributions of the rows that are asked for.
 //!
-//! Called by `trace`, by the runner's local subject and by the local chat model, which wants no rows. [`Measurement::read`]
-//! reads a prompt, [`Measurement::answer`] continues it, [`Measurement::finish`] gives the masses. Prompts that share their
-//! beginning share its measurement ([`Measurement::shared`], [`Measurement::after`]), and their answers may be generated together
-//! ([`Engine::decode_batch`] takes the measurements as observers). Answers are the same, to the last bit on the CPU,
-//! whatever rows are asked for.
+//! A [`Measurement`] is the one observer of the engine. Prompts that share their beginning share its measurement
+//! ([`Measurement::shared`], [`Measurement::after`]). Answers are the same, to the last bit on the CPU, whatever rows are asked for.
 //!
 //! Rows are spans of the prompt; its last position, `last`, which decides the first word; each token that is generated, `each`;
-//! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that predicted it, so that the first one's is
-//! `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
+//! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that
+//! predicted it, so that the first one's is `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
 
 use candle_core::Tensor;
 
-use super::sampling::Sampling;
-use super::{Engine, EngineError, Generated, How, Progress};
+use super::request::{Observe, RequestError};
+use super::{Engine, EngineError};
 use crate::attention::{
-    AnswerRows, DeltaSite, EachMasses, LargestKeys, MassObserver, Masses, Observer, Site, SpanError, Step,
-    TopKeys,
+    AnswerRows, Attribution, Attributions, DeltaSite, EachMasses, LargestKeys, LengthObserver, MassObserver,
+    Masses, Norms, Observer, Site, SpanError, Step, Term, TopKeys,
 };
-use crate::model::Cache;
 use crate::span::Span;
 
 /// Names of rows that are no spans of the prompt: a span cannot have them.
@@ -74,117 +70,89 @@ pub struct Measurement {
     observer: MassObserver,
     /// The largest weights of the same rows, where they are asked for.
     top_keys: Option<TopKeys>,
+    norms: Option<Box<LengthObserver>>,
+    attribution: Option<Box<Attribution>>,
+    softmax_only: bool,
     tokens: usize,
 }
 
-/// Which keys of each row are wanted one by one.
+/// Single keys of each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopRequest {
     /// So many with the largest weights.
     pub k: usize,
     /// Of the mean over heads, in the place of each head.
     pub mean: bool,
-    /// Most tokens that are generated.
-    pub most: usize,
 }
 
 impl Measurement {
-    /// Of a prompt of `tokens` tokens: what `rows` pay to the spans `keys`. Without rows nothing is recorded.
+    /// What `observe` asks for of a prompt of `tokens` tokens whose answer has at most `most`. Without rows nothing is recorded.
     ///
     /// # Errors
-    /// Those of [`MassObserver::new`].
-    pub fn new(rows: Rows, keys: Vec<Span>, tokens: usize) -> Result<Self, SpanError> {
-        let observer = MassObserver::new(rows.spans, keys, tokens)?.answering(rows.answer);
-        Ok(Measurement { observer, top_keys: None, tokens })
-    }
-
-    /// Also keeps which keys the rows pay most to: of each position of the prompt's row spans, one span after the other, then of each
-    /// generated token, where they are rows.
-    #[must_use]
-    pub fn with_top_keys(self, wanted: TopRequest) -> Self {
-        let rows = self.observer.rows().iter().flat_map(Span::range).collect();
-        let mut top_keys = TopKeys::new(wanted.k, rows);
-        if wanted.mean {
-            top_keys = top_keys.of_mean();
-        }
-        if self.observer.answers().any() {
-            top_keys = top_keys.answering(self.tokens, wanted.most);
-        }
-        Measurement { top_keys: Some(top_keys), ..self }
+    /// Rows, keys or targets that are not in the prompt, or no memory.
+    pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
+        let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
+        let observer = MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
+        let decoder = engine.decoder();
+        let norms = match norms {
+            false => None,
+            true => {
+                let layers = decoder.spec().layers.len();
+                let outputs = |layer: usize| decoder.head_outputs(layer);
+                Some(Box::new(LengthObserver::new(rows.spans.clone(), keys.clone(), layers, outputs)?))
+            }
+        };
+        let attribution = match targets.is_empty() {
+            true => None,
+            false => Some(Box::new(Attribution::new(targets.clone(), keys.clone(), tokens)?)),
+        };
+        let top_keys = top_keys.map(|TopRequest { k, mean }| {
+            let positions = observer.rows().iter().flat_map(Span::range).collect();
+            let mut top_keys = TopKeys::new(k, positions);
+            if mean {
+                top_keys = top_keys.of_mean();
+            }
+            match observer.answers().any() {
+                true => top_keys.answering(tokens, most),
+                false => top_keys,
+            }
+        });
+        Ok(Measurement { observer, top_keys, norms, attribution, softmax_only: *softmax_only, tokens })
     }
 
     /// Of a prompt none of whose rows are wanted: the answer alone.
     pub fn nothing(tokens: usize) -> Self {
-        Measurement { observer: MassObserver::nothing(tokens), top_keys: None, tokens }
+        Measurement {
+            observer: MassObserver::nothing(tokens),
+            top_keys: None,
+            norms: None,
+            attribution: None,
+            softmax_only: false,
+            tokens,
+        }
     }
 
-    /// The measurement of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
+    /// The masses of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
     ///
     /// # Errors
     /// Those of [`MassObserver::new`].
     pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
         let observer = MassObserver::new(rows, keys, tokens)?.keeping(shared);
-        Ok(Measurement { observer, top_keys: None, tokens })
+        Ok(Measurement { observer, ..Measurement::nothing(tokens) })
     }
 
     /// This measurement with what was measured of its first `shared` tokens in another one; `None` where the two differ there
-    /// ([`MassObserver::fork`]).
+    /// ([`MassObserver::fork`]), and where more than masses is asked for of these tokens.
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;
         Some(Measurement { observer, ..self })
     }
 
-    /// Prefills tokens after those in the cache, and returns the logits of the last `keep`, f32 (keep, vocab): see
-    /// [`Engine::prefill`].
+    /// The masses after `generated` tokens, thought and answer together, not counting one that ended the answer.
     ///
     /// # Errors
-    /// Those of the engine.
-    pub fn prefill(
-        &mut self,
-        engine: &Engine,
-        cache: &mut Cache,
-        tokens: &[u32],
-        keep: usize,
-        progress: Progress<'_>,
-    ) -> Result<Tensor, EngineError> {
-        engine.prefill(cache, tokens, keep, self, progress)
-    }
-
-    /// Decodes after the prompt, whose last token gave `logits` f32 (vocab): see [`Engine::decode`].
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub fn decode(
-        &mut self,
-        engine: &Engine,
-        cache: &mut Cache,
-        logits: &Tensor,
-        (sampling, stop): (&Sampling, &[u32]),
-        on_token: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Generated, EngineError> {
-        engine.decode_observed(cache, logits, (sampling, stop, None, None), self, on_token)
-    }
-
-    /// [`Measurement::decode`] with a thought before the answer, where there is a thinker, and up to a string, where there is a watch.
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub fn decode_thinking(
-        &mut self,
-        engine: &Engine,
-        cache: &mut Cache,
-        logits: &Tensor,
-        how: How<'_>,
-        on_token: &mut dyn FnMut(u32) -> bool,
-    ) -> Result<Generated, EngineError> {
-        engine.decode_observed(cache, logits, how, self, on_token)
-    }
-
-    /// What was measured, after `generated` tokens, thought and answer together, not counting one that ended the answer.
-    ///
-    /// # Errors
-    /// Those of Candle, and of a number that is not what was generated.
+    /// A tensor operation failed, or the number is not what was generated.
     pub fn finish(&self, generated: usize) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_after(generated)?)
     }
@@ -205,6 +173,26 @@ impl Measurement {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
 
+    /// The norms of the prompt's rows; `None` where they were not asked for.
+    ///
+    /// # Errors
+    /// Layers with different numbers of heads.
+    pub fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
+        Ok(self.norms.as_ref().map(|norms| norms.finish()).transpose()?)
+    }
+
+    /// The attributions of the prompt's targets; `None` where there are none.
+    ///
+    /// # Errors
+    /// Layers with different numbers of heads, or a tensor operation failed.
+    pub fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
+        let decoder = engine.decoder();
+        let finish = |attribution: &Attribution| {
+            attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))
+        };
+        Ok(self.attribution.as_deref().map(finish).transpose()?)
+    }
+
     /// Generated tokens whose rows have been read so far, those of a thought left out.
     pub fn generated_rows(&self) -> usize {
         self.observer.generated_rows()
@@ -213,7 +201,7 @@ impl Measurement {
     /// The row of the `nth` generated token while others are still to come ([`MassObserver::generated_row`]).
     ///
     /// # Errors
-    /// Those of Candle.
+    /// A tensor operation failed.
     pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>, EngineError> {
         Ok(self.observer.generated_row(nth)?)
     }
@@ -226,6 +214,13 @@ impl Measurement {
     /// Tokens of the prompt.
     pub fn tokens(&self) -> usize {
         self.tokens
+    }
+
+    fn others(&mut self) -> impl Iterator<Item = &mut dyn Observer> {
+        let norms = self.norms.as_mut().map(|norms| &mut **norms as &mut dyn Observer);
+        let attribution =
+            self.attribution.as_mut().map(|attribution| &mut **attribution as &mut dyn Observer);
+        norms.into_iter().chain(attribution)
     }
 }
 
@@ -251,6 +246,32 @@ impl Observer for Measurement {
         }
     }
 
+    fn wants_values(&self, site: &Site) -> bool {
+        self.norms.as_ref().is_some_and(|norms| norms.wants_values(site))
+            || self.attribution.as_ref().is_some_and(|attribution| attribution.wants_values(site))
+    }
+
+    fn observe_values(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> candle_core::Result<()> {
+        self.others()
+            .filter(|one| one.wants_values(site))
+            .try_for_each(|one| one.observe_values(site, q, k, v))
+    }
+
+    fn observe_gate(&mut self, layer: usize, gate: &Tensor) -> candle_core::Result<()> {
+        self.others().try_for_each(|one| one.observe_gate(layer, gate))
+    }
+
+    fn targets(&self, offset: usize, l: usize) -> Vec<usize> {
+        self.attribution.as_ref().map(|attribution| attribution.targets(offset, l)).unwrap_or_default()
+    }
+
+    fn observe_term(&mut self, offset: usize, term: Term<'_>) -> candle_core::Result<()> {
+        match &mut self.attribution {
+            Some(attribution) => attribution.observe_term(offset, term),
+            None => Ok(()),
+        }
+    }
+
     fn segments(&self, site: &Site) -> Option<&[usize]> {
         let by_key = self.top_keys.as_ref().and_then(|top_keys| top_keys.segments(site));
         by_key.or_else(|| self.observer.segments(site))
@@ -267,7 +288,7 @@ impl Observer for Measurement {
     }
 
     fn wants_delta(&self, site: &DeltaSite) -> bool {
-        self.observer.wants_delta(site)
+        !self.softmax_only && self.observer.wants_delta(site)
     }
 
     fn observe_delta(

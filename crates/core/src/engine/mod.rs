@@ -1,18 +1,17 @@
-//! Runs a decoder: prefill in chunks, decode, sampling.
+//! Runs a decoder: one way to ask ([`Request`]), and one implementation that answers ([`thread`]).
 //!
-//! Called by the local chat model, the runner's subject and `trace`. Works on tokens; knows no text, no cases and no
-//! files. The cache belongs to the caller, who marks it and rolls it back to share a prefix.
+//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once. Inside: prefill in
+//! chunks, decode, sampling, measuring, and the plan of what fits in memory. Works on tokens; a [`LocalModel`] adds text. Nothing
+//! outside this room touches a cache.
 
 use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
 
-use crate::attention::Observer;
-use crate::model::{Cache, Decoder, Phase};
+use crate::model::{Cache, Decoder, Pass, Phase};
 use crate::timing;
 use crate::transfer;
 
-mod batch;
 mod closing;
 mod constraint;
 mod cuda;
@@ -26,35 +25,39 @@ mod local_error;
 mod mean_state;
 mod measure;
 pub mod memory_plan;
-mod options;
 mod phases;
+mod request;
 mod rules;
 mod sampler;
 mod sampling;
+mod score;
+mod session;
+mod step;
 mod stop_strings;
 mod text_side;
 pub mod thread;
 mod variants;
 
-pub use batch::{BatchSequence, OnToken};
 pub use constraint::{Constraint, ConstraintError, GrammarVocabulary, Starts};
-pub use decoding::{Decoding, How};
+pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use generated::Generated;
 pub use hardware::Hardware;
 pub use likelihood::Likelihood;
-pub use local::{
-    ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, Parts, ThinkingOptions,
-};
+pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
 pub use measure::{Measurement, RESERVED, Rows, TopRequest, last};
 pub use phases::Thinker;
+pub use request::{
+    Branch, Chosen, Event, Generate, Measured, Next, Observe, Request, RequestError, Reuse, Sink, Task,
+};
 pub use rules::TokenRules;
 pub use sampler::Sampler;
 pub use sampling::{Sampling, StopReason};
+pub use session::{Answered, OnEvent, Session};
 pub use stop_strings::{StopStrings, StopWatch, before_stop, without_partial};
 pub use text_side::TextSide;
-pub use variants::{LOGITS_AT_ONCE, TakeLogits};
+pub use variants::LOGITS_AT_ONCE;
 
 /// Tokens of a prefill chunk: enough for full-speed matrix products, few enough that activations stay small.
 pub const DEFAULT_CHUNK: usize = 1024;
@@ -157,36 +160,36 @@ impl Engine {
     }
 
     /// Prefills `tokens` after those in the cache, chunk by chunk, and returns the logits of the last `keep` positions (at least
-    /// one), f32 (keep, vocab). Attention is shown to `observer`. On the CPU in f32 the bits depend neither on the chunks nor on how
+    /// one), f32 (keep, vocab). `pass` is the observer, with knock-outs or without. On the CPU in f32 the bits depend neither on the chunks nor on how
     /// many tokens were in the cache, where these ended at a [`Engine::border`] and more than one token comes after them.
-    pub fn prefill(
+    pub fn prefill<'p>(
         &self,
         cache: &mut Cache,
         tokens: &[u32],
         keep: usize,
-        observer: &mut dyn Observer,
+        pass: impl Into<Pass<'p>>,
         progress: Progress<'_>,
     ) -> Result<Tensor, EngineError> {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
         let _span = timing::prefill(tokens.len());
-        let kept = self.prefill_chunks(cache, tokens, keep.clamp(1, tokens.len()), observer, progress)?;
+        let kept = self.prefill_chunks(cache, tokens, keep.clamp(1, tokens.len()), pass.into(), progress)?;
         let logits = self.decoder.logits(&Tensor::cat(&kept, 0)?, Phase::Prefill)?;
         self.check_finite(&logits, cache.len() - 1)?;
         Ok(logits)
     }
 
     /// [`Engine::prefill`] of tokens after which nothing is to be predicted yet.
-    pub fn fill_cache(
+    pub fn fill_cache<'p>(
         &self,
         cache: &mut Cache,
         tokens: &[u32],
-        observer: &mut dyn Observer,
+        pass: impl Into<Pass<'p>>,
         progress: Progress<'_>,
     ) -> Result<(), EngineError> {
         let _span = timing::prefill(tokens.len());
-        self.prefill_chunks(cache, tokens, 0, observer, progress).map(drop)
+        self.prefill_chunks(cache, tokens, 0, pass.into(), progress).map(drop)
     }
 
     /// Prefills chunk by chunk and returns the last `keep` hidden states in parts, (n, hidden) each.
@@ -195,7 +198,7 @@ impl Engine {
         cache: &mut Cache,
         tokens: &[u32],
         keep: usize,
-        observer: &mut dyn Observer,
+        mut pass: Pass<'_>,
         progress: Progress<'_>,
     ) -> Result<Vec<Tensor>, EngineError> {
         let first_kept = tokens.len() - keep;
@@ -206,8 +209,8 @@ impl Engine {
             let end = self.next_border(before + done, before + tokens.len(), self.chunk) - before;
             let chunk = tokens.get(done..end).unwrap_or_default();
             match end.saturating_sub(first_kept.max(done)) {
-                0 => self.decoder.fill_cache(chunk, cache, observer)?,
-                keep => kept.push(self.decoder.forward(chunk, keep, cache, Phase::Prefill, observer)?),
+                0 => self.decoder.fill_cache(chunk, cache, pass.again())?,
+                keep => kept.push(self.decoder.forward(chunk, keep, cache, Phase::Prefill, pass.again())?),
             }
             done = end;
             if !progress(chunk.len()) {
@@ -215,23 +218,6 @@ impl Engine {
             }
         }
         Ok(kept)
-    }
-
-    /// One decode step: appends a generated token and returns the next one's logits, f32 (vocab).
-    fn step(
-        &self,
-        cache: &mut Cache,
-        token: u32,
-        observer: &mut dyn Observer,
-    ) -> Result<Tensor, EngineError> {
-        let _span = timing::decode(1);
-        // On a thread of the pool: entering it from outside takes as long as a small product, and a token has hundreds.
-        let logits = rayon::scope(|_| {
-            let hidden = self.decoder.forward(&[token], 1, cache, Phase::Decode, observer)?;
-            self.decoder.logits(&hidden, Phase::Decode)
-        })?;
-        self.check_finite(&logits, cache.len() - 1)?;
-        Ok(logits.squeeze(0)?)
     }
 
     /// Refuses logits (n, vocab) that hold NaN or infinity; `last` is the position of the last row.

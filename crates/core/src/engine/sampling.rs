@@ -15,6 +15,20 @@ pub struct Sampling {
     pub max_new_tokens: usize,
 }
 
+impl Sampling {
+    /// The likeliest token each time, up to so many.
+    pub fn greedy(max_new_tokens: usize) -> Self {
+        Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens }
+    }
+}
+
+impl Default for Sampling {
+    /// Greedy, and no token at all.
+    fn default() -> Self {
+        Sampling::greedy(0)
+    }
+}
+
 /// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,7 +5,7 @@
 
 use candle_core::Tensor;
 
-use super::{Engine, EngineError, Progress};
+use super::{Engine, EngineError};
 use crate::attention::LayerHoles;
 use crate::model::{Cache, Phase};
 use crate::timing;
@@ -14,42 +14,36 @@ use crate::timing;
 pub const LOGITS_AT_ONCE: usize = 32;
 
 /// Takes the logits of a reading: which one, the first of their positions among those asked for, f32 (n, vocab).
-pub type TakeLogits<'a> = &'a mut dyn FnMut(usize, usize, &Tensor) -> Result<(), EngineError>;
+type TakeLogits<'a> = &'a mut dyn FnMut(usize, usize, Tensor);
 
 impl Engine {
     /// Reads `tokens` after those in the cache once for each of `holes`, and hands the logits of their last `keep` positions to `take`,
     /// reading by reading, at most [`LOGITS_AT_ONCE`] positions at a time. The cache stays as it is; it must have room for the
-    /// tokens. `progress` is told of tokens read.
+    /// tokens.
     ///
     /// # Errors
-    /// Those of a forward pass and of `take`, [`EngineError::NotFinite`] and [`EngineError::Interrupted`].
-    pub fn read_variants(
+    /// The forward pass failed, or its output is not finite.
+    pub(super) fn read_variants(
         &self,
         cache: &mut Cache,
         (tokens, keep): (&[u32], usize),
         holes: &[LayerHoles],
         take: TakeLogits<'_>,
-        progress: Progress<'_>,
     ) -> Result<(), EngineError> {
         let l = tokens.len();
         if l == 0 {
             return Err(EngineError::EmptyPrompt);
         }
-        let (keep, together) = (keep.clamp(1, l), self.variants_together(l));
-        for (group, holes) in holes.chunks(together).enumerate() {
-            let _span = timing::prefill(l * holes.len());
-            let hidden = self.decoder.forward_variants(tokens, cache, holes)?;
-            for nth in 0..holes.len() {
-                for at in (0..keep).step_by(LOGITS_AT_ONCE) {
-                    let rows = LOGITS_AT_ONCE.min(keep - at);
-                    let rows = hidden.narrow(0, (nth + 1) * l - keep + at, rows)?;
-                    let logits = self.decoder.logits(&rows, Phase::Prefill)?;
-                    self.check_finite(&logits, cache.len() + l - keep + at + rows.dim(0)? - 1)?;
-                    take(group * together + nth, at, &logits)?;
-                }
-            }
-            if !progress(l * holes.len()) {
-                return Err(EngineError::Interrupted);
+        let keep = keep.clamp(1, l);
+        let _span = timing::prefill(l * holes.len());
+        let hidden = self.decoder.forward_variants(tokens, cache, holes)?;
+        for nth in 0..holes.len() {
+            for at in (0..keep).step_by(LOGITS_AT_ONCE) {
+                let rows = LOGITS_AT_ONCE.min(keep - at);
+                let rows = hidden.narrow(0, (nth + 1) * l - keep + at, rows)?;
+                let logits = self.decoder.logits(&rows, Phase::Prefill)?;
+                self.check_finite(&logits, cache.len() + l - keep + at + rows.dim(0)? - 1)?;
+                take(nth, at, logits);
             }
         }
         Ok(())

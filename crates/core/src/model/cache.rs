@@ -8,7 +8,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::{AttentionSpec, DecoderSpec, DeltaNetSpec, MixerSpec};
-use crate::attention::{Holes, LayerHoles, SPLIT_K};
+use crate::attention::SPLIT_K;
 use crate::transfer;
 
 mod branch;
@@ -28,8 +28,6 @@ pub struct Cache {
     marks: Vec<Mark>,
     /// Whether a forward has begun and not ended: some layers have taken its tokens, others not.
     torn: bool,
-    /// What the next tokens are kept from seeing.
-    holes: LayerHoles,
 }
 
 /// Marks that a cache remembers by itself.
@@ -262,8 +260,7 @@ impl Cache {
             .zip(devices)
             .map(|(layer, device)| LayerCache::new(&layer.mixer, capacity, dtype, device))
             .collect::<Result<_>>()?;
-        let holes = LayerHoles::default();
-        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false, holes })
+        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false })
     }
 
     /// Tokens in the cache.
@@ -279,24 +276,6 @@ impl Cache {
     /// Tokens that fit.
     pub fn capacity(&self) -> usize {
         self.capacity
-    }
-
-    /// Keeps the rows of tokens read from now on from seeing what `holes` hide from them, in the place of what was hidden before.
-    /// Branches take it over. Going back to where no token is left that it was for ends it.
-    pub fn hide(&mut self, holes: LayerHoles) {
-        self.holes = holes;
-    }
-
-    /// What is hidden at a layer.
-    pub(super) fn holes(&self, layer: usize) -> Holes {
-        self.holes.of(layer)
-    }
-
-    /// Forgets what was hidden from rows of tokens that are no longer there.
-    fn end_holes(&mut self) {
-        if self.holes.first_row().is_none_or(|first| self.length <= first) {
-            self.holes = LayerHoles::default();
-        }
     }
 
     /// Remembers the current state. The latest marks are remembered by the cache too, for [`Cache::truncate`].
@@ -333,7 +312,6 @@ impl Cache {
         self.length = mark.length;
         self.torn = false;
         self.marks.retain(|m| m.length <= self.length);
-        self.end_holes();
         Ok(())
     }
 
@@ -342,7 +320,6 @@ impl Cache {
     /// length of a remembered mark, or 0.
     pub fn truncate(&mut self, tokens: usize) -> Result<usize> {
         if tokens >= self.length && !self.torn {
-            self.end_holes();
             return Ok(self.length);
         }
         let tokens = tokens.min(self.length);
@@ -350,7 +327,6 @@ impl Cache {
             self.length = tokens;
             self.torn = false;
             self.marks.retain(|m| m.length <= tokens);
-            self.end_holes();
             return Ok(tokens);
         }
         match self.marks.iter().filter(|m| m.length <= tokens).max_by_key(|m| m.length).cloned() {
@@ -360,7 +336,6 @@ impl Cache {
                 self.length = 0;
                 self.torn = false;
                 self.marks.clear();
-                self.end_holes();
             }
         }
         Ok(self.length)

@@ -6,10 +6,10 @@ use half::{bf16, f16};
 mod ropes;
 
 use super::build::{self, FeedForward, Layer, Mixer};
-use super::kv_view::{Group, KvView};
+use super::kv_view::{Group, KvView, Pass};
 use super::layers::{Phase, Projection, RmsNorm};
-use super::{Branch, Cache, DecoderSpec, LayerSpec, Loader, ModelError};
-use crate::attention::{LayerHoles, Observer, Settled, Term, settle};
+use super::{Cache, DecoderSpec, LayerSpec, Loader, ModelError};
+use crate::attention::{LayerHoles, Settled, Term, settle};
 use crate::fused::products::Own;
 use crate::transfer;
 use ropes::Ropes;
@@ -98,46 +98,30 @@ impl Decoder {
     }
 
     /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, at least one, (keep, hidden),
-    /// normed. The layers' attention is shown to `observer`.
-    pub fn forward(
+    /// normed. `pass` is the observer of the layers' attention, with knock-outs or without.
+    pub fn forward<'p>(
         &self,
         tokens: &[u32],
         keep: usize,
         cache: &mut Cache,
         phase: Phase,
-        observer: &mut dyn Observer,
+        pass: impl Into<Pass<'p>>,
     ) -> Result<Tensor> {
-        let x = self.pass(tokens, KvView::Sequence { cache, observer }, phase)?;
+        let x = self.pass(tokens, KvView::Sequence { cache, pass: pass.into().again() }, phase)?;
         let keep = keep.clamp(1, tokens.len());
         self.norm.forward(&x.narrow(0, tokens.len() - keep, keep)?)
     }
 
     /// [`Decoder::forward`] of a part of a prompt after which nothing is asked for.
-    pub fn fill_cache(&self, tokens: &[u32], cache: &mut Cache, observer: &mut dyn Observer) -> Result<()> {
-        self.pass(tokens, KvView::Sequence { cache, observer }, Phase::Prefill).map(drop)
+    pub fn fill_cache<'p>(&self, tokens: &[u32], cache: &mut Cache, pass: impl Into<Pass<'p>>) -> Result<()> {
+        self.pass(tokens, KvView::Sequence { cache, pass: pass.into().again() }, Phase::Prefill).map(drop)
     }
 
-    /// Reads the next token of each branch of `trunk` and returns their final hidden states, (branches, hidden), normed.
-    /// `observers` are none, or one a branch. Branches on which this has failed cannot go on.
-    pub fn forward_branches<'a>(
-        &self,
-        tokens: &[u32],
-        trunk: &'a Cache,
-        branches: Vec<&'a mut Branch>,
-        observers: Vec<&'a mut dyn Observer>,
-    ) -> Result<Tensor> {
-        self.forward_groups(tokens, vec![(trunk, branches)], observers)
-    }
-
-    /// [`Decoder::forward_branches`] of several trunks, group by group: the branches of a group begin their own keys at the same
-    /// position ([`Branch::start`]), and keys before it are read once for all of them. Weights are read once for all groups.
-    pub fn forward_groups<'a>(
-        &self,
-        tokens: &[u32],
-        groups: Vec<Group<'a>>,
-        observers: Vec<&'a mut dyn Observer>,
-    ) -> Result<Tensor> {
-        self.norm.forward(&self.pass(tokens, KvView::Branches { groups, observers }, Phase::Decode)?)
+    /// Reads the next token of each branch, group by group, and returns their final hidden states, (branches, hidden), normed. The
+    /// branches of a group begin their own keys at the same position ([`super::Branch::start`]), and keys before it are read once for
+    /// all of them; weights are read once for all groups. Branches on which this has failed cannot go on.
+    pub fn forward_groups<'a>(&self, tokens: &[u32], groups: Vec<Group<'a>>) -> Result<Tensor> {
+        self.norm.forward(&self.pass(tokens, KvView::Branches { groups }, Phase::Decode)?)
     }
 
     /// Reads `tokens` after those in the cache once for each of `holes`, which say what is hidden from them, and returns all final

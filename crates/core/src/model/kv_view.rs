@@ -16,27 +16,57 @@ use crate::attention::{self, DeltaSite, Holes, LayerHoles, NoObserver, Observer,
 /// Where the tokens of one forward pass are appended.
 pub(super) enum KvView<'a> {
     /// They follow each other, after those in the cache.
-    Sequence { cache: &'a mut Cache, observer: &'a mut dyn Observer },
-    /// Each is the next one of another branch, group by group. Observers are none, or one a branch.
-    Branches { groups: Vec<Group<'a>>, observers: Vec<&'a mut dyn Observer> },
+    Sequence { cache: &'a mut Cache, pass: Pass<'a> },
+    /// Each is the next one of another branch, group by group.
+    Branches { groups: Vec<Group<'a>> },
     /// The same tokens follow those in the cache once for each of what is hidden from them, and none of them stays.
     Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
 }
 
-/// A trunk and branches of it, whose own keys begin at the same position.
-pub type Group<'a> = (&'a Cache, Vec<&'a mut Branch>);
+/// How rows attend in one forward pass: the observer of their attention, and the keys that are hidden from them. Nothing of it stays
+/// when the pass is over.
+pub struct Pass<'a> {
+    /// Reads attention and changes nothing.
+    pub observer: &'a mut dyn Observer,
+    /// Knock-outs, by layer.
+    pub knockouts: Option<&'a LayerHoles>,
+}
 
-/// The observer of a branch.
-fn of_branch<'o>(
-    observers: &'o mut [&mut dyn Observer],
-    branch: usize,
-    none: &'o mut NoObserver,
-) -> &'o mut dyn Observer {
-    match observers.get_mut(branch) {
-        Some(observer) => *observer,
-        None => none,
+impl<'a> Pass<'a> {
+    /// The same with keys hidden.
+    #[must_use]
+    pub fn hiding(self, knockouts: &'a LayerHoles) -> Self {
+        Pass { knockouts: Some(knockouts), ..self }
+    }
+
+    /// The same for another forward pass.
+    pub fn again(&mut self) -> Pass<'_> {
+        Pass { observer: &mut *self.observer, knockouts: self.knockouts }
+    }
+
+    /// What is hidden at a layer.
+    fn holes(&self, layer: usize) -> Holes {
+        self.knockouts.map(|knockouts| knockouts.of(layer)).unwrap_or_default()
     }
 }
+
+impl<'a, O: Observer> From<&'a mut O> for Pass<'a> {
+    fn from(observer: &'a mut O) -> Self {
+        Pass { observer, knockouts: None }
+    }
+}
+
+impl<'a, 'o: 'a> From<&'a mut (dyn Observer + 'o)> for Pass<'a> {
+    fn from(observer: &'a mut (dyn Observer + 'o)) -> Self {
+        Pass { observer, knockouts: None }
+    }
+}
+
+/// A branch whose next token is read, and how it attends.
+pub type Row<'a> = (&'a mut Branch, Pass<'a>);
+
+/// A trunk and branches of it, whose own keys begin at the same position.
+pub type Group<'a> = (&'a Cache, Vec<Row<'a>>);
 
 impl KvView<'_> {
     /// The positions of `l` new tokens.
@@ -47,8 +77,8 @@ impl KvView<'_> {
                 let own = cache.len()..cache.len() + l / holes.len().max(1);
                 holes.iter().flat_map(|_| own.clone()).collect()
             }
-            KvView::Branches { groups, .. } => {
-                groups.iter().flat_map(|(_, branches)| branches).map(|branch| branch.tokens()).collect()
+            KvView::Branches { groups } => {
+                groups.iter().flat_map(|(_, rows)| rows).map(|(branch, _)| branch.tokens()).collect()
             }
         }
     }
@@ -65,11 +95,11 @@ impl KvView<'_> {
                 )
             }
             KvView::Variants { cache, .. } => cache.begin(),
-            KvView::Branches { groups, .. } => {
-                let count: usize = groups.iter().map(|(_, branches)| branches.len()).sum();
-                let apart = groups.iter().find(|(trunk, branches)| {
-                    let start = branches.first().map_or(0, |branch| branch.start());
-                    trunk.len() < start || branches.iter().any(|branch| branch.start() != start)
+            KvView::Branches { groups } => {
+                let count: usize = groups.iter().map(|(_, rows)| rows.len()).sum();
+                let apart = groups.iter().find(|(trunk, rows)| {
+                    let start = rows.first().map_or(0, |(branch, _)| branch.start());
+                    trunk.len() < start || rows.iter().any(|(branch, _)| branch.start() != start)
                 });
                 if count != l || apart.is_some() {
                     let trunk = apart.map_or(0, |(trunk, _)| trunk.len());
@@ -77,8 +107,8 @@ impl KvView<'_> {
                         "This is a bug: {l} tokens for {count} branches, of a trunk of {trunk} tokens"
                     );
                 }
-                let mut branches = groups.iter_mut().flat_map(|(_, branches)| branches);
-                branches.try_for_each(|branch| branch.own().begin())
+                let mut rows = groups.iter_mut().flat_map(|(_, rows)| rows);
+                rows.try_for_each(|(branch, _)| branch.own().begin())
             }
         }
     }
@@ -88,9 +118,9 @@ impl KvView<'_> {
         match self {
             KvView::Sequence { cache, .. } => cache.advance(l),
             KvView::Variants { cache, .. } => cache.advance(0),
-            KvView::Branches { groups, .. } => {
-                let branches = groups.iter_mut().flat_map(|(_, branches)| branches);
-                branches.for_each(|branch| branch.own().advance(1));
+            KvView::Branches { groups } => {
+                let rows = groups.iter_mut().flat_map(|(_, rows)| rows);
+                rows.for_each(|(branch, _)| branch.own().advance(1));
             }
         }
     }
@@ -98,7 +128,7 @@ impl KvView<'_> {
     /// Shows the observer of a sequence the gates of a layer's heads, (l, heads * head_dim).
     pub fn show_gate(&mut self, layer: usize, gate: &Tensor) -> Result<()> {
         match self {
-            KvView::Sequence { observer, .. } => observer.observe_gate(layer, gate),
+            KvView::Sequence { pass, .. } => pass.observer.observe_gate(layer, gate),
             KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
         }
     }
@@ -106,7 +136,7 @@ impl KvView<'_> {
     /// The rows of `l` new tokens of a sequence whose terms are observed.
     pub fn targets(&self, l: usize) -> Vec<usize> {
         match self {
-            KvView::Sequence { cache, observer } => observer.targets(cache.len(), l),
+            KvView::Sequence { cache, pass } => pass.observer.targets(cache.len(), l),
             KvView::Branches { .. } | KvView::Variants { .. } => Vec::new(),
         }
     }
@@ -114,7 +144,7 @@ impl KvView<'_> {
     /// Shows the observer of a sequence a term of its targets.
     pub fn show_term(&mut self, term: Term<'_>) -> Result<()> {
         match self {
-            KvView::Sequence { cache, observer } => observer.observe_term(cache.len(), term),
+            KvView::Sequence { cache, pass } => pass.observer.observe_term(cache.len(), term),
             KvView::Branches { .. } | KvView::Variants { .. } => Ok(()),
         }
     }
@@ -125,11 +155,11 @@ impl KvView<'_> {
         // The caches are laid out (kv_heads, position, head_dim).
         let (k, v) = (k.transpose(0, 1)?, v.transpose(0, 1)?);
         match self {
-            KvView::Sequence { cache, observer } => {
+            KvView::Sequence { cache, pass } => {
                 let offset = cache.len();
                 let seen = cache.append(site.layer, &k, &v)?;
-                let site = Site { offset, first_key: seen.first, holes: cache.holes(site.layer), ..site };
-                attention::run(q, &seen.k, &seen.v, &site, *observer)
+                let site = Site { offset, first_key: seen.first, holes: pass.holes(site.layer), ..site };
+                attention::run(q, &seen.k, &seen.v, &site, pass.observer)
             }
             KvView::Variants { cache, holes } => {
                 let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
@@ -153,17 +183,13 @@ impl KvView<'_> {
                 });
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
-            KvView::Branches { groups, observers } => {
-                let mut observers: &mut [&mut dyn Observer] = observers;
+            KvView::Branches { groups } => {
                 let mut out = Vec::with_capacity(groups.len());
                 let mut first = 0;
                 for group in groups {
                     let rows = group.1.len();
-                    let at = rows.min(observers.len());
-                    let (own, others) = std::mem::take(&mut observers).split_at_mut(at);
-                    observers = others;
                     let part = |x: &Tensor, dim| x.narrow(dim, first, rows);
-                    out.push(attend_group(group, own, &part(q, 0)?, &part(&k, 1)?, &part(&v, 1)?, &site)?);
+                    out.push(attend_group(group, &part(q, 0)?, &part(&k, 1)?, &part(&v, 1)?, &site)?);
                     first += rows;
                 }
                 Tensor::cat(&out, 0)
@@ -185,14 +211,14 @@ impl KvView<'_> {
             &mut dyn Observer,
         ) -> Result<(Tensor, DeltaState)>,
     ) -> Result<Tensor> {
-        let mut over = |rows, cache: &mut Cache, observer: &mut dyn Observer| {
-            let site = DeltaSite { layer, offset: cache.len(), holes: cache.holes(layer) };
-            let (out, state) = read(rows, &site, &cache.delta(layer)?, observer)?;
+        let mut over = |rows, cache: &mut Cache, pass: &mut Pass<'_>| {
+            let site = DeltaSite { layer, offset: cache.len(), holes: pass.holes(layer) };
+            let (out, state) = read(rows, &site, &cache.delta(layer)?, pass.observer)?;
             cache.set_delta(layer, state)?;
             Ok(out)
         };
         match self {
-            KvView::Sequence { cache, observer } => over(0..l, cache, *observer),
+            KvView::Sequence { cache, pass } => over(0..l, cache, pass),
             KvView::Variants { cache, holes } => {
                 let own = l / holes.len();
                 let state = cache.delta(layer)?;
@@ -203,11 +229,9 @@ impl KvView<'_> {
                 });
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
-            KvView::Branches { groups, observers } => {
-                let rows = groups.iter_mut().flat_map(|(_, branches)| branches).enumerate();
-                let rows = rows.map(|(row, branch)| {
-                    over(row..row + 1, branch.own(), of_branch(observers, row, &mut NoObserver))
-                });
+            KvView::Branches { groups } => {
+                let rows = groups.iter_mut().flat_map(|(_, rows)| rows).enumerate();
+                let rows = rows.map(|(row, (branch, pass))| over(row..row + 1, branch.own(), pass));
                 Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
             }
         }
@@ -216,30 +240,29 @@ impl KvView<'_> {
 
 /// [`KvView::attend`] of a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
 fn attend_group(
-    (trunk, branches): &mut Group<'_>,
-    observers: &mut [&mut dyn Observer],
+    (trunk, rows): &mut Group<'_>,
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     site: &Site,
 ) -> Result<Tensor> {
-    let seen = branches
-        .iter_mut()
-        .enumerate()
-        .map(|(row, branch)| branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?));
+    let seen = rows.iter_mut().enumerate().map(|(row, (branch, _))| {
+        branch.own().append(site.layer, &k.narrow(1, row, 1)?, &v.narrow(1, row, 1)?)
+    });
     let seen = seen.collect::<Result<Vec<_>>>()?;
-    let start = branches.first().map_or(0, |branch| branch.start());
-    let holes: Vec<_> = branches.iter_mut().map(|branch| branch.own().holes(site.layer)).collect();
+    let start = rows.first().map_or(0, |(branch, _)| branch.start());
     if let Some((k, v)) = trunk.before(site.layer, start)? {
+        let holes: Vec<_> = rows.iter().map(|(_, pass)| pass.holes(site.layer)).collect();
+        let mut observers: Vec<&mut dyn Observer> =
+            rows.iter_mut().map(|(_, pass)| &mut *pass.observer as &mut dyn Observer).collect();
         let tails: Vec<_> = seen.into_iter().map(|seen| (seen.k, seen.v)).collect();
         let site = Site { offset: start, first_key: 0, ..site.clone() };
-        return attention::run_branches(q, &k, &v, &tails, &site, &holes, observers);
+        return attention::run_branches(q, &k, &v, &tails, &site, &holes, &mut observers);
     }
-    let rows = seen.iter().zip(branches).zip(holes).enumerate().map(|(row, ((seen, branch), holes))| {
+    let out = seen.iter().zip(rows).enumerate().map(|(row, (seen, (branch, pass)))| {
+        let holes = pass.holes(site.layer);
         let site = Site { offset: branch.tokens(), first_key: seen.first, holes, ..site.clone() };
-        let mut none = NoObserver;
-        let observer = of_branch(observers, row, &mut none);
-        attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, observer)
+        attention::run(&q.narrow(0, row, 1)?, &seen.k, &seen.v, &site, pass.observer)
     });
-    Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+    Tensor::cat(&out.collect::<Result<Vec<_>>>()?, 0)
 }

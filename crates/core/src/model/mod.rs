@@ -23,7 +23,7 @@ pub use decoder::Decoder;
 pub use description::{ModelDescription, Packed, PackedBytes};
 pub use error::ModelError;
 pub use files::{ModelFiles, ModelKind, PathError, is_gguf};
-pub use kv_view::Group;
+pub use kv_view::{Group, Pass, Row};
 pub use layers::{PackedWeight, Phase, Projection};
 pub use loader::{Checkpoint, Kept, Loader};
 pub use open::OpenModel;

@@ -6,26 +6,26 @@
 //! in which all answers go on together (`speaking`), and `owner` decides who is next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 use super::Engine;
+use super::memory_plan::Branches;
+use super::request::{Branch, Event, Measured, Next, Request, RequestError, Sink};
 use crate::attention::SPLIT_K;
 use crate::model::Cache;
 
 mod load;
 mod owner;
 mod reading;
-mod request;
 mod shelf;
 mod speaking;
 
 use load::Gauges;
 pub use load::Load;
 pub use owner::EngineLoop;
-use request::{Choice, Job};
-pub use request::{Chosen, Event, Measured, Next, Request, RequestError, Sink};
+use reading::Job;
 
 /// How much a thread does and keeps at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,13 @@ impl Limits {
     /// A few at once, and prompts of about as many contexts.
     pub fn of_context(context: usize) -> Self {
         Limits { parallel: 4, tokens: (context + Self::BESIDE).saturating_mul(4), prompts: 16 }
+    }
+
+    /// One request at a time, whose branches decode together as planned.
+    pub fn of_branches(context: usize, branches: Branches) -> Self {
+        let parallel = branches.count.max(1);
+        let beside = if branches.count > 1 { branches.tokens.saturating_mul(branches.count) } else { 0 };
+        Limits { parallel, tokens: context.saturating_add(Self::BESIDE).saturating_add(beside), prompts: 1 }
     }
 
     /// These, but enough for one request at least.
@@ -112,28 +119,31 @@ impl EngineThread {
         self.gauges.load()
     }
 
-    /// Queues a request; `sink` hears of it on the thread and must not block. It says what is wanted next: [`Next`], or whether
-    /// to go on. Where the thread is gone, it hears that.
+    /// Queues a request of one task; `sink` hears of it on the thread and must not block. It says what is wanted next: [`Next`], or
+    /// whether to go on. Where the thread is gone, it hears that.
     pub fn submit<N: Into<Next>>(&self, request: Request, mut sink: impl FnMut(Event) -> N + Send + 'static) {
-        self.submit_all(vec![(request, Box::new(move |event| sink(event).into()))]);
+        self.submit_all(request, vec![Box::new(move |event| sink(event).into())]);
     }
 
-    /// Queues continuations of one prompt, which is read once for all of them: the requests differ in how tokens are chosen and
-    /// how many, and the prompt, what is measured and what is told of the prompt are the first one's.
-    pub fn submit_all(&self, choices: Vec<(Request, Sink)>) {
-        let choices: Vec<Choice> =
-            choices.into_iter().map(|(request, sink)| Choice { request, sink }).collect();
-        let count = choices.len();
+    /// Queues a request with the sink of each of its tasks, branch by branch.
+    pub fn submit_all(&self, request: Request, sinks: Vec<Sink>) {
+        static JOBS: AtomicU64 = AtomicU64::new(0);
+        let job = Job::new(JOBS.fetch_add(1, Ordering::Relaxed), request, sinks);
+        let count = job.tasks();
         self.gauges.queued.fetch_add(count, Ordering::Relaxed);
-        if let Err(refused) = self.queue.send(Job { choices }) {
+        if let Err(refused) = self.queue.send(job) {
             self.gauges.queued.fetch_sub(count, Ordering::Relaxed);
-            for choice in refused.0.choices {
-                choice.end(Err(RequestError::Gone));
-            }
+            refused.0.end(&RequestError::Gone);
         }
     }
 
-    /// Queues a request whose events are fetched from a ticket.
+    /// Queues one prompt with several tasks, each with its sink: it is read once for all of them.
+    pub fn submit_branch(&self, branch: Branch, sinks: Vec<Sink>) {
+        let reuse = super::request::Reuse::Longest;
+        self.submit_all(Request { reuse, branches: vec![branch], ..Request::default() }, sinks);
+    }
+
+    /// Queues a request of one task whose events are fetched from a ticket.
     pub fn ask(&self, request: Request) -> Ticket {
         let (events, heard) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -168,9 +178,9 @@ impl Ticket {
     pub fn wait(self) -> Result<Measured, RequestError> {
         while let Some(event) = self.next_event() {
             match event {
-                Event::Begun(_) | Event::Prefilled(_) | Event::Scored(_) | Event::Token(_) => {}
                 Event::Done(measured) => return Ok(*measured),
                 Event::Failed(error) => return Err(error),
+                _ => {}
             }
         }
         Err(RequestError::Gone)

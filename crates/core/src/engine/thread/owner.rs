@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use super::Limits;
 use super::load::{Gauges, add, set};
-use super::reading::{Reading, first_to_read};
-use super::request::{Choice, Event, Job, RequestError};
+use super::reading::{Job, Pending, Reading, Step, WholePrompt};
 use super::shelf::{Place, Shelf, common, loses_little};
-use super::speaking::{Live, Ready};
-use crate::attention::{Observer, SPLIT_K};
-use crate::engine::Engine;
-use crate::model::{Cache, Group};
+use super::speaking::{Live, OfPrompt, Ready};
+use crate::attention::{LayerHoles, SPLIT_K};
+use crate::engine::request::{Choice, Event, RequestError, Task};
+use crate::engine::{Engine, EngineError};
+use crate::model::{Branch, Cache, Group, Pass, branch_rows};
 
 /// Prompts that are read in turn, at most.
 const MOST_READ: usize = 4;
@@ -91,23 +91,55 @@ impl EngineLoop {
     /// Serves requests until nobody can ask any more. A worker of the pool that computes is held during a round and not between
     /// requests; a caller that is one itself is held all the time.
     pub fn run(mut self) {
-        while self.listen() {
-            // What can go wrong in one request is caught where it happens. This is for what cannot: those under way hear that they
-            // were left, and others are served.
-            let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
-            if round.is_err() {
-                self.live.clear();
-                self.ready.clear();
-                self.reading.clear();
-                self.shelf.clear();
-            }
-            self.report();
+        while self.listen(true) {
+            self.guarded_round();
         }
     }
 
-    /// Takes what was asked; waits for it where nothing else is to be done. Returns whether anybody is there.
-    fn listen(&mut self) -> bool {
-        if self.idle() {
+    /// One round of what was asked, if anything was; whether there is more to do.
+    pub fn turn(&mut self) -> bool {
+        self.listen(false);
+        if !self.idle() {
+            self.guarded_round();
+        }
+        !self.idle()
+    }
+
+    /// The same within other limits; nothing is under way yet.
+    #[must_use]
+    pub fn limited(mut self, limits: Limits) -> Self {
+        self.limits = limits.fitting(self.shelf.context());
+        self.shelf.keep(self.limits.prompts);
+        set(&self.gauges.room, self.limits.tokens);
+        self
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Drops all that is kept of prompts.
+    pub fn forget(&mut self) {
+        self.shelf.clear();
+    }
+
+    fn guarded_round(&mut self) {
+        // What can go wrong in one request is caught where it happens. This is for what cannot: those under way hear that they
+        // were left, and others are served.
+        let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
+        if round.is_err() {
+            self.live.clear();
+            self.ready.clear();
+            self.reading.clear();
+            self.shelf.clear();
+        }
+        self.report();
+    }
+
+    /// Takes what was asked; waits for it where nothing else is to be done, if it is to wait. Returns whether anybody is there.
+    fn listen(&mut self, wait: bool) -> bool {
+        if wait && self.idle() {
             let Ok(job) = self.jobs.recv() else { return false };
             self.queue(job);
         }
@@ -125,7 +157,7 @@ impl EngineLoop {
     }
 
     fn queue(&mut self, job: Job) {
-        let choices = job.choices.len();
+        let choices = job.tasks();
         self.waiting.push_back(job);
         self.report();
         self.gauges.queued.fetch_sub(choices, Ordering::Relaxed);
@@ -133,7 +165,7 @@ impl EngineLoop {
 
     /// Tells the gauges how things stand.
     fn report(&mut self) {
-        let waiting = self.waiting.iter().map(|job| job.choices.len()).sum::<usize>()
+        let waiting = self.waiting.iter().map(Job::tasks).sum::<usize>()
             + self.ready.iter().map(|ready| ready.choices.len()).sum::<usize>();
         set(&self.gauges.waiting, waiting);
         set(&self.gauges.running, self.live.len() + self.reading.len());
@@ -145,6 +177,7 @@ impl EngineLoop {
 
     fn round(&mut self) {
         self.rounds += 1;
+        self.wake();
         self.begin_ready();
         self.begin_waiting();
         self.report();
@@ -152,14 +185,33 @@ impl EngineLoop {
         self.read();
         let (read, generating) = (reading.elapsed(), Instant::now());
         loop {
-            self.generate();
-            let enough = self.reading.is_empty() || generating.elapsed() * READING_PARTS >= read;
-            if self.live.is_empty() || enough || read == Duration::ZERO {
+            let any = self.generate();
+            let enough = self.reading.iter().all(|reading| reading.waits)
+                || generating.elapsed() * READING_PARTS >= read;
+            if !any || enough || read == Duration::ZERO {
                 break;
             }
         }
         let stays = pinned(&self.live, &self.ready);
         self.shelf.sweep(|id| stays.contains(&id));
+    }
+
+    /// Lets requests go on to their next branches whose answers have ended.
+    fn wake(&mut self) {
+        for reading in self.reading.iter_mut().filter(|reading| reading.waits) {
+            let answering = self.live.iter().any(|live| live.job == reading.job);
+            reading.waits = answering || self.ready.iter().any(|ready| ready.job == reading.job);
+        }
+    }
+
+    /// Requests that are being read.
+    fn under_way(&self) -> usize {
+        self.reading.iter().filter(|reading| !reading.waits).count()
+    }
+
+    /// Whether an answer waits until the other branches of its request were read, to be generated together with theirs.
+    fn is_held(&self, live: &Live) -> bool {
+        self.reading.iter().any(|reading| reading.job == live.job && !reading.waits)
     }
 
     /// Tokens of memory that continuations have set aside.
@@ -170,25 +222,29 @@ impl EngineLoop {
         live.chain(ready).chain(reading).sum()
     }
 
-    /// Begins continuations of prompts that were read, where there is a place for them.
+    /// Begins answers to prompts that were read, where there is a place for them.
     fn begin_ready(&mut self) {
-        while self.live.len() + self.reading.len() < self.limits.parallel {
-            let Some(ready) = self.ready.front_mut() else { return };
-            let Some(choice) = ready.choices.pop_front() else {
-                self.ready.pop_front();
-                continue;
-            };
-            let (needed, set_aside) = (choice.request.room() + OWN, self.set_aside());
-            let stays = pinned(&self.live, &self.ready);
+        while self.live.len() + self.under_way() < self.limits.parallel {
+            let Some(mut ready) = self.ready.pop_front() else { return };
+            let Some(choice) = ready.choices.pop_front() else { continue };
+            // The last one takes the branch that is there.
+            let needed = if ready.choices.is_empty() { 0 } else { choice.task.room() + OWN };
+            let set_aside = self.set_aside() + ready.branch.rows();
+            let mut stays = pinned(&self.live, &self.ready);
+            stays.push(ready.trunk);
             let most = self.limits.tokens.saturating_sub(set_aside + needed);
-            let fits = self.shelf.make_room(most, 0, |id| stays.contains(&id));
-            let Some(ready) = self.ready.front_mut() else { return };
+            let fits = needed == 0 || self.shelf.make_room(most, 0, |id| stays.contains(&id));
             let alone = self.live.is_empty() && self.reading.is_empty();
             if !fits && !alone {
                 ready.choices.push_front(choice);
+                self.ready.push_front(ready);
                 return;
             }
-            self.live.extend(ready.begin(choice));
+            let (live, left) = ready.begin(choice);
+            self.live.extend(live);
+            if let Some(left) = left {
+                self.ready.push_front(left);
+            }
         }
     }
 
@@ -202,19 +258,17 @@ impl EngineLoop {
         {
             let Some(mut job) = self.waiting.remove(at) else { return };
             // Those who do not wait any more cost nothing.
-            for mut choice in std::mem::take(&mut job.choices) {
-                let heard = choice
-                    .hear_of_prompt(Event::Prefilled(0))
-                    .and_then(|()| choice.check(self.shelf.context()));
-                match heard {
-                    Ok(()) => job.choices.push(choice),
-                    Err(error) => choice.end(Err(error)),
-                }
+            job.check(self.shelf.context());
+            if job.branches.is_empty() {
+                continue;
             }
-            let Some(choice) = job.choices.first() else { continue };
-            let first = first_to_read(&choice.request, &self.engine);
-            let prompt = &choice.request.tokens;
+            let first = job.first_to_read(&self.engine);
+            let prompt = job.prompt();
             let place = self.shelf.place(prompt, first, |at| self.engine.border(at));
+            let place = match job.reused(place.kept) {
+                0 => Place { trunk: None, kept: 0, within: false, ..place },
+                kept => Place { kept, ..place },
+            };
             // One that shares more than what is kept, and one whose trunk can be gone on in when it is done with it.
             let shares = |reading: &Reading| {
                 common(reading.tokens(), prompt).min(first) > place.kept + WORTH_WAITING
@@ -239,8 +293,7 @@ impl EngineLoop {
     /// Makes room for a prompt and its first continuation. Where it cannot go on from where it would best, it goes on with less;
     /// and in a trunk with no more room than it needs; `None` where it must wait.
     fn make_room(&mut self, job: &Job, place: Place) -> Option<(Place, usize)> {
-        let tokens = job.choices.first()?.request.tokens.len();
-        let room = job.choices.iter().map(|choice| choice.request.room()).max()?;
+        let (tokens, room) = (job.tokens(), job.room());
         let stays = pinned(&self.live, &self.ready);
         let free = self.limits.tokens.saturating_sub(self.set_aside() + room + 2 * OWN);
         let idle = |id| self.shelf.get(id).is_some_and(|trunk| !trunk.busy);
@@ -271,26 +324,14 @@ impl EngineLoop {
     }
 
     fn begin_reading(&mut self, job: Job, place: &Place, room: usize) {
-        let tokens = job.choices.first().map_or(0, |choice| choice.request.tokens.len());
-        let taken = self.leave_trunk(place).and_then(|()| Ok(self.shelf.take(place, tokens, room)?));
+        let taken = self.leave_trunk(place).and_then(|()| Ok(self.shelf.take(place, job.tokens(), room)?));
         let id = match taken {
             Ok(id) => id,
-            Err(error) => return end_all(job.choices, &error),
+            Err(error) => return job.end(&error),
         };
         let Some(trunk) = self.shelf.get(id) else { return };
-        match Reading::new(job.choices, &self.engine, trunk, place.common) {
-            Ok(mut reading) => {
-                add(&self.gauges.found, reading.reused);
-                match reading.tell(Event::Begun, reading.reused) {
-                    Ok(()) => self.reading.push(reading),
-                    Err(_) => self.put_back(id),
-                }
-            }
-            Err((choices, error)) => {
-                self.put_back(id);
-                end_all(choices, &error);
-            }
-        }
+        add(&self.gauges.found, trunk.cache.len());
+        self.reading.push(Reading::new(job, &self.engine, trunk, place.common));
     }
 
     /// Lets continuations take with them what they read of a trunk and the one that goes on in it will not keep.
@@ -318,15 +359,17 @@ impl EngineLoop {
             reading.tokens().len().saturating_sub(held)
         };
         let first = |reading: &Reading| reading.begun;
+        let going = || (0..self.reading.len()).filter(|&at| !self.reading[at].waits);
         let at = match self.rounds.is_multiple_of(2) {
-            true => (0..self.reading.len()).min_by_key(|&at| left(&self.reading[at])),
-            false => (0..self.reading.len()).min_by_key(|&at| first(&self.reading[at])),
+            true => going().min_by_key(|&at| left(&self.reading[at])),
+            false => going().min_by_key(|&at| first(&self.reading[at])),
         };
         let Some(at) = at else { return };
-        let chunk = match (self.live.is_empty(), self.pace) {
-            (true, _) => self.engine.chunk(),
-            (false, None) => self.engine.chunk().min(FIRST_CHUNK),
-            (false, Some(pace)) => {
+        let beside = self.live.iter().any(|live| !self.is_held(live));
+        let chunk = match (beside, self.pace) {
+            (false, _) => self.engine.chunk(),
+            (true, None) => self.engine.chunk().min(FIRST_CHUNK),
+            (true, Some(pace)) => {
                 ((pace * SECONDS_BESIDE_OTHERS) as usize).max(LEAST_CHUNK).min(self.engine.chunk())
             }
         };
@@ -337,98 +380,220 @@ impl EngineLoop {
         let engine = &self.engine;
         // The panic itself has been printed.
         let step = panic::catch_unwind(AssertUnwindSafe(|| reading.step(engine, trunk, chunk)));
-        let read = match step {
-            Ok(Ok((read, logits))) => {
-                add(&self.gauges.read, read);
-                if read >= LEAST_CHUNK {
-                    self.pace = Some(read as f64 / begun.elapsed().as_secs_f64().max(1e-6));
-                }
-                reading.tell(Event::Prefilled, read).map(|()| logits)
+        let step = step.map_or(Err(RequestError::Panicked), |step| step.map_err(RequestError::from));
+        match step {
+            Ok(Step::Nothing) => {}
+            Ok(Step::Read(read)) => {
+                self.count(read, begun);
+                self.reading[at].tell(read);
             }
-            failed => {
-                self.shelf.bury(id);
-                let error =
-                    failed.map_or(Some(RequestError::Panicked), |step| step.err().map(RequestError::from));
-                let choices = self.reading.remove(at).choices;
-                self.report();
-                return end_all(choices, &error.unwrap_or(RequestError::Panicked));
+            Ok(Step::Whole(read, whole)) => {
+                self.count(read, begun);
+                self.whole(at, *whole, read);
             }
+            Ok(Step::Force(group)) => self.force(at, group),
+            Err(error) => return self.lose(at, &error),
+        }
+        if self.reading.get(at).is_some_and(|reading| reading.trunk == id && reading.is_done()) {
+            self.reading.remove(at);
+            self.put_back(id);
+        }
+    }
+
+    /// Counts tokens that were read.
+    fn count(&mut self, read: usize, begun: Instant) {
+        add(&self.gauges.read, read);
+        if read >= LEAST_CHUNK {
+            self.pace = Some(read as f64 / begun.elapsed().as_secs_f64().max(1e-6));
+        }
+    }
+
+    /// Ends a request whose trunk nobody can go on from.
+    fn lose(&mut self, at: usize, error: &RequestError) {
+        let reading = self.reading.remove(at);
+        self.shelf.bury(reading.trunk);
+        self.report();
+        reading.end(error);
+    }
+
+    /// Takes a prompt that was read: what is asked of the prompt alone is told, and its answers get a branch of the trunk.
+    fn whole(&mut self, at: usize, mut whole: WholePrompt, read: usize) {
+        let kept = whole.branch.kept;
+        let (job, id) = (self.reading[at].job, self.reading[at].trunk);
+        whole.branch.tell(|| Event::Prefilled(read));
+        let dirty = !whole.branch.knockouts.is_empty();
+        let (prompt, choices) = match OfPrompt::new(whole) {
+            Ok(made) => made,
+            Err((choices, error)) => return end_all(choices, &error),
         };
-        match read {
-            Ok(None) => {}
-            // Nobody is left. What was read is kept.
-            Err(_) => {
-                self.reading.remove(at);
-                self.put_back(id);
-            }
-            Ok(Some(logits)) => {
-                let reading = self.reading.remove(at);
-                self.put_back(id);
-                self.whole(reading, logits);
-            }
-        }
-    }
-
-    /// Takes a prompt that was read.
-    fn whole(&mut self, reading: Reading, logits: candle_core::Tensor) {
-        let (id, reused) = (reading.trunk, reading.reused);
-        let (prompt, mut choices) = reading.finish(logits);
-        let Some(trunk) = self.shelf.get(id) else { return };
-        match Ready::new((id, &trunk.cache), prompt, reused, &choices) {
-            Err(error) => end_all(choices, &error),
-            Ok(mut ready) => match (choices.len(), choices.pop()) {
-                (1, Some(only)) => self.live.push(ready.only(only)),
-                (_, last) => {
-                    ready.choices = choices.into_iter().chain(last).collect();
-                    self.ready.push_back(ready);
-                    self.begin_ready();
+        let Some(trunk) = self.shelf.get_mut(id) else { return end_all(choices, &RequestError::Gone) };
+        // 1. What generates nothing.
+        let (mut answers, mut others) = (Vec::new(), Vec::new());
+        for mut choice in choices {
+            let scores = match &choice.task {
+                Task::Generate(_) => {
+                    answers.push(choice);
+                    continue;
                 }
-            },
+                Task::Score(texts) => {
+                    add(&self.gauges.read, texts.iter().map(|text| text.len().saturating_sub(1)).sum());
+                    prompt.score(&self.engine, &mut trunk.cache, texts)
+                }
+                Task::Read | Task::Force(_) => Ok(Vec::new()),
+            };
+            match scores.map_err(RequestError::from).and_then(|scores| {
+                choice.hear_of_prompt(Event::Prompt)?;
+                prompt.measured(&self.engine, scores)
+            }) {
+                Ok(measured) => others.push((choice, Ok(measured))),
+                Err(error) => others.push((choice, Err(error))),
+            }
+        }
+        // 2. Answers: in a copy of what the branch has of its own, where others are still to be read into the trunk.
+        let room = answers.iter().map(|choice| choice.task.room()).max().unwrap_or(0);
+        let last = self.reading[at].pending.is_empty();
+        let copied = branch_rows(kept, trunk.cache.len() - kept + room);
+        let aside = self.set_aside();
+        let free = self.limits.tokens.saturating_sub(self.shelf.taken() + aside);
+        let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
+        let alone = !last && copied > free;
+        let branch = match last || alone {
+            // Several answers each take a copy of it.
+            true => trunk.cache.continuation(if answers.len() == 1 { room } else { 0 }),
+            false => trunk.cache.branch_after(kept, room),
+        };
+        if dirty {
+            // Nobody else may go on behind keys of rows that something was hidden from.
+            trunk.tokens.truncate(kept);
+        }
+        for mut choice in std::mem::take(&mut answers) {
+            match choice.hear_of_prompt(Event::Prompt) {
+                Ok(()) => answers.push(choice),
+                Err(error) => others.push((choice, Err(error))),
+            }
+        }
+        match branch {
+            Err(error) => end_all(answers, &error.into()),
+            Ok(_) if answers.is_empty() => {}
+            Ok(branch) => {
+                let generated = answers.len();
+                self.ready.push_back(Ready::new(job, id, branch, prompt, answers));
+                // 3. The next branch, where its answers have a place beside these.
+                let reading = &mut self.reading[at];
+                let next = reading.pending.front().map_or(0, Pending::generates);
+                let beside = self.live.iter().filter(|live| live.job == job).count()
+                    + self
+                        .ready
+                        .iter()
+                        .filter(|ready| ready.job == job)
+                        .map(|r| r.choices.len())
+                        .sum::<usize>();
+                reading.waits = !last && (alone || generated > 1 || beside + next > self.limits.parallel);
+            }
+        }
+        self.report();
+        others.into_iter().for_each(|(choice, outcome): (Choice, _)| choice.end(outcome));
+    }
+
+    /// Reads branches that force the same tokens, all at once, and hands out the logits.
+    fn force(&mut self, at: usize, mut group: Vec<Pending>) {
+        let id = self.reading[at].trunk;
+        let (Some(first), Some(trunk)) = (group.first(), self.shelf.get_mut(id)) else { return };
+        let Some(forced) = first.forced().cloned() else { return };
+        let held = trunk.cache.len();
+        let Some((_, before)) = forced.split_last() else {
+            return group.into_iter().for_each(|branch| branch.end(&EngineError::EmptyPrompt.into()));
+        };
+        let tokens = [first.prompt.get(held..).unwrap_or_default(), before].concat();
+        add(&self.gauges.read, tokens.len() * group.len());
+        let holes: Vec<LayerHoles> = group.iter().map(|branch| branch.knockouts.clone()).collect();
+        let mut failed: Vec<Option<RequestError>> = group.iter().map(|_| None).collect();
+        let choices: Vec<&mut Choice> =
+            group.iter_mut().filter_map(|branch| branch.choices.first_mut()).collect();
+        let engine = &self.engine;
+        let read = panic::catch_unwind(AssertUnwindSafe(|| {
+            let mut choices = choices;
+            engine.read_variants(
+                &mut trunk.cache,
+                (&tokens, forced.len()),
+                &holes,
+                &mut |nth, from, logits| {
+                    if let (Some(choice), Some(failed @ None)) = (choices.get_mut(nth), failed.get_mut(nth)) {
+                        *failed = choice.hear_of_prompt(Event::Logits(from, logits)).err();
+                    }
+                },
+            )
+        }));
+        let read = read.map_or(Err(RequestError::Panicked), |read| read.map_err(RequestError::from));
+        match read {
+            Err(error @ RequestError::Engine(EngineError::NotFinite { .. })) => {
+                // The cache is as it was.
+                group.into_iter().for_each(|branch| branch.end(&error));
+            }
+            Err(error) => {
+                group.into_iter().for_each(|branch| branch.end(&error));
+                self.lose(at, &error);
+            }
+            Ok(()) => {
+                for (branch, failed) in group.into_iter().zip(failed) {
+                    let prompt = OfPrompt::forced(&branch, held);
+                    for choice in branch.choices {
+                        let measured = prompt.measured(&self.engine, Vec::new());
+                        choice.end(failed.as_ref().map_or(measured, |error| Err(error.again())));
+                    }
+                }
+            }
         }
     }
 
-    /// Lets every continuation choose a token, and reads those of all that go on in one forward pass.
-    fn generate(&mut self) {
+    /// Lets every answer that is not held choose a token, and reads those of all that go on in one forward pass. Returns whether any
+    /// goes on.
+    fn generate(&mut self) -> bool {
         // 1. A token each, or the end.
         let mut ended = Vec::new();
+        let (mut held, mut going) = (Vec::new(), Vec::new());
         for mut live in std::mem::take(&mut self.live) {
+            if self.is_held(&live) {
+                held.push(live);
+                continue;
+            }
             match live.choose() {
-                Ok(true) => self.live.push(live),
+                Ok(true) => going.push(live),
                 Ok(false) => ended.push((live, Ok(()))),
                 Err(error) => ended.push((live, Err(error))),
             }
         }
+        self.live = held;
         self.end(ended);
         // Branches of one trunk that begin at the same place lie beside each other.
-        self.live.sort_by_key(|live| (live.trunk, live.branch.start()));
-        if self.live.is_empty() {
-            return;
+        going.sort_by_key(|live| (live.trunk, live.branch.start()));
+        if going.is_empty() {
+            return false;
         }
 
         // 2. What those that go on make of theirs.
-        let (mut tokens, mut groups, mut watches) = (Vec::new(), Vec::<Group<'_>>::new(), Vec::new());
+        let tokens: Vec<u32> = going.iter().filter_map(|live| live.decoding.unread()).collect();
+        let keys: Vec<(u64, usize)> = going.iter().map(|live| (live.trunk, live.branch.start())).collect();
+        let mut parts: Vec<_> = going.iter_mut().map(Live::parts).collect();
+        let mut groups = Vec::<Group<'_>>::new();
         let mut before = None;
-        for live in &mut self.live {
-            tokens.extend(live.decoding.unread());
-            let group = (live.trunk, live.branch.start());
-            let (branch, watch) = live.watched();
-            watches.push(watch);
+        for ((branch, watch, knockouts), key) in parts.iter_mut().zip(keys) {
+            let row: (&mut Branch, Pass<'_>) = (branch, Pass::from(watch).hiding(knockouts));
             match groups.last_mut() {
-                Some((_, branches)) if before == Some(group) => branches.push(branch),
-                _ => groups.extend(self.shelf.get(group.0).map(|trunk| (&trunk.cache, vec![branch]))),
+                Some((_, rows)) if before == Some(key) => rows.push(row),
+                _ => groups.extend(self.shelf.get(key.0).map(|trunk| (&trunk.cache, vec![row]))),
             }
-            before = Some(group);
+            before = Some(key);
         }
-        let observers = watches.iter_mut().map(|watch| watch as &mut dyn Observer).collect();
         let engine = &self.engine;
         add(&self.gauges.steps, 1);
         add(&self.gauges.stepped, tokens.len());
-        let read = panic::catch_unwind(AssertUnwindSafe(|| engine.step_groups(&tokens, groups, observers)));
-        drop(watches);
+        let read = panic::catch_unwind(AssertUnwindSafe(|| engine.step(&tokens, groups)));
+        drop(parts);
         let error = match read {
             Ok(Ok(read)) => {
                 let mut ended = Vec::new();
-                for (mut live, logits) in std::mem::take(&mut self.live).into_iter().zip(read) {
+                for (mut live, logits) in going.into_iter().zip(read) {
                     match logits {
                         Ok(logits) => {
                             live.decoding.take(logits);
@@ -437,14 +602,15 @@ impl EngineLoop {
                         Err(error) => ended.push((live, Err(error.into()))),
                     }
                 }
-                return self.end(ended);
+                self.end(ended);
+                return true;
             }
             Ok(Err(error)) => RequestError::from(error),
             Err(_) => RequestError::Panicked,
         };
         // None of them can go on: some layers have taken their tokens, others not.
-        let ended = std::mem::take(&mut self.live);
-        self.end(ended.into_iter().map(|live| (live, Err(error.again()))).collect());
+        self.end(going.into_iter().map(|live| (live, Err(error.again()))).collect());
+        false
     }
 
     /// Tells continuations their end, when the gauges know of it.
@@ -452,7 +618,7 @@ impl EngineLoop {
         if !ended.is_empty() {
             self.report();
         }
-        ended.into_iter().for_each(|(live, outcome)| live.end(outcome));
+        ended.into_iter().for_each(|(live, outcome)| live.end(&self.engine, outcome));
     }
 }
 
@@ -461,7 +627,7 @@ fn pinned(live: &[Live], ready: &VecDeque<Ready>) -> Vec<u64> {
     live.iter().map(|live| live.trunk).chain(ready.iter().map(|ready| ready.trunk)).collect()
 }
 
-/// Ends continuations of a prompt that could not be read.
+/// Ends tasks of a prompt that could not be read.
 fn end_all(choices: Vec<Choice>, error: &RequestError) {
     for choice in choices {
         choice.end(Err(error.again()));

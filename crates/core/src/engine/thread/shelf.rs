@@ -68,6 +68,11 @@ impl Shelf {
         Shelf { trunks: Vec::new(), like, context, most: most.max(1), clock: 0, evicted: 0 }
     }
 
+    /// Keeps at most `most` trunks.
+    pub fn keep(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
     /// Tokens of a context.
     pub fn context(&self) -> usize {
         self.context

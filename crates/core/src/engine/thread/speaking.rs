@@ -1,4 +1,4 @@
-//! Continuations of prompts that were read: those that wait for a place, and those that are being generated.
+//! Answers to prompts that were read: those that wait for a place, and those that are being generated.
 //!
 //! Each is a branch of its prompt's trunk. All of them read their latest token in one forward pass; each chooses the next one by
 //! itself, through [`Decoding`], and what fails in choosing, telling or measuring ends it alone.
@@ -10,88 +10,150 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use ndarray::Array2;
 
-use super::reading::WholePrompt;
-use super::request::{Choice, Chosen, Event, Measured, Next, Request, RequestError};
-use crate::attention::{DeltaSite, Observer, Site};
-use crate::engine::{Decoding, EngineError, Generated, Likelihood, Measurement, StopReason};
+use super::reading::{Pending, WholePrompt};
+use crate::attention::{DeltaSite, LayerHoles, Observer, Site};
+use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, RequestError, Task};
+use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
 use crate::model::{Branch, Cache};
 use crate::transfer;
 
-/// A prompt that was read, and the continuations of it that are still to begin.
+/// A prompt that was read, and the answers to it that are still to begin.
 pub(super) struct Ready {
+    pub job: u64,
     pub trunk: u64,
     /// Where they begin.
     pub branch: Branch,
     pub choices: VecDeque<Choice>,
-    /// Of the prompt's last position, f32 (vocab).
-    logits: Tensor,
-    measurement: Measurement,
     prompt: Arc<OfPrompt>,
 }
 
-/// What all continuations of a prompt tell at their end.
-struct OfPrompt {
+/// What all tasks of a prompt tell at their end.
+pub(super) struct OfPrompt {
+    tokens: Arc<[u32]>,
+    /// Of the last position, f32 (vocab); `None` where the answer is forced.
+    last: Option<Tensor>,
+    /// f32 (logits asked for, vocab)
     logits: Array2<f32>,
     likelihoods: Vec<Likelihood>,
     reused: usize,
+    measurement: Measurement,
+    knockouts: LayerHoles,
+}
+
+impl OfPrompt {
+    /// Takes a prompt apart from those who wait for it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
+        let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
+        let Pending { prompt: tokens, knockouts, choices, .. } = branch;
+        let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
+            let last = logits.get(logits.dim(0)? - 1)?;
+            let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(&logits)?);
+            Ok((last, fetched.map_err(candle_core::Error::wrap)?))
+        };
+        match fetched() {
+            Ok((last, logits)) => {
+                let last = Some(last);
+                Ok((OfPrompt { tokens, last, logits, likelihoods, reused, measurement, knockouts }, choices))
+            }
+            Err(error) => Err((choices, error.into())),
+        }
+    }
+
+    /// Of a prompt whose answer is forced: nothing is measured of it.
+    pub fn forced(branch: &Pending, reused: usize) -> Self {
+        OfPrompt {
+            tokens: Arc::clone(&branch.prompt),
+            last: None,
+            logits: Array2::zeros((0, 0)),
+            likelihoods: Vec::new(),
+            reused,
+            measurement: Measurement::nothing(branch.prompt.len()),
+            knockouts: LayerHoles::default(),
+        }
+    }
+
+    /// The natural-log probability of each of these continuations of the prompt, which `cache` ends with and which it is left with;
+    /// `None` for one with a token that has no logit.
+    ///
+    /// # Errors
+    /// The forward pass failed.
+    pub fn score(
+        &self,
+        engine: &Engine,
+        cache: &mut Cache,
+        texts: &[Vec<u32>],
+    ) -> Result<Vec<Option<f64>>, EngineError> {
+        match &self.last {
+            Some(last) => engine.score(cache, (last, &self.knockouts), texts),
+            None => Err(EngineError::EmptyPrompt),
+        }
+    }
+
+    /// The output of a task that generates nothing.
+    ///
+    /// # Errors
+    /// What was measured cannot be put together.
+    pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
+        let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
+        let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
+        Ok(Measured { scores, ..measured })
+    }
+
+    fn finish(
+        &self,
+        engine: &Engine,
+        measurement: Measurement,
+        generated: Generated,
+        end: Option<Likelihood>,
+    ) -> Result<Measured, RequestError> {
+        let tokens = generated.tokens.len();
+        Ok(Measured {
+            logits: self.logits.clone(),
+            masses: measurement.finish(tokens)?,
+            top_keys: measurement.finish_top_keys(tokens)?,
+            norms: measurement.finish_norms()?,
+            attributions: measurement.finish_attributions(engine)?,
+            measurement,
+            generated,
+            reused: self.reused,
+            prompt: self.likelihoods.clone(),
+            end,
+            scores: Vec::new(),
+        })
+    }
 }
 
 impl Ready {
-    /// Of a prompt that `cache` ends with.
-    ///
-    /// # Errors
-    /// Those of Candle: no memory.
-    pub fn new(
-        (trunk, cache): (u64, &Cache),
-        prompt: WholePrompt,
-        reused: usize,
-        choices: &[Choice],
-    ) -> Result<Self, RequestError> {
-        let WholePrompt { logits, likelihoods, measurement } = prompt;
-        let last = logits.get(logits.dim(0)? - 1)?;
-        let shape = logits.dims2()?;
-        let fetched = Array2::from_shape_vec(shape, transfer::fetch(&logits)?);
-        let fetched = fetched.map_err(candle_core::Error::wrap)?;
-        let room = match choices {
-            [only] => only.request.room(),
-            _ => 0,
-        };
-        let prompt = Arc::new(OfPrompt { logits: fetched, likelihoods, reused });
-        let branch = cache.continuation(room)?;
-        Ok(Ready { trunk, branch, choices: VecDeque::new(), logits: last, measurement, prompt })
+    /// Of answers to a prompt that continue `branch`.
+    pub fn new(job: u64, trunk: u64, branch: Branch, prompt: OfPrompt, choices: Vec<Choice>) -> Self {
+        Ready { job, trunk, branch, choices: choices.into(), prompt: Arc::new(prompt) }
     }
 
-    /// Begins the next continuation. The last one takes the branch over where it has the room; then nothing is left.
-    ///
-    /// # Errors
-    /// Those of Candle, for the continuation, which is told.
-    pub fn begin(&mut self, choice: Choice) -> Option<Live> {
-        let room = choice.request.room();
+    /// Begins an answer. The last one takes the branch over; then nothing is left.
+    pub fn begin(self, choice: Choice) -> (Option<Live>, Option<Ready>) {
+        if self.choices.is_empty() {
+            return (Live::new(choice, (self.job, self.trunk, self.branch), self.prompt), None);
+        }
+        let room = choice.task.room();
         let made = self.branch.fork(room);
-        match made {
-            Ok(branch) => Some(self.speak(choice, branch)),
+        let live = match made {
+            Ok(branch) => Live::new(choice, (self.job, self.trunk, branch), Arc::clone(&self.prompt)),
             Err(error) => {
                 choice.end(Err(error.into()));
                 None
             }
-        }
-    }
-
-    /// The one continuation there is.
-    pub fn only(self, choice: Choice) -> Live {
-        let Ready { trunk, branch, logits, measurement, prompt, .. } = self;
-        Live::new(choice, (trunk, branch), &logits, measurement, prompt)
-    }
-
-    fn speak(&self, choice: Choice, branch: Branch) -> Live {
-        let prompt = Arc::clone(&self.prompt);
-        Live::new(choice, (self.trunk, branch), &self.logits, self.measurement.clone(), prompt)
+        };
+        (live, Some(self))
     }
 }
 
-/// A continuation that is being generated.
+/// An answer that is being generated.
 pub(super) struct Live {
     choice: Choice,
+    pub job: u64,
     pub trunk: u64,
     pub branch: Branch,
     pub decoding: Decoding,
@@ -105,30 +167,33 @@ pub(super) struct Live {
 
 impl Live {
     fn new(
-        choice: Choice,
-        (trunk, branch): (u64, Branch),
-        logits: &Tensor,
-        measurement: Measurement,
+        mut choice: Choice,
+        (job, trunk, branch): (u64, u64, Branch),
         prompt: Arc<OfPrompt>,
-    ) -> Self {
-        let mut choice = choice;
-        let Request { tokens, sampling, thinker, rules, prompt_likeliest, .. } = &choice.request;
-        let decoding = Decoding::new(logits, sampling, thinker.clone()).with_rules(rules, tokens);
-        let failed = match prompt_likeliest {
-            None => None,
-            Some(_) => match choice.hear(Event::Scored(prompt.likelihoods.clone())) {
+    ) -> Option<Self> {
+        let (Task::Generate(generate), Some(last)) = (&mut choice.task, &prompt.last) else {
+            choice.end(Err(RequestError::Gone));
+            return None;
+        };
+        let Generate { sampling, thinker, rules, watch, .. } = &mut **generate;
+        let decoding = Decoding::new(last, sampling, thinker.clone()).with_rules(rules, &prompt.tokens);
+        let decoding = decoding.watched(watch.take());
+        let failed = match prompt.likelihoods.is_empty() {
+            true => None,
+            false => match choice.hear(Event::Scored(prompt.likelihoods.clone())) {
                 Ok(Next::Go) => None,
                 Ok(Next::End | Next::Cancel) => Some(EngineError::Interrupted.into()),
                 Err(error) => Some(error),
             },
         };
-        Live { choice, trunk, branch, decoding, measurement, failed, told: 0, prompt }
+        let measurement = prompt.measurement.clone();
+        Some(Live { choice, job, trunk, branch, decoding, measurement, failed, told: 0, prompt })
     }
 
-    /// Chooses the next token and tells it. Returns whether it is to be read: else the continuation has ended.
+    /// Chooses the next token and tells it. Returns whether it is to be read: else the answer has ended.
     ///
     /// # Errors
-    /// What ends it without an answer.
+    /// What ends it without an output.
     pub fn choose(&mut self) -> Result<bool, RequestError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -139,52 +204,56 @@ impl Live {
     }
 
     fn try_choose(&mut self) -> Result<bool, RequestError> {
-        let Request { stop, likeliest, tell_rows, .. } = &self.choice.request;
-        let room = self.choice.request.room();
+        let Task::Generate(generate) = &self.choice.task else { return Ok(false) };
+        let (likeliest, tell_rows, room) = (generate.likeliest, generate.tell_rows, generate.room());
         if room == 0 {
             return Ok(false);
         }
-        let Some(token) = self.decoding.choose(stop, &mut self.measurement)? else { return Ok(false) };
+        let Some(token) = self.decoding.choose(&generate.stop, &mut self.measurement)? else {
+            return Ok(false);
+        };
         let likelihood = match likeliest {
-            Some(most) => Some(likelihood(self.decoding.logits(), token, *most)?),
+            Some(most) => Some(likelihood(self.decoding.logits(), token, most)?),
             None => None,
         };
         let mut rows = Vec::new();
-        if *tell_rows && self.decoding.in_answer() {
+        if tell_rows && self.decoding.in_answer() {
             while self.told < self.measurement.generated_rows() {
                 rows.extend(self.measurement.generated_row(self.told)?);
                 self.told += 1;
             }
         }
+        let goes_on = self.decoding.tokens().len() < room && self.decoding.unread().is_some();
         match self.choice.hear(Event::Token(Chosen { token, likelihood, rows }))? {
             Next::Go => {}
             Next::End => self.decoding.end_turn(),
-            Next::Cancel => return Err(EngineError::Interrupted.into()),
+            // An answer that has ended by itself is whole.
+            Next::Cancel if goes_on => return Err(EngineError::Interrupted.into()),
+            Next::Cancel => {}
         }
         Ok(self.decoding.tokens().len() < room && self.decoding.unread().is_some())
     }
 
     /// Tells the end: an answer, unless something went wrong.
-    pub fn end(self, outcome: Result<(), RequestError>) {
+    pub fn end(self, engine: &Engine, outcome: Result<(), RequestError>) {
         let Live { choice, decoding, measurement, prompt, failed, .. } = self;
-        let request = &choice.request;
+        let (likeliest, room) = match &choice.task {
+            Task::Generate(generate) => (generate.likeliest, generate.room()),
+            _ => (None, 0),
+        };
         let finish = || {
             if let Some(error) = failed {
                 return Err(error);
             }
-            let end = match (request.likeliest, decoding.ended_by()) {
+            let end = match (likeliest, decoding.ended_by()) {
                 (Some(most), Some(token)) => Some(likelihood(decoding.logits(), token, most)?),
                 _ => None,
             };
-            let generated = match request.room() {
+            let generated = match room {
                 0 => Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
                 _ => decoding.finish(),
             };
-            let masses = measurement.finish(generated.tokens.len())?;
-            let top_keys = measurement.finish_top_keys(generated.tokens.len())?;
-            let OfPrompt { logits, likelihoods, reused } = &*prompt;
-            let (logits, prompt) = (logits.clone(), likelihoods.clone());
-            Ok(Measured { logits, generated, masses, top_keys, reused: *reused, prompt, end })
+            prompt.finish(engine, measurement, generated, end)
         };
         let finished = outcome.and_then(|()| {
             let finished = panic::catch_unwind(AssertUnwindSafe(finish));
@@ -193,10 +262,10 @@ impl Live {
         choice.end(finished);
     }
 
-    /// The branch, and who watches it.
-    pub fn watched(&mut self) -> (&mut Branch, Watch<'_>) {
-        let Live { branch, measurement, failed, .. } = self;
-        (branch, Watch { measurement, failed })
+    /// The branch, the observer of its next row, and what is hidden from it.
+    pub fn parts(&mut self) -> (&mut Branch, Watch<'_>, &LayerHoles) {
+        let Live { branch, measurement, failed, prompt, .. } = self;
+        (branch, Watch { measurement, failed }, &prompt.knockouts)
     }
 }
 

@@ -58,7 +58,7 @@ impl Branch {
     /// A branch of its own with room for `capacity` tokens in all, whose keys begin at `start`; those before this one's come from
     /// the trunk.
     fn moved(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
-        let Cache { start: old, layers, length, holes, .. } = &self.0;
+        let Cache { start: old, layers, length, .. } = &self.0;
         let (old, length) = (*old, *length);
         let layers = layers.iter().enumerate().map(|(i, layer)| match layer {
             LayerCache::Full { k, v } => {
@@ -83,8 +83,7 @@ impl Branch {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        let holes = holes.clone();
-        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false, holes }))
+        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
     }
 
     /// What the layers remember, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
@@ -109,6 +108,14 @@ impl Cache {
             );
         }
         self.branch_within(shared, self.capacity.min(self.length + room))
+    }
+
+    /// The same with that room whether or not the cache has it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn branch_after(&self, shared: usize, room: usize) -> Result<Branch> {
+        self.branch_within(shared.min(self.length), self.length + room)
     }
 
     /// A branch after all that the cache holds, with room for up to `room` more tokens whether or not the cache has it.
@@ -136,8 +143,8 @@ impl Cache {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        let (length, holes) = (self.length, self.holes.clone());
-        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false, holes }))
+        let length = self.length;
+        Ok(Branch(Cache { start, layers, length, capacity, marks: Vec::new(), torn: false }))
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), where it keeps all of them.

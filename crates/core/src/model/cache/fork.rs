@@ -6,7 +6,6 @@
 use candle_core::{Result, Tensor};
 
 use super::{Cache, LayerCache, Mark, Saved, WINDOW_ROOM, Windowed, window_rows};
-use crate::attention::LayerHoles;
 
 impl Cache {
     /// An empty cache for up to `capacity` tokens whose layers remember in the same way as this one's: it gives the same bits.
@@ -27,8 +26,7 @@ impl Cache {
             }
         });
         let layers = layers.collect::<Result<_>>()?;
-        let holes = LayerHoles::default();
-        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false, holes })
+        Ok(Cache { start: 0, layers, length: 0, capacity, marks: Vec::new(), torn: false })
     }
 
     /// The length that [`Cache::truncate`] would leave of the first `tokens` tokens.
