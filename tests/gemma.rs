@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use palimpsest::models::ModelStore;
-use palimpsest_core::attention::{MassObserver, Masses};
+use palimpsest_core::attention::{MassObserver, Masses, NoObserver};
 
 use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, engine, greedy, numbers};
@@ -66,7 +66,8 @@ fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transf
     }
 
     let logits = logits.squeeze(0).unwrap();
-    let generated = engine.decode(&mut cache, &logits, &greedy(64), &[], &mut |_| true).unwrap();
+    let how = (&greedy(64), &[][..]);
+    let generated = engine.decode(&mut cache, &logits, how, &mut NoObserver, &mut |_| true).unwrap();
     let expected: Vec<u32> = reference("gemma3-2k", "greedy").to_vec1().unwrap();
     assert_eq!(generated.tokens, expected);
 }

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use palimpsest::chat::Sampling;
 use palimpsest_core::attention::NoObserver;
-use palimpsest_core::engine::Engine;
+use palimpsest_core::engine::memory_plan::Branches;
+use palimpsest_core::engine::thread::Limits;
+use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
 /// The checkpoints that `scripts/hf_reference.py tiny` made, of every architecture and released layout.
@@ -77,6 +79,17 @@ pub fn decode(engine: &Engine, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
         logits.extend(numbers(&decoder.logits(&hidden, Phase::Decode).unwrap()));
     }
     logits
+}
+
+/// An engine with a cache of `context` tokens that generates `count` answers together, each of which may hold so many tokens.
+pub fn session(engine: &Engine, context: usize, (count, tokens): (usize, usize)) -> Session {
+    let cache = engine.decoder().cache(context).unwrap();
+    Session::new(engine.clone(), cache, Limits::of_branches(context, Branches { count, tokens }))
+}
+
+/// A greedy answer of at most `max_new_tokens` tokens, ended by those of `stop`.
+pub fn answering(max_new_tokens: usize, stop: &[u32]) -> Task {
+    Task::Generate(Box::new(Generate::new(greedy(max_new_tokens), stop.to_vec())))
 }
 
 pub fn numbers(tensor: &Tensor) -> Vec<f32> {

@@ -20,8 +20,8 @@ use palimpsest::run::context_budget::{Cut, Dropped, cut_to_budget};
 use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::plan::{PlannedCase, PlannedProbe};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
-use palimpsest_core::attention::{AttentionStore, MassObserver, Masses};
-use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Parts};
+use palimpsest_core::attention::{AttentionStore, MassObserver, Masses, NoObserver};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::span::Span;
 use serde::Deserialize;
 
@@ -61,10 +61,11 @@ fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of
     // 1.2e-6 was measured.
     const MASSES: f32 = 1e-4;
     const LOGITS: f32 = 1e-3;
-    let Some(mut model) = model() else { return };
+    let Some(model) = model() else { return };
     let file = TokensFile::of("smollm2-2k");
     let mut observer = file.observer();
-    let Parts { engine, cache, .. } = model.parts(0).unwrap();
+    let engine = model.engine();
+    let cache = &mut engine.decoder().cache(CONTEXT).unwrap();
     let logits = engine.prefill(cache, &file.tokens, 1, &mut observer, &mut |_| true).unwrap();
     let difference = apart(&numbers(&logits), &numbers(&reference("smollm2-2k", "logits")));
     assert!(difference < LOGITS, "logits off by {difference:e}");
@@ -77,15 +78,16 @@ fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of
 
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
     let logits = logits.squeeze(0).unwrap();
-    let generated = engine.decode(cache, &logits, &sampling, &[], &mut |_| true).unwrap();
+    let how = (&sampling, &[][..]);
+    let generated = engine.decode(cache, &logits, how, &mut NoObserver, &mut |_| true).unwrap();
     let expected: Vec<u32> = reference("smollm2-2k", "greedy").to_vec1().unwrap();
     assert_eq!(generated.tokens, expected);
 }
 
 #[test]
 fn masses_and_logits_over_the_shorter_prompt_are_those_of_transformers() {
-    let Some(mut model) = model() else { return };
-    assert_real("smollm2-512", model.parts(0).unwrap().engine);
+    let Some(model) = model() else { return };
+    assert_real("smollm2-512", model.engine());
 }
 
 #[derive(Deserialize)]
@@ -344,7 +346,8 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     // The same by hand, from one prefill of the whole.
     let text = model.template().render(&messages, true).unwrap() + "It is true, and";
     let tokens = model.tokenizer().encode(&text).unwrap();
-    let Parts { engine, cache, .. } = model.parts(0).unwrap();
+    let engine = model.engine();
+    let cache = &mut engine.decoder().cache(tokens.len()).unwrap();
     let mut none = MassObserver::new(vec![], vec![], tokens.len()).unwrap();
     let logits = engine.prefill(cache, &tokens, 4, &mut none, &mut |_| true).unwrap();
     let log_p: Vec<Vec<f32>> =

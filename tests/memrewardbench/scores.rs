@@ -18,7 +18,7 @@ use palimpsest::run::local::{LocalSubject, SubjectOptions};
 use palimpsest::run::runner::{ProbeOutcome, Subject};
 use palimpsest_core::attention::{AttentionStore, MassObserver, NoObserver, Step};
 use palimpsest_core::engine::memory_plan::Branches;
-use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Rows};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, Measurement, Observe, Rows};
 use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
 use serde::Deserialize;
@@ -76,12 +76,12 @@ fn short() -> Case {
 }
 
 /// The sum of the log-softmax over an option's tokens, in one pass over prompt and option.
-fn in_one_pass(model: &mut LocalModel, tokens: &[u32], option: &[u32]) -> f64 {
-    let parts = model.parts(0).unwrap();
+fn in_one_pass(model: &LocalModel, tokens: &[u32], option: &[u32]) -> f64 {
+    let engine = model.engine();
     let whole = [tokens, option].concat();
-    parts.cache.truncate(0).unwrap();
+    let mut cache = engine.decoder().cache(whole.len()).unwrap();
     let logits =
-        parts.engine.prefill(parts.cache, &whole, option.len() + 1, &mut NoObserver, &mut |_| true).unwrap();
+        engine.prefill(&mut cache, &whole, option.len() + 1, &mut NoObserver, &mut |_| true).unwrap();
     let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1).unwrap();
     let of = |(row, &token): (usize, &u32)| {
         f64::from(log_p.get(row).unwrap().get(token as usize).unwrap().to_scalar::<f32>().unwrap())
@@ -129,7 +129,7 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
         for option in OPTIONS {
             let ids = option_tokens(&alone, option);
             assert!(ids.len() > 1, "{name}: {ids:?}");
-            let expected = in_one_pass(&mut alone, &tokens, &ids);
+            let expected = in_one_pass(&alone, &tokens, &ids);
             let apart = (first.scores[option] - expected).abs();
             assert!(apart < 1e-4, "{name}, {option}: {} is {apart:e} off one pass", first.scores[option]);
         }
@@ -265,9 +265,9 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
         let whole = [&store.tokens[..], &store.generated[..]].concat();
         let row = Span::new("row", at..at + 1);
         let mut observer = MassObserver::new(vec![row], store.keys.clone(), whole.len()).unwrap();
-        let parts = model.parts(0).unwrap();
-        parts.cache.truncate(0).unwrap();
-        parts.engine.prefill(parts.cache, &whole, 1, &mut observer, &mut |_| true).unwrap();
+        let engine = model.engine();
+        let mut cache = engine.decoder().cache(whole.len()).unwrap();
+        engine.prefill(&mut cache, &whole, 1, &mut observer, &mut |_| true).unwrap();
         let masses = observer.finish().unwrap();
         let row = store.mass.index_axis(ndarray::Axis(2), others);
         let off = apart(row.iter().copied(), masses.mass.index_axis(ndarray::Axis(2), 0).iter().copied());
@@ -292,13 +292,14 @@ fn a_step_that_was_not_generated_is_no_row_and_one_that_was_is_that_of_each() {
     let keys = vec![Span::new("a", 0..13), Span::new("b", 13..40)];
     let mut rows = Rows::named(&["b", "each"], &keys, tokens.len()).unwrap();
     rows.answer.step = true;
-    let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
     let engine = model.engine();
+    let observe = Observe { rows, keys, ..Observe::default() };
+    let measurement = &mut Measurement::new(&observe, tokens.len(), 5, engine).unwrap();
     let mut cache = engine.decoder().cache(64).unwrap();
     let logits: Tensor =
-        measurement.prefill(engine, &mut cache, &tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
+        engine.prefill(&mut cache, &tokens, 1, &mut *measurement, &mut |_| true).unwrap().squeeze(0).unwrap();
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 5 };
-    let said = measurement.decode(engine, &mut cache, &logits, (&sampling, &[]), &mut |_| true).unwrap();
+    let said = engine.decode(&mut cache, &logits, (&sampling, &[]), measurement, &mut |_| true).unwrap();
     let n = said.tokens.len();
     assert_eq!(n, 5);
     for token in 0..n {

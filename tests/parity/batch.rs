@@ -3,11 +3,13 @@
 use candle_core::{Device, Tensor};
 use palimpsest::chat::StopReason;
 use palimpsest_core::attention::NoObserver;
-use palimpsest_core::engine::{BatchSequence, Engine, EngineError};
-use palimpsest_core::model::{Branch, Cache, Phase};
+use palimpsest_core::engine::{
+    self, Engine, EngineError, Event, Generate, Generated, Request, RequestError, Session, Task, TokenRules,
+};
+use palimpsest_core::model::{Branch, Cache, Pass, Phase};
 
 use super::checkpoint::Llama;
-use super::{TINY, decode, engine, fixture, greedy, numbers};
+use super::{TINY, answering, decode, engine, fixture, greedy, numbers, session};
 
 /// Quantised files, whose weights are multiplied otherwise when generating.
 const GGUF: [&str; 4] = ["gguf-llama", "gguf-gemma3", "gguf-gpt-oss-mxfp4", "gguf-qwen35-text"];
@@ -34,27 +36,72 @@ fn trunk(engine: &Engine, shared: usize) -> Cache {
     cache
 }
 
+/// A continuation's own prompt.
+fn own(nth: usize) -> Vec<u32> {
+    tokens(1000 * (nth + 1), OWN[nth])
+}
+
 /// Reads one continuation's own prompt after the trunk, f32 (vocab).
 fn read(engine: &Engine, cache: &mut Cache, shared: usize, nth: usize) -> Tensor {
     assert_eq!(cache.truncate(shared).unwrap(), shared);
-    let own = tokens(1000 * (nth + 1), OWN[nth]);
-    engine.prefill(cache, &own, 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
+    engine.prefill(cache, &own(nth), 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
 }
 
-fn begin(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<BatchSequence> {
-    let sequences = (0..count).map(|nth| {
-        let logits = read(engine, cache, shared, nth);
-        BatchSequence {
-            branch: cache.branch(shared, NEW).unwrap(),
-            logits,
-            sampling: greedy(NEW),
-            thinker: None,
-            watch: None,
-        }
+/// Branches of the trunk behind the own prompts of `count` continuations.
+fn branches(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<Branch> {
+    let branches = (0..count).map(|nth| {
+        read(engine, cache, shared, nth);
+        cache.branch(shared, NEW).unwrap()
     });
-    let sequences = sequences.collect();
+    let branches = branches.collect();
     assert_eq!(cache.truncate(shared).unwrap(), shared);
-    sequences
+    branches
+}
+
+/// The next tokens of branches of one trunk, f32 (branches, vocab).
+fn step(
+    engine: &Engine,
+    cache: &Cache,
+    branches: &mut [Branch],
+    tokens: &[u32],
+) -> candle_core::Result<Tensor> {
+    let mut nothing = [NoObserver; OWN.len()];
+    let rows = branches.iter_mut().zip(&mut nothing);
+    let rows = rows.map(|(branch, observer)| (branch, Pass::from(observer))).collect();
+    let hidden = engine.decoder().forward_groups(tokens, vec![(cache, rows)])?;
+    engine.decoder().logits(&hidden, Phase::Decode)
+}
+
+/// Generates three continuations of the trunk together.
+fn together(engine: &Engine, shared: usize) -> Session {
+    session(engine, shared + 400, (OWN.len(), 500))
+}
+
+/// The trunk, and a continuation of it for each of `tasks`.
+fn request(shared: usize, tasks: impl IntoIterator<Item = Task>) -> Request {
+    let branch =
+        |(nth, task)| engine::Branch { tokens: own(nth), tasks: vec![task], ..engine::Branch::default() };
+    let branches = tasks.into_iter().enumerate().map(branch).collect();
+    Request { prefix: tokens(0, shared).into(), branches, ..Request::default() }
+}
+
+/// What came of each; `on_event` hears of events before the last one of each.
+fn said(
+    session: &mut Session,
+    request: Request,
+    on_event: &mut dyn FnMut(usize, &Event) -> bool,
+) -> Vec<Result<Generated, RequestError>> {
+    let answered = session.answers(request, &mut |nth, _, event| on_event(nth, event));
+    answered.into_iter().flatten().map(|answer| answer.map(|measured| measured.generated)).collect()
+}
+
+/// [`said`], the tokens of answers that all end by themselves.
+fn tokens_said(session: &mut Session, request: Request) -> Vec<Vec<u32>> {
+    said(session, request, &mut |_, _| true).into_iter().map(|said| said.unwrap().tokens).collect()
+}
+
+fn is_interrupted(said: &Result<Generated, RequestError>) -> bool {
+    matches!(said, Err(RequestError::Engine(EngineError::Interrupted)))
 }
 
 #[test]
@@ -67,37 +114,36 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
             let alone: Vec<(Vec<u32>, Vec<f32>)> = (0..OWN.len())
                 .map(|nth| {
                     let logits = read(&engine, &mut cache, shared, nth);
+                    let (how, mut nothing) = ((&greedy(NEW), &[][..]), NoObserver);
                     let said =
-                        engine.decode(&mut cache, &logits, &greedy(NEW), &[], &mut |_| true).unwrap().tokens;
+                        engine.decode(&mut cache, &logits, how, &mut nothing, &mut |_| true).unwrap().tokens;
                     read(&engine, &mut cache, shared, nth);
                     let logits = decode(&engine, &mut cache, &said);
                     (said, logits)
                 })
                 .collect();
+            let mut session = together(&engine, shared);
             for count in 1..=OWN.len() {
                 // 1. The answers.
-                let sequences = begin(&engine, &mut cache, shared, count);
-                let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
-                for (said, (alone, _)) in said.into_iter().zip(&alone) {
-                    assert_eq!(&said.unwrap().tokens, alone, "{name}, {shared} shared, {count} together");
+                let request = request(shared, (0..count).map(|_| answering(NEW, &[])));
+                let found = tokens_said(&mut session, request);
+                assert_eq!(found.len(), count);
+                for (said, (alone, _)) in found.iter().zip(&alone) {
+                    assert_eq!(said, alone, "{name}, {shared} shared, {count} together");
                 }
                 // 2. The logits, step by step.
-                let mut branches: Vec<Branch> = begin(&engine, &mut cache, shared, count)
-                    .into_iter()
-                    .map(|sequences| sequences.branch)
-                    .collect();
+                let mut branches = branches(&engine, &mut cache, shared, count);
                 let vocab = alone[0].1.len() / NEW;
-                for step in 0..NEW {
-                    let last: Vec<u32> = alone[..count].iter().map(|(said, _)| said[step]).collect();
-                    let decoder = engine.decoder();
-                    let hidden = decoder
-                        .forward_branches(&last, &cache, branches.iter_mut().collect(), vec![])
-                        .unwrap();
-                    let logits = decoder.logits(&hidden, Phase::Decode).unwrap();
+                for nth_step in 0..NEW {
+                    let last: Vec<u32> = alone[..count].iter().map(|(said, _)| said[nth_step]).collect();
+                    let logits = step(&engine, &cache, &mut branches, &last).unwrap();
                     for (nth, (_, alone)) in alone[..count].iter().enumerate() {
                         let found = numbers(&logits.get(nth).unwrap());
-                        let alone = &alone[step * vocab..(step + 1) * vocab];
-                        assert_eq!(found, alone, "{name}, {shared} shared, {nth} of {count}, step {step}");
+                        let alone = &alone[nth_step * vocab..(nth_step + 1) * vocab];
+                        assert_eq!(
+                            found, alone,
+                            "{name}, {shared} shared, {nth} of {count}, step {nth_step}"
+                        );
                     }
                 }
                 assert!(branches.iter().zip(OWN).all(|(b, own)| b.tokens() == shared + own + NEW));
@@ -110,28 +156,27 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
 fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
     for name in [TINY[0], "qwen35-text-tiny", "gemma3-tiny"] {
         let engine = model(name);
-        let mut cache = trunk(&engine, 300);
-        let whole = begin(&engine, &mut cache, 300, 3);
-        let whole = engine.decode_batch(&cache, whole, vec![], &[], &mut |_, _| true).unwrap();
-        let whole: Vec<Vec<u32>> = whole.into_iter().map(|said| said.unwrap().tokens).collect();
+        let mut session = together(&engine, 300);
+        let whole = tokens_said(&mut session, request(300, [NEW; 3].map(|n| answering(n, &[]))));
 
-        let mut sequences = begin(&engine, &mut cache, 300, 3);
-        sequences[0].sampling = greedy(3);
-        sequences[2].sampling = greedy(0);
         let stop = whole[1][5];
         let first = whole[1].iter().position(|&token| token == stop).unwrap();
         let shortest = whole[0][..3].iter().position(|&token| token == stop).unwrap_or(3);
         let (mut shown, mut ended) = (vec![Vec::new(); 3], Vec::new());
-        let said = engine
-            .decode_batch(&cache, sequences, vec![], &[stop], &mut |nth, token| {
-                match token {
-                    Some(token) => shown[nth].push(token),
-                    None => ended.push(nth),
+        let mut said: Vec<Option<Generated>> = vec![None; 3];
+        session.run(request(300, [3, NEW, 0].map(|n| answering(n, &[stop]))), &mut |nth, _, event| {
+            match event {
+                Event::Token(chosen) => shown[nth].push(chosen.token),
+                Event::Done(measured) => {
+                    ended.push(nth);
+                    said[nth] = Some(measured.generated);
                 }
-                true
-            })
-            .unwrap();
-        let said: Vec<_> = said.into_iter().map(Result::unwrap).collect();
+                Event::Failed(error) => panic!("{error}"),
+                _ => {}
+            }
+            true
+        });
+        let said: Vec<_> = said.into_iter().map(Option::unwrap).collect();
         assert_eq!(said[0].tokens, whole[0][..shortest], "{name}");
         assert_eq!(
             (&said[1].tokens[..], said[1].stop),
@@ -148,11 +193,8 @@ fn a_branch_that_ends_early_leaves_and_the_others_go_on() {
 #[test]
 fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     let sound = engine(&fixture(TINY[0]), 64);
-    let mut cache = trunk(&sound, 300);
-    let said = begin(&sound, &mut cache, 300, 3);
-    let said = sound.decode_batch(&cache, said, vec![], &[], &mut |_, _| true).unwrap();
-    let said: Vec<Vec<u32>> = said.into_iter().map(|said| said.unwrap().tokens).collect();
-    let broken = (100..200).find(|token| said.iter().all(|said| !said.contains(token))).unwrap();
+    let whole = tokens_said(&mut together(&sound, 300), request(300, [NEW; 3].map(|n| answering(n, &[]))));
+    let broken = (100..200).find(|token| whole.iter().all(|said| !said.contains(token))).unwrap();
 
     // Whoever reads a token that the others never say gets no number.
     let dir = tempfile::tempdir().unwrap();
@@ -162,42 +204,56 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     rows[broken as usize][3] = f32::NAN;
     model.tensors.insert(name.into(), Tensor::new(rows, &Device::Cpu).unwrap());
     let engine = engine(&model.write_folder(dir.path()), 64);
-    let mut cache = trunk(&engine, 300);
-    let mut sequences = begin(&engine, &mut cache, 300, 3);
-    let mut logits = vec![0f32; sequences[1].logits.elem_count()];
-    logits[broken as usize] = 1.0;
-    sequences[1].logits = Tensor::new(logits, &Device::Cpu).unwrap();
-    let found = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
+    let mut session = together(&engine, 300);
+    let rules = TokenRules { bias: [(broken, 1000.0)].into(), ..TokenRules::default() };
+    let says_it = Generate { rules, ..Generate::new(greedy(NEW), Vec::new()) };
+    let tasks = [answering(NEW, &[]), Task::Generate(Box::new(says_it)), answering(NEW, &[])];
+    let mut shown = Vec::new();
+    let found = said(&mut session, request(300, tasks), &mut |nth, event| {
+        if let (1, Event::Token(chosen)) = (nth, event) {
+            shown.push(chosen.token);
+        }
+        true
+    });
     match &found[1] {
-        Err(EngineError::NotFinite { position: 307, .. }) => {}
+        Err(RequestError::Engine(EngineError::NotFinite { position: 307, .. })) => {}
         other => panic!("{other:?}"),
     }
+    assert_eq!(shown, [broken]);
     for nth in [0, 2] {
-        assert_eq!(found[nth].as_ref().unwrap().tokens, said[nth]);
+        assert_eq!(found[nth].as_ref().unwrap().tokens, whole[nth]);
     }
 
-    let sequences = begin(&engine, &mut cache, 300, 3);
     let mut left = 4;
-    let stopped = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| {
-        left -= 1;
+    let tasks = [NEW; 3].map(|n| answering(n, &[]));
+    let stopped = said(&mut session, request(300, tasks), &mut |_, event| {
+        left -= i32::from(matches!(event, Event::Token(_)));
         left > 0
     });
-    let stopped = stopped.unwrap();
-    assert!(stopped.iter().all(|one| matches!(one, Err(EngineError::Interrupted))), "{stopped:?}");
+    assert!(stopped.iter().all(is_interrupted), "{stopped:?}");
 }
 
 #[test]
 fn a_stop_keeps_the_branches_that_have_ended_by_themselves() {
     let engine = model(TINY[0]);
-    let mut cache = trunk(&engine, 300);
-    let mut sequences = begin(&engine, &mut cache, 300, 3);
-    sequences[1].sampling = greedy(2);
-    let alone = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
-    let mut sequences = begin(&engine, &mut cache, 300, 3);
-    sequences[1].sampling = greedy(2);
+    let mut session = together(&engine, 300);
+    let request = || request(300, [NEW, 2, NEW].map(|n| answering(n, &[])));
+    let alone = said(&mut session, request(), &mut |_, _| true);
     // Asked to stop as soon as one has ended.
-    let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, token| token.is_some()).unwrap();
-    assert!(matches!((&said[0], &said[2]), (Err(EngineError::Interrupted), Err(EngineError::Interrupted))));
+    let mut found: Vec<Option<Result<Generated, RequestError>>> = vec![None, None, None];
+    session.run(request(), &mut |nth, _, event| match event {
+        Event::Done(measured) => {
+            found[nth] = Some(Ok(measured.generated));
+            false
+        }
+        Event::Failed(error) => {
+            found[nth] = Some(Err(error));
+            true
+        }
+        _ => true,
+    });
+    let said: Vec<_> = found.into_iter().map(Option::unwrap).collect();
+    assert!(is_interrupted(&said[0]) && is_interrupted(&said[2]), "{said:?}");
     assert_eq!(said[1].as_ref().unwrap(), alone[1].as_ref().unwrap());
 }
 
@@ -206,17 +262,15 @@ fn a_branch_grows_as_far_as_it_was_given_room_and_the_trunk_must_hold_what_it_sh
     let engine = model("gpt-oss-tiny");
     let mut cache = trunk(&engine, 300);
     read(&engine, &mut cache, 300, 1);
-    let mut branch = cache.branch(300, 1).unwrap();
-    let mut next = |cache: &Cache| engine.decoder().forward_branches(&[5], cache, vec![&mut branch], vec![]);
-    assert!(next(&cache).is_ok());
-    let error = next(&cache).unwrap_err().to_string();
+    let mut branch = [cache.branch(300, 1).unwrap()];
+    assert!(step(&engine, &cache, &mut branch, &[5]).is_ok());
+    let error = step(&engine, &cache, &mut branch, &[5]).unwrap_err().to_string();
     assert!(error.contains("308 of 308 tokens: 1 more do not fit"), "{error}");
 
     let error = cache.branch(308, 1).unwrap_err().to_string();
     assert!(error.contains("308 tokens of a cache that holds 307"), "{error}");
-    let mut branch = cache.branch(300, 1).unwrap();
+    let mut branch = [cache.branch(300, 1).unwrap()];
     cache.truncate(0).unwrap();
-    let error =
-        engine.decoder().forward_branches(&[5], &cache, vec![&mut branch], vec![]).unwrap_err().to_string();
+    let error = step(&engine, &cache, &mut branch, &[5]).unwrap_err().to_string();
     assert!(error.contains("a trunk of 0 tokens"), "{error}");
 }

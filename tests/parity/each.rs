@@ -1,22 +1,26 @@
 //! The rows of generated tokens: those of transformers, those of a second pass, and the same together as alone.
 
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use palimpsest::selftest::rule::Numbers;
 use palimpsest_core::attention::{MassObserver, Masses, NoObserver, Observer, SpanError};
-use palimpsest_core::engine::{BatchSequence, Engine, Measurement, Rows};
+use palimpsest_core::engine::{Branch, Engine, Measurement, Observe, Request, Reuse, Rows};
 use palimpsest_core::model::Cache;
 use palimpsest_core::span::Span;
 
 use super::reference::{TokensFile, assert_f32};
-use super::{TINY, apart, engine, fixture, greedy, numbers};
+use super::{TINY, answering, apart, engine, fixture, greedy, numbers, session};
 
 /// What is promised between the decode kernels' own sums and those of a second pass.
 const PASSES: f32 = 1e-5;
 
 /// Rows of every sort, for spans of a prompt.
-fn measurement(keys: Vec<Span>, tokens: usize) -> Measurement {
+fn observe(keys: Vec<Span>, tokens: usize) -> Observe {
     let rows = Rows::named(&["new", "answer", "query", "each", "last"], &keys, tokens).unwrap();
-    Measurement::new(rows, keys, tokens).unwrap()
+    Observe { rows, keys, ..Observe::default() }
+}
+
+fn measurement(engine: &Engine, keys: Vec<Span>, tokens: usize) -> Measurement {
+    Measurement::new(&observe(keys, tokens), tokens, 0, engine).unwrap()
 }
 
 /// The reference's numbers.
@@ -42,12 +46,24 @@ fn each(masses: &Masses) -> Numbers {
     found
 }
 
+/// Reads a prompt behind what the cache holds and answers it in at most so many tokens, up to one that ends it.
+fn answer(
+    engine: &Engine,
+    cache: &mut Cache,
+    tokens: &[u32],
+    (n, stop): (usize, &[u32]),
+    measurement: &mut Measurement,
+) -> Vec<u32> {
+    let logits = engine.prefill(cache, tokens, 1, &mut *measurement, &mut |_| true).unwrap();
+    let (logits, how) = (logits.squeeze(0).unwrap(), (&greedy(n), stop));
+    engine.decode(cache, &logits, how, measurement, &mut |_| true).unwrap().tokens
+}
+
 /// Reads a prompt and answers it in `n` tokens.
 fn measured(engine: &Engine, cache: &mut Cache, tokens: &[u32], n: usize) -> (Vec<u32>, Masses) {
     cache.truncate(0).unwrap();
-    let mut measurement = measurement(TokensFile::of(TINY[0]).keys(), tokens.len());
-    let logits = measurement.prefill(engine, cache, tokens, 1, &mut |_| true).unwrap().squeeze(0).unwrap();
-    let said = measurement.decode(engine, cache, &logits, (&greedy(n), &[]), &mut |_| true).unwrap().tokens;
+    let mut measurement = measurement(engine, TokensFile::of(TINY[0]).keys(), tokens.len());
+    let said = answer(engine, cache, tokens, (n, &[]), &mut measurement);
     let masses = measurement.finish(said.len()).unwrap();
     (said, masses)
 }
@@ -113,17 +129,17 @@ fn recording_changes_no_bit_of_what_is_decoded_and_none_of_the_prompts_masses() 
         let keys = TokensFile::of(name).keys();
         let step = |observer: &mut dyn Observer, cache: &mut Cache| {
             cache.truncate(0).unwrap();
-            engine.prefill(cache, &tokens, 1, observer, &mut |_| true).unwrap();
+            engine.prefill(cache, &tokens, 1, &mut *observer, &mut |_| true).unwrap();
             let decoder = engine.decoder();
             let read = (5..13).map(|token| {
                 let phase = palimpsest_core::model::Phase::Decode;
-                let hidden = decoder.forward(&[token], 1, cache, phase, observer).unwrap();
+                let hidden = decoder.forward(&[token], 1, cache, phase, &mut *observer).unwrap();
                 numbers(&decoder.logits(&hidden, phase).unwrap())
             });
             read.flatten().map(f32::to_bits).collect::<Vec<u32>>()
         };
         let plain = step(&mut NoObserver, &mut cache);
-        let mut with = measurement(keys.clone(), tokens.len());
+        let mut with = measurement(&engine, keys.clone(), tokens.len());
         assert_eq!(step(&mut with, &mut cache), plain, "{name}");
         let mut without = TokensFile::of(name).observer();
         step(&mut without, &mut cache);
@@ -147,8 +163,8 @@ fn the_rows_of_an_answer_are_those_of_its_tokens_and_not_of_the_thought_before_t
         let mut cache = engine.decoder().cache(tokens.len() + n).unwrap();
         let mut decoded = |thought: Option<usize>| {
             cache.truncate(0).unwrap();
-            let mut measurement = measurement(TokensFile::of(name).keys(), tokens.len());
-            measurement.prefill(&engine, &mut cache, &tokens, 1, &mut |_| true).unwrap();
+            let mut measurement = measurement(&engine, TokensFile::of(name).keys(), tokens.len());
+            engine.prefill(&mut cache, &tokens, 1, &mut measurement, &mut |_| true).unwrap();
             for (i, &token) in said.iter().enumerate().take(n - 1) {
                 if thought == Some(i + 1) {
                     measurement.skip_generated(i + 1);
@@ -203,47 +219,32 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
             spans
         };
         let mut cache = engine.decoder().cache(400).unwrap();
-        let read = |cache: &mut Cache, tokens: &[u32]| -> (Tensor, Measurement) {
-            cache.truncate(0).unwrap();
-            let mut measurement = measurement(spans(tokens.len()), tokens.len());
-            let (before, own) = tokens.split_at(shared);
-            engine.fill_cache(cache, before, &mut measurement, &mut |_| true).unwrap();
-            cache.mark().unwrap();
-            let logits = measurement.prefill(&engine, cache, own, 1, &mut |_| true).unwrap();
-            (logits.squeeze(0).unwrap(), measurement)
-        };
         // 1. One after the other.
         let alone: Vec<(Vec<u32>, Masses)> = (others.iter())
             .map(|tokens| {
-                let (logits, mut measurement) = read(&mut cache, tokens);
-                let how = (&greedy(n), &[][..]);
-                let said = measurement.decode(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
-                let masses = measurement.finish(n).unwrap();
-                (said.tokens, masses)
+                cache.truncate(0).unwrap();
+                let mut measurement = measurement(&engine, spans(tokens.len()), tokens.len());
+                let (before, own) = tokens.split_at(shared);
+                engine.fill_cache(&mut cache, before, &mut measurement, &mut |_| true).unwrap();
+                let said = answer(&engine, &mut cache, own, (n, &[]), &mut measurement);
+                (said, measurement.finish(n).unwrap())
             })
             .collect();
         assert_eq!(alone[0].0, greedy_tokens, "{name}");
         assert_f32(&format!("{name}, each after a shared prefix"), &each(&alone[0].1), &expected);
         // 2. Together. One of them ends early.
-        let (mut sequences, mut measurements) = (Vec::new(), Vec::new());
-        for (nth, tokens) in others.iter().enumerate() {
-            let (logits, measurement) = read(&mut cache, tokens);
-            let sampling = greedy(if nth == 1 { 4 } else { n });
-            sequences.push(BatchSequence {
-                branch: cache.branch(shared, n).unwrap(),
-                logits,
-                sampling,
-                thinker: None,
-                watch: None,
-            });
-            measurements.push(measurement);
-        }
-        cache.truncate(shared).unwrap();
-        let observers = measurements.iter_mut().map(|m| m as &mut dyn Observer).collect();
-        let said = engine.decode_batch(&cache, sequences, observers, &[], &mut |_, _| true).unwrap();
-        for (nth, (said, measurement)) in said.into_iter().zip(&measurements).enumerate() {
-            let said = said.unwrap().tokens;
-            let masses = measurement.finish(said.len()).unwrap();
+        let branch = |(nth, tokens): (usize, &Vec<u32>)| Branch {
+            tokens: tokens[shared..].to_vec(),
+            observe: observe(spans(tokens.len()), tokens.len()),
+            tasks: vec![answering(if nth == 1 { 4 } else { n }, &[])],
+            ..Branch::default()
+        };
+        let branches = others.iter().enumerate().map(branch).collect();
+        let request = Request { prefix: file.tokens[..shared].into(), reuse: Reuse::Prefix, branches };
+        let together = session(&engine, 400, (others.len(), 300)).answers(request, &mut |_, _, _| true);
+        for (nth, measured) in together.into_iter().flatten().enumerate() {
+            let measured = measured.unwrap();
+            let (said, masses) = (measured.generated.tokens, measured.masses);
             let (tokens, of_alone) = &alone[nth];
             if nth == 1 {
                 assert_eq!(said, tokens[..4], "{name}");
@@ -268,12 +269,9 @@ fn an_answer_that_ends_by_itself_has_no_row_for_its_end() {
     cache.truncate(0).unwrap();
     let stop = greedy_tokens[5];
     let n = greedy_tokens.iter().position(|&token| token == stop).unwrap();
-    let mut measurement = measurement(file.keys(), file.tokens.len());
-    let logits = measurement.prefill(&engine, &mut cache, &file.tokens, 1, &mut |_| true).unwrap();
-    let logits = logits.squeeze(0).unwrap();
-    let how = (&greedy(12), &[stop][..]);
-    let said = measurement.decode(&engine, &mut cache, &logits, how, &mut |_| true).unwrap();
-    assert_eq!(said.tokens, greedy_tokens[..n]);
+    let mut measurement = measurement(&engine, file.keys(), file.tokens.len());
+    let said = answer(&engine, &mut cache, &file.tokens, (12, &[stop]), &mut measurement);
+    assert_eq!(said, greedy_tokens[..n]);
     let masses = measurement.finish(n).unwrap();
     assert_eq!(masses.each.unwrap().mass, whole.each.unwrap().mass.slice(ndarray::s![.., .., ..n, ..]));
     assert!(measurement.finish(n + 2).is_err(), "more tokens than rows");

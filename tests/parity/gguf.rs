@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use palimpsest_core::attention::NoObserver;
 use palimpsest_core::engine::Engine;
 use palimpsest_core::model::{Kept, OpenModel};
 
@@ -146,12 +147,12 @@ fn a_quantised_file_runs_in_half_precision_on_the_cpu_too() {
     for (dtype, tolerance) in [(DType::BF16, 0.5), (DType::F16, 0.05)] {
         let engine = engine_in(&path, 64, dtype);
         let mut cache = engine.decoder().cache(80).unwrap();
-        let mut none = palimpsest_core::attention::NoObserver;
-        let logits = engine.prefill(&mut cache, &tokens(), 1, &mut none, &mut |_| true).unwrap();
+        let logits = engine.prefill(&mut cache, &tokens(), 1, &mut NoObserver, &mut |_| true).unwrap();
         let difference = apart(&super::numbers(&logits), &expected);
         assert!(difference < tolerance, "{dtype:?}: off by {difference}");
         let logits = logits.squeeze(0).unwrap();
-        let generated = engine.decode(&mut cache, &logits, &greedy(8), &[], &mut |_| true).unwrap();
+        let how = (&greedy(8), &[][..]);
+        let generated = engine.decode(&mut cache, &logits, how, &mut NoObserver, &mut |_| true).unwrap();
         assert_eq!(generated.tokens.len(), 8);
     }
 }

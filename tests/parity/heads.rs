@@ -5,7 +5,7 @@ use palimpsest::heads::score::{Answering, NeedleScores, Planted, read};
 use palimpsest_core::attention::TopKeys;
 use palimpsest_core::engine::Engine;
 
-use super::{engine, fixture};
+use super::{engine, fixture, session};
 
 /// By softmax layer, head and row the weight of each key, of all that a row sees.
 fn weights(engine: &Engine, tokens: &[u32], rows: Vec<usize>) -> Vec<Vec<Vec<Vec<f32>>>> {
@@ -44,9 +44,9 @@ fn scores_are_what_the_weights_of_single_keys_give_by_definition() {
             null_query: 131..134,
             tokens: tokens.clone(),
         };
-        let mut cache = engine.decoder().cache(200).unwrap();
         let answering = Answering { max_new_tokens: 24, stop: &[] };
-        let found = read(&engine, &mut cache, &planted, answering, &mut |_| true).unwrap();
+        let mut session = session(&engine, 200, (1, 0));
+        let found = read(&mut session, &planted, answering, &mut |_| true).unwrap();
         let NeedleScores { layers, generated, recall, copied, qr } = found;
         assert_eq!(generated.len(), 24);
         if name == "qwen35-text-tiny" {

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use candle_core::{Device, Tensor};
 use palimpsest::heads::score::{Answering, Planted, read};
-use palimpsest::run::causes::{Answer, Effect, Said};
-use palimpsest_core::attention::{Hole, LayerHoles, NoObserver};
+use palimpsest::run::causes::{Answer, Effect, History, Said};
+use palimpsest_core::attention::{Hole, LayerHoles};
 use palimpsest_core::engine::Engine;
 use serde_json::json;
 
 use super::checkpoint::Llama;
-use super::engine;
+use super::{engine, session};
 
 const VOCAB: usize = 32;
 /// The residual stream: the token, the one before it, one that is always on, what is said next.
@@ -100,16 +100,23 @@ const ANSWER: [u32; 2] = [14, 15];
 
 /// The mean log-probability of the answer behind so many tokens of a thought, and what hiding each session changes of it.
 fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usize) -> (f64, Vec<Effect>) {
-    let mut cache = engine.decoder().cache(64).unwrap();
-    engine.fill_cache(&mut cache, &PROMPT[..QUESTION], &mut NoObserver, &mut |_| true).unwrap();
-    let answer =
-        Answer::read(engine, &mut cache, (&PROMPT[QUESTION..], Said { tokens: &ANSWER, thought })).unwrap();
+    let mut session = session(engine, 64, (1, 0));
+    let history = History { tokens: PROMPT[..QUESTION].into(), rest: &PROMPT[QUESTION..] };
+    let said = Said { tokens: &ANSWER, thought };
+    let answer = Answer::read(&mut session, &history, said, &mut |_| true).unwrap();
+    assert_eq!(session.take_usage(), (QUESTION + answer.tokens(), 0));
     let holes = |keys: &std::ops::Range<usize>| {
         LayerHoles::at(&layers, 2, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
     };
     let holes: Vec<LayerHoles> = SESSIONS.iter().map(holes).collect();
-    let effects = answer.effects(engine, &mut cache, &holes, &mut |_| true).unwrap();
-    assert_eq!(cache.len(), QUESTION);
+    let mut effects = Vec::new();
+    let mut take = |nth: usize, effect: Effect| {
+        assert_eq!(nth, effects.len(), "in order");
+        effects.push(effect);
+        true
+    };
+    answer.effects(&mut session, &history, &holes, &mut |_| true, &mut take).unwrap();
+    assert_eq!(session.take_usage(), (holes.len() * answer.tokens(), 0), "the history stays in the cache");
     (answer.log_p(), effects)
 }
 
@@ -180,9 +187,9 @@ fn the_head_that_copies_is_the_retrieval_head_and_the_one_that_the_question_look
         null_tokens: [&PROMPT[..QUESTION], &[30, 31]].concat(),
         null_query: QUESTION..QUESTION + 2,
     };
-    let mut cache = engine.decoder().cache(64).unwrap();
     let answering = Answering { max_new_tokens: 2, stop: &[] };
-    let found = read(&engine, &mut cache, &planted, answering, &mut |_| true).unwrap();
+    let mut session = session(&engine, 64, (1, 0));
+    let found = read(&mut session, &planted, answering, &mut |_| true).unwrap();
     assert_eq!((found.layers, found.generated, found.recall), (vec![0, 1], ANSWER.to_vec(), 1.0));
     assert_eq!(found.copied, ndarray::array![[0.0], [1.0]]);
     // One row of three looks at the session with all its weight, the others at everything alike, as both of the null question do.

@@ -1,16 +1,17 @@
 //! Paths that are blocked: what is left is what transformers gives with those keys masked.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles, LayerKind, NoObserver};
-use palimpsest_core::engine::{BatchSequence, Engine};
-use palimpsest_core::model::Cache;
+use palimpsest_core::engine::{Branch, Engine, Event, Request, Reuse, Task};
+use palimpsest_core::model::{Cache, Pass, Phase};
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
 use super::trace::{shown, trace};
-use super::{TINY, apart, engine, fixture, greedy, numbers};
+use super::{TINY, answering, apart, engine, fixture, numbers, session};
 
 type Tensors = std::collections::HashMap<String, Tensor>;
 
@@ -234,6 +235,23 @@ fn tokens(from: usize, l: usize) -> Vec<u32> {
     (from..from + l).map(|i| 3 + (i * 7919 % 61) as u32).collect()
 }
 
+/// Reads `own` behind what the cache holds and says the likeliest `n` tokens after it, one by one, with keys hidden from all of
+/// these.
+fn continued(engine: &Engine, cache: &mut Cache, own: &[u32], holes: &LayerHoles, n: usize) -> Vec<u32> {
+    let mut nothing = NoObserver;
+    let mut pass = Pass::from(&mut nothing).hiding(holes);
+    let mut logits = engine.prefill(cache, own, 1, pass.again(), &mut |_| true).unwrap();
+    let mut said = Vec::new();
+    while said.len() < n {
+        let likeliest = logits.argmax(1).unwrap().to_vec1::<u32>().unwrap();
+        let decoder = engine.decoder();
+        let hidden = decoder.forward(&likeliest, 1, cache, Phase::Decode, pass.again()).unwrap();
+        logits = decoder.logits(&hidden, Phase::Decode).unwrap();
+        said.extend(likeliest);
+    }
+    said
+}
+
 #[test]
 fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_would_be() {
     const SHARED: usize = 300;
@@ -248,41 +266,35 @@ fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_w
         let mut cache = engine.decoder().cache(SHARED + 400).unwrap();
         engine.fill_cache(&mut cache, &shared, &mut NoObserver, &mut |_| true).unwrap();
         cache.mark().unwrap();
-        let begin = |cache: &mut Cache, nth: usize| {
+        let mut said = |nth: usize| {
             assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
-            cache.hide(holes[nth].clone());
-            engine.prefill(cache, &own[nth], 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
+            continued(&engine, &mut cache, &own[nth], &holes[nth], NEW)
         };
-        let mut alone = Vec::new();
-        for nth in 0..own.len() {
-            let logits = begin(&mut cache, nth);
-            alone.push(engine.decode(&mut cache, &logits, &greedy(NEW), &[], &mut |_| true).unwrap().tokens);
-        }
+        let alone: Vec<Vec<u32>> = (0..own.len()).map(&mut said).collect();
         // 1. In a batch the same tokens.
-        let sequences = (0..own.len()).map(|nth| {
-            let logits = begin(&mut cache, nth);
-            let branch = cache.branch(SHARED, NEW).unwrap();
-            BatchSequence { branch, logits, sampling: greedy(NEW), thinker: None, watch: None }
-        });
-        let sequences: Vec<_> = sequences.collect();
-        cache.truncate(SHARED).unwrap();
-        let said = engine.decode_batch(&cache, sequences, vec![], &[], &mut |_, _| true).unwrap();
-        for (nth, said) in said.into_iter().enumerate() {
-            assert_eq!(said.unwrap().tokens, alone[nth], "{name}, branch {nth}");
+        let branch = |(own, holes): (&Vec<u32>, &LayerHoles)| Branch {
+            tokens: own.clone(),
+            knockouts: holes.clone(),
+            tasks: vec![answering(NEW, &[])],
+            ..Branch::default()
+        };
+        let branches = own.iter().zip(&holes).map(branch).collect();
+        let request = Request { prefix: shared.clone().into(), reuse: Reuse::Prefix, branches };
+        let mut session = session(&engine, SHARED + 400, (own.len(), 400));
+        let together = session.answers(request, &mut |_, _, _| true);
+        for (nth, measured) in together.into_iter().flatten().enumerate() {
+            assert_eq!(measured.unwrap().generated.tokens, alone[nth], "{name}, branch {nth}");
         }
-        // 2. Going back ends it: the plain branch again, after a blocked one.
-        begin(&mut cache, 0);
-        assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);
-        let logits = engine.prefill(&mut cache, &own[1], 1, &mut NoObserver, &mut |_| true).unwrap();
-        let logits = logits.squeeze(0).unwrap();
-        let again = engine.decode(&mut cache, &logits, &greedy(NEW), &[], &mut |_| true).unwrap().tokens;
-        assert_eq!(again, alone[1], "{name}");
+        // 2. What is hidden from one is not hidden from the next: the plain branch again, after a blocked one.
+        said(0);
+        assert_eq!(said(1), alone[1], "{name}");
         // 3. One pass over all of it gives the logits of the same steps.
         for nth in 0..own.len() {
             let whole = [&shared[..], &own[nth], &alone[nth][..NEW - 1]].concat();
             let mut cache = engine.decoder().cache(whole.len()).unwrap();
-            cache.hide(holes[nth].clone());
-            let logits = engine.prefill(&mut cache, &whole, NEW, &mut NoObserver, &mut |_| true).unwrap();
+            let mut nothing = NoObserver;
+            let pass = Pass::from(&mut nothing).hiding(&holes[nth]);
+            let logits = engine.prefill(&mut cache, &whole, NEW, pass, &mut |_| true).unwrap();
             let best: Vec<u32> = logits.argmax(1).unwrap().to_vec1().unwrap();
             assert_eq!(best, alone[nth], "{name}, {nth} as a whole");
         }
@@ -300,8 +312,9 @@ fn the_device_kernel_blocks_the_same_in_half_precision() {
             .unwrap();
     let logits = |engine: &Engine, holes: &LayerHoles| {
         let mut cache = engine.decoder().cache(file.tokens.len()).unwrap();
-        cache.hide(holes.clone());
-        let hidden = engine.prefill(&mut cache, &file.tokens, 12, &mut NoObserver, &mut |_| true).unwrap();
+        let mut nothing = NoObserver;
+        let pass = Pass::from(&mut nothing).hiding(holes);
+        let hidden = engine.prefill(&mut cache, &file.tokens, 12, pass, &mut |_| true).unwrap();
         numbers(&hidden.to_dtype(DType::F32).unwrap())
     };
     let (found, expected) = (logits(&engine, &holes), logits(&exact, &holes));
@@ -318,29 +331,46 @@ fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_w
         // Three readings of 50 tokens at once.
         let engine = engine(&fixture(name), 160);
         let mut cache = engine.decoder().cache(SHARED + 60).unwrap();
-        engine.fill_cache(&mut cache, &tokens(0, SHARED), &mut NoObserver, &mut |_| true).unwrap();
+        let shared = tokens(0, SHARED);
+        engine.fill_cache(&mut cache, &shared, &mut NoObserver, &mut |_| true).unwrap();
         cache.mark().unwrap();
         let own = tokens(1000, 50);
         let holes: Vec<LayerHoles> = [0..1, 5..290, 280..299, 17..18, 1..SHARED]
             .map(|keys| if keys == (0..1) { LayerHoles::default() } else { hidden(&engine, SHARED, keys) })
             .into();
-        let mut found: Vec<Vec<f32>> = vec![Vec::new(); holes.len()];
-        let mut take = |nth: usize, at: usize, logits: &Tensor| {
-            assert_eq!(found[nth].len(), at * logits.dim(1)?, "in order");
-            found[nth].extend(numbers(logits));
-            Ok(())
+        // The last position's logits predict a token that is not read.
+        let forced: Arc<[u32]> = own[own.len() - KEEP + 1..].iter().copied().chain([5]).collect();
+        let branch = |holes: &LayerHoles| Branch {
+            tokens: own[..own.len() - KEEP + 1].to_vec(),
+            knockouts: holes.clone(),
+            tasks: vec![Task::Force(Arc::clone(&forced))],
+            ..Branch::default()
         };
-        let mut read = 0;
-        engine
-            .read_variants(&mut cache, (&own, KEEP), &holes, &mut take, &mut |tokens| {
-                read += tokens;
+        let mut session = session(&engine, SHARED + 60, (1, 0));
+        let mut readings = |read: usize| {
+            let branches = holes.iter().map(branch).collect();
+            let request = Request { prefix: shared.clone().into(), reuse: Reuse::Prefix, branches };
+            let mut found: Vec<Vec<f32>> = vec![Vec::new(); holes.len()];
+            session.run(request, &mut |nth, _, event| {
+                match event {
+                    Event::Logits(at, logits) => {
+                        assert_eq!(found[nth].len(), at * logits.dim(1).unwrap(), "in order");
+                        found[nth].extend(numbers(&logits));
+                    }
+                    Event::Failed(error) => panic!("{error}"),
+                    _ => {}
+                }
                 true
-            })
-            .unwrap();
-        assert_eq!((cache.len(), read), (SHARED, 5 * 50), "{name}");
+            });
+            assert_eq!(session.take_usage(), (read, 0), "{name}");
+            found
+        };
+        let found = readings(SHARED + 5 * 50);
+        assert_eq!(readings(5 * 50), found, "{name}: the cache is as it was");
         for (nth, holes) in holes.iter().enumerate() {
-            cache.hide(holes.clone());
-            let alone = engine.prefill(&mut cache, &own, KEEP, &mut NoObserver, &mut |_| true).unwrap();
+            let mut nothing = NoObserver;
+            let pass = Pass::from(&mut nothing).hiding(holes);
+            let alone = engine.prefill(&mut cache, &own, KEEP, pass, &mut |_| true).unwrap();
             let off = apart(&found[nth], &numbers(&alone));
             assert!(off < 1e-4, "{name}: reading {nth} is off by {off:e}");
             assert_eq!(cache.truncate(SHARED).unwrap(), SHARED);

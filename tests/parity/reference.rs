@@ -175,7 +175,7 @@ fn the_greedy_continuation_is_that_of_transformers_and_the_same_again_after_roll
         for round in 0..2 {
             let mut shown = Vec::new();
             let generated = engine
-                .decode(&mut cache, &logits, &greedy(64), &[], &mut |token| {
+                .decode(&mut cache, &logits, (&greedy(64), &[]), &mut NoObserver, &mut |token| {
                     shown.push(token);
                     true
                 })
@@ -188,7 +188,8 @@ fn the_greedy_continuation_is_that_of_transformers_and_the_same_again_after_roll
         // The first 20 tokens, up to but without a stop token.
         let stop = expected[20];
         let first = expected.iter().position(|&t| t == stop).unwrap();
-        let stopped = engine.decode(&mut cache, &logits, &greedy(64), &[stop], &mut |_| true).unwrap();
+        let how = (&greedy(64), &[stop][..]);
+        let stopped = engine.decode(&mut cache, &logits, how, &mut NoObserver, &mut |_| true).unwrap();
         assert_eq!(stopped.tokens, expected[..first]);
     }
 }
@@ -271,9 +272,12 @@ fn a_full_cache_is_an_error_that_says_so_in_prefill_and_in_decoding() {
     let logits = engine.prefill(&mut cache, &tokens, 1, &mut NoObserver, &mut |_| true).unwrap();
     let logits = logits.squeeze(0).unwrap();
     // The last token chosen needs no room: nothing is predicted after it.
-    assert_eq!(engine.decode(&mut cache, &logits, &greedy(4), &[], &mut |_| true).unwrap().tokens.len(), 4);
+    let decode = |cache: &mut Cache, n: usize| {
+        engine.decode(cache, &logits, (&greedy(n), &[]), &mut NoObserver, &mut |_| true)
+    };
+    assert_eq!(decode(&mut cache, 4).unwrap().tokens.len(), 4);
     assert_eq!(cache.truncate(tokens.len()).unwrap(), tokens.len());
-    let error = engine.decode(&mut cache, &logits, &greedy(5), &[], &mut |_| true).unwrap_err().to_string();
+    let error = decode(&mut cache, 5).unwrap_err().to_string();
     assert!(error.contains("154 of 154 tokens: 1 more do not fit"), "{error}");
     let mut cache = engine.decoder().cache(100).unwrap();
     let error =

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::{
-    EngineThread, Event, Limits, Measured, Next, Request, RequestError, Sink,
+use palimpsest_core::engine::thread::{EngineThread, Limits};
+use palimpsest_core::engine::{
+    Branch, EngineError, Event, Measured, Next, Observe, RequestError, Rows, Sampling, Sink, Task,
 };
-use palimpsest_core::engine::{EngineError, Measurement, Rows, Sampling};
 use palimpsest_core::span::Span;
 
 use super::checkpoint::Llama;
-use super::{TINY, apart, engine, fixture, greedy, numbers};
+use super::thread::{Asked, Found};
+use super::{TINY, apart, engine, fixture, greedy};
 
 const CONTEXT: usize = 2048;
 const NEW: usize = 10;
@@ -48,27 +49,25 @@ fn joined(parts: &[Vec<u32>]) -> Vec<u32> {
 }
 
 /// A request that measures the last position, each generated token, and a span near the end.
-fn measured(tokens: Vec<u32>) -> Request {
+fn measured(tokens: Vec<u32>) -> Asked {
     let n = tokens.len();
     let keys = vec![Span::new("a", 0..n / 3), Span::new("b", n / 3..n - 8), Span::new("c", n - 8..n)];
     let rows = Rows::named(&["c", "last", "answer", "each"], &keys, n).unwrap();
-    Request { rows, keys, ..Request::new(tokens, greedy(NEW), Vec::new()) }
+    let observe = Observe { rows, keys, ..Observe::default() };
+    Asked { observe, ..plain(tokens) }
+}
+
+/// A request that measures nothing.
+fn plain(tokens: Vec<u32>) -> Asked {
+    Asked::new(tokens, greedy(NEW))
 }
 
 /// What the runner's engine makes of a request: its chunks are four times as long, and its cache is of the whole context.
-fn alone(name: &str, request: &Request) -> (Vec<f32>, Vec<u32>, Masses) {
-    let engine = engine(&path(name), 1024);
-    let Request { tokens, rows, keys, sampling, .. } = request.clone();
-    let mut cache = engine.decoder().cache(CONTEXT).unwrap();
-    let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
-    let logits = measurement.prefill(&engine, &mut cache, &tokens, 1, &mut |_| true).unwrap();
-    let last = logits.get(0).unwrap();
-    let said = measurement.decode(&engine, &mut cache, &last, (&sampling, &[]), &mut |_| true).unwrap();
-    let masses = measurement.finish(said.tokens.len()).unwrap();
-    (numbers(&logits), said.tokens, masses)
+fn alone(name: &str, asked: &Asked) -> Found {
+    asked.by(&engine(&path(name), 1024), CONTEXT)
 }
 
-fn same(what: &str, found: &Measured, (logits, tokens, masses): &(Vec<f32>, Vec<u32>, Masses)) {
+fn same(what: &str, found: &Measured, (logits, tokens, masses): &Found) {
     assert_eq!(found.logits.iter().copied().collect::<Vec<f32>>(), *logits, "{what}: logits");
     assert_eq!(found.generated.tokens, *tokens, "{what}: tokens");
     let flat = |masses: &Masses| -> Vec<f32> {
@@ -110,13 +109,13 @@ fn prompts() -> Vec<Vec<u32>> {
 #[test]
 fn answers_logits_and_masses_are_those_of_the_runners_engine_whoever_else_is_served() {
     for name in MODELS {
-        let requests: Vec<Request> = prompts()
+        let requests: Vec<Asked> = prompts()
             .into_iter()
             .enumerate()
             // Those that are measured are served beside those that are not.
             .map(|(nth, tokens)| match nth % 2 {
                 0 if tokens.len() > 30 => measured(tokens),
-                _ => Request::new(tokens, greedy(NEW), Vec::new()),
+                _ => plain(tokens),
             })
             .collect();
         let expected: Vec<_> = requests.iter().map(|request| alone(name, request)).collect();
@@ -124,20 +123,21 @@ fn answers_logits_and_masses_are_those_of_the_runners_engine_whoever_else_is_ser
         // At once, then in turn, and at once in another order, with one that goes away among them.
         let order: Vec<usize> = (0..requests.len()).collect();
         for (round, order) in [order.clone(), order.iter().rev().copied().collect()].into_iter().enumerate() {
-            let tickets: Vec<_> = order.iter().map(|&nth| (nth, thread.ask(requests[nth].clone()))).collect();
-            drop(thread.ask(Request::new(text(11, 900), greedy(NEW), Vec::new())));
+            let tickets: Vec<_> =
+                order.iter().map(|&nth| (nth, thread.ask(requests[nth].request()))).collect();
+            drop(thread.ask(plain(text(11, 900)).request()));
             for (nth, ticket) in tickets {
                 let found = ticket.wait().unwrap();
                 let expected = &expected[nth];
                 assert_eq!(found.generated.tokens, expected.1, "{name}, prompt {nth}, round {round}");
-                if requests[nth].rows.answer.any() {
+                if requests[nth].observe.rows.answer.any() {
                     same(&format!("{name}, prompt {nth}, round {round}"), &found, expected);
                 } else {
                     let logits: Vec<f32> = found.logits.iter().copied().collect();
                     assert_eq!(logits, expected.0, "{name}, prompt {nth}, round {round}");
                 }
             }
-            let one = thread.ask(requests[round].clone()).wait().unwrap();
+            let one = thread.ask(requests[round].request()).wait().unwrap();
             assert_eq!(one.generated.tokens, expected[round].1, "{name}, alone");
         }
         let load = thread.load();
@@ -154,7 +154,7 @@ fn what_waiting_prompts_share_is_read_once() {
     let tickets: Vec<_> = (0..6)
         .map(|nth| {
             let tokens = joined(&[history.clone(), text(20 + nth, 12)]);
-            thread.ask(Request::new(tokens, greedy(NEW), Vec::new()))
+            thread.ask(plain(tokens).request())
         })
         .collect();
     tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
@@ -167,29 +167,30 @@ fn what_waiting_prompts_share_is_read_once() {
 fn choices_of_a_prompt_read_it_once_and_each_says_what_it_would_alone() {
     for name in [TINY[0], "gemma3-tiny", "qwen35-text-tiny"] {
         let tokens = text(0, 600);
-        let request = |seed| {
+        let asked = |seed| {
             let sampling = Sampling { temperature: 1.3, seed, ..greedy(NEW) };
-            Request { sampling, ..measured(tokens.clone()) }
+            Asked { sampling, ..measured(tokens.clone()) }
         };
-        let expected: Vec<_> = (0..5).map(|seed| alone(name, &request(seed))).collect();
+        let expected: Vec<_> = (0..5).map(|seed| alone(name, &asked(seed))).collect();
         // More choices than places.
         let thread = thread(name, Limits { parallel: 2, ..many() });
         let (told, heard) = mpsc::channel();
-        let choices: Vec<(Request, Sink)> = (0..5)
-            .map(|seed| {
+        let sinks: Vec<Sink> = (0..5)
+            .map(|seed| -> Sink {
                 let told = told.clone();
-                let sink: Sink = Box::new(move |event| {
+                Box::new(move |event| {
                     match event {
                         Event::Done(measured) => told.send((seed, measured)).unwrap(),
                         Event::Failed(error) => panic!("{error}"),
                         _ => {}
                     }
                     Next::Go
-                });
-                (request(seed), sink)
+                })
             })
             .collect();
-        thread.submit_all(choices);
+        let Asked { tokens, observe, .. } = asked(0);
+        let tasks: Vec<Task> = (0..5).map(|seed| asked(seed).task()).collect();
+        thread.submit_branch(Branch { tokens, observe, tasks, ..Branch::default() }, sinks);
         for _ in 0..5 {
             let (seed, measured) = heard.recv().unwrap();
             same(&format!("{name}, seed {seed}"), &measured, &expected[seed as usize]);
@@ -206,17 +207,17 @@ fn what_does_not_fit_waits_and_what_was_used_longest_ago_makes_room() {
         let thread = thread(name, Limits { parallel: 8, tokens: 1, prompts: 1 });
         let room = thread.load().room;
         assert_eq!(room, CONTEXT + Limits::BESIDE, "{name}");
-        let requests: Vec<Request> =
-            (0..5).map(|nth| Request::new(text(nth, 700 + 40 * nth), greedy(300), Vec::new())).collect();
-        let tickets: Vec<_> = requests.iter().map(|request| thread.ask(request.clone())).collect();
+        let requests: Vec<Asked> =
+            (0..5).map(|nth| Asked::new(text(nth, 700 + 40 * nth), greedy(300))).collect();
+        let tickets: Vec<_> = requests.iter().map(|request| thread.ask(request.request())).collect();
         for (request, ticket) in requests.iter().zip(tickets) {
             let found = ticket.wait().unwrap();
             assert_eq!(found.generated.tokens, alone(name, request).1, "{name}");
             assert!(thread.load().cached <= room, "{name}");
         }
         assert!(thread.load().evicted > 0, "{name}");
-        let long = Request::new(text(0, CONTEXT), greedy(1), Vec::new());
-        assert!(matches!(thread.ask(long).wait(), Err(RequestError::TooLong { .. })));
+        let long = Asked::new(text(0, CONTEXT), greedy(1));
+        assert!(matches!(thread.ask(long.request()).wait(), Err(RequestError::TooLong { .. })));
     }
 }
 
@@ -229,7 +230,7 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
         let (log, told) = (Arc::clone(&log), told.clone());
         let mut begun = false;
         let (started, seen) = mpsc::channel();
-        thread.submit(Request::new(tokens, greedy(new), Vec::new()), move |event| {
+        thread.submit(Asked::new(tokens, greedy(new)).request(), move |event| {
             match event {
                 Event::Begun(read) | Event::Prefilled(read) => log.lock().unwrap().push((who, read)),
                 Event::Token(_) => {
@@ -239,7 +240,7 @@ fn a_long_prompt_and_those_who_are_answered_go_on_in_turn_and_a_short_prompt_ove
                         let _ = started.send(());
                     }
                 }
-                Event::Scored(_) => {}
+                Event::Prompt | Event::Scored(_) | Event::Logits(..) => {}
                 Event::Done(_) => told.send(who).unwrap(),
                 Event::Failed(error) => panic!("{error}"),
             }
@@ -277,7 +278,7 @@ fn with_a_broken_token(broken: u32, dir: &std::path::Path) -> std::path::PathBuf
 #[test]
 fn what_goes_wrong_in_one_request_ends_it_alone() {
     let history = text(0, 300);
-    let sound: Vec<Request> =
+    let sound: Vec<Asked> =
         (0..3).map(|nth| measured(joined(&[history.clone(), text(20 + nth, 30)]))).collect();
     let expected: Vec<_> = sound.iter().map(|request| alone(TINY[0], request)).collect();
     let said = |token: &u32| expected.iter().any(|(_, tokens, _)| tokens.contains(token));
@@ -289,7 +290,7 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
     let panics = |at: usize| {
         let (told, heard) = mpsc::channel();
         let mut seen = 0;
-        thread.submit(sound[0].clone(), move |event| match event {
+        thread.submit(sound[0].request(), move |event| match event {
             Event::Failed(error) => told.send(error).is_ok(),
             _ => {
                 seen += 1;
@@ -300,10 +301,10 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
         heard
     };
     for _ in 0..2 {
-        let tickets: Vec<_> = sound.iter().map(|request| thread.ask(request.clone())).collect();
+        let tickets: Vec<_> = sound.iter().map(|request| thread.ask(request.request())).collect();
         // One whose prompt gives no numbers, after the same beginning; and some whose sinks panic: at once, at a token.
         let bad = joined(&[history.clone(), vec![5, 6, broken, 7, 8]]);
-        let bad = thread.ask(Request::new(bad, greedy(NEW), Vec::new()));
+        let bad = thread.ask(plain(bad).request());
         let panicked = [panics(1), panics(5), panics(9)];
         assert!(matches!(
             bad.wait().unwrap_err(),
@@ -329,14 +330,15 @@ fn models_that_cannot_go_back_anywhere_keep_their_prompts_after_one_whose_probab
     for name in ["qwen35-text-tiny", "gemma3-tiny", "gpt-oss-tiny"] {
         let thread = thread(name, many());
         let tokens = text(0, 700);
-        let told =
-            Request { prompt_likeliest: Some(0), ..Request::new(tokens.clone(), greedy(1), Vec::new()) };
-        let told = thread.ask(told).wait().unwrap();
+        let observe = Observe { likeliest: Some(0), ..Observe::default() };
+        let told = Asked { observe, ..Asked::new(tokens.clone(), greedy(1)) };
+        let told = thread.ask(told.request()).wait().unwrap();
         assert_eq!((told.prompt.len(), told.reused), (699, 0), "{name}");
         let more = joined(&[tokens, text(1, 20)]);
-        let found = thread.ask(Request::new(more.clone(), greedy(NEW), Vec::new())).wait().unwrap();
+        let more = plain(more);
+        let found = thread.ask(more.request()).wait().unwrap();
         assert!(found.reused >= 512, "{name}: {} tokens were found", found.reused);
-        let expected = alone(name, &Request::new(more, greedy(NEW), Vec::new()));
+        let expected = alone(name, &more);
         assert_eq!(found.generated.tokens, expected.1, "{name}");
         assert_eq!(found.logits.iter().copied().collect::<Vec<f32>>(), expected.0, "{name}");
     }

@@ -3,42 +3,78 @@
 use std::sync::mpsc;
 
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::{EngineThread, Event, Measured, Next, Request, RequestError};
-use palimpsest_core::engine::{EngineError, Measurement, Rows, Sampling};
+use palimpsest_core::engine::thread::EngineThread;
+use palimpsest_core::engine::{
+    Engine, EngineError, Event, Generate, Measured, Measurement, Next, Observe, Request, RequestError, Rows,
+    Sampling, Task,
+};
 use palimpsest_core::span::Span;
 
 use super::reference::TokensFile;
-use super::{TINY, apart, engine, fixture, greedy};
+use super::{TINY, apart, engine, fixture, greedy, numbers};
 
 const NEW_TOKENS: usize = 12;
 
-fn request(file: &TokensFile) -> Request {
-    let (tokens, keys) = (file.tokens.clone(), file.keys());
-    let rows = Rows::named(&["new", "query", "last", "answer", "each"], &keys, tokens.len()).unwrap();
-    Request { keep: 2, rows, keys, ..Request::new(tokens, greedy(NEW_TOKENS), Vec::new()) }
+/// Of a prompt: its last logits, the answer, and masses.
+pub type Found = (Vec<f32>, Vec<u32>, Masses);
+
+/// An answer to one prompt, to be asked for as often as a test wants.
+#[derive(Clone)]
+pub struct Asked {
+    pub tokens: Vec<u32>,
+    pub observe: Observe,
+    pub sampling: Sampling,
 }
 
-fn thread(name: &str) -> (EngineThread, Request) {
+impl Asked {
+    pub fn new(tokens: Vec<u32>, sampling: Sampling) -> Self {
+        Asked { tokens, observe: Observe::default(), sampling }
+    }
+
+    pub fn task(&self) -> Task {
+        Task::Generate(Box::new(Generate::new(self.sampling, Vec::new())))
+    }
+
+    pub fn request(&self) -> Request {
+        Request::of(self.tokens.clone(), self.observe.clone(), self.task())
+    }
+
+    /// The engine's, called directly.
+    pub fn by(&self, engine: &Engine, context: usize) -> Found {
+        let Asked { tokens, observe, sampling } = self;
+        let mut cache = engine.decoder().cache(context).unwrap();
+        let room = sampling.max_new_tokens;
+        let mut measurement = Measurement::new(observe, tokens.len(), room, engine).unwrap();
+        let keep = observe.logits.max(1);
+        let logits = engine.prefill(&mut cache, tokens, keep, &mut measurement, &mut |_| true).unwrap();
+        let last = logits.get(keep - 1).unwrap();
+        let said =
+            engine.decode(&mut cache, &last, (sampling, &[]), &mut measurement, &mut |_| true).unwrap();
+        let masses = measurement.finish(said.tokens.len()).unwrap();
+        (numbers(&logits), said.tokens, masses)
+    }
+}
+
+fn asked(file: &TokensFile) -> Asked {
+    let (tokens, keys) = (file.tokens.clone(), file.keys());
+    let rows = Rows::named(&["new", "query", "last", "answer", "each"], &keys, tokens.len()).unwrap();
+    let observe = Observe { logits: 2, rows, keys, ..Observe::default() };
+    Asked { observe, ..Asked::new(tokens, greedy(NEW_TOKENS)) }
+}
+
+fn thread(name: &str) -> (EngineThread, Asked) {
     let file = TokensFile::of(name);
     let context = file.tokens.len() + NEW_TOKENS;
-    (EngineThread::start(engine(&fixture(name), 37), context).unwrap(), request(&file))
+    (EngineThread::start(engine(&fixture(name), 37), context).unwrap(), asked(&file))
 }
 
 /// The same, called directly.
-fn directly(name: &str) -> (Vec<f32>, Vec<u32>, Masses) {
-    let file = TokensFile::of(name);
-    let Request { tokens, rows, keys, sampling, .. } = request(&file);
-    let engine = engine(&fixture(name), 37);
-    let mut cache = engine.decoder().cache(tokens.len() + NEW_TOKENS).unwrap();
-    let mut measurement = Measurement::new(rows, keys, tokens.len()).unwrap();
-    let logits = measurement.prefill(&engine, &mut cache, &tokens, 2, &mut |_| true).unwrap();
-    let last = logits.get(1).unwrap();
-    let said = measurement.decode(&engine, &mut cache, &last, (&sampling, &[]), &mut |_| true).unwrap();
-    let masses = measurement.finish(said.tokens.len()).unwrap();
-    (logits.flatten_all().unwrap().to_vec1().unwrap(), said.tokens, masses)
+fn directly(name: &str) -> Found {
+    let asked = asked(&TokensFile::of(name));
+    asked.by(&engine(&fixture(name), 37), asked.tokens.len() + NEW_TOKENS)
 }
 
-fn same(measured: &Measured, (logits, tokens, masses): &(Vec<f32>, Vec<u32>, Masses)) {
+fn same(measured: &Measured, (logits, tokens, masses): &Found) {
     assert_eq!(measured.logits.iter().copied().collect::<Vec<f32>>(), *logits);
     assert_eq!(measured.generated.tokens, *tokens);
     near(&measured.masses, masses);
@@ -60,17 +96,17 @@ fn near(a: &Masses, b: &Masses) {
 fn requests_from_several_threads_are_answered_in_turn_as_if_each_were_alone() {
     for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny"] {
         let expected = directly(name);
-        let (model, request) = thread(name);
+        let (model, asked) = thread(name);
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                let (model, request, expected) = (model.clone(), request.clone(), &expected);
+                let (model, request, expected) = (model.clone(), asked.request(), &expected);
                 scope.spawn(move || {
                     let ticket = model.ask(request);
                     let (mut read, mut said) = (0, Vec::new());
                     while let Some(event) = ticket.next_event() {
                         match event {
                             Event::Begun(tokens) | Event::Prefilled(tokens) => read += tokens,
-                            Event::Scored(_) => {}
+                            Event::Prompt | Event::Scored(_) | Event::Logits(..) => {}
                             Event::Token(chosen) => said.push(chosen.token),
                             Event::Done(measured) => same(&measured, expected),
                             Event::Failed(error) => panic!("{error}"),
@@ -87,13 +123,13 @@ fn requests_from_several_threads_are_answered_in_turn_as_if_each_were_alone() {
 #[test]
 fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
     let expected = directly(TINY[0]);
-    let (model, request) = thread(TINY[0]);
+    let (model, asked) = thread(TINY[0]);
     let interrupted = |error: &RequestError| matches!(error, RequestError::Engine(EngineError::Interrupted));
     // After the first chunk, and after the third token: the sink says when.
     for until in [Some(37), None] {
         let (told, heard) = mpsc::channel();
         let (mut read, mut said) = (0, 0);
-        model.submit(request.clone(), move |event| match event {
+        model.submit(asked.request(), move |event| match event {
             Event::Begun(tokens) | Event::Prefilled(tokens) => {
                 read += tokens;
                 until.is_none_or(|until| read < until)
@@ -102,7 +138,10 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
                 said += 1;
                 said < 3
             }
-            Event::Scored(_) | Event::Done(_) => panic!("it was cancelled, and asks for no probabilities"),
+            Event::Prompt => true,
+            Event::Scored(_) | Event::Logits(..) | Event::Done(_) => {
+                panic!("it was cancelled, and asks for no probabilities")
+            }
             Event::Failed(error) => {
                 let _ = told.send((read, said, error));
                 true
@@ -113,44 +152,43 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
         assert_eq!((read == 37, said), (until.is_some(), if until.is_some() { 0 } else { 3 }));
     }
     // Behind another one, before its turn; and by a client that went away.
-    let first = model.ask(request.clone());
-    let second = model.ask(request.clone());
+    let first = model.ask(asked.request());
+    let second = model.ask(asked.request());
     second.cancel();
-    drop(model.ask(request.clone()));
+    drop(model.ask(asked.request()));
     same(&first.wait().unwrap(), &expected);
     assert!(interrupted(&second.wait().unwrap_err()));
     // None of this is seen by the next one.
-    same(&model.ask(request).wait().unwrap(), &expected);
+    same(&model.ask(asked.request()).wait().unwrap(), &expected);
 }
 
 #[test]
 fn what_cannot_be_served_is_an_error_of_its_own_request_and_a_sampled_answer_is_the_seeds() {
-    let (model, request) = thread(TINY[0]);
-    let said = |request: Request| model.ask(request).wait().unwrap_err().to_string();
-    let long = Sampling { max_new_tokens: NEW_TOKENS + 1, ..request.sampling };
-    assert!(said(Request { sampling: long, ..request.clone() }).contains("do not fit the context"));
-    let outside = vec![Span::new("far", 0..10_000)];
-    assert!(said(Request { keys: outside, ..request.clone() }).contains("`far`"));
-    assert!(
-        said(Request { tokens: Vec::new(), rows: Rows::default(), keys: Vec::new(), ..request.clone() })
-            .contains("no tokens")
-    );
+    let (model, asked) = thread(TINY[0]);
+    let said = |asked: Asked| model.ask(asked.request()).wait().unwrap_err().to_string();
+    let long = Sampling { max_new_tokens: NEW_TOKENS + 1, ..asked.sampling };
+    assert!(said(Asked { sampling: long, ..asked.clone() }).contains("do not fit the context"));
+    let outside = Observe { keys: vec![Span::new("far", 0..10_000)], ..asked.observe.clone() };
+    assert!(said(Asked { observe: outside, ..asked.clone() }).contains("`far`"));
+    assert!(said(Asked::new(Vec::new(), asked.sampling)).contains("no tokens"));
     let sampled = |seed| {
-        let sampling = Sampling { temperature: 1.0, seed, ..request.sampling };
-        model.ask(Request { sampling, ..request.clone() }).wait().unwrap().generated.tokens
+        let sampling = Sampling { temperature: 1.0, seed, ..asked.sampling };
+        let sampled = Asked { sampling, ..asked.clone() };
+        model.ask(sampled.request()).wait().unwrap().generated.tokens
     };
     assert_eq!(sampled(3), sampled(3));
     assert_ne!(sampled(3), sampled(4));
-    let nothing = Sampling { max_new_tokens: 0, ..request.sampling };
-    let rows = Rows::named(&["new"], &request.keys, request.tokens.len()).unwrap();
-    let measured = model.ask(Request { sampling: nothing, rows, ..request }).wait().unwrap();
+    let sampling = Sampling { max_new_tokens: 0, ..asked.sampling };
+    let rows = Rows::named(&["new"], &asked.observe.keys, asked.tokens.len()).unwrap();
+    let observe = Observe { rows, ..asked.observe };
+    let measured = model.ask(Asked { sampling, observe, ..asked }.request()).wait().unwrap();
     assert!(measured.generated.tokens.is_empty() && measured.masses.each.is_none());
 }
 
 /// A thread that reads in short chunks, and a plain request for it.
 fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
     let thread = EngineThread::start(engine(&fixture(name), 16), 400).unwrap();
-    (thread, |tokens: &[u32]| Request::new(tokens.to_vec(), greedy(8), Vec::new()))
+    (thread, |tokens: &[u32]| Asked::new(tokens.to_vec(), greedy(8)).request())
 }
 
 #[test]
@@ -201,15 +239,15 @@ fn what_prompts_share_is_kept_and_changes_no_bit() {
 fn a_prompt_that_is_measured_keeps_what_lies_before_its_rows_and_gets_the_same_masses() {
     for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny"] {
         let (model, _) = plain(name);
-        let first = model.ask(request(&TokensFile::of(name)).clone()).wait().unwrap();
-        let again = model.ask(request(&TokensFile::of(name))).wait().unwrap();
+        let file = TokensFile::of(name);
+        let first = model.ask(asked(&file).request()).wait().unwrap();
+        let again = model.ask(asked(&file).request()).wait().unwrap();
         assert_eq!(first.logits, again.logits, "{name}");
         near(&first.masses, &again.masses);
-        let late = |file: &TokensFile| {
-            let rows = Rows::named(&["last", "answer", "each"], &file.keys(), file.tokens.len()).unwrap();
-            Request { rows, ..request(file) }
-        };
-        let late = model.ask(late(&TokensFile::of(name))).wait().unwrap();
+        let mut late = asked(&file);
+        late.observe.rows =
+            Rows::named(&["last", "answer", "each"], &late.observe.keys, late.tokens.len()).unwrap();
+        let late = model.ask(late.request()).wait().unwrap();
         let linear = name.starts_with("qwen35");
         assert_eq!(late.reused > 64, !linear, "{name}: {}", late.reused);
         assert_eq!(late.masses.each, first.masses.each, "{name}");
@@ -219,10 +257,10 @@ fn a_prompt_that_is_measured_keeps_what_lies_before_its_rows_and_gets_the_same_m
 #[test]
 fn an_answer_ends_where_its_sink_says_and_a_panic_ends_its_request_alone() {
     let expected = directly(TINY[0]);
-    let (model, request) = thread(TINY[0]);
+    let (model, asked) = thread(TINY[0]);
     let (told, heard) = mpsc::channel();
     let mut said = 0;
-    model.submit(request.clone(), move |event| match event {
+    model.submit(asked.request(), move |event| match event {
         Event::Token(_) => {
             said += 1;
             if said == 4 { Next::End } else { Next::Go }
@@ -237,7 +275,7 @@ fn an_answer_ends_where_its_sink_says_and_a_panic_ends_its_request_alone() {
     assert_eq!(measured.generated.tokens, expected.1[..4]);
     assert_eq!(measured.masses.each.as_ref().unwrap().mass.dim().2, 4);
     let (told, heard) = mpsc::channel();
-    model.submit(request.clone(), move |event| match event {
+    model.submit(asked.request(), move |event| match event {
         Event::Token(_) => panic!("of this test"),
         Event::Failed(error) => {
             told.send(error).unwrap();
@@ -246,5 +284,5 @@ fn an_answer_ends_where_its_sink_says_and_a_panic_ends_its_request_alone() {
         _ => true,
     });
     assert!(matches!(heard.recv().unwrap(), RequestError::Panicked));
-    same(&model.ask(request).wait().unwrap(), &expected);
+    same(&model.ask(asked.request()).wait().unwrap(), &expected);
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use ndarray::{Array2, Axis};
 use palimpsest::chat::Sampling;
 use palimpsest_core::attention::{LargestKeys, Masses, NO_KEY, TopKeys, uniform_share};
-use palimpsest_core::engine::{LocalModel, Measurement, Rows, ThinkingOptions};
+use palimpsest_core::engine::{LocalModel, Measurement, Observe, Rows, ThinkingOptions};
 use palimpsest_core::span::Span;
 use serde_json::{Value, json};
 
@@ -51,15 +51,17 @@ fn spans(attention: &Value) -> Vec<Span> {
 }
 
 /// The same, measured by hand over spans of the prompt.
-fn measured(model: &mut LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) -> (Vec<u32>, Masses) {
+fn measured(model: &LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) -> (Vec<u32>, Masses) {
     let rows = Rows::named(rows, keys, tokens.len()).unwrap();
-    let mut measurement = Measurement::new(rows, keys.to_vec(), tokens.len()).unwrap();
-    let parts = model.parts(0).unwrap();
-    let logits = measurement.prefill(parts.engine, parts.cache, tokens, 1, &mut |_| true).unwrap();
+    let observe = Observe { rows, keys: keys.to_vec(), ..Observe::default() };
+    let engine = model.engine();
+    let measurement = &mut Measurement::new(&observe, tokens.len(), GREEDY, engine).unwrap();
+    let cache = &mut engine.decoder().cache(tokens.len() + GREEDY).unwrap();
+    let logits = engine.prefill(cache, tokens, 1, &mut *measurement, &mut |_| true).unwrap();
     let logits = logits.get(0).unwrap();
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: GREEDY };
-    let how = (&sampling, parts.stop);
-    let said = measurement.decode(parts.engine, parts.cache, &logits, how, &mut |_| true).unwrap();
+    let how = (&sampling, model.stop_tokens());
+    let said = engine.decode(cache, &logits, how, measurement, &mut |_| true).unwrap();
     let masses = measurement.finish(said.tokens.len()).unwrap();
     (said.tokens, masses)
 }
@@ -178,7 +180,7 @@ fn a_token_across_a_border_belongs_to_the_span_of_its_word() {
 fn masses_are_those_of_a_measurement_on_the_same_tokens() {
     for name in MODELS {
         let served = serve(name);
-        let mut local = open(&fixture(name), 2048, ThinkingOptions::default());
+        let local = open(&fixture(name), 2048, ThinkingOptions::default());
         // A prompt that begins alike comes first: what is kept of it changes no number.
         served.chat(json!({"messages": documents(), "max_tokens": 2})).ok();
         let tokens = tokens_of(&served, &documents());
@@ -191,7 +193,7 @@ fn masses_are_those_of_a_measurement_on_the_same_tokens() {
         let mut keys = listed.clone();
         let generated = keys.remove(at);
         let rows = ["question", "last", "answer", "each"];
-        let (said, masses) = measured(&mut local, &tokens, &keys, &rows);
+        let (said, masses) = measured(&local, &tokens, &keys, &rows);
         assert_eq!(generated.range(), tokens.len()..tokens.len() + said.len(), "{name}");
         assert_eq!(all["layers"], json!(masses.layers), "{name}");
 
@@ -355,10 +357,11 @@ fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
 }
 
 /// The keys that positions of these tokens pay most to, all read at once.
-fn largest(model: &mut LocalModel, tokens: &[u32], rows: Vec<usize>, k: usize) -> LargestKeys {
+fn largest(model: &LocalModel, tokens: &[u32], rows: Vec<usize>, k: usize) -> LargestKeys {
     let mut observer = TopKeys::new(k, rows);
-    let parts = model.parts(0).unwrap();
-    parts.engine.prefill(parts.cache, tokens, 1, &mut observer, &mut |_| true).unwrap();
+    let engine = model.engine();
+    let cache = &mut engine.decoder().cache(tokens.len()).unwrap();
+    engine.prefill(cache, tokens, 1, &mut observer, &mut |_| true).unwrap();
     observer.finish().unwrap()
 }
 
@@ -367,7 +370,7 @@ fn the_keys_with_the_largest_weights_are_told_one_by_one() {
     const K: usize = 4;
     for name in MODELS {
         let served = serve(name);
-        let mut local = open(&fixture(name), 2048, ThinkingOptions::default());
+        let local = open(&fixture(name), 2048, ThinkingOptions::default());
         let tokens = tokens_of(&served, &documents());
         let plain = served.chat(body(json!({"heads": "all", "token_ids": true}))).ok();
         let plain = &plain["choices"][0]["palimpsest"];
@@ -376,7 +379,7 @@ fn the_keys_with_the_largest_weights_are_told_one_by_one() {
         let question = spans(plain).into_iter().find(|span| span.label == "question").unwrap();
         let positions: Vec<usize> = question.range().chain([n - 1]).chain(n - 1..n - 1 + g).collect();
         let read: Vec<u32> = tokens.iter().chain(&said).copied().collect();
-        let expected = largest(&mut local, &read, positions.clone(), K);
+        let expected = largest(&local, &read, positions.clone(), K);
         let [layers, heads, rows, _] = expected.shape;
         let weight = |l: usize, h: usize, p: usize, key: u64| {
             let at = ((l * heads + h) * rows + p) * K;

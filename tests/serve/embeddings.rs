@@ -129,11 +129,11 @@ fn all_models_are_listed() {
 
 /// By the definition, with the decoder of its own: all of a text in one forward.
 fn mean_state(name: &str, tokens: &[u32]) -> Vec<f32> {
-    let mut model = super::open(&super::fixture(name), 2048, ThinkingOptions::default());
-    let parts = model.parts(0).unwrap();
+    let model = super::open(&super::fixture(name), 2048, ThinkingOptions::default());
     let nothing = &mut Measurement::nothing(tokens.len());
-    let decoder = parts.engine.decoder();
-    let states = decoder.forward(tokens, tokens.len(), parts.cache, Phase::Prefill, nothing).unwrap();
+    let decoder = model.engine().decoder();
+    let cache = &mut decoder.cache(tokens.len()).unwrap();
+    let states = decoder.forward(tokens, tokens.len(), cache, Phase::Prefill, nothing).unwrap();
     let states: Vec<Vec<f32>> = states.to_vec2().unwrap();
     let mean = |i: usize| states.iter().map(|state| f64::from(state[i])).sum::<f64>() / states.len() as f64;
     let mean: Vec<f64> = (0..states[0].len()).map(mean).collect();

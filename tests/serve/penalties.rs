@@ -1,29 +1,26 @@
 //! Penalties and biases are OpenAI's, by a plain definition; probabilities stay the model's.
 
-use candle_core::Device;
-use palimpsest_core::attention::NoObserver;
 use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{fixture, joined, open, serve};
+use crate::parity::prefill;
 
 const NEW: usize = 14;
 
 /// Greedy tokens of `llama-tiny` after a prompt, every position read anew, with what is taken from and added to logits.
 fn greedy(prompt: &[u32], frequency: f32, presence: f32, bias: &[(u32, f32)]) -> Vec<u32> {
-    let mut model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
+    let model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
     let stop = model.stop_tokens().to_vec();
     let mut tokens = prompt.to_vec();
     while tokens.len() < prompt.len() + NEW {
-        let parts = model.parts(0).unwrap();
-        let logits = parts.engine.prefill(parts.cache, &tokens, 1, &mut NoObserver, &mut |_| true).unwrap();
-        let logits: Vec<Vec<f32>> = logits.to_device(&Device::Cpu).unwrap().to_vec2().unwrap();
+        let (logits, _) = prefill(model.engine(), &tokens, 1);
         let score = |token: u32| {
             let count = tokens[prompt.len()..].iter().filter(|&&one| one == token).count() as f32;
             let added: f32 = bias.iter().filter(|(one, _)| *one == token).map(|(_, bias)| bias).sum();
-            logits[0][token as usize] - count * frequency - if count > 0.0 { presence } else { 0.0 } + added
+            logits[token as usize] - count * frequency - if count > 0.0 { presence } else { 0.0 } + added
         };
-        let best = (0..logits[0].len() as u32).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+        let best = (0..logits.len() as u32).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
         if stop.contains(&best) {
             break;
         }

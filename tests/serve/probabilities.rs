@@ -9,10 +9,10 @@ use super::{fixture, open, serve, user};
 
 /// The engine's log-softmax at every position, read in one go.
 fn log_probabilities(name: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
-    let mut model = open(&fixture(name), 2048, ThinkingOptions::default());
-    let parts = model.parts(0).unwrap();
-    let logits =
-        parts.engine.prefill(parts.cache, tokens, tokens.len(), &mut NoObserver, &mut |_| true).unwrap();
+    let model = open(&fixture(name), 2048, ThinkingOptions::default());
+    let engine = model.engine();
+    let cache = &mut engine.decoder().cache(tokens.len()).unwrap();
+    let logits = engine.prefill(cache, tokens, tokens.len(), &mut NoObserver, &mut |_| true).unwrap();
     let log_p = candle_nn::ops::log_softmax(&logits, D::Minus1).unwrap();
     log_p.to_device(&Device::Cpu).unwrap().to_vec2().unwrap()
 }

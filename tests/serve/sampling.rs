@@ -2,19 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use candle_core::Device;
-use palimpsest_core::attention::NoObserver;
 use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
 
 use super::{fixture, open, serve};
+use crate::parity::prefill;
 
 /// Logits of `llama-tiny` after tokens, every position read anew.
 fn logits(tokens: &[u32]) -> Vec<f32> {
-    let mut model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
-    let parts = model.parts(0).unwrap();
-    let logits = parts.engine.prefill(parts.cache, tokens, 1, &mut NoObserver, &mut |_| true).unwrap();
-    logits.to_device(&Device::Cpu).unwrap().to_vec2().unwrap().remove(0)
+    let model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
+    prefill(model.engine(), tokens, 1).0
 }
 
 struct Wanted {

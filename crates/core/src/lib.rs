@@ -5,6 +5,8 @@
 //! messages or text -> tokens + spans that tile them -> one forward pass, shared by many questions -> answers + attention masses
 //! ```
 //!
+//! Begin with [`Model`], and `examples/`. The rooms below it:
+//!
 //! - [`span`]: labelled half-open token ranges.
 //! - [`text`]: tokenizers and chat templates; text becomes tokens and spans.
 //! - [`attention`]: the one door to attention, its kernels, the observers that read it, and the file format of masses.
@@ -17,6 +19,7 @@
 pub mod attention;
 pub mod digest;
 pub mod engine;
+mod facade;
 pub mod files;
 mod fused;
 pub mod model;
@@ -25,3 +28,5 @@ pub mod span;
 pub mod text;
 pub mod timing;
 mod transfer;
+
+pub use facade::{Answer, CONTEXT, Error, Model};

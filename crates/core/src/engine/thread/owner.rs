@@ -373,6 +373,10 @@ impl EngineLoop {
                 ((pace * SECONDS_BESIDE_OTHERS) as usize).max(LEAST_CHUNK).min(self.engine.chunk())
             }
         };
+        if self.would_overwrite(&self.reading[at]) {
+            self.reading[at].waits = true;
+            return;
+        }
         let begun = Instant::now();
         let reading = &mut self.reading[at];
         let id = reading.trunk;
@@ -398,6 +402,14 @@ impl EngineLoop {
             self.reading.remove(at);
             self.put_back(id);
         }
+    }
+
+    /// Whether answers under way read keys of the trunk that the next branch of their request would overwrite.
+    fn would_overwrite(&self, reading: &Reading) -> bool {
+        let Some(kept) = reading.next_kept() else { return false };
+        let live = self.live.iter().filter(|live| live.job == reading.job).map(|live| live.branch.start());
+        let ready = self.ready.iter().filter(|ready| ready.job == reading.job).map(|r| r.branch.start());
+        live.chain(ready).any(|start| start > kept)
     }
 
     /// Counts tokens that were read.

@@ -303,6 +303,11 @@ impl Reading {
         current.or(self.pending.front()).map_or(0, Pending::room)
     }
 
+    /// Where the next branch begins, if the one before it was read.
+    pub fn next_kept(&self) -> Option<usize> {
+        self.pending.front().filter(|_| self.current.is_none()).map(|branch| branch.kept)
+    }
+
     /// Whether all of it was read.
     pub fn is_done(&self) -> bool {
         self.current.is_none() && self.pending.is_empty()

@@ -227,9 +227,9 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
             let mut of_branches = [of_prompt.clone(), of_prompt.clone()];
             let mut branches = [cache.branch(900, SAID.len())?, cache.branch(900, SAID.len())?];
             for token in SAID {
-                let observers = of_branches.iter_mut().map(|o| o as &mut dyn Observer).collect();
-                let going = branches.iter_mut().collect();
-                let hidden = decoder.forward_branches(&[token, token + 1], &cache, going, observers)?;
+                let rows = branches.iter_mut().zip(&mut of_branches);
+                let rows = rows.map(|(branch, observer)| (branch, Pass::from(observer))).collect();
+                let hidden = decoder.forward_groups(&[token, token + 1], vec![(&cache, rows)])?;
                 logits.extend(decoder.logits(&hidden, Phase::Decode)?.flatten_all()?.to_vec1::<f32>()?);
             }
             for token in SAID {

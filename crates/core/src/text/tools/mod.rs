@@ -6,6 +6,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::{Message, MessageRole};
+
 mod compose;
 mod grammar;
 mod layout;
@@ -91,6 +93,17 @@ pub struct ChatTurn {
     pub call_id: Option<String>,
     /// Which function a result is of, where it is known.
     pub name: Option<String>,
+}
+
+impl From<&Message> for ChatTurn {
+    fn from(message: &Message) -> Self {
+        let role = match message.role {
+            MessageRole::System => Speaker::System,
+            MessageRole::User => Speaker::User,
+            MessageRole::Assistant => Speaker::Assistant,
+        };
+        ChatTurn::new(role, message.content.clone())
+    }
 }
 
 impl ChatTurn {

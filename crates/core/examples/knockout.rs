@@ -1,0 +1,20 @@
+//! An answer with and without sight of one part: `cargo run --release -p palimpsest-core --example knockout -- MODEL_FOLDER_OR_GGUF`.
+
+use palimpsest_core::Model;
+use palimpsest_core::text::{Message, MessageRole};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("give a model's folder or .gguf file")?;
+    let mut model = Model::open(path)?;
+    let (old, new) = ("The market is on Thursday.", "From May on the market is on Sunday.");
+    let question = "When is the market in June?";
+    let content = format!("{old}\n{new}\n{question}");
+    let messages = [Message { role: MessageRole::User, content }];
+    let prompt = model.chat(&messages, &[("old", old), ("new", new), ("question", question)])?;
+    // From the question on, nothing sees the old session, or the new one, at any layer.
+    for hidden in [&[][..], &["question->old"], &["question->new"]] {
+        let answer = model.answer(&prompt, 24, &["answer"], hidden)?;
+        println!("{hidden:?}: {}", answer.text);
+    }
+    Ok(())
+}
