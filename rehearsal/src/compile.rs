@@ -52,6 +52,7 @@ const HEADERS: &[(&str, &str)] = texts![
     "../kernel/kernel.h",
     "../kernel/memory.h",
     "../kernel/race.h",
+    "../kernel/runtime.h",
 ];
 
 /// The translator itself: a library compiled from another translation is not to be found.
@@ -77,6 +78,7 @@ const TRANSLATOR: &[(&str, &str)] = texts![
     "translate/mod.rs",
     "translate/operand.rs",
     "translate/operation.rs",
+    "translate/step.rs",
     "translate/warp.rs",
 ];
 

@@ -30,6 +30,7 @@ mod matrix;
 mod memory;
 mod operand;
 mod operation;
+mod step;
 mod warp;
 
 use std::collections::BTreeMap;
