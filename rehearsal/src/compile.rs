@@ -181,7 +181,7 @@ fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), Com
         .map_err(CompileError::NoCompiler)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A compiler that stops reading says why itself.
-        let _ = stdin.write_all(translation.c.as_bytes());
+        let _ = stdin.write_all(translation.as_bytes());
     }
     let output = child.wait_with_output().map_err(CompileError::NoCompiler)?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
-//! What is said to the person, a line each on stderr, and the ends of the program: nothing else in the crate prints, exits, aborts or
-//! panics on what a program does.
+//! Messages on stderr, one line each, and process exit. Nothing else in the crate prints, exits, aborts or panics because of
+//! what the program under rehearsal does.
 
 /// Prints one line about something the program did.
 pub fn say(line: &str) {

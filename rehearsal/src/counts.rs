@@ -1,4 +1,4 @@
-//! What the driver counts for the report, and the time that kernels and products took.
+//! Counts of launches, products and copies, and the time that kernels and products took.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -9,14 +9,14 @@
 //! - [`products`], [`random`]: cuBLAS and cuRAND, on the same streams.
 //! - [`order`]: streams and events; what comes before what, and when it runs.
 //! - [`schedule`]: blocks, warps and barriers of one launch.
-//! - [`runtime`]: what running kernels call back for; [`standin`], what libraries of kernels call.
+//! - [`runtime`]: callbacks of running kernels; [`standin`]: functions that libraries of kernels call.
 //! - [`memory`]: allocations; every access is checked there.
 //!
 //! Kernels are Candle's own: a PTX module is read ([`ptx`]), a kernel of it becomes C ([`translate`]) and a
 //! library ([`compile`]) when it is first launched. [`abi`] is what the two sides agree on.
 //!
 //! Beside these, [`settings`] reads the environment, [`faults`] makes calls fail, [`codes`] names errors,
-//! [`counts`] are what [`report`] tells, [`stop`] ends a program because of a fault, and [`console`] is the one
+//! [`counts`] are what [`report`] prints, [`stop`] ends a program because of a fault, and [`console`] is the one
 //! place that prints and exits. The README says how it is used, and what it does not model.
 
 pub mod abi;

@@ -1,4 +1,4 @@
-//! What a profiler would count, as a table (`REHEARSAL_STATS`) and as JSON (`REHEARSAL_REPORT`).
+//! The counts of a profiler, as a table (`REHEARSAL_STATS`) and as JSON (`REHEARSAL_REPORT`).
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use crate::faults::Faults;
 use crate::memory::Usage;
 use crate::order;
 
-/// Everything that a report tells.
-pub struct Told<'a> {
-    /// What the driver counted.
+/// The contents of a report.
+pub struct Report<'a> {
+    /// Launches, products and copies.
     pub counts: &'a Counts,
-    /// What was waited for.
+    /// Synchronisations and events.
     pub waits: order::Counts,
     /// Calls, and those that were made to fail.
     pub faults: &'a Faults,
@@ -32,37 +32,37 @@ fn moves(counts: &Counts) -> [(&'static str, Moved); 5] {
 }
 
 /// The table.
-pub fn table(told: &Told) -> String {
+pub fn table(report: &Report) -> String {
     let mut out = String::from("counts\n");
     let mut line = |text: String| {
         let _ = writeln!(out, "  {text}");
     };
-    for (device, usage) in told.devices.iter().enumerate() {
+    for (device, usage) in report.devices.iter().enumerate() {
         line(format!(
             "device {device}: peak {} of {} bytes ({} asked for), live {}, allocations {}, refused {}",
             usage.held_peak, usage.total, usage.peak, usage.live, usage.allocations, usage.refused
         ));
     }
-    for (name, moved) in moves(told.counts) {
+    for (name, moved) in moves(report.counts) {
         line(format!("{name:<40} {:>8} calls {:>16} bytes", moved.calls, moved.bytes));
     }
-    let waits = told.waits;
+    let waits = report.waits;
     line(format!(
         "synchronisations {}, event records {}, event waits {}",
         waits.synchronisations, waits.records, waits.waits
     ));
-    for (name, count) in &told.counts.products {
+    for (name, count) in &report.counts.products {
         let billions = count.flops as f64 / 1e9;
         line(format!("{name:<40} {:>8} calls {billions:>12.3} Gflop {:>9.3} s", count.calls, seconds(name)));
     }
-    let mut launches: Vec<_> = told.counts.launches.iter().collect();
+    let mut launches: Vec<_> = report.counts.launches.iter().collect();
     launches.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
     let all: u64 = launches.iter().map(|(_, count)| count.calls).sum();
     line(format!("{:<40} {all:>8} launches", "all kernels"));
     for (name, count) in launches {
         line(format!("{name:<40} {:>8} launches {:>9.3} s", count.calls, seconds(name)));
     }
-    for failure in &told.faults.made {
+    for failure in &report.faults.made {
         line(format!("made to fail: {failure}"));
     }
     out.truncate(out.trim_end().len());
@@ -70,7 +70,7 @@ pub fn table(told: &Told) -> String {
 }
 
 /// The JSON.
-pub fn json(told: &Told) -> String {
+pub fn json(report: &Report) -> String {
     let object = |fields: Vec<(String, String)>| {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| format!("{}: {value}", quoted(name))).collect();
@@ -91,8 +91,8 @@ pub fn json(told: &Told) -> String {
             .to_vec(),
         )
     };
-    let devices: Vec<_> = told.devices.iter().map(device).collect();
-    let copies = moves(told.counts).map(|(name, moved)| {
+    let devices: Vec<_> = report.devices.iter().map(device).collect();
+    let copies = moves(report.counts).map(|(name, moved)| {
         (name.to_string(), format!("{{\"calls\": {}, \"bytes\": {}}}", moved.calls, moved.bytes))
     });
     let counted = |(name, count): (&&str, &Count)| {
@@ -100,27 +100,30 @@ pub fn json(told: &Told) -> String {
         let seconds = seconds(name);
         ((*name).to_string(), format!("{{\"calls\": {}{flops}, \"seconds\": {seconds:.6}}}", count.calls))
     };
-    let waits = told.waits;
-    let all: u64 = told.counts.launches.values().map(|count| count.calls).sum();
+    let waits = report.waits;
+    let all: u64 = report.counts.launches.values().map(|count| count.calls).sum();
     let fields = [
         ("devices", format!("[{}]", devices.join(", "))),
         ("launches", all.to_string()),
-        ("kernels", object(told.counts.launches.iter().map(counted).collect())),
-        ("products", object(told.counts.products.iter().map(counted).collect())),
+        ("kernels", object(report.counts.launches.iter().map(counted).collect())),
+        ("products", object(report.counts.products.iter().map(counted).collect())),
         ("copies", object(copies.to_vec())),
         ("synchronisations", waits.synchronisations.to_string()),
         ("event_records", waits.records.to_string()),
         ("event_waits", waits.waits.to_string()),
-        ("unordered", told.unordered.to_string()),
+        ("unordered", report.unordered.to_string()),
         (
             "calls",
             object(
-                told.faults.calls.iter().map(|(n, count)| ((*n).to_string(), count.to_string())).collect(),
+                report.faults.calls.iter().map(|(n, count)| ((*n).to_string(), count.to_string())).collect(),
             ),
         ),
         (
             "failed",
-            format!("[{}]", told.faults.made.iter().map(|made| quoted(made)).collect::<Vec<_>>().join(", ")),
+            format!(
+                "[{}]",
+                report.faults.made.iter().map(|made| quoted(made)).collect::<Vec<_>>().join(", ")
+            ),
         ),
     ];
     let fields: Vec<_> = fields.iter().map(|(name, value)| format!("  {}: {value}", quoted(name))).collect();

@@ -1,4 +1,4 @@
-//! What translated kernels call: the functions that `Runtime` of `kernel/abi.h` holds.
+//! Callbacks of translated kernels: the functions in `Runtime` of `kernel/abi.h`.
 
 use std::ffi::{CStr, c_char};
 

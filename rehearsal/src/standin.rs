@@ -1,5 +1,5 @@
-//! What libraries of kernels call: their stand-ins, through the function of `kernel/standin.h`; and the registration of static kernels
-//! by cudart, which happens before `main` in every program that links some, whether or not it launches them.
+//! Functions that libraries of kernels call: `rehearsal_enqueue` of `kernel/standin.h`, for their stand-ins; and cudart's
+//! registration of static kernels, which happens before `main` in every program that links some, even if it launches none.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_void};

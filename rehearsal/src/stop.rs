@@ -1,5 +1,5 @@
-//! What is wrong with a program under rehearsal: one line, with the caller's backtrace if that is asked for, and
-//! the exit status [`FAULT`], which no other end of a program has by accident.
+//! Faults of the program under rehearsal: one line on stderr, with the caller's backtrace if the settings ask for it,
+//! and the exit status [`FAULT`], which no other end of a program has by accident.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

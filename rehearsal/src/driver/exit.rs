@@ -1,10 +1,10 @@
-//! The end of the program: the report, and the exit status of a program in which unordered streams were found.
+//! At process exit: the report, and the exit status where uses of memory were found that nothing orders.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::idle;
 use crate::memory::memory_if_idle;
-use crate::report::{self, Told};
+use crate::report::{Report, json, table};
 use crate::settings::settings;
 use crate::{console, stop};
 
@@ -38,7 +38,7 @@ fn write() -> u64 {
     driver.order.finish_all();
     let (devices, unordered) =
         memory_if_idle().map_or_else(Default::default, |m| (m.devices.clone(), m.unordered));
-    let told = Told {
+    let report = Report {
         counts: &driver.counts,
         waits: driver.order.counts,
         faults: &driver.faults,
@@ -55,10 +55,10 @@ fn write() -> u64 {
         console::say(&format!("REHEARSAL_FAIL: {plan} was never called so often, nothing failed for it"));
     }
     if settings.stats {
-        console::say(&report::table(&told));
+        console::say(&table(&report));
     }
     if let Some(path) = &settings.report
-        && let Err(why) = std::fs::write(path, report::json(&told))
+        && let Err(why) = std::fs::write(path, json(&report))
     {
         console::say(&format!("REHEARSAL_REPORT={}: {why}", path.display()));
     }

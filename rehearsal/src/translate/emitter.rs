@@ -99,10 +99,7 @@ impl<'m> Emitter<'m> {
         for statement in &self.function.body {
             match statement {
                 Statement::Label(label) => self.steps.push(Step { label: Some(*label), ..Step::default() }),
-                Statement::Unknown(unknown) => {
-                    self.unit.unknown.push(unknown.clone());
-                    self.stop(unknown, None);
-                }
+                Statement::Unknown(unknown) => self.stop(unknown, None),
                 Statement::Instruction(instruction) => self.statement(instruction),
             }
         }
@@ -155,7 +152,6 @@ impl<'m> Emitter<'m> {
     fn refuse(&mut self, instruction: &Instruction, why: String, guard: Option<String>) {
         let unknown = Unknown { line: instruction.line, text: instruction.text.clone(), why };
         self.stop(&unknown, guard);
-        self.unit.unknown.push(unknown);
     }
 
     /// Finds the group of an instruction.

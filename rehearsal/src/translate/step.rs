@@ -1,4 +1,4 @@
-//! What the statements of a function become: C, with what the flow of data through it depends on.
+//! Statements as C, with the registers that they read and write and where they jump.
 
 /// One statement in C.
 #[derive(Debug, Default)]
