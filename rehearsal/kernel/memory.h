@@ -3,15 +3,8 @@
 #pragma once
 #include "bits.h"
 #include "abi.h"
+#include "runtime.h"
 #include "race.h"
-
-static Runtime runtime;
-__attribute__((visibility("default"))) void kernel_init(const Runtime *given) { runtime = *given; }
-
-APART __attribute__((cold, noreturn)) void stop(const char *what, const char *at) {
-  runtime.stop(what, at);
-  __builtin_trap();
-}
 
 // Notes a use of global memory where that is asked for. Only blocks with atomic operations or fences can order their
 // uses, and only the translations of such kernels define ORDERS.

@@ -3,11 +3,10 @@
 #pragma once
 #include "bits.h"
 #include "abi.h"
+#include "runtime.h"
 
 // Beside the warp, in the low eight bits of a trace.
 enum { WARP_OF = 31, ATOMIC = 64, COPYING = 128, SEVERAL_WARPS = 128 };
-
-APART __attribute__((cold, noreturn)) void stop(const char *what, const char *at);
 
 APART __attribute__((cold, noreturn)) void race(const Thread *t, uint64_t byte, int use, const char *other, uint32_t warp,
                                                 const char *at) {

@@ -52,6 +52,7 @@ const HEADERS: &[(&str, &str)] = texts![
     "../kernel/kernel.h",
     "../kernel/memory.h",
     "../kernel/race.h",
+    "../kernel/runtime.h",
 ];
 
 /// The translator itself: a library compiled from another translation is not to be found.
@@ -77,6 +78,7 @@ const TRANSLATOR: &[(&str, &str)] = texts![
     "translate/mod.rs",
     "translate/operand.rs",
     "translate/operation.rs",
+    "translate/step.rs",
     "translate/warp.rs",
 ];
 
@@ -179,7 +181,7 @@ fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), Com
         .map_err(CompileError::NoCompiler)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A compiler that stops reading says why itself.
-        let _ = stdin.write_all(translation.c.as_bytes());
+        let _ = stdin.write_all(translation.as_bytes());
     }
     let output = child.wait_with_output().map_err(CompileError::NoCompiler)?;
     if !output.status.success() {

@@ -6,17 +6,8 @@
 use std::ffi::{c_int, c_ulonglong};
 
 use crate::codes::{Refusal, curand};
-use crate::driver::{Answer, Driver, ask_memory, export, give};
+use crate::driver::{Answer, Driver, Generator, ask_memory, export, give};
 use crate::settings::settings;
-
-/// A generator.
-#[derive(Clone, Copy, Default)]
-pub struct Generator {
-    stream: usize,
-    seed: u64,
-    /// How many numbers were made.
-    made: u64,
-}
 
 /// The bits of a place in a seed's sequence: the finaliser of SplitMix64.
 fn bits(seed: u64, place: u64) -> u64 {

@@ -4,8 +4,8 @@
 
 use std::sync::OnceLock;
 
+use crate::console;
 use crate::faults::{Alteration, Plan};
-use crate::stop;
 
 /// Every variable with its values and meaning; the README's table says the same.
 pub const VARIABLES: [(&str, &str); 16] = [
@@ -29,9 +29,14 @@ pub const VARIABLES: [(&str, &str); 16] = [
     ),
     (
         "REHEARSAL_PTX",
-        "folder of Candle's .ptx modules, for tests/kernels.rs (none: those tests are skipped)",
+        "folders of a CUDA build's .ptx modules, for tests/kernels (none: those tests are skipped)",
     ),
 ];
+
+/// The most cards there can be.
+pub const MOST_DEVICES: usize = 8;
+/// The most memory that a card can have.
+pub const MOST_MEMORY: u64 = 2 << 40;
 
 /// Everything that can be set.
 pub struct Settings {
@@ -70,7 +75,8 @@ pub struct Settings {
 /// The settings of this process.
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| read(&|name| std::env::var(name).ok()).unwrap_or_else(|why| stop::refuse(&why)))
+    SETTINGS
+        .get_or_init(|| read(&|name| std::env::var(name).ok()).unwrap_or_else(|why| console::refuse(&why)))
 }
 
 /// Reads the settings through `var`, the environment or a test's stand-in for it. The error is a line for the
@@ -107,7 +113,7 @@ fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Settings {
-        devices: number("REHEARSAL_DEVICES", 1, crate::memory::MOST_DEVICES)?,
+        devices: number("REHEARSAL_DEVICES", 1, MOST_DEVICES)?,
         memory: match var("REHEARSAL_MEMORY") {
             None => 80 << 30,
             Some(text) => bytes(&text).ok_or_else(|| wrong("REHEARSAL_MEMORY", &text))?,
@@ -162,7 +168,7 @@ fn bytes(text: &str) -> Option<u64> {
         Ok(whole) => whole.checked_mul(factor)?,
         Err(_) => (number.parse::<f64>().ok()? * factor as f64) as u64,
     };
-    (1..=crate::memory::WINDOW / 2).contains(&bytes).then_some(bytes)
+    (1..=MOST_MEMORY).contains(&bytes).then_some(bytes)
 }
 
 #[cfg(test)]

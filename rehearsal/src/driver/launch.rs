@@ -8,6 +8,7 @@ use super::module::{SHARED, function_mut};
 use super::{Answer, Driver, export};
 use crate::abi::{Kernel, PARAM_BYTES};
 use crate::codes::{Refusal, cuda};
+use crate::counts;
 use crate::memory::memory;
 use crate::order::Op;
 use crate::schedule::{self, Launch};
@@ -116,6 +117,6 @@ pub fn execute(op: Op, name: &'static str, device: usize, work: impl FnOnce()) {
     memory().running = Some((op, device));
     let start = Instant::now();
     work();
-    crate::report::spent(name, start.elapsed());
+    counts::spent(name, start.elapsed());
     memory().running = None;
 }

@@ -11,16 +11,16 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::codes::{self, Library, Refusal, cuda};
+use crate::counts::Counts;
 use crate::faults::Faults;
 use crate::memory::{Memory, memory};
 use crate::order::{Op, Order};
-use crate::random::Generator;
-use crate::report::Counts;
 use crate::settings::settings;
-use crate::stop;
+use crate::{console, stop};
 
 mod context;
 mod copy;
+mod exit;
 mod launch;
 mod module;
 mod stream;
@@ -30,6 +30,17 @@ pub use module::names;
 
 /// The answer of a call.
 pub type Answer = Result<(), Refusal>;
+
+/// A generator of cuRAND.
+#[derive(Clone, Copy, Default)]
+pub struct Generator {
+    /// The handle of its stream.
+    pub stream: usize,
+    /// Where its sequence begins.
+    pub seed: u64,
+    /// How many numbers were made.
+    pub made: u64,
+}
 
 /// All state but memory, which kernels' threads use too.
 pub struct Driver {
@@ -57,19 +68,19 @@ pub struct Driver {
     lost: Option<i32>,
 }
 
-/// The driver's state, for a call or the report.
+/// The driver's state, for a call.
 pub fn driver() -> MutexGuard<'static, Driver> {
     shared().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The driver's state, if no call is in progress.
-pub fn driver_if_idle() -> Option<MutexGuard<'static, Driver>> {
+fn idle() -> Option<MutexGuard<'static, Driver>> {
     shared().try_lock().ok()
 }
 
 fn shared() -> &'static Mutex<Driver> {
     static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| {
-        crate::report::at_exit();
+        exit::at_exit();
         Mutex::new(Driver {
             here: 0,
             order: Order::new(settings().asynchronous),
@@ -137,7 +148,7 @@ pub fn call(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> 
     };
     if settings().trace {
         let outcome = if code == 0 { "" } else { library.name(code) };
-        stop::say(&format!("{name} {outcome}"));
+        console::say(&format!("{name} {outcome}"));
     }
     code
 }
@@ -146,7 +157,7 @@ impl Driver {
     /// Prints a call's arguments if calls are traced.
     pub fn trace(&self, arguments: impl FnOnce() -> String) {
         if settings().trace {
-            stop::say(&format!("  {}", arguments()));
+            console::say(&format!("  {}", arguments()));
         }
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use super::{Answer, Driver, export, give};
 use crate::abi::Kernel;
 use crate::codes::{Refusal, cuda};
+use crate::console;
 use crate::settings::settings;
-use crate::stop;
 
 /// Shared memory that a block may have without asking.
 pub const SHARED: u32 = 49152;
@@ -81,7 +81,7 @@ impl Function {
             return Ok(kernel);
         }
         let altered = (settings().alter.as_ref().filter(|alter| alter.kernel == self.name))
-            .map(|alter| alter.of(&self.text).unwrap_or_else(|why| stop::refuse(&why)));
+            .map(|alter| alter.of(&self.text).unwrap_or_else(|why| console::refuse(&why)));
         let text = altered.as_deref().unwrap_or(&self.text);
         let kernel = crate::compile::kernel(text, self.name, &settings().cache).map_err(|why| {
             Refusal::new(cuda::CUDA_ERROR_INVALID_PTX, format!("kernel {}: {why}", self.name))

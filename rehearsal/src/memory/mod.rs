@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::order::{self, Op, Stamp};
-use crate::settings::settings;
+use crate::settings::{MOST_DEVICES, MOST_MEMORY, settings};
 use crate::stop;
 
 mod space;
@@ -19,10 +19,8 @@ mod space;
 pub use space::LARGE;
 use space::{Space, drop_pages};
 
-/// The most cards there can be.
-pub const MOST_DEVICES: usize = 8;
 /// Bytes of address space for each card.
-pub const WINDOW: u64 = 4 << 40;
+const WINDOW: u64 = 2 * MOST_MEMORY;
 /// Where the first card's addresses begin.
 const BASE: u64 = 0x2000_0000_0000;
 /// A card hands out memory in these units.

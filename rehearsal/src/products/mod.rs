@@ -13,6 +13,7 @@ use std::time::Instant;
 use half::f16;
 
 use crate::codes::{Refusal, cublas};
+use crate::counts;
 use crate::driver::{Answer, Driver, ask_memory, export, give};
 use crate::settings::settings;
 
@@ -241,7 +242,7 @@ fn product(driver: &mut Driver, handle: usize, product: Result<Product, Refusal>
         if settings().arithmetic {
             let start = Instant::now();
             multiply::run(&product, settings().threads);
-            crate::report::spent(name, start.elapsed());
+            counts::spent(name, start.elapsed());
         }
     });
     Ok(())

@@ -31,11 +31,6 @@ impl Module {
     pub fn entry(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.is_entry && function.name == name)
     }
-
-    /// The names of all kernels.
-    pub fn entries(&self) -> impl Iterator<Item = &str> {
-        self.functions.iter().filter(|function| function.is_entry).map(|function| function.name.as_str())
-    }
 }
 
 /// A kernel (`.entry`) or a device function (`.func`).

@@ -1,9 +1,10 @@
 //! "Control Flow Instructions", and fences, which have nothing to order here, since a thread runs alone until it
 //! waits, but are noted for the search for races.
 
-use super::emitter::{Code, Emitter, Flow, function_name};
+use super::emitter::{Emitter, function_name};
 use super::memory::take_orders;
 use super::operation::{Emit, Operation};
+use super::step::{Code, Flow};
 use crate::ptx::Operand;
 
 impl Emitter<'_> {

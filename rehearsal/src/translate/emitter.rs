@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::operation::{Emit, Operation, c_integer};
+use super::step::{Code, Flow, Step, Wait};
 use super::{Unit, identifier, liveness, quoted};
 use crate::ptx::{Function, Instruction, Kind, Module, Operand, Space, Statement, Unknown};
 
@@ -28,63 +29,6 @@ pub(super) struct Emitter<'m> {
     /// Whether a wider register may hold the operand at hand ("Operand Size Exceeding Instruction-Type
     /// Size").
     pub(super) wider: bool,
-}
-
-/// One statement in C.
-#[derive(Debug, Default)]
-pub(super) struct Step {
-    /// The label it is.
-    pub label: Option<usize>,
-    /// Registers that it reads, and that it sets.
-    pub reads: Vec<usize>,
-    pub writes: Vec<usize>,
-    /// The condition that it runs under.
-    guard: Option<String>,
-    pub code: Code,
-}
-
-impl Step {
-    /// Whether it may be passed over.
-    pub(super) fn is_conditional(&self) -> bool {
-        self.guard.is_some()
-    }
-}
-
-/// The C of one instruction.
-#[derive(Debug, Default)]
-pub(super) struct Code {
-    /// What it does, up to where it waits.
-    pub text: String,
-    /// Where it leaves the function to wait.
-    pub wait: Option<Wait>,
-    /// Where it goes.
-    pub flow: Flow,
-}
-
-/// A place where a thread waits for others.
-#[derive(Debug)]
-pub(super) struct Wait {
-    /// For what: one of `Waits`.
-    pub what: &'static str,
-    /// Its number in the kernel.
-    pub number: u32,
-    /// What it does when it goes on.
-    pub then: String,
-}
-
-impl From<String> for Code {
-    fn from(text: String) -> Code {
-        Code { text, ..Code::default() }
-    }
-}
-
-/// Where an instruction goes.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(super) enum Flow {
-    #[default]
-    Next,
-    Jump(usize),
-    End,
 }
 
 /// The place and size of each parameter of a kernel, and the bytes of all ("Kernel Function Parameters").
@@ -155,10 +99,7 @@ impl<'m> Emitter<'m> {
         for statement in &self.function.body {
             match statement {
                 Statement::Label(label) => self.steps.push(Step { label: Some(*label), ..Step::default() }),
-                Statement::Unknown(unknown) => {
-                    self.unit.unknown.push(unknown.clone());
-                    self.stop(unknown, None);
-                }
+                Statement::Unknown(unknown) => self.stop(unknown, None),
                 Statement::Instruction(instruction) => self.statement(instruction),
             }
         }
@@ -211,7 +152,6 @@ impl<'m> Emitter<'m> {
     fn refuse(&mut self, instruction: &Instruction, why: String, guard: Option<String>) {
         let unknown = Unknown { line: instruction.line, text: instruction.text.clone(), why };
         self.stop(&unknown, guard);
-        self.unit.unknown.push(unknown);
     }
 
     /// Finds the group of an instruction.

@@ -1,7 +1,7 @@
 //! Which registers are alive where a thread waits: only these have to outlive the C function's frame. The
 //! usual backward data flow over the statements, repeated until nothing changes.
 
-use super::emitter::{Flow, Step};
+use super::step::{Flow, Step};
 
 /// A set of registers.
 type Set = Vec<u64>;

@@ -2,9 +2,10 @@
 //! the matrices over in `Thread`, and the scheduler, which has all of them, computes
 //! ([`crate::schedule`]).
 
-use super::emitter::{Code, Emitter};
+use super::emitter::Emitter;
 use super::memory::Access;
 use super::operation::{Emit, Operation};
+use super::step::Code;
 use crate::ptx::{Operand, Space, Type};
 
 /// All lanes of a warp.

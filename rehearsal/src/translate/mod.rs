@@ -30,31 +30,23 @@ mod matrix;
 mod memory;
 mod operand;
 mod operation;
+mod step;
 mod warp;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::ptx::{Function, Module, Space, Unknown};
+use crate::ptx::{Function, Module, Space};
 use emitter::Emitter;
 
-/// The translation of one kernel.
-#[derive(Debug)]
-pub struct Translation {
-    /// The file in C.
-    pub c: String,
-    /// What was not understood, in the kernel and in the functions that it calls.
-    pub unknown: Vec<Unknown>,
-}
-
-/// Translates the kernel of that name, if the module has it.
-pub fn translate(module: &Module, entry: &str) -> Option<Translation> {
+/// The kernel of that name as a file in C, if the module has it. What is not understood ends the program where it is reached.
+pub fn translate(module: &Module, entry: &str) -> Option<String> {
     let function = module.entry(entry)?;
-    let mut unit = Unit { kernel: entry.to_owned(), unknown: module.unknown.clone(), ..Unit::default() };
+    let mut unit = Unit { kernel: entry.to_owned(), ..Unit::default() };
     let mut emitter = Emitter::new(module, function, &mut unit);
     emitter.body();
     let code = emitter.finish();
-    Some(Translation { c: file(module, function, &unit, &code), unknown: unit.unknown })
+    Some(file(module, function, &unit, &code))
 }
 
 /// What a kernel and the functions that it calls share.
@@ -82,7 +74,6 @@ struct Unit {
     functions: BTreeMap<String, bool>,
     /// The C of device functions, callees first.
     callees: String,
-    unknown: Vec<Unknown>,
 }
 
 impl Unit {

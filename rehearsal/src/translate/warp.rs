@@ -2,8 +2,9 @@
 //! leaves its function: what the operation is given lies in `Thread`, the scheduler brings the lanes together
 //! and calls again. Operations on matrices ([`super::matrix`]) are such places too.
 
-use super::emitter::{Code, Emitter, Flow, Wait};
+use super::emitter::Emitter;
 use super::operation::{Emit, Operation};
+use super::step::{Code, Flow, Wait};
 use crate::ptx::{Kind, Operand, Type};
 
 const PREDICATE: Type = Type { kind: Kind::Predicate, bits: 1 };
