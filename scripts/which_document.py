@@ -18,12 +18,15 @@ import math
 import sys
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SETS = Path(__file__).resolve().parent / "which_document"
 SYSTEM = "Answer from the documents, in a few words. Where two of them disagree, the newer one is right."
 # A sentence is enough.
 STOP = [".", "\n"]
+# Requests at once: given answers to the same documents are read together.
+AT_ONCE = 8
 MEASURES = ["score, question", "score, answer", "mean mass, question", "mean mass, answer"]
 
 
@@ -33,7 +36,7 @@ class Server:
     def __init__(self, url, most_tokens):
         self.url, self.most_tokens = url.rstrip("/"), most_tokens
         self.model = self.send("/v1/models")["data"][0]["id"]
-        hello = {"messages": [{"role": "user", "content": "Hello."}], "palimpsest": {"answer": "Hello."}}
+        hello = {"model": self.model, "messages": [{"role": "user", "content": "Hello."}], "palimpsest": {"answer": "Hello."}}
         self.reads_answers = self.reply("/v1/chat/completions", hello)[0] == 200
 
     def send(self, path, body=None):
@@ -128,11 +131,15 @@ def leave_out(server, data, rows, kept):
     missing = [i for i in key if key[i] not in cost]
     documents = data["documents"]
     log_p = {i: {} for i in missing}
-    for left_out in [None, *range(1, len(documents) + 1)] if missing else []:
-        print(f"without document {left_out or '(none)'}", file=sys.stderr, flush=True)
-        for i in missing:
-            messages = messages_of(documents, rows[i]["question"], left_out)
-            log_p[i][left_out] = server.log_p(messages, rows[i]["tokens"]) if rows[i]["tokens"] else 0.0
+
+    def ask(i, left_out):
+        messages = messages_of(documents, rows[i]["question"], left_out)
+        log_p[i][left_out] = server.log_p(messages, rows[i]["tokens"]) if rows[i]["tokens"] else 0.0
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for left_out in [None, *range(1, len(documents) + 1)] if missing else []:
+            print(f"without document {left_out or '(none)'}", file=sys.stderr, flush=True)
+            list(pool.map(ask, missing, [left_out] * len(missing)))
     for i in missing:
         cost[key[i]] = [log_p[i][None] - log_p[i][d] for d in range(1, len(documents) + 1)]
     return cost, [cost[key[i]] for i in range(len(rows))]
