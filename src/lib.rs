@@ -23,7 +23,8 @@
 //! - [`lens`]: attention stores become curves, ratios, and confidence bands. Reads files only.
 //! - [`figures`]: tables become SVG, PDF and PNG pictures and the one-page report.
 //! - [`serve`]: a local model behind OpenAI's API, with attention by span.
-//! - [`selftest`]: whether a build computes rightly on a device, and how fast.
+//! - [`cards`]: published rates of cards that need not be here, and the seconds that work should take there.
+//! - [`selftest`]: parity of a device with the CPU, layers at released widths, memory against the plan, kernels' times.
 //! - [`cli`]: one file a command.
 //!
 //! On the [`ground`] floor are quantiles and tables of text; [`statistics`] are pure functions of numbers. Beside the rooms,
@@ -31,6 +32,7 @@
 
 pub mod agreement;
 pub mod benchmarks;
+pub mod cards;
 pub mod chat;
 pub mod cli;
 pub mod data;

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::selftest::arithmetic::Kernel;
-use crate::selftest::cards::{NamedCard, REACHED};
-use crate::selftest::forecast::{CaseShape, Expected, Forecast, LAUNCH, duration};
+use crate::cards::{CaseShape, Expected, Forecast, Kernel, LAUNCH, NamedCard, REACHED, duration};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest};
@@ -67,7 +65,9 @@ impl Hours {
         };
         let forecast =
             Forecast { spec, peaks: card.peaks, size, kernel, batch: request.branches.count.max(1) };
-        let all = cases.iter().map(|(case, times)| forecast.case(case) * *times).sum();
+        let all = cases
+            .iter()
+            .fold(Expected::default(), |all, (case, times)| all.plus(forecast.case(case), *times));
         Hours { card, half: size < 4, all, cases: cases.iter().map(|(_, times)| times).sum() }
     }
 

@@ -13,6 +13,7 @@ use super::WrongUsage;
 use super::conditions::memory;
 use super::run::{self, EstimateArgs, Job, Opened, Ready};
 use crate::benchmarks::row_roles;
+use crate::cards::duration;
 use crate::data::Case;
 use crate::memory::View;
 use crate::models::ModelStore;
@@ -23,7 +24,6 @@ use crate::run::context_budget::{Cut, cut_messages, cut_to_budget, part_of};
 use crate::run::forecast::{PrefillFit, rising};
 use crate::run::local::{row_spans, shared_tokens};
 use crate::run::plan::PlannedCase;
-use crate::selftest::forecast::duration;
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
     self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,

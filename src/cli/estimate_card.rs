@@ -1,6 +1,6 @@
 //! `palimpsest run --estimate --card`: the hours of a run on a card that is not here, of a model that is not here.
 //!
-//! The data's own lengths, the model's config, the card's published rates ([`crate::selftest::forecast`]). Nothing is fetched,
+//! The data's own lengths, the model's config, the card's published rates ([`crate::cards`]). Nothing is fetched,
 //! loaded or measured. Where the model's tokenizer is not here, tokens are those of o200k_base.
 
 use super::WrongUsage;
@@ -9,6 +9,7 @@ use super::conditions::{conditions, fits, memory};
 use super::estimate::{answers, at_least_plain, each_sampled, sample, sound_cases, store_bytes};
 use super::run::{Job, Opened, observed};
 use crate::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
+use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::data::Case;
 use crate::memory::View;
 use crate::models::ModelStore;
@@ -17,9 +18,6 @@ use crate::prompt::{BytePairEncoding, PromptBuilder, Templates};
 use crate::run::condition::Condition;
 use crate::run::context_budget::{Cut, cut_prompts, cut_to_budget};
 use crate::run::local::{row_spans, shared_tokens};
-use crate::selftest::arithmetic::Recording;
-use crate::selftest::cards::NamedCard;
-use crate::selftest::forecast::CaseShape;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{self, DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};

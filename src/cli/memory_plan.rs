@@ -9,13 +9,11 @@ use serde_json::json;
 use super::Weights;
 use super::card_hours::{Hours, fewest_cards};
 use crate::benchmarks;
+use crate::cards::{CaseShape, NamedCard, Recording};
 use crate::ground::table::columns;
 use crate::models::ModelStore;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
-use crate::selftest::arithmetic::Recording;
-use crate::selftest::cards::NamedCard;
-use crate::selftest::forecast::CaseShape;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{
     Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes, gigabytes, in_words,

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::interrupt::{self, INTERRUPTED};
+use crate::cards::Recording;
 use crate::ground::table::columns;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::{grouped, note};
 use crate::selftest::SelfTestError;
-use crate::selftest::arithmetic::Recording;
 use crate::selftest::trial::{Setting, Subject, Trial};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::{self, memory_plan::gigabytes};
@@ -89,7 +89,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     let setting = Setting { dtype, devices, chunk: args.chunk, tokens, generate: args.generate, fill };
     let measured = || -> Result<(Trial, u128), SelfTestError> {
         let making = crate::progress::spinner("making weights");
-        let mut subject = Subject::load(&name, description.spec.clone(), setting)?;
+        let subject = Subject::load(&name, description.spec.clone(), setting)?;
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
         subject.warm_up(args.chunk.min(64), &going)?;

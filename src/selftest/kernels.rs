@@ -11,10 +11,10 @@ use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::arithmetic::Recording;
-use super::layers::{Kind, Schedule};
+use super::layers::Schedule;
+use super::shapes::Shape;
 use super::trial;
-use super::yardsticks::best;
+use crate::cards::Recording;
 use palimpsest_core::attention::{
     self, AttentionKernel, Holes, MassObserver, NoObserver, Observer, Settled, Sinks, Site,
 };
@@ -56,32 +56,19 @@ pub struct Timed {
     pub recorded_token_seconds: f64,
 }
 
-/// Seconds of one of the things that are timed.
-pub type Measure = fn(&Timed) -> f64;
-
 impl Timed {
-    /// What is compared, each with its name.
-    pub const MEASURES: [(&'static str, Measure); 4] = [
-        ("prefill", |timed| timed.prefill_seconds),
-        ("recording", |timed| timed.recording_seconds),
-        ("a token", |timed| timed.token_seconds),
-        ("a recorded token", |timed| timed.recorded_token_seconds),
-    ];
-}
-
-impl KernelTrial {
-    /// The kernel of the least seconds by a measure.
-    pub fn fastest(&self, of: Measure) -> Option<AttentionKernel> {
-        self.kernels.iter().min_by(|a, b| of(a).total_cmp(&of(b))).map(|timed| timed.kernel)
+    /// All four.
+    pub fn seconds(&self) -> [f64; 4] {
+        [self.prefill_seconds, self.recording_seconds, self.token_seconds, self.recorded_token_seconds]
     }
 }
 
-/// What was timed, and what was left out and why.
+/// All that was timed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct KernelTimes {
-    /// By layer, from the shortest prompt to the longest.
+    /// By layer.
     pub trials: Vec<KernelTrial>,
-    /// What was left out.
+    /// What was left out, and why.
     pub notes: Vec<String>,
 }
 
@@ -91,7 +78,7 @@ pub struct KernelTimes {
 /// # Errors
 /// [`SelfTestError::Interrupted`] where `going` says so.
 pub fn run(
-    kinds: &[Kind],
+    shapes: &[Shape],
     (device, dtype): (&Device, DType),
     schedule: &Schedule,
     time: Duration,
@@ -99,42 +86,33 @@ pub fn run(
 ) -> Result<Option<KernelTimes>, SelfTestError> {
     let start = Instant::now();
     let mut times = KernelTimes::default();
-    for kind in kinds {
-        let Some(spec) = kind.spec.layers.first().and_then(|layer| layer.attention()) else { continue };
-        let Some(auto) = choosing(AttentionKernel::Auto, || attention::settle(device, &spec.shape(dtype)))?
-        else {
+    for shape in shapes {
+        let Some(spec) = shape.spec.layers.first().and_then(|layer| layer.attention()) else { continue };
+        let of_layer = spec.shape(dtype);
+        let Some(auto) = choosing(AttentionKernel::Auto, || attention::settle(device, &of_layer))? else {
             return Ok(None);
         };
-        for &tokens in &schedule.lengths {
-            let mut trial = KernelTrial {
-                layer: kind.name,
-                of: kind.of,
-                dtype: dtype.as_str(),
-                tokens,
-                auto,
-                kernels: Vec::new(),
-            };
-            let serving = KERNELS.into_iter().filter(|kernel| {
-                let built = *kernel != AttentionKernel::Flash || cfg!(feature = "flash-attn");
-                built && kernel.of_layer(&spec.shape(dtype)) == *kernel
-            });
-            for kernel in serving {
-                if !going() {
-                    return Err(SelfTestError::Interrupted);
-                }
-                let place = || format!("{kernel} at {} of {} over {tokens} tokens", kind.name, kind.of);
-                if start.elapsed() > time {
-                    times.notes.push(format!("{}: not timed, for want of time", place()));
-                    continue;
-                }
-                match choosing(kernel, || Problem::new(spec, tokens, schedule, dtype, device)?.timed(kernel))
-                {
-                    Ok(timed) => trial.kernels.push(timed),
-                    Err(error) => times.notes.push(format!("{}: {error}", place())),
-                }
+        let (layer, of, tokens) = (shape.name, shape.of, schedule.tokens);
+        let mut trial = KernelTrial { layer, of, dtype: dtype.as_str(), tokens, auto, kernels: Vec::new() };
+        for kernel in KERNELS {
+            let built = kernel != AttentionKernel::Flash || cfg!(feature = "flash-attn");
+            if !built || kernel.of_layer(&of_layer) != kernel {
+                continue;
             }
-            times.trials.push(trial);
+            if !going() {
+                return Err(SelfTestError::Interrupted);
+            }
+            let timed = match start.elapsed() > time {
+                true => Err("not timed, for want of time".to_owned()),
+                false => choosing(kernel, || Problem::new(spec, schedule, dtype, device)?.timed(kernel))
+                    .map_err(|error| error.to_string()),
+            };
+            match timed {
+                Ok(timed) => trial.kernels.push(timed),
+                Err(why) => times.notes.push(format!("{kernel} at {}: {why}", shape.title())),
+            }
         }
+        times.trials.push(trial);
     }
     Ok(Some(times))
 }
@@ -148,10 +126,9 @@ fn choosing<T>(kernel: AttentionKernel, work: impl FnOnce() -> TensorResult<T>) 
     done
 }
 
-/// What attention of a layer is given over a prompt.
+/// The inputs of a layer's attention over a prompt.
 struct Problem<'a> {
     spec: &'a AttentionSpec,
-    tokens: usize,
     schedule: &'a Schedule,
     /// (chunk, heads, head_dim); every chunk has the same queries.
     q: Tensor,
@@ -164,17 +141,17 @@ struct Problem<'a> {
 impl<'a> Problem<'a> {
     fn new(
         spec: &'a AttentionSpec,
-        tokens: usize,
         schedule: &'a Schedule,
         dtype: DType,
         device: &Device,
     ) -> TensorResult<Self> {
         let AttentionSpec { heads, kv_heads, head_dim, .. } = *spec;
+        let tokens = schedule.tokens;
         let random = |shape| Tensor::randn(0f32, 1.0, shape, device)?.to_dtype(dtype);
         let q = random((schedule.chunk.min(tokens), heads, head_dim))?;
         let (k, v) = (random((kv_heads, tokens, head_dim))?, random((kv_heads, tokens, head_dim))?);
         let sinks = spec.sinks.then(|| Sinks::new(vec![0.0; heads], device)).transpose()?;
-        Ok(Problem { spec, tokens, schedule, q, k, v, sinks })
+        Ok(Problem { spec, schedule, q, k, v, sinks })
     }
 
     /// The `l` rows from `offset` on: queries, the keys and values that a cache holds for them, and the site.
@@ -196,14 +173,13 @@ impl<'a> Problem<'a> {
     }
 
     fn chunks(&self) -> impl Iterator<Item = (usize, usize)> {
-        let (tokens, chunk) = (self.tokens, self.schedule.chunk);
+        let Schedule { tokens, chunk, .. } = *self.schedule;
         (0..tokens).step_by(chunk).map(move |offset| (offset, chunk.min(tokens - offset)))
     }
 
     fn timed(&self, kernel: AttentionKernel) -> TensorResult<Timed> {
         let device = self.q.device();
-        let Recording { rows, spans } = self.schedule.recording;
-        let recording = Recording { rows: rows.min(self.tokens), spans: spans.min(self.tokens) };
+        let Schedule { tokens, recording, .. } = *self.schedule;
         let attend = |offset, l, observer: &mut dyn Observer| {
             let ([q, k, v], site) = self.rows(offset, l)?;
             attention::run(&q, &k, &v, &site, observer)
@@ -215,7 +191,7 @@ impl<'a> Problem<'a> {
         };
         let record = || -> TensorResult<()> {
             let mut observer: MassObserver =
-                trial::observer(self.tokens, recording).map_err(candle_core::Error::wrap)?;
+                trial::observer(tokens, recording).map_err(candle_core::Error::wrap)?;
             for (offset, l) in self.chunks() {
                 let ([q, k, _], site) = self.rows(offset, l)?;
                 if observer.wants(&site) {
@@ -224,9 +200,9 @@ impl<'a> Problem<'a> {
             }
             observer.finish().map(drop)
         };
-        let border = |span: usize| span * self.tokens / recording.spans;
-        let mut row = Row((0..=recording.spans).map(border).collect());
-        let last = self.tokens - 1;
+        let Recording { spans, .. } = recording;
+        let mut row = Row((0..=spans).map(|span| span * tokens / spans).collect());
+        let last = tokens - 1;
         let recorded_token = best(device, || attend(last, 1, &mut row))?;
         Ok(Timed {
             kernel,
@@ -236,6 +212,24 @@ impl<'a> Problem<'a> {
             recorded_token_seconds: recorded_token,
         })
     }
+}
+
+/// Seconds of the fastest of a few runs, after one that is not counted.
+fn best<T>(device: &Device, mut run: impl FnMut() -> TensorResult<T>) -> TensorResult<f64> {
+    const RUNS: usize = 4;
+    let mut best = f64::INFINITY;
+    for i in 0..=RUNS {
+        device.synchronize()?;
+        let start = Instant::now();
+        let made = run()?;
+        device.synchronize()?;
+        let seconds = start.elapsed().as_secs_f64();
+        drop(made);
+        if i > 0 {
+            best = best.min(seconds);
+        }
+    }
+    Ok(best)
 }
 
 /// Asks for a single row's sums over segments with these borders.
@@ -258,33 +252,32 @@ impl Observer for Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::layers::kinds;
+    use crate::selftest::shapes;
 
     #[test]
-    fn where_there_is_one_kernel_nothing_is_timed() -> Result<(), Box<dyn std::error::Error>> {
+    fn where_there_is_one_kernel_nothing_is_timed() -> Result<(), SelfTestError> {
         let schedule = Schedule::of(&Device::Cpu, true);
         let time = Duration::from_secs(60);
-        let found = run(&kinds(true)?, (&Device::Cpu, DType::F32), &schedule, time, &|| true)?;
+        let found = run(&shapes::layers(true)?, (&Device::Cpu, DType::F32), &schedule, time, &|| true)?;
         assert_eq!(found, None);
         Ok(())
     }
 
     #[test]
-    fn every_kind_of_attention_is_timed_in_prefill_recording_and_tokens()
-    -> Result<(), Box<dyn std::error::Error>> {
-        let schedule = Schedule::of(&Device::Cpu, true);
+    fn every_kind_of_attention_is_timed_in_prefill_recording_and_tokens() -> Result<(), SelfTestError> {
+        let schedule = Schedule { tokens: 200, ..Schedule::of(&Device::Cpu, true) };
         let mut seen = 0;
-        for kind in kinds(true)? {
-            let Some(spec) = kind.spec.layers[0].attention() else { continue };
-            let problem = Problem::new(spec, 200, &schedule, DType::F32, &Device::Cpu)?;
+        for shape in shapes::layers(true)? {
+            let Some(spec) = shape.spec.layers[0].attention() else { continue };
+            let problem = Problem::new(spec, &schedule, DType::F32, &Device::Cpu)?;
             assert_eq!(problem.chunks().collect::<Vec<_>>(), [(0, 64), (64, 64), (128, 64), (192, 8)]);
             // A window's cache holds what the first row of the chunk still sees.
             let ([_, k, _], site) = problem.rows(128, 64)?;
             let first = spec.window.map_or(0, |window| 129 - window);
             assert_eq!((site.first_key, k.dim(1)?), (first, 192 - first));
             let timed = problem.timed(AttentionKernel::Products)?;
-            for (name, of) in Timed::MEASURES {
-                assert!(of(&timed) > 0.0 && of(&timed).is_finite(), "{name}: {timed:?}");
+            for seconds in timed.seconds() {
+                assert!(seconds > 0.0 && seconds.is_finite(), "{timed:?}");
             }
             seen += 1;
         }

@@ -1,37 +1,44 @@
-//! The embedded checkpoints on the devices under test, against transformers.
+//! Small random models on the devices under test, against the CPU.
+//!
+//! The reference reads the prompt at once on the CPU: in f32, and in half precision in that dtype too, whose own error is what
+//! is allowed. On the CPU itself this compares its prefill with its single steps.
 
-use std::path::Path;
+use std::ops::Range;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::embedded::{Embedded, Prompt};
 use super::rule::{self, Compared, Numbers};
-use palimpsest_core::attention::{AttentionKernel, MassObserver, NoObserver};
-use palimpsest_core::engine::memory_plan::{self, Branches, MemoryRequest, ObservedSpans};
-use palimpsest_core::engine::{DeviceName, Engine, EngineError, Sampling};
-use palimpsest_core::model::{DecoderSpec, FeedForwardSpec, LayerSpec, OpenModel};
+use super::shapes::{self, Shape};
+use super::trial::{self, Setting, Subject};
+use crate::cards::Recording;
+use palimpsest_core::attention::NoObserver;
+use palimpsest_core::engine::Sampling;
+use palimpsest_core::model::DecoderSpec;
 
-/// Tokens that a prompt is read at a time: all of the 151, and some.
-const CHUNKS: [usize; 2] = [151, 64];
+/// Tokens of the prompt, of which the last positions are compared.
+const TOKENS: usize = 151;
+const POSITIONS: usize = 16;
+/// Tokens that are generated after it.
+const GREEDY: usize = 32;
+/// Rows whose attention is compared, and spans that it is summed into.
+const RECORDING: Recording = Recording { rows: 40, spans: 10 };
 
-/// A checkpoint in a dtype.
+/// A model in a dtype.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parity {
-    /// The checkpoint.
+    /// The model that was narrowed.
     pub checkpoint: &'static str,
     /// Its architecture.
     pub architecture: &'static str,
-    /// How its weights are stored.
-    pub layout: &'static str,
     /// The dtype that it ran in.
     pub dtype: &'static str,
-    /// The worst comparison of each kind of number over all chunk sizes.
+    /// The worst comparison of each kind of number.
     pub compared: Vec<Compared>,
-    /// How many of the reference's greedy tokens, which are those of f32, were generated before the first other one.
+    /// The reference's greedy tokens, which are those of f32, that were generated before the first other one.
     pub greedy: usize,
-    /// How many there are.
+    /// The number of these tokens.
     pub greedy_of: usize,
     /// Why it could not be run.
     pub error: Option<String>,
@@ -40,52 +47,59 @@ pub struct Parity {
 }
 
 impl Parity {
-    /// Runs `checkpoint`, below a folder for its files, in `dtype` on `devices`. What fails is told in the result; an error is
-    /// what ends the whole test. `None` where the reference has nothing in that dtype.
+    /// Compares a model in `dtype` on `devices` with the CPU. What fails is told in the result.
+    ///
+    /// # Errors
+    /// [`SelfTestError::Interrupted`] where `going` says so.
     pub fn of(
-        checkpoint: &Embedded,
-        folder: &Path,
+        shape: &Shape,
         dtype: DType,
         devices: &[Device],
         going: &dyn Fn() -> bool,
-    ) -> Result<Option<Self>, SelfTestError> {
-        let reference = checkpoint.reference()?;
-        let (Some(exact), Some(theirs)) = (reference.numbers(DType::F32)?, reference.numbers(dtype)?) else {
-            return Ok(None);
-        };
-        let expected = reference.greedy()?;
+    ) -> Result<Self, SelfTestError> {
         let mut parity = Parity {
-            checkpoint: checkpoint.name,
-            architecture: checkpoint.architecture()?,
-            layout: checkpoint.layout,
+            checkpoint: shape.name,
+            architecture: shape.spec.architecture,
             dtype: dtype.as_str(),
             compared: Vec::new(),
-            greedy: 0,
-            greedy_of: expected.len(),
+            greedy: GREEDY,
+            greedy_of: GREEDY,
             error: None,
             sound: false,
         };
-        let prompt = checkpoint.prompt()?;
-        for chunk in CHUNKS {
-            let ran = Ran::new(folder, (dtype, devices), chunk, &prompt, expected.len(), going);
-            let Ran { spec, numbers, greedy } = match ran {
-                Ok(ran) => ran,
-                Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
-                Err(error) => {
-                    parity.error = Some(error.to_string());
-                    return Ok(Some(parity));
-                }
-            };
-            let compared = match dtype {
-                DType::F32 => rule::in_f32(&numbers, &exact),
-                _ => rule::in_half(&numbers, &exact, &theirs, has_experts(&spec).then_some(prompt.logits)),
-            };
-            let same = greedy.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-            parity.greedy = if parity.compared.is_empty() { same } else { same.min(parity.greedy) };
-            parity.take_worse(compared);
+        match parity.compare(&shape.spec, dtype, devices, going) {
+            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+            Err(error) => parity.error = Some(error.to_string()),
+            Ok(()) => {}
         }
         parity.judge();
-        Ok(Some(parity))
+        Ok(parity)
+    }
+
+    fn compare(
+        &mut self,
+        spec: &DecoderSpec,
+        dtype: DType,
+        devices: &[Device],
+        going: &dyn Fn() -> bool,
+    ) -> Result<(), SelfTestError> {
+        let half = dtype != DType::F32;
+        let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
+        let at_once = std::slice::from_ref(&(0..TOKENS));
+        let on_cpu = |dtype| Reader::load(&spec, dtype, &[Device::Cpu])?.read(at_once, GREEDY, going);
+        let (exact, expected) = on_cpu(DType::F32)?;
+        let theirs = half.then(|| on_cpu(dtype)).transpose()?;
+        let reader = Reader::load(&spec, dtype, devices)?;
+        for parts in [at_once, &in_steps()] {
+            let (found, greedy) = reader.read(parts, GREEDY, going)?;
+            let same = greedy.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+            self.greedy = self.greedy.min(same);
+            self.take_worse(match &theirs {
+                None => rule::in_f32(&found, &exact),
+                Some((theirs, _)) => rule::in_half(&found, &exact, theirs),
+            });
+        }
+        Ok(())
     }
 
     /// Keeps the worse of each comparison.
@@ -99,159 +113,117 @@ impl Parity {
         }
     }
 
-    /// Says whether it is sound.
     fn judge(&mut self) {
         let greedy = self.dtype != DType::F32.as_str() || self.greedy == self.greedy_of;
         let compared = !self.compared.is_empty() && self.compared.iter().all(Compared::holds);
         self.sound = self.error.is_none() && greedy && compared;
     }
+}
 
-    /// The comparison of the logits.
-    pub fn logits(&self) -> Option<&Compared> {
-        self.compared.iter().find(|c| c.what == "logits")
+/// The prompt in chunks, and its last positions one by one, as tokens are decoded.
+pub fn in_steps() -> Vec<Range<usize>> {
+    const CHUNK: usize = 64;
+    let first = TOKENS - POSITIONS;
+    let chunks = (0..first).step_by(CHUNK).map(|at| at..(at + CHUNK).min(first));
+    chunks.chain((first..TOKENS).map(|at| at..at + 1)).collect()
+}
+
+/// A model of random weights that reads the prompt.
+pub struct Reader(Subject);
+
+impl Reader {
+    /// Loads it onto `devices`, between which its layers are split.
+    pub fn load(spec: &DecoderSpec, dtype: DType, devices: &[Device]) -> Result<Self, SelfTestError> {
+        let (devices, fill) = (devices.to_vec(), shapes::FILL);
+        let setting = Setting { dtype, devices, chunk: TOKENS, tokens: TOKENS, generate: GREEDY, fill };
+        Ok(Reader(Subject::load("a model of random weights", spec.clone(), setting)?))
     }
 
-    /// Of the comparisons of attention the one that used most of what is allowed.
-    pub fn attention(&self) -> Option<&Compared> {
-        let others = self.compared.iter().filter(|c| c.what != "logits");
-        others.max_by(|a, b| a.used().total_cmp(&b.used()))
-    }
-}
-
-/// Whether a layer sends tokens to experts.
-pub fn has_experts(spec: &DecoderSpec) -> bool {
-    let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-    spec.layers.iter().any(experts)
-}
-
-/// What a checkpoint made of its prompt.
-struct Ran {
-    spec: DecoderSpec,
-    numbers: Numbers,
-    greedy: Vec<u32>,
-}
-
-impl Ran {
-    fn new(
-        folder: &Path,
-        (dtype, devices): (DType, &[Device]),
-        chunk: usize,
-        prompt: &Prompt,
+    /// Reads the prompt part by part, and generates. Logits of the last positions, and the attention of the last rows.
+    pub fn read(
+        &self,
+        parts: &[Range<usize>],
         generate: usize,
         going: &dyn Fn() -> bool,
-    ) -> Result<Self, SelfTestError> {
-        let model = OpenModel::open(&[folder.to_owned()])?;
-        let context = prompt.tokens.len() + generate;
-        let request = MemoryRequest {
-            context,
-            chunk,
-            logits: prompt.logits,
-            dtype,
-            kernel: AttentionKernel::chosen(),
-            devices: devices.iter().map(DeviceName::of).collect(),
-            branches: Branches::default(),
-            observed: ObservedSpans::default(),
-            kept: None,
-            beside: 0,
-        };
-        let placed = memory_plan::place("a tiny checkpoint", &model.description(), &request, devices)?;
-        let engine = Engine::new(model.load_split(placed.devices, dtype)?, chunk);
-        let mut observer = prompt.observer()?;
-        let mut cache = engine.decoder().cache(context)?;
-        let logits = engine
-            .prefill(&mut cache, &prompt.tokens, prompt.logits, &mut observer, &mut |_| going())
-            .map_err(interrupted)?;
-        let numbers = numbers(&logits, &observer)?;
+    ) -> Result<(Numbers, Vec<u32>), SelfTestError> {
+        let engine = self.0.engine();
+        let prompt = trial::made_up_tokens(TOKENS, engine.decoder().spec().vocab);
+        let mut observer = trial::observer(TOKENS, RECORDING)?;
+        let mut cache = engine.decoder().cache(TOKENS + generate)?;
+        let mut logits = Vec::new();
+        for part in parts {
+            let tokens = &prompt[part.clone()];
+            let keep = POSITIONS.min(tokens.len());
+            logits.push(engine.prefill(&mut cache, tokens, keep, &mut observer, &mut |_| going())?);
+        }
+        let logits = Tensor::cat(&logits, 0)?;
+        let logits = logits.narrow(0, logits.dim(0)? - POSITIONS, POSITIONS)?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate };
-        let last = logits.get(logits.dim(0)? - 1)?;
-        let greedy = engine
-            .decode(&mut cache, &last, (&sampling, &[]), &mut NoObserver, &mut |_| going())
-            .map_err(interrupted)?
-            .tokens;
-        Ok(Ran { spec: engine.decoder().spec().clone(), numbers, greedy })
-    }
-}
+        let last = logits.get(POSITIONS - 1)?;
+        let greedy = engine.decode(&mut cache, &last, (&sampling, &[]), &mut NoObserver, &mut |_| going())?.tokens;
 
-/// An interruption is no failure of the model.
-pub fn interrupted(error: EngineError) -> SelfTestError {
-    match error {
-        EngineError::Interrupted => SelfTestError::Interrupted,
-        other => SelfTestError::Engine(other),
+        let masses = observer.finish()?;
+        let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+        let mut numbers =
+            Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
+        if let Some(sink) = &masses.sink {
+            numbers.insert("sink", sink.iter().copied().collect());
+        }
+        if let Some(delta) = &masses.delta {
+            numbers.insert("delta_signed", delta.signed.iter().copied().collect());
+            numbers.insert("delta_share", delta.share.iter().copied().collect());
+        }
+        Ok((numbers, greedy))
     }
-}
-
-/// Logits and what an observer measured, by the reference's names.
-pub fn numbers(logits: &candle_core::Tensor, observer: &MassObserver) -> Result<Numbers, SelfTestError> {
-    let masses = observer.finish()?;
-    let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
-    let mut numbers = Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
-    if let Some(sink) = &masses.sink {
-        numbers.insert("sink", sink.iter().copied().collect());
-    }
-    if let Some(delta) = &masses.delta {
-        numbers.insert("delta_signed", delta.signed.iter().copied().collect());
-        numbers.insert("delta_share", delta.share.iter().copied().collect());
-    }
-    Ok(numbers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::embedded::CHECKPOINTS;
     use crate::selftest::rule::Measure;
 
-    fn compared(what: &'static str, found: f64) -> Compared {
-        Compared { what, measure: Measure::Largest, found, allowed: 1e-3 }
-    }
-
-    fn planted(dtype: &'static str, greedy: usize, found: &[Compared]) -> Parity {
+    fn planted(dtype: &'static str, greedy: usize, found: &[(&'static str, f64)]) -> Parity {
         let mut parity = Parity {
             checkpoint: "planted",
             architecture: "llama",
-            layout: "bf16",
             dtype,
             compared: Vec::new(),
             greedy,
-            greedy_of: 64,
+            greedy_of: GREEDY,
             error: None,
             sound: false,
         };
-        parity.take_worse(found.to_vec());
+        let compared = |&(what, found)| Compared { what, measure: Measure::Largest, found, allowed: 1e-3 };
+        parity.take_worse(found.iter().map(compared).collect());
         parity.judge();
         parity
     }
 
     #[test]
     fn a_planted_wrong_number_a_wrong_token_and_no_number_at_all_are_each_found() {
-        let fine = [compared("logits", 1e-5), compared("mass", 1e-5)];
-        assert!(planted("f32", 64, &fine).sound);
-        assert!(!planted("f32", 63, &fine).sound, "a wrong token");
+        let fine = [("logits", 1e-5), ("mass", 1e-5)];
+        assert!(planted("f32", GREEDY, &fine).sound);
+        assert!(!planted("f32", GREEDY - 1, &fine).sound, "a wrong token");
         assert!(planted("bf16", 20, &fine).sound, "tokens decide in f32 alone");
-        assert!(!planted("f32", 64, &[]).sound, "nothing was compared");
-        let worse = [fine[0], fine[1], compared("logits", 2e-3), compared("mass", 1e-6)];
-        let parity = planted("f32", 64, &worse);
+        assert!(!planted("f32", GREEDY, &[]).sound, "nothing was compared");
+        let parity = planted("f32", GREEDY, &[fine[0], fine[1], ("logits", 2e-3), ("mass", 1e-6)]);
         assert!(!parity.sound);
-        assert_eq!(parity.logits().map(|c| c.found), Some(2e-3), "the worse of two chunk sizes");
-        assert_eq!(parity.attention().map(|c| c.found), Some(1e-5));
+        assert_eq!(parity.compared.iter().map(|c| c.found).collect::<Vec<_>>(), [2e-3, 1e-5]);
     }
 
     #[test]
-    fn a_checkpoint_is_sound_here_and_no_longer_so_with_another_prompt_s_reference()
-    -> Result<(), SelfTestError> {
-        let root = tempfile::tempdir()
-            .map_err(|source| SelfTestError::Temporary { folder: std::env::temp_dir(), source })?;
-        let [llama, qwen2] = [&CHECKPOINTS[0], &CHECKPOINTS[1]];
-        let folders = [llama.write(root.path())?, qwen2.write(root.path())?];
-        let of = |folder: &Path| Parity::of(llama, folder, DType::F32, &[Device::Cpu], &|| true);
-        let sound = of(&folders[0])?;
-        assert!(sound.as_ref().is_some_and(|p| p.sound && p.greedy == 64), "{sound:?}");
-        // The weights of another model in its place.
-        let wrong = of(&folders[1])?;
-        assert!(wrong.as_ref().is_some_and(|p| !p.sound && p.error.is_none()), "{wrong:?}");
-        let broken = of(root.path())?;
-        assert!(broken.as_ref().is_some_and(|p| !p.sound && p.error.is_some()), "{broken:?}");
-        let stopped = Parity::of(llama, &folders[0], DType::F32, &[Device::Cpu], &|| false);
+    fn a_model_is_sound_here_and_another_model_s_numbers_are_not_its_own() -> Result<(), SelfTestError> {
+        let shape = shapes::small()?.remove(1);
+        let sound = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| true)?;
+        assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
+        let read = |spec: &DecoderSpec| {
+            Reader::load(spec, DType::F32, &[Device::Cpu])?.read(&in_steps(), 4, &|| true)
+        };
+        let mut other = shape.spec.clone();
+        other.layers.pop();
+        let compared = rule::in_f32(&read(&other)?.0, &read(&shape.spec)?.0);
+        assert!(!compared.iter().any(Compared::holds), "{compared:?}");
+        let stopped = Parity::of(&shape, DType::F32, &[Device::Cpu], &|| false);
         assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
         Ok(())
     }

@@ -1,21 +1,17 @@
-//! What the self-test found: as tables, as JSON, and in plain words.
+//! The outcome of the self-test: as tables, as JSON, and in plain words.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::arithmetic::Work;
-use super::cards::{Peaks, peaks};
-use super::embedded::CHECKPOINTS;
-use super::facts::{DeviceFacts, Host};
+use super::device::{DeviceFacts, How};
+use super::host::Host;
 use super::kernels::KernelTimes;
 use super::layers::{LayerResult, MASSES_OFF};
-use super::memory::How;
 use super::parity::Parity;
 use super::rule::{Compared, Measure};
 use super::trial::Trial;
-use super::yardsticks::Yardsticks;
 use crate::ground::table::columns;
 use crate::progress::grouped;
 use palimpsest_core::engine::memory_plan::gigabytes;
@@ -33,10 +29,8 @@ pub struct Report {
     pub quick: bool,
     /// Seconds that all of it took.
     pub seconds: f64,
-    /// Tiny checkpoints beside transformers.
+    /// Small models beside the CPU.
     pub parity: Vec<Parity>,
-    /// What the first device can do, where that could be measured.
-    pub yardsticks: Option<Yardsticks>,
     /// Single layers on the first device.
     pub layers: Vec<LayerResult>,
     /// Attention's kernels beside each other; absent where there is one.
@@ -55,8 +49,6 @@ pub struct Verdict {
     pub text: String,
 }
 
-/// Beyond so many times the reckoned seconds a layer is worth a look.
-const SLOW: f64 = 2.0;
 /// Beyond so many times the planned bytes a plan is wrong.
 const OVER_PLAN: f64 = 1.1;
 
@@ -66,15 +58,9 @@ impl Report {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// What the first device can do by its maker's data sheet, where it is a card of the table.
-    pub fn peaks(&self) -> Option<Peaks> {
-        peaks(self.devices.first()?.card.as_deref()?)
-    }
-
     /// All of it, to send in.
     pub fn json(&self) -> Value {
         let mut json = json!(self);
-        json["peaks"] = json!(self.peaks());
         json["verdict"] = json!(self.verdict());
         json
     }
@@ -86,9 +72,7 @@ impl Report {
         for facts in self.devices.iter().filter(|facts| seen.insert(&facts.device)) {
             text += &facts.text();
         }
-        text += "\n";
         text += &self.parity_text();
-        text += "\n";
         text += &self.layers_text();
         text += &self.kernels_text();
         let Verdict { sound, text: verdict } = self.verdict();
@@ -97,225 +81,143 @@ impl Report {
     }
 
     fn parity_text(&self) -> String {
-        let mut text = format!(
-            "Tiny random models beside transformers, on {}, 151 tokens read at once and 64 at a time: largest differences in f32,\nroot mean squares in half precision (allowed: 1.6 times transformers' own), with experts the share of\npositions whose logits have a cosine of 0.99 with those in f32 (allowed: all but one).\n\n",
-            self.names()
-        );
-        let header =
-            ["ARCHITECTURE", "WEIGHTS", "DTYPE", "LOGITS", "ALLOWED", "ATTENTION", "ALLOWED", "GREEDY", ""];
-        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        let mut rows =
+            vec![row(["ARCHITECTURE", "DTYPE", "LOGITS", "ALLOWED", "ATTENTION", "ALLOWED", "GREEDY", ""])];
         for parity in &self.parity {
-            let [logits, attention] = [parity.logits(), parity.attention()].map(cells);
-            let [a, b] = logits;
-            let [c, d] = attention;
+            let [a, b] = cells(parity.compared.iter().find(|compared| compared.what == "logits"));
+            let [c, d] = cells(worst(parity.compared.iter().filter(|compared| compared.what != "logits")));
             let greedy = match &parity.error {
                 Some(_) => String::new(),
                 None => format!("{} of {}", parity.greedy, parity.greedy_of),
             };
-            let wrong = match (&parity.error, parity.sound) {
-                (Some(error), _) => format!("ERROR: {error}"),
-                (None, false) => "WRONG".to_owned(),
-                (None, true) => String::new(),
-            };
-            let (name, layout, dtype) =
-                (parity.architecture.to_owned(), parity.layout.to_owned(), parity.dtype.to_owned());
-            rows.push(vec![name, layout, dtype, a, b, c, d, greedy, wrong]);
+            let wrong = wrong(parity.error.as_deref(), parity.sound);
+            let Parity { architecture, dtype, .. } = *parity;
+            rows.push(row([architecture, dtype, &a, &b, &c, &d, &greedy, &wrong]));
         }
-        text += &columns(&rows);
-        text
+        format!(
+            "\nSmall models of random weights on {}, read at once and in steps, beside the CPU reading at once: largest differences\nin f32, root mean squares of differences from f32 in half precision (allowed: 1.6 times the CPU's own).\n\n{}",
+            self.names(),
+            columns(&rows)
+        )
     }
 
     fn layers_text(&self) -> String {
         let Some(first) = self.layers.first() else { return String::new() };
-        let mut text = format!("Single layers of random weights in {} on {}", first.dtype, first.device);
+        let mut text = format!("\nSingle layers of random weights in {} on {}", first.dtype, first.device);
         if let Some(Trial { chunk, rows, spans, .. }) = first.trials.first() {
             text += &format!(
                 ", {} tokens read at a time, the last {rows} rows recorded over {spans} spans",
                 grouped(*chunk as u64)
             );
         }
-        text += ".\n";
-        if let Some(y) = &self.yardsticks {
-            text += &format!(
-                "Yardsticks: a product of {} cubed reaches {}/s in {}{}; a matrix of {} is read at {}/s.\n",
-                grouped(y.side as u64),
-                operations(y.products),
-                y.dtype,
-                if y.dtype == "f32" {
-                    String::new()
-                } else {
-                    format!(" and {}/s in f32", operations(y.products_f32))
-                },
-                gigabytes(y.matrix_bytes),
-                gigabytes(y.reading as u64)
-            );
+        let mut rows = vec![row([
+            "LAYER",
+            "AGREES",
+            "TOKENS",
+            "PREFILL",
+            "RECORDING",
+            "A TOKEN",
+            "PLANNED",
+            "TAKEN",
+            "",
+        ])];
+        for layer in &self.layers {
+            let [agrees, _] = cells(worst(layer.agreement.iter()));
+            let name = format!("{}, {}", layer.name, layer.of);
+            let figures = layer.trials.first().map(|trial| {
+                let [a, b, c] =
+                    [trial.prefill_seconds, trial.recording_seconds, trial.token_seconds].map(seconds);
+                let (planned, taken) = bytes(trial);
+                let taken = taken.map_or_else(String::new, |(taken, _)| gigabytes(taken));
+                [grouped(trial.tokens as u64), a, b, c, gigabytes(planned), taken]
+            });
+            let [tokens, a, b, c, planned, taken] = figures.unwrap_or_default();
+            let wrong = wrong(layer.error.as_deref(), layer.sound);
+            rows.push(row([&name, &agrees, &tokens, &a, &b, &c, &planned, &taken, &wrong]));
         }
-        if let (Some(p), Some(card)) = (self.peaks(), self.devices.first().and_then(|d| d.card.as_ref())) {
-            text += &format!(
-                "{card} by its data sheet: {:.0} TFLOP/s in half precision, {:.0} in f32, {:.0} GB/s.\n",
-                p.half / 1e12,
-                p.f32 / 1e12,
-                p.bandwidth / 1e9
-            );
-        }
-        text += "\n";
-        text += &columns(&self.layer_rows());
+        text += &format!(".\n\n{}", columns(&rows));
         for note in self.layers.iter().flat_map(|layer| &layer.notes) {
             text += &format!("{note}\n");
         }
-        text += &self.memory_text();
+        let mut trials = self.layers.iter().flat_map(|layer| &layer.trials);
+        match (trials.find_map(|trial| bytes(trial).1), self.peak_resident) {
+            (Some((_, how)), _) => text += &format!("Memory taken of the device: {}.\n", how.in_words()),
+            (None, Some(peak)) => {
+                text += &format!("Memory: the whole process held {} at its peak.\n", gigabytes(peak));
+            }
+            (None, None) => {}
+        }
         text
     }
 
-    fn layer_rows(&self) -> Vec<Vec<String>> {
-        let peaks = self.peaks();
-        let mut header = vec!["LAYER", "AGREES", "TOKENS", "PREFILL", "COUNTED", "A SECOND", "OF PRODUCT"];
-        if peaks.is_some() {
-            header.extend(["OF PEAK", "RECKONED"]);
-        }
-        header.extend(["RECORDING", "A TOKEN", "COUNTED", "A SECOND", "OF READING"]);
-        if peaks.is_some() {
-            header.extend(["OF PEAK", "RECKONED"]);
-        }
-        let memory = self.layers.iter().flat_map(|l| &l.trials).any(|trial| device_bytes(trial).is_some());
-        if memory {
-            header.extend(["PLANNED", "TAKEN"]);
-        }
-        header.push("");
-        let mut rows = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-        for layer in &self.layers {
-            let half = layer.dtype != "f32";
-            let agrees = layer.agreement.iter().max_by(|a, b| a.used().total_cmp(&b.used()));
-            let [found, _] = cells(agrees);
-            let name = format!("{}, {}", layer.name, layer.of);
-            let wrong = match (&layer.error, layer.sound) {
-                (Some(error), _) => format!("ERROR: {error}"),
-                (None, false) => "WRONG".to_owned(),
-                (None, true) => String::new(),
-            };
-            if layer.trials.is_empty() {
-                let mut row = vec![name, found];
-                row.resize(rows[0].len() - 1, String::new());
-                row.push(wrong);
-                rows.push(row);
-                continue;
-            }
-            for trial in &layer.trials {
-                let speed = trial.prefill.operations() / trial.prefill_seconds;
-                let product = self.yardsticks.as_ref().map(|y| speed / y.products);
-                let mut row = vec![
-                    name.clone(),
-                    found.clone(),
-                    grouped(trial.tokens as u64),
-                    seconds(trial.prefill_seconds),
-                    operations(trial.prefill.operations()),
-                    operations(speed),
-                    product.map_or_else(String::new, percent),
-                ];
-                if let Some(peaks) = &peaks {
-                    row.push(percent(speed / peaks.products(half)));
-                    row.push(seconds(peaks.seconds(&trial.prefill, half)));
-                }
-                let speed = trial.token.bytes / trial.token_seconds;
-                let reading = self.yardsticks.as_ref().map(|y| speed / y.reading);
-                row.push(seconds(trial.recording_seconds));
-                row.push(seconds(trial.token_seconds));
-                row.push(gigabytes(trial.token.bytes as u64));
-                row.push(gigabytes(speed as u64));
-                row.push(reading.map_or_else(String::new, percent));
-                if let Some(peaks) = &peaks {
-                    row.push(percent(speed / peaks.bandwidth));
-                    row.push(seconds(peaks.seconds(&trial.token, half)));
-                }
-                if memory {
-                    let (planned, taken) = device_bytes(trial)
-                        .map_or((String::new(), String::new()), |(p, t, _)| (gigabytes(p), gigabytes(t)));
-                    row.extend([planned, taken]);
-                }
-                row.push(wrong.clone());
-                rows.push(row);
+    /// Empty where there is one kernel.
+    fn kernels_text(&self) -> String {
+        let Some(times) = &self.attention_kernels else { return String::new() };
+        let header = ["LAYER", "TOKENS", "KERNEL", "PREFILL", "RECORDING", "A TOKEN", "A RECORDED TOKEN", ""];
+        let mut rows = vec![row(header)];
+        for trial in &times.trials {
+            for timed in &trial.kernels {
+                let name = format!("{}, {}", trial.layer, trial.of);
+                let [a, b, c, d] = timed.seconds().map(seconds);
+                let auto = match (timed.kernel == trial.auto.forward, timed.kernel == trial.auto.sums) {
+                    (true, true) => "auto",
+                    (true, false) => "auto, but for sums",
+                    (false, true) => "auto for sums",
+                    (false, false) => "",
+                };
+                let tokens = grouped(trial.tokens as u64);
+                rows.push(row([&name, &tokens, &timed.kernel.to_string(), &a, &b, &c, &d, auto]));
             }
         }
-        rows
-    }
-
-    /// How memory was measured, and on the CPU what the process held.
-    fn memory_text(&self) -> String {
-        let trials = || self.layers.iter().flat_map(|layer| &layer.trials);
-        if let Some((.., how)) = trials().find_map(device_bytes) {
-            return format!("Memory taken of the device: {}.\n", how.in_words());
+        let mut text = format!(
+            "\nAttention alone by each kernel: keys and values at hand, no linear maps.\n\n{}",
+            columns(&rows)
+        );
+        for note in &times.notes {
+            text += &format!("{note}\n");
         }
-        let planned = trials().flat_map(|trial| &trial.memory).map(|memory| memory.planned).max();
-        match (self.peak_resident, planned) {
-            (Some(peak), Some(planned)) => format!(
-                "Memory: {} for the largest of these by the plan; the whole process held {} at its peak.\n",
-                gigabytes(planned),
-                gigabytes(peak)
-            ),
-            _ => String::new(),
+        let card = self.devices.first().and_then(|facts| facts.card.as_deref());
+        if self.quick || card.is_some_and(|card| card.contains("no GPU")) {
+            text += "These times show that the kernels run. They say nothing of which is faster.\n";
         }
+        text
     }
 
     /// Whether the devices can be used, and what to do where not.
     pub fn verdict(&self) -> Verdict {
-        let mut said = Vec::new();
         let names = self.names();
-        let dtypes = || {
-            let mut dtypes: Vec<&str> = self.parity.iter().map(|p| p.dtype).collect();
-            dtypes.sort_by_key(|dtype| ["f32", "bf16", "f16"].iter().position(|known| known == dtype));
-            dtypes.dedup();
-            dtypes
-        };
+        let (mut said, mut usable, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
 
-        // 1. Where transformers' numbers are missed, and where nothing could be run.
-        let mut unusable = Vec::new();
-        for dtype in dtypes() {
-            let of: Vec<&Parity> = self.parity.iter().filter(|p| p.dtype == dtype).collect();
-            let wrong: Vec<&&Parity> = of.iter().filter(|p| !p.sound && p.error.is_none()).collect();
-            let failed: Vec<&&Parity> = of.iter().filter(|p| p.error.is_some()).collect();
-            if let Some(worst) = wrong.iter().max_by(|a, b| worst(a).1.total_cmp(&worst(b).1)) {
-                let (what, times) = self::worst(worst);
-                let list = listed(wrong.iter().map(|p| p.architecture));
-                said.push(format!(
-                    "In {dtype}, {list} differ{} from transformers more than allowed (at worst {what} of {}, {} what is allowed).",
-                    if wrong.len() == 1 { "s" } else { "" },
-                    worst.architecture,
-                    if times.is_finite() { format!("{times:.1} times") } else { "far beyond".to_owned() }
-                ));
-                if dtype != "f32"
-                    && wrong.iter().all(|p| p.compared.iter().any(|c| c.measure == Measure::Positions))
-                {
-                    said.push(
-                        "With experts a few tokens that rounding sends elsewhere can do this.".to_owned(),
-                    );
-                }
+        // 1. Where the CPU's numbers are missed, and where nothing could be run.
+        for dtype in ["f32", "bf16", "f16"] {
+            let of: Vec<&Parity> = self.parity.iter().filter(|parity| parity.dtype == dtype).collect();
+            let (failed, wrong): (Vec<&Parity>, Vec<&Parity>) =
+                of.iter().filter(|parity| !parity.sound).partition(|parity| parity.error.is_some());
+            if !wrong.is_empty() {
+                let list = listed(wrong.iter().map(|parity| parity.architecture));
+                let differ = if wrong.len() == 1 { "differs" } else { "differ" };
+                said.push(format!("In {dtype}, {list} {differ} from the CPU more than allowed."));
             }
-            if let Some(first) = failed.first() {
-                let list = listed(failed.iter().map(|p| p.architecture));
-                let error = first.error.as_deref().unwrap_or_default();
+            if let Some(error) = failed.first().and_then(|parity| parity.error.as_deref()) {
+                let list = listed(failed.iter().map(|parity| parity.architecture));
                 said.push(format!("In {dtype}, {list} could not be run: {}.", error.trim_end_matches('.')));
             }
-            if !wrong.is_empty() || !failed.is_empty() {
-                unusable.push(dtype);
+            match (of.is_empty(), failed.is_empty() && wrong.is_empty()) {
+                (true, _) => {}
+                (false, true) => usable.push(dtype),
+                (false, false) => unusable.push(dtype),
             }
         }
-        let usable: Vec<&str> = dtypes().into_iter().filter(|dtype| !unusable.contains(dtype)).collect();
-        if !unusable.is_empty() {
-            said.push(match usable.as_slice() {
-                [] => format!("Do not trust what {names} computes: use --device cpu."),
-                // What is wrong in f32 is wrong in itself, and not for want of digits.
-                _ if unusable.contains(&"f32") => {
-                    format!("Do not trust what {names} computes: use --device cpu.")
-                }
-                some => format!("Use --dtype {} there.", some.join(" or ")),
-            });
-        } else {
-            said.push(format!(
-                "All {} checkpoints agree with transformers in {}.",
-                CHECKPOINTS.len(),
-                listed(usable.iter().copied())
-            ));
-        }
+        said.push(match unusable.as_slice() {
+            [] => format!(
+                "All {} models agree with the CPU in {}.",
+                self.parity.len() / usable.len().max(1),
+                listed(usable.into_iter())
+            ),
+            // What is wrong in f32 is wrong in itself, and not for want of digits.
+            ["f32", ..] => format!("Do not trust what {names} computes: use --device cpu."),
+            _ => format!("Use --dtype {} there.", usable.join(" or ")),
+        });
 
         // 2. Single layers.
         let wrong: Vec<&LayerResult> = self.layers.iter().filter(|layer| !layer.sound).collect();
@@ -332,16 +234,26 @@ impl Report {
             });
         }
         if wrong.is_empty() && !self.layers.is_empty() {
-            let (widths, against) = match self.quick {
-                true => ("reduced widths", "the CPU's f32"),
-                false => ("the widths of released models", "the CPU's f32"),
-            };
-            said.push(format!("The {} kinds of layers agree with {against} at {widths}.", self.layers.len()));
+            let widths = if self.quick { "reduced widths" } else { "the widths of released models" };
+            said.push(format!(
+                "The {} kinds of layers agree with the CPU's f32 at {widths}.",
+                self.layers.len()
+            ));
         }
         let sound = unusable.is_empty() && wrong.is_empty();
 
         // 3. What is no error, but worth knowing.
-        said.extend(self.remarks());
+        for layer in self.layers.iter().filter(|_| !self.quick) {
+            let Some((planned, Some((taken, _)))) = layer.trials.first().map(bytes) else { continue };
+            if taken as f64 > OVER_PLAN * planned as f64 {
+                said.push(format!(
+                    "`{}` took {} where {} were planned: keep that much more free than `model plan` says.",
+                    layer.name,
+                    gigabytes(taken),
+                    gigabytes(planned)
+                ));
+            }
+        }
         if self.quick {
             said.push(
                 "This was the quick test, whose speeds say nothing: leave --quick out for real widths."
@@ -351,70 +263,38 @@ impl Report {
         said.push(if sound { "It can be used.".to_owned() } else { "Please send the JSON in.".to_owned() });
         Verdict { sound, text: said.join(" ") }
     }
+}
 
-    /// Layers that are much slower than reckoned, and plans that are exceeded.
-    fn remarks(&self) -> Vec<String> {
-        let mut remarks = Vec::new();
-        if let (Some(peaks), false) = (self.peaks(), self.quick) {
-            let times = |trial: &Trial, half: bool| {
-                let over = |seconds: f64, work: &Work| seconds / peaks.seconds(work, half);
-                over(trial.prefill_seconds, &trial.prefill).max(over(trial.token_seconds, &trial.token))
-            };
-            let slow = self.layers.iter().filter_map(|layer| {
-                let times = layer.trials.iter().map(|trial| times(trial, layer.dtype != "f32"));
-                times.max_by(f64::total_cmp).filter(|times| *times > SLOW).map(|times| (layer.name, times))
-            });
-            let slow: Vec<String> = slow.map(|(name, times)| format!("{name} ({times:.1} times)")).collect();
-            if !slow.is_empty() {
-                remarks.push(format!(
-                    "Slower than reckoned: {}; a profiler would tell why, and the JSON is worth sending in.",
-                    slow.join(", ")
-                ));
-            }
-        }
-        let over = self.layers.iter().flat_map(|layer| layer.trials.iter().map(move |trial| (layer, trial)));
-        for (layer, trial) in over {
-            if let Some((planned, taken, _)) = device_bytes(trial).filter(|_| !self.quick)
-                && taken as f64 > OVER_PLAN * planned as f64
-            {
-                remarks.push(format!(
-                    "`{}` over {} tokens took {} where {} were planned: keep that much more free than `model plan` says.",
-                    layer.name,
-                    grouped(trial.tokens as u64),
-                    gigabytes(taken),
-                    gigabytes(planned)
-                ));
-            }
-        }
-        remarks
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// The comparison that used most of what is allowed.
+fn worst<'a>(compared: impl Iterator<Item = &'a Compared>) -> Option<&'a Compared> {
+    compared.max_by(|a, b| a.used().total_cmp(&b.used()))
+}
+
+fn wrong(error: Option<&str>, sound: bool) -> String {
+    match (error, sound) {
+        (Some(error), _) => format!("ERROR: {error}"),
+        (None, false) => "WRONG".to_owned(),
+        (None, true) => String::new(),
     }
 }
 
-/// What used most of what is allowed, and how many times that; of a wrong greedy token alone, that.
-fn worst(parity: &Parity) -> (&'static str, f64) {
-    let worst = parity.compared.iter().max_by(|a, b| a.used().total_cmp(&b.used()));
-    match worst {
-        Some(compared) if !compared.holds() => (compared.what, compared.used()),
-        _ => ("greedy tokens", f64::INFINITY),
-    }
+/// Planned bytes of a trial's device, and those taken of one with a memory of its own that tells.
+fn bytes(trial: &Trial) -> (u64, Option<(u64, How)>) {
+    let peak = trial.memory.first().and_then(|memory| memory.peak.as_ref());
+    let taken = peak.filter(|peak| peak.how != How::Process).map(|peak| (peak.bytes, peak.how));
+    (trial.memory.first().map_or(0, |memory| memory.planned), taken)
 }
 
-/// Planned and taken bytes of a trial's first device, where it is one with a memory of its own that tells.
-fn device_bytes(trial: &Trial) -> Option<(u64, u64, How)> {
-    let memory = trial.memory.first()?;
-    let peak = memory.peak.as_ref().filter(|peak| peak.how != How::Process)?;
-    Some((memory.planned, peak.bytes, peak.how))
-}
-
-/// What was found and what is allowed.
+/// The value and what is allowed.
 fn cells(compared: Option<&Compared>) -> [String; 2] {
     match compared {
         None => [String::new(), String::new()],
         Some(Compared { measure: Measure::Cosine, found, allowed, .. }) => {
             [format!("cos {found:.5}"), format!("{allowed}")]
-        }
-        Some(Compared { measure: Measure::Positions, found, allowed, .. }) => {
-            [percent(*found), percent(*allowed)]
         }
         Some(Compared { found: 0.0, allowed, .. }) => ["0".to_owned(), format!("{allowed:.1e}")],
         Some(Compared { found, allowed, .. }) => [format!("{found:.1e}"), format!("{allowed:.1e}")],
@@ -445,24 +325,5 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Operations in the unit that suits them, with three digits.
-fn operations(number: f64) -> String {
-    let (scaled, unit) = match number {
-        1e15.. => (number / 1e15, "PFLOP"),
-        1e12..1e15 => (number / 1e12, "TFLOP"),
-        _ => (number / 1e9, "GFLOP"),
-    };
-    match scaled {
-        100.0.. => format!("{scaled:.0} {unit}"),
-        10.0..100.0 => format!("{scaled:.1} {unit}"),
-        _ => format!("{scaled:.2} {unit}"),
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0}%", share * 100.0)
-}
-
-mod kernels;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
-//! What is allowed between a model's numbers here and transformers' on the same checkpoint.
+//! The allowed differences between a model's numbers and a reference's.
 //!
-//! The parity tests and `palimpsest selftest` hold every number to the same rule, which is stated here once.
+//! `palimpsest selftest` holds a device against the CPU by them, and the parity tests the engine against transformers.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,15 @@ use serde::Serialize;
 pub const LOGITS: f64 = 1e-3;
 /// Largest difference of a mass, a sink's share or a delta net's weights and shares in f32.
 pub const MASSES: f64 = 1e-4;
-/// In half precision the root mean square of differences from f32 may be so many times transformers' own in that dtype: the
+/// In half precision the root mean square of differences from f32 may be so many times the reference's own in that dtype: the
 /// rounding errors of two implementations are two draws.
 pub const OVER: f64 = 1.6;
-/// A rounding error can send a token to another expert, in either implementation, and then its logits are others. So with
-/// experts only directions are bounded in half precision: at every position but one the logits keep this cosine with f32's.
-pub const COSINE: f64 = 0.99;
 
 /// Everything that a prompt read here and a reference have in common, by the reference's names: `logits`, `mass`, and where
 /// the model has them `sink`, `delta_signed` and `delta_share`.
 pub type Numbers = BTreeMap<&'static str, Vec<f32>>;
 
-/// The names that [`Numbers`] may have.
-pub const NAMES: [&str; 5] = ["logits", "mass", "sink", "delta_signed", "delta_share"];
-
-/// How two lists of numbers are compared.
+/// A comparison of two lists of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -34,20 +28,18 @@ pub enum Measure {
     RootMeanSquare,
     /// The cosine of the angle between them.
     Cosine,
-    /// The share of positions whose logits keep [`COSINE`].
-    Positions,
 }
 
 /// One comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Compared {
-    /// Of what: one of [`NAMES`].
+    /// A name of [`Numbers`].
     pub what: &'static str,
-    /// By what.
+    /// The kind of comparison.
     pub measure: Measure,
-    /// What was found; not finite where numbers are missing or are none.
+    /// Its value; not finite where numbers are missing or are none.
     pub found: f64,
-    /// The most that is allowed; of a cosine and of a share of positions the least.
+    /// The most that is allowed; of a cosine the least.
     pub allowed: f64,
 }
 
@@ -56,7 +48,7 @@ impl Compared {
     pub fn holds(&self) -> bool {
         match self.measure {
             Measure::Largest | Measure::RootMeanSquare => self.found <= self.allowed,
-            Measure::Cosine | Measure::Positions => self.found >= self.allowed,
+            Measure::Cosine => self.found >= self.allowed,
         }
     }
 
@@ -64,7 +56,7 @@ impl Compared {
     pub fn used(&self) -> f64 {
         let used = match self.measure {
             Measure::Largest | Measure::RootMeanSquare => self.found / self.allowed,
-            Measure::Cosine | Measure::Positions => (1.0 - self.found) / (1.0 - self.allowed),
+            Measure::Cosine => (1.0 - self.found) / (1.0 - self.allowed),
         };
         if used.is_nan() { f64::INFINITY } else { used }
     }
@@ -82,20 +74,7 @@ pub fn in_f32(found: &Numbers, reference: &Numbers) -> Vec<Compared> {
 }
 
 /// Compares numbers in half precision with the reference's in f32, `theirs` being the reference's in that half precision.
-/// `positions` is the number of positions whose logits there are, of a model with experts, else `None`.
-pub fn in_half(
-    found: &Numbers,
-    exact: &Numbers,
-    theirs: &Numbers,
-    positions: Option<usize>,
-) -> Vec<Compared> {
-    if let Some(positions) = positions {
-        let logits = found.get("logits").zip(exact.get("logits"));
-        let sound = logits.map_or(0, |(found, exact)| sound_positions(found, exact, positions));
-        let share = |number: usize| number as f64 / positions as f64;
-        let (found, allowed) = (share(sound), share(positions - 1));
-        return vec![Compared { what: "logits", measure: Measure::Positions, found, allowed }];
-    }
+pub fn in_half(found: &Numbers, exact: &Numbers, theirs: &Numbers) -> Vec<Compared> {
     let each = |(&what, exact): (&&'static str, &Vec<f32>)| Compared {
         what,
         measure: Measure::RootMeanSquare,
@@ -135,16 +114,6 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     if cosine.is_nan() { f64::NEG_INFINITY } else { cosine }
 }
 
-/// Of so many positions, those whose logits keep [`COSINE`]; none where lengths differ.
-fn sound_positions(found: &[f32], exact: &[f32], positions: usize) -> usize {
-    let vocab = exact.len() / positions;
-    if found.len() != exact.len() || vocab * positions != exact.len() || vocab == 0 {
-        return 0;
-    }
-    let pairs = found.chunks(vocab).zip(exact.chunks(vocab));
-    pairs.filter(|(found, exact)| cosine(found, exact) >= COSINE).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,34 +149,13 @@ mod tests {
             numbers(&[1.0 + by, 2.0 - by, 3.0 + by, 4.0 - by], &[0.5 + mass, 0.5 - mass])
         };
         let theirs = off(0.01, 0.001);
-        let verdict = |found: &Numbers| broken(&in_half(found, &exact, &theirs, None));
+        let verdict = |found: &Numbers| broken(&in_half(found, &exact, &theirs));
         assert!(verdict(&off(0.0159, 0.00159)).is_empty());
         assert_eq!(verdict(&off(0.0161, 0.001)), ["logits"]);
         assert_eq!(verdict(&off(0.01, 0.0017)), ["mass"]);
         // Without numbers of theirs, or of ours, nothing is allowed.
-        assert_eq!(broken(&in_half(&off(0.01, 0.0), &exact, &Numbers::new(), None)), ["logits"]);
+        assert_eq!(broken(&in_half(&off(0.01, 0.0), &exact, &Numbers::new())), ["logits"]);
         assert_eq!(verdict(&Numbers::new()), ["logits", "mass"]);
-    }
-
-    #[test]
-    fn with_experts_the_direction_of_the_logits_decides_at_all_positions_but_one() {
-        let exact = numbers(&[1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0], &[0.5, 0.5]);
-        let verdict = |positions: [[f32; 3]; 3]| {
-            let found = numbers(&positions.concat(), &[9.0, 9.0]);
-            broken(&in_half(&found, &exact, &Numbers::new(), Some(3)))
-        };
-        let [x, y, z] = [[2.0, 0.1, 0.0], [0.1, 2.0, 0.0], [0.0, 0.1, 2.0]];
-        let nowhere: [&str; 0] = [];
-        assert_eq!(verdict([x, y, z]), nowhere);
-        assert_eq!(verdict([x, [2.0, 0.3, 0.0], z]), nowhere, "one position may be another");
-        // A cosine of 0.9889.
-        assert_eq!(verdict([[2.0, 0.3, 0.0], [2.0, 0.0, 0.0], z]), ["logits"]);
-        assert_eq!(verdict([[-1.0, 0.0, 0.0], [f32::NAN, 0.0, 0.0], z]), ["logits"]);
-        assert_eq!(verdict([[0.0; 3]; 3]), ["logits"]);
-        // What is missing or of another length agrees nowhere.
-        let without = |found: &Numbers| broken(&in_half(found, &exact, &Numbers::new(), Some(3)));
-        assert_eq!(without(&Numbers::new()), ["logits"]);
-        assert_eq!(without(&numbers(&[1.0, 0.0, 0.0], &[])), ["logits"]);
     }
 
     #[test]
@@ -220,8 +168,6 @@ mod tests {
             (Measure::Cosine, 0.999, 0.99),
             (Measure::Cosine, 0.98, 0.99),
             (Measure::Cosine, f64::NEG_INFINITY, 0.99),
-            (Measure::Positions, 15.0 / 16.0, 15.0 / 16.0),
-            (Measure::Positions, 14.0 / 16.0, 15.0 / 16.0),
         ] {
             let compared = Compared { what: "logits", measure, found, allowed };
             assert_eq!(compared.used() <= 1.0, compared.holds(), "{compared:?}: {}", compared.used());

@@ -11,12 +11,9 @@ use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use serde::Serialize;
 
 use super::SelfTestError;
-use super::arithmetic::{self, Kernel, LayerWork, Recording, Work};
-use super::memory::{Gauge, Peak};
-use super::parity::interrupted;
-use palimpsest_core::attention::{
-    AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site,
-};
+use super::device::{Gauge, Peak};
+use crate::cards::{self, Kernel, LayerWork, Recording, Work};
+use palimpsest_core::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site};
 use palimpsest_core::engine::memory_plan::{
     self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
 };
@@ -120,7 +117,7 @@ impl Subject {
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
         let plan = memory_plan::check(name, &description, &request, &free)?;
         let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
-        let mut gauge = Gauge::start(&setting.devices);
+        let gauge = Gauge::start(&setting.devices);
         let start = Instant::now();
         let model = OpenModel::weightless(description.spec, setting.fill);
         let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
@@ -147,15 +144,12 @@ impl Subject {
         let mut observer = observer(tokens.len(), Recording { rows: 4, spans: 2 })?;
         let start = Instant::now();
         let mut step = |_| going();
-        let logits =
-            self.engine.prefill(&mut cache, &tokens, 1, &mut observer, &mut step).map_err(interrupted)?;
+        let logits = self.engine.prefill(&mut cache, &tokens, 1, &mut observer, &mut step)?;
         synchronize(&self.setting.devices)?;
         let seconds = start.elapsed().as_secs_f64();
         observer.finish()?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 2 };
-        self.engine
-            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())
-            .map_err(interrupted)?;
+        self.engine.decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())?;
         Ok(seconds)
     }
 
@@ -175,15 +169,9 @@ impl Subject {
         })
     }
 
-    /// What a prefill of `tokens` is counted to be.
-    pub fn prefill_work(&self, tokens: usize) -> Work {
-        let layers = self.layers().map(|(work, kernel, _)| work.prefill(tokens, kernel));
-        layers.sum::<Work>() + arithmetic::head(self.spec(), 1)
-    }
-
     /// Reads `tokens` tokens, of which the last rows are recorded, and generates; `progress` is told how many are read.
     pub fn measure(
-        &mut self,
+        &self,
         tokens: usize,
         recording: Recording,
         progress: &mut dyn FnMut(usize) -> bool,
@@ -193,7 +181,6 @@ impl Subject {
         let prompt = made_up_tokens(tokens, self.spec().vocab);
         let mut cache = self.engine.decoder().cache(tokens + generate)?;
         let mut observer = Timed::new(observer(tokens, recording)?);
-        let gauge = &mut self.gauge;
 
         // 1. Read, with the clock of the recording inside that of the whole.
         synchronize(&devices)?;
@@ -201,11 +188,9 @@ impl Subject {
         let mut done = 0;
         let mut step = |read| {
             done += read;
-            gauge.sample();
             progress(done)
         };
-        let logits =
-            self.engine.prefill(&mut cache, &prompt, 1, &mut observer, &mut step).map_err(interrupted)?;
+        let logits = self.engine.prefill(&mut cache, &prompt, 1, &mut observer, &mut step)?;
         synchronize(&devices)?;
         let prefill = start.elapsed();
         let recorded = observer.spent.get();
@@ -215,17 +200,14 @@ impl Subject {
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
         let mut on_token = |_| progress(tokens);
-        let generated = self
-            .engine
-            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut on_token)
-            .map_err(interrupted)?;
+        let generated = self.engine.decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut on_token)?;
         synchronize(&devices)?;
         let decode = start.elapsed();
-        self.gauge.sample();
 
         // 3. What was counted, and what was taken.
         let (spec, size) = (self.spec(), dtype.size_in_bytes());
-        let token: Work = self.layers().map(|(work, kernel, _)| work.token(tokens, kernel)).sum();
+        let prefill_work: Work = self.layers().map(|(work, kernel, _)| work.prefill(tokens, kernel)).sum();
+        let token: Work = self.layers().map(|(work, kernel, _)| work.step(tokens, 0, 1, kernel)).sum();
         let steps = generated.tokens.len().saturating_sub(1);
         Ok(Trial {
             tokens,
@@ -237,9 +219,9 @@ impl Subject {
             prefill_seconds: prefill.saturating_sub(recorded).as_secs_f64(),
             recording_seconds: observer.spent.get().as_secs_f64(),
             token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
-            prefill: self.prefill_work(tokens),
+            prefill: prefill_work + cards::head(spec),
             recording: self.layers().map(|(work, _, sums)| work.recorded(tokens, recording, sums)).sum(),
-            token: token + arithmetic::token_head(spec, size),
+            token: token + cards::token_head(spec, size),
             masses_off: off_from_1(&masses),
             memory: self.memory(tokens + generate),
         })

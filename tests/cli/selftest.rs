@@ -8,7 +8,9 @@ fn a_quick_selftest_of_the_cpu_is_sound_and_its_json_holds_everything() {
     let file = root.path().join("selftest.json");
     let done = palimpsest(["selftest", "--quick", "--device", "cpu", "--json", file.to_str().unwrap()]);
     assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
-    for part in ["AVX", "GREEDY", "64 of 64", "MXFP4", "delta net, Qwen3.5-9B", "Sound.", "It can be used."] {
+    for part in
+        ["AVX", "GREEDY", "32 of 32", "minimax_m2", "delta net, Qwen3.5-9B", "Sound.", "It can be used."]
+    {
         let vectors = part == "AVX" && !cfg!(target_arch = "x86_64");
         assert!(vectors || done.out.contains(part), "{part}: {}", done.out);
     }
@@ -23,8 +25,8 @@ fn a_quick_selftest_of_the_cpu_is_sound_and_its_json_holds_everything() {
     let parity = json["parity"].as_array().unwrap();
     let mut architectures: Vec<&str> =
         parity.iter().map(|row| row["architecture"].as_str().unwrap()).collect();
-    for dtype in ["f32", "bf16"] {
-        assert_eq!(parity.iter().filter(|row| row["dtype"] == dtype).count(), 10, "{dtype}");
+    for dtype in ["f32", "bf16", "f16"] {
+        assert_eq!(parity.iter().filter(|row| row["dtype"] == dtype).count(), 9, "{dtype}");
     }
     architectures.sort_unstable();
     architectures.dedup();
@@ -44,12 +46,9 @@ fn a_quick_selftest_of_the_cpu_is_sound_and_its_json_holds_everything() {
         for figure in ["prefill_seconds", "recording_seconds", "token_seconds"] {
             assert!(trial[figure].as_f64().unwrap() > 0.0, "{figure}: {layer}");
         }
-        for work in ["prefill", "token"] {
-            assert!(trial[work]["products"].as_f64().unwrap() + trial[work]["bytes"].as_f64().unwrap() > 0.0);
-        }
         assert!(trial["memory"][0]["planned"].as_u64().unwrap() > 0, "{layer}");
     }
-    assert!(json["yardsticks"]["products"].as_f64().unwrap() > 0.0);
+    assert!(json.get("attention_kernels").is_none() && json["peak_resident"].is_number(), "{json}");
 }
 
 #[test]
@@ -70,17 +69,16 @@ fn a_selftest_of_a_device_that_is_not_here_or_into_a_folder_that_is_not_there_is
 
 #[test]
 #[cfg(unix)]
-fn a_selftest_stopped_by_ctrl_c_leaves_nothing_behind() {
+fn a_selftest_stopped_by_ctrl_c_says_so_and_writes_no_file() {
     let root = tempfile::tempdir().unwrap();
-    let (temporary, file) = (root.path().join("tmp"), root.path().join("selftest.json"));
-    std::fs::create_dir(&temporary).unwrap();
+    let (said, file) = (root.path().join("said"), root.path().join("selftest.json"));
     let mut command = command(["selftest", "--json", file.to_str().unwrap()]);
-    command.env("TMPDIR", &temporary);
-    let begun = || std::fs::read_dir(&temporary).unwrap().next().is_some();
-    let stopped = resume::interrupt(command, begun, resume::signal("-INT"));
-    assert_eq!(stopped.code, Some(130), "{}", stopped.err);
-    assert!(stopped.err.contains("stopped") && stopped.out.is_empty(), "{}", stopped.err);
-    assert!(!begun() && !file.exists());
+    command.stderr(std::fs::File::create(&said).unwrap());
+    let said = || std::fs::read_to_string(&said).unwrap();
+    let stopped = resume::interrupt(command, || said().contains("selftest 1/"), resume::signal("-INT"));
+    assert_eq!(stopped.code, Some(130), "{}", said());
+    assert!(said().contains("stopped") && stopped.out.is_empty(), "{}", said());
+    assert!(!file.exists());
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use palimpsest::selftest::cards::NAMED;
+use palimpsest::cards::{
+    CaseShape, Forecast, Kernel, LAUNCH, LayerWork, NAMED, NamedCard, Recording, Work, duration,
+};
+use palimpsest_core::model::{DecoderSpec, ModelDescription};
 use serde_json::json;
 
 use super::plan::{palimpsest, planned};
@@ -146,4 +149,144 @@ fn a_run_is_estimated_for_a_card_from_a_config_and_the_data_alone() {
     let args = ["run", "--data", "sample", "--model", "qwen3-8b", "--estimate"];
     let (code, _, err) = palimpsest(home.path(), &args);
     assert!(code == 1 && err.contains("fetches nothing") && err.contains("--card a100-80"), "{err}");
+}
+
+fn released(name: &str) -> DecoderSpec {
+    ModelDescription::released(name).unwrap().unwrap().spec
+}
+
+fn a100() -> NamedCard {
+    "a100-80".parse().unwrap()
+}
+
+fn near(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 0.01, "{found} {expected}");
+}
+
+#[test]
+fn a_wrong_name_lists_the_cards_and_titles_have_their_memory() {
+    for card in NAMED {
+        assert_eq!(card.name.to_uppercase().parse(), Ok(card));
+        assert!(card.title.contains(&format!("{} GB", card.memory / 1_000_000_000)), "{}", card.name);
+    }
+    let unknown = "b200".parse::<NamedCard>().unwrap_err().to_string();
+    assert!(NAMED.iter().all(|card| unknown.contains(card.name)) && unknown.contains("`b200`"), "{unknown}");
+}
+
+#[test]
+fn seconds_add_up_over_products_and_bytes() {
+    let work = Work { products: 156e12, products_f32: 5.85e12, bytes: 1.53e12 };
+    near(a100().peaks.seconds(&work, true), 3.0);
+    near(a100().peaks.seconds(&work, false), (156.0 + 5.85) / 5.85 + 1.0);
+}
+
+#[test]
+fn operations_are_those_of_every_product_of_every_token_counted_one_by_one() {
+    // Three layers of width 8 with 2 heads of 4 and 1 key/value head, a window of 3 in all but the last.
+    let config = br#"{"model_type": "gemma3_text", "hidden_size": 8, "intermediate_size": 16,
+        "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 32,
+        "max_position_embeddings": 64, "sliding_window": 3, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "rope_local_base_freq": 10000.0, "query_pre_attn_scalar": 4, "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": true}"#;
+    let spec = ModelDescription::from_config_text(config, "config").unwrap().spec;
+    let (hidden, inner, heads, kv, width, tokens) = (8, 16, 2, 1, 4, 20usize);
+    let (mut maps, mut pairs) = (0usize, 0usize);
+    for window in [Some(3), Some(3), None] {
+        for query in 0..tokens {
+            // Rows and columns of q, k, v, o, gate, up, down; a multiplication and an addition each.
+            let shapes = [
+                (hidden, heads * width),
+                (hidden, kv * width),
+                (hidden, kv * width),
+                (heads * width, hidden),
+                (hidden, inner),
+                (hidden, inner),
+                (inner, hidden),
+            ];
+            maps += shapes.map(|(rows, columns)| 2 * rows * columns).iter().sum::<usize>();
+            let keys = (0..=query).filter(|key| window.is_none_or(|window| key + window > query)).count();
+            // Scores and the sum of values.
+            pairs += 2 * (2 * heads * width * keys);
+        }
+    }
+    let found: Work = LayerWork::all(&spec, 2).map(|layer| layer.prefill(tokens, Kernel::Fused)).sum();
+    let norms: f64 = spec.layers.iter().map(|layer| layer.parameters(hidden) as f64).sum::<f64>()
+        - maps as f64 / (2.0 * tokens as f64);
+    // Norms' weights count as products, and half a key more or less for every query.
+    let slack = 2.0 * norms * tokens as f64 + (3 * 4 * heads * width * tokens) as f64 / 2.0;
+    assert!((found.products - (maps + pairs) as f64).abs() <= slack, "{found:?}: {maps} {pairs}");
+    assert!(norms < 250.0, "{norms}");
+    assert_eq!((found.products_f32, found.bytes), (0.0, 0.0));
+}
+
+#[test]
+fn experts_cost_what_a_token_is_sent_to_and_windows_bound_what_decoding_reads() {
+    let moe = released("gpt-oss-20b");
+    let layers: Vec<LayerWork> = LayerWork::all(&moe, 2).take(2).collect();
+    let expert = f64::from(3 * 2880 * 2880 + 2 * 2880 + 2880);
+    let all = moe.layers[0].parameters(moe.hidden) as f64;
+    assert_eq!(layers[0].weights(1), all - 28.0 * expert);
+    assert_eq!(layers[0].weights(100), all, "no more experts than there are");
+    // Keys and values, and 16 bytes a score.
+    let a_token = 2.0 * 2.0 * 8.0 * 64.0 + 16.0 * 64.0;
+    let cache = |layer: &LayerWork, kernel| layer.step(10_000, 0, 1, kernel).bytes - 2.0 * layer.weights(1);
+    assert_eq!(cache(&layers[0], Kernel::Blocks), 128.0 * a_token);
+    assert_eq!(cache(&layers[1], Kernel::Blocks), 10_000.0 * a_token);
+    assert_eq!(cache(&layers[1], Kernel::Fused), 10_000.0 * 2.0 * 2.0 * 8.0 * 64.0);
+    // 128 of a window for each of three answers, and 4 experts each.
+    let read = 2.0 * (all - 20.0 * expert) + 3.0 * 128.0 * 2.0 * 2.0 * 8.0 * 64.0;
+    assert_eq!(layers[0].step(900, 100, 3, Kernel::Fused).bytes, read);
+}
+
+#[test]
+fn rows_cost_their_products_with_keys_and_a_step_reads_weights_and_shared_keys_once() {
+    let llama = released("llama-3.1-8b-instruct");
+    let layer = LayerWork::all(&llama, 2).next().unwrap();
+    let recording = Recording { rows: 3, spans: 7 };
+    let scores = 3.0 * 1000.0 * 32.0;
+    let fused = layer.recorded(1000, recording, Kernel::Fused);
+    assert_eq!((fused.products_f32, fused.products, fused.bytes), (2.0 * 128.0 * scores, 0.0, 0.0));
+    let blocks = layer.recorded(1000, recording, Kernel::Blocks);
+    assert_eq!((blocks.products_f32, blocks.bytes), (2.0 * 135.0 * scores, 20.0 * scores));
+
+    let (weights, a_token) = (2.0 * layer.weights(1), 2.0 * 2.0 * 8.0 * 128.0);
+    assert_eq!(layer.step(900, 100, 1, Kernel::Fused).bytes, weights + 1000.0 * a_token);
+    assert_eq!(layer.step(900, 100, 3, Kernel::Fused).bytes, weights + (900.0 + 300.0) * a_token);
+}
+
+#[test]
+fn a_model_s_prefill_is_near_twice_its_weights_for_each_token_where_prompts_are_short() {
+    for name in ["llama-3.1-8b-instruct", "qwen3.5-9b"] {
+        let spec = released(name);
+        let work: Work = LayerWork::all(&spec, 2).map(|layer| layer.prefill(512, Kernel::Fused)).sum();
+        let weights = spec.parameters() as f64 - 2.0 * (spec.vocab * spec.hidden) as f64;
+        let ratio = work.operations() / (2.0 * weights * 512.0);
+        assert!((1.0..1.06).contains(&ratio), "{name}: {ratio}");
+        assert_eq!(work.bytes, 0.0, "{name}");
+    }
+}
+
+#[test]
+fn hours_are_operations_and_bytes_by_the_part_of_the_rates_that_is_assumed() {
+    let (llama, small) = (released("llama-3.1-8b-instruct"), released("smollm2-135m"));
+    let forecast = Forecast { spec: &llama, peaks: a100().peaks, size: 2, kernel: Kernel::Fused, batch: 3 };
+    // 100,000 tokens: 2 x 6.98e9 weights a token, and 4 x 128 x 32 heads x half the square in 32 layers, at 156 TFLOP/s.
+    let products = 2.0 * 6.98e9 * 1e5 + 4.0 * 128.0 * 32.0 * 32.0 * 5e9;
+    near(forecast.prefill(0, 100_000), products / 156e12);
+    // A step of three reads 7.5e9 weights with the head and 131,072 bytes for every key, at 1.53 TB/s.
+    let bytes = 2.0 * (6.98e9 + 128_256.0 * 4096.0) + 131_072.0 * (100_000.0 + 3.0 * 612.0);
+    near(forecast.step(100_000, 612, 3), bytes / 1.53e12);
+    let recording = Recording { rows: 0, spans: 0 };
+    let case = CaseShape { shared: 100_000, own: vec![100; 3], answer: 1024, recording };
+    let expected = forecast.case(&case);
+    near(expected.decoding, 1024.0 * bytes / 1.53e12);
+    let alone = Forecast { batch: 1, ..forecast }.case(&case);
+    assert!(alone.decoding > 2.5 * expected.decoding, "{alone:?} {expected:?}");
+    assert!(expected.prefill > forecast.prefill(0, 100_000) && expected.recording == 0.0);
+    // A hundred tokens more take at least the reading of the weights.
+    assert!(forecast.prefill(1000, 1) >= 2.0 * 6.98e9 / 1.6e12);
+    // Launches bound a model that is read faster than its kernels start.
+    let small = Forecast { spec: &small, batch: 1, ..forecast };
+    assert_eq!(small.step(100, 0, 1), 30.0 * 20.0 * LAUNCH);
+    assert_eq!([3.21, 59.6, 600.0, 36_000.0].map(duration), ["3.2 s", "60 s", "10 min", "10.0 h"]);
 }

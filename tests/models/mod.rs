@@ -5,7 +5,6 @@ mod cards;
 mod extend;
 mod gguf;
 pub mod gguf_bytes;
-mod gpus;
 mod manifests;
 mod plan;
 #[cfg(unix)] // the stand-in for python3 is a shell script

@@ -100,6 +100,34 @@ pub fn assert_f32(what: &str, found: &Numbers, expected: &Numbers) {
     }
 }
 
+/// A rounding error can send a token to another expert, in either implementation, and then its logits are others. So with experts
+/// only directions are bounded in half precision: at all but one of `positions` the logits keep this cosine with f32's.
+const COSINE: f64 = 0.99;
+
+/// The positions whose logits keep [`COSINE`]; none where lengths differ.
+fn sound_positions(found: &[f32], exact: &[f32], positions: usize) -> usize {
+    let vocab = exact.len() / positions;
+    if found.len() != exact.len() || vocab * positions != exact.len() {
+        return 0;
+    }
+    let pairs = found.chunks(vocab).zip(exact.chunks(vocab));
+    pairs.filter(|(found, exact)| rule::cosine(found, exact) >= COSINE).count()
+}
+
+#[test]
+fn the_direction_of_logits_is_counted_by_position() {
+    let exact = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0];
+    let sound = |positions: [[f32; 3]; 3]| sound_positions(&positions.concat(), &exact, 3);
+    let [x, y, z] = [[2.0, 0.1, 0.0], [0.1, 2.0, 0.0], [0.0, 0.1, 2.0]];
+    assert_eq!(sound([x, y, z]), 3);
+    // A cosine of 0.9889.
+    assert_eq!(sound([x, [2.0, 0.3, 0.0], [0.0, 0.3, 2.0]]), 1);
+    assert_eq!(sound([[-1.0, 0.0, 0.0], [f32::NAN, 0.0, 0.0], z]), 1);
+    assert_eq!(sound([[0.0; 3]; 3]), 0);
+    // What is missing or of another length agrees nowhere.
+    assert_eq!((sound_positions(&[], &exact, 3), sound_positions(&[1.0, 0.0, 0.0], &exact, 3)), (0, 0));
+}
+
 /// Fails where a real model's numbers over 512 tokens, of which the reference keeps the logits of some ids, are not those of
 /// transformers. Measured: logits 5.9e-5, masses 1.1e-6.
 pub fn assert_real(name: &str, engine: &Engine) {
@@ -141,8 +169,12 @@ fn in_half_precision_we_are_as_close_to_f32_as_transformers_in_that_dtype_is() {
             let engine = engine_in(&fixture(name), 37, dtype);
             let (ours, _) = traced(&engine, &file);
             let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
-            let experts = engine.decoder().spec().layers.iter().any(experts);
-            let compared = rule::in_half(&ours, &exact, &theirs, experts.then_some(16));
+            if engine.decoder().spec().layers.iter().any(experts) {
+                let sound = sound_positions(&ours["logits"], &exact["logits"], 16);
+                assert!(sound >= 15, "{name} in {dtype:?}: {sound} of 16 positions");
+                continue;
+            }
+            let compared = rule::in_half(&ours, &exact, &theirs);
             assert!(!compared.is_empty());
             for compared in compared {
                 assert!(compared.holds(), "{name} in {dtype:?}: {compared:?}");

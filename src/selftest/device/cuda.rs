@@ -7,23 +7,26 @@ use candle_core::Device;
 use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute;
 use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
 
-use super::Card;
+use super::{DeviceFacts, module_version};
 
 fn context(device: &Device) -> Option<Arc<CudaContext>> {
     Some(Arc::clone(device.as_cuda_device().ok()?.cuda_stream().context()))
 }
 
 /// The card that a device is; nothing where it is none.
-pub fn card(device: &Device) -> Option<Card> {
+pub(super) fn facts(device: &Device) -> Option<DeviceFacts> {
     let context = context(device)?;
     let (free, total) = context.mem_get_info().ok()?;
-    Some(Card {
-        name: context.name().ok()?,
-        total: total as u64,
-        free: free as u64,
-        compute_capability: context.compute_capability().ok()?,
+    let module = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+    Some(DeviceFacts {
+        device: String::new(),
+        card: Some(context.name().ok()?),
+        memory: Some(total as u64),
+        memory_free: Some(free as u64),
+        compute_capability: Some(context.compute_capability().ok()?),
+        driver: module.as_deref().and_then(module_version),
         cuda: newest_cuda(),
-        pool: context.has_async_alloc(),
+        pool: Some(context.has_async_alloc()),
     })
 }
 
@@ -47,7 +50,7 @@ fn pool(context: &CudaContext) -> Option<sys::CUmemoryPool> {
 
 /// The most bytes in use at once since [`forget_most_used`]: the high-water mark of the driver's pool. Not in it are the
 /// context, loaded kernels and cuBLAS's workspaces.
-pub fn most_used(device: &Device) -> Option<u64> {
+pub(super) fn most_used(device: &Device) -> Option<u64> {
     let pool = pool(context(device)?.as_ref())?;
     let mut bytes = 0u64;
     let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
@@ -57,7 +60,7 @@ pub fn most_used(device: &Device) -> Option<u64> {
 }
 
 /// Sets the high-water mark to what is in use now.
-pub fn forget_most_used(device: &Device) -> Option<()> {
+pub(super) fn forget_most_used(device: &Device) -> Option<()> {
     let pool = pool(context(device)?.as_ref())?;
     let mut zero = 0u64;
     let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;

@@ -1,0 +1,188 @@
+//! The models of the self-test: shapes alone, whose weights are random numbers from a seed ([`palimpsest_core::model::Fill`]).
+//!
+//! [`small`] narrows a released model of every architecture, heads as wide as they are; [`layers`] takes one layer of each kind
+//! at its released width. Their configs are compiled into the core.
+
+use palimpsest_core::model::arch::ARCHITECTURES;
+use palimpsest_core::model::{
+    DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError,
+};
+
+/// The seed of all random weights.
+pub const FILL: Fill = Fill::Random { seed: 9 };
+/// The released model that is narrowed for each architecture.
+const RELEASED: [&str; ARCHITECTURES.len()] = [
+    "llama-3.1-8b-instruct",
+    "qwen2.5-7b-instruct",
+    "qwen3-8b",
+    "qwen3-235b-a22b",
+    "qwen3.5-9b",
+    "gpt-oss-20b",
+    "glm-4.5-air",
+    "minimax-m2.5",
+    "gemma3-270m",
+];
+/// Layers of a narrowed model: of every architecture at least one of each kind.
+const LAYERS: usize = 6;
+/// Its residual stream.
+const HIDDEN: usize = 128;
+/// Its windows at most, so that a short prompt is longer.
+const WINDOW: usize = 64;
+/// Rows of the embedding and the head of a single layer: few, so that the layer is what takes time.
+const VOCAB: usize = 1024;
+
+/// A model without weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// The name of the model, or of a kind of layer.
+    pub name: &'static str,
+    /// The released model whose widths it has.
+    pub of: &'static str,
+    /// Its layers.
+    pub spec: DecoderSpec,
+}
+
+impl Shape {
+    /// The layer and the model whose widths it has.
+    pub fn title(&self) -> String {
+        format!("{} of {}", self.name, self.of)
+    }
+}
+
+fn released(name: &str) -> Result<DecoderSpec, ModelError> {
+    let unknown =
+        || ModelError::UnknownArchitecture { found: name.to_owned(), known: "its own config".to_owned() };
+    Ok(ModelDescription::released(name).unwrap_or_else(|| Err(unknown()))?.spec)
+}
+
+/// A narrow model of every architecture.
+///
+/// # Errors
+/// None in a released build: a test makes all of them.
+pub fn small() -> Result<Vec<Shape>, ModelError> {
+    RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
+}
+
+/// One layer of each kind with few tokens; `narrow` for a quick test.
+///
+/// # Errors
+/// As [`small`].
+pub fn layers(quick: bool) -> Result<Vec<Shape>, ModelError> {
+    let full = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_none());
+    let windowed = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_some());
+    let linear = |layer: &LayerSpec| layer.delta_net().is_some();
+    let kind = |name, of, spec: DecoderSpec, wanted: &dyn Fn(&LayerSpec) -> bool| {
+        let layers = spec.layers.iter().find(|layer| wanted(layer)).cloned().into_iter().collect();
+        let spec = DecoderSpec { vocab: VOCAB, tied: false, layers, ..spec };
+        Shape { name, of, spec: if quick { narrow(spec) } else { spec } }
+    };
+    Ok(vec![
+        kind("gated attention", "Qwen3.5-9B", released("qwen3.5-9b")?, &full),
+        kind("delta net", "Qwen3.5-9B", released("qwen3.5-9b")?, &linear),
+        kind("attention", "Llama-3.1-8B", released("llama-3.1-8b-instruct")?, &full),
+        kind("window", "Gemma-3-12B", gemma_12b(released("gemma3-270m")?), &windowed),
+        kind("experts, sinks", "gpt-oss-20b", released("gpt-oss-20b")?, &full),
+    ])
+}
+
+/// Gemma 3 270M with the widths of 12B (its config.json: `google/gemma-3-12b-it`), whose own config is not compiled in.
+fn gemma_12b(mut spec: DecoderSpec) -> DecoderSpec {
+    for layer in &mut spec.layers {
+        if let MixerSpec::Attention(a) = &mut layer.mixer {
+            (a.heads, a.kv_heads, a.window) = (16, 8, a.window.map(|_| 1024));
+        }
+        if let FeedForwardSpec::Dense(mlp) = &mut layer.feed_forward {
+            mlp.intermediate = 15_360;
+        }
+    }
+    DecoderSpec { hidden: 3840, embedding_scale: Some(3840f64.sqrt()), ..spec }
+}
+
+/// The first layers with fewer heads, experts and columns. Heads keep their width, which decides the kernels that serve them.
+fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
+    spec.layers.truncate(LAYERS);
+    for layer in &mut spec.layers {
+        match &mut layer.mixer {
+            MixerSpec::Attention(a) => {
+                a.heads = 2 * (a.heads / a.kv_heads.max(1)).clamp(1, 4);
+                a.kv_heads = 2;
+                a.window = a.window.map(|window| window.min(WINDOW));
+            }
+            MixerSpec::DeltaNet(d) => (d.key_heads, d.value_heads) = (2, 4),
+        }
+        match &mut layer.feed_forward {
+            FeedForwardSpec::Dense(mlp) => mlp.intermediate = 2 * HIDDEN,
+            FeedForwardSpec::Experts(e) => {
+                (e.experts, e.per_token) = (8, e.per_token.min(2));
+                e.expert.intermediate = HIDDEN / 2;
+                e.shared.iter_mut().for_each(|shared| shared.intermediate = HIDDEN / 2);
+            }
+        }
+    }
+    let embedding_scale = spec.embedding_scale.map(|_| (HIDDEN as f64).sqrt());
+    DecoderSpec { hidden: HIDDEN, vocab: 256, embedding_scale, ..spec }
+}
+
+/// The same with every token sent to all experts: none is sent elsewhere by a rounding error.
+pub fn to_all_experts(mut spec: DecoderSpec) -> DecoderSpec {
+    for layer in &mut spec.layers {
+        if let FeedForwardSpec::Experts(e) = &mut layer.feed_forward {
+            e.per_token = e.experts;
+        }
+    }
+    spec
+}
+
+/// Whether a layer sends tokens to experts.
+pub fn has_experts(spec: &DecoderSpec) -> bool {
+    spec.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForwardSpec::Experts(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_architecture_has_a_small_model_with_each_kind_of_its_layers() -> Result<(), ModelError> {
+        let mut found = Vec::new();
+        for Shape { name, spec, .. } in small()? {
+            assert_eq!(spec.contradiction(), None, "{name}");
+            assert!(spec.parameters() < 12_000_000, "{name}: {}", spec.parameters());
+            let kinds = |spec: &DecoderSpec| {
+                let kind = |layer: &LayerSpec| {
+                    let experts = matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
+                    (layer.delta_net().is_some(), layer.attention().map(|a| a.window.is_some()), experts)
+                };
+                spec.layers.iter().map(kind).collect::<std::collections::BTreeSet<_>>()
+            };
+            assert_eq!(kinds(&spec), kinds(&released(name)?), "{name}");
+            found.push(spec.architecture);
+        }
+        found.dedup();
+        assert_eq!(found.len(), ARCHITECTURES.len(), "{found:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn every_kind_of_layer_is_there_at_the_widths_of_9b_models_and_reduced() -> Result<(), ModelError> {
+        let (wide, quick) = (layers(false)?, layers(true)?);
+        assert_eq!(wide.len(), quick.len());
+        for (wide, quick) in wide.iter().zip(&quick) {
+            let ([layer], [narrow]) = (wide.spec.layers.as_slice(), quick.spec.layers.as_slice()) else {
+                panic!("{}: one layer", wide.name)
+            };
+            let millions = layer.parameters(wide.spec.hidden) / 1_000_000;
+            assert!((150..1000).contains(&millions), "{}: {millions}M", wide.name);
+            assert!(narrow.parameters(quick.spec.hidden) < 1_500_000, "{}", wide.name);
+            assert_eq!(layer.delta_net().is_some(), narrow.delta_net().is_some());
+            assert_eq!(has_experts(&wide.spec), has_experts(&quick.spec));
+            assert_eq!(quick.spec.contradiction(), None, "{}", wide.name);
+        }
+        let attention = |i: usize| wide[i].spec.layers[0].attention();
+        assert!(attention(0).is_some_and(|a| a.gated) && attention(1).is_none());
+        assert!(attention(2).is_some_and(|a| (a.heads, a.kv_heads, a.head_dim) == (32, 8, 128)));
+        assert_eq!(attention(3).map(|a| a.window), Some(Some(1024)));
+        assert!(attention(4).is_some_and(|a| a.sinks) && has_experts(&wide[4].spec));
+        Ok(())
+    }
+}
