@@ -5,7 +5,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use palimpsest::figures::{self, Figure, Origin, report};
 use palimpsest::lens::{AnalysedRun, Correctness, Lens, Options};
-use resvg::usvg::roxmltree::Document;
+use roxmltree::Document;
 
 use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 
@@ -87,7 +87,7 @@ struct Set {
 fn set(figure: &Figure) -> Vec<Set> {
     let document = Document::parse(&figure.svg).unwrap();
     let nodes = document.descendants().filter(|node| node.tag_name().name() == "text");
-    let one = |node: resvg::usvg::roxmltree::Node<'_, '_>| {
+    let one = |node: roxmltree::Node<'_, '_>| {
         let number = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
         let text = node.text().unwrap().trim().to_owned();
         let (x, y, size) = (number("x"), number("y"), number("font-size"));

@@ -27,6 +27,7 @@ mod cause_words;
 pub mod causes;
 pub mod curves;
 mod difference;
+mod drawing;
 mod figure;
 mod grid;
 pub mod head_map;

@@ -8,69 +8,54 @@ use std::io::Write;
 
 use pdf_writer::types::{CidFontType, FontFlags, SystemInfo, UnicodeCmap};
 use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};
-use resvg::usvg::{self, fontdb, tiny_skia_path};
 use subsetter::GlyphRemapper;
+use tiny_skia::{Path, PathSegment, Point, Transform};
+use ttf_parser::{Face, GlyphId};
 
-use super::{Figure, FigureError};
+use super::drawing::{Drawing, Fonts, Glyph, Ink, Line, Shape};
 
 /// Points a CSS pixel.
 const POINTS: f32 = 0.75;
 
-/// The figure as a PDF of one page of its size.
-pub(super) fn page(figure: &Figure, tree: &usvg::Tree) -> Result<Vec<u8>, FigureError> {
-    let mut page =
-        Page { content: Content::new(), opacities: BTreeMap::new(), fonts: Vec::new(), db: tree.fontdb() };
-    let (width, height) = (tree.size().width() * POINTS, tree.size().height() * POINTS);
+/// A picture as a PDF of one page of its size.
+pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, String> {
+    let mut page = Page { content: Content::new(), opacities: BTreeMap::new(), used: Vec::new(), fonts };
+    let (width, height) = (drawing.size.0 * POINTS, drawing.size.1 * POINTS);
     // SVG's y grows downwards.
-    page.content.transform([POINTS, 0.0, 0.0, -POINTS, 0.0, height]);
-    page.group(tree.root(), 1.0);
-    page.finish(figure, (width, height)).map_err(|reason| FigureError::Draw {
-        figure: figure.name.clone(),
-        reason: format!("as PDF: {reason}"),
-    })
+    let upright = Transform::from_row(POINTS, 0.0, 0.0, -POINTS, 0.0, height);
+    page.content.transform(row(upright.pre_concat(drawing.to_pixels)));
+    for shape in &drawing.shapes {
+        page.content.save_state();
+        match shape {
+            Shape::Path { path, ink, stroke } => page.path(path, *ink, *stroke),
+            Shape::Text(line) => page.line(line),
+        }
+        page.content.restore_state();
+    }
+    page.finish(title, (width, height))
 }
 
 /// A font's letters that a page shows.
 struct Letters {
-    id: fontdb::ID,
+    font: usize,
     glyphs: GlyphRemapper,
     /// By the subset's glyph: what it stands for.
-    text: BTreeMap<u16, String>,
+    text: BTreeMap<u16, char>,
 }
 
 struct Page<'a> {
     content: Content,
     /// Thousandths of opacity, of fill and stroke alike, with the number of their state.
     opacities: BTreeMap<u16, usize>,
-    fonts: Vec<Letters>,
-    db: &'a fontdb::Database,
+    used: Vec<Letters>,
+    fonts: &'a Fonts<'a>,
 }
 
-fn row(t: tiny_skia_path::Transform) -> [f32; 6] {
+fn row(t: Transform) -> [f32; 6] {
     [t.sx, t.ky, t.kx, t.sy, t.tx, t.ty]
 }
 
-/// The colour of a paint; figures have no gradients.
-fn colour(paint: &usvg::Paint) -> Option<[f32; 3]> {
-    match paint {
-        usvg::Paint::Color(c) => Some([c.red, c.green, c.blue].map(|part| f32::from(part) / 255.0)),
-        _ => None,
-    }
-}
-
 impl Page<'_> {
-    fn group(&mut self, group: &usvg::Group, opacity: f32) {
-        let opacity = opacity * group.opacity().get();
-        for node in group.children() {
-            match node {
-                usvg::Node::Group(inner) => self.group(inner, opacity),
-                usvg::Node::Path(path) if path.is_visible() => self.path(path, opacity),
-                usvg::Node::Text(text) => self.text(text, opacity),
-                usvg::Node::Path(_) | usvg::Node::Image(_) => {}
-            }
-        }
-    }
-
     fn opacity(&mut self, opacity: f32) {
         let thousandths = (opacity.clamp(0.0, 1.0) * 1000.0).round() as u16;
         let next = self.opacities.len();
@@ -78,148 +63,104 @@ impl Page<'_> {
         self.content.set_parameters(Name(format!("G{number}").as_bytes()));
     }
 
-    fn path(&mut self, path: &usvg::Path, opacity: f32) {
-        let outline = |content: &mut Content| {
-            use tiny_skia_path::PathSegment as Segment;
-            let mut pen = tiny_skia_path::Point::zero();
-            for segment in path.data().segments() {
-                match segment {
-                    Segment::MoveTo(p) => content.move_to(p.x, p.y),
-                    Segment::LineTo(p) => content.line_to(p.x, p.y),
-                    // PDF has cubic curves alone.
-                    Segment::QuadTo(a, p) => {
-                        let toward = |from: f32, control: f32| from + (control - from) * 2.0 / 3.0;
-                        let (x1, y1) = (toward(pen.x, a.x), toward(pen.y, a.y));
-                        content.cubic_to(x1, y1, toward(p.x, a.x), toward(p.y, a.y), p.x, p.y)
-                    }
-                    Segment::CubicTo(a, b, p) => content.cubic_to(a.x, a.y, b.x, b.y, p.x, p.y),
-                    Segment::Close => content.close_path(),
-                };
-                if let Segment::MoveTo(p)
-                | Segment::LineTo(p)
-                | Segment::QuadTo(_, p)
-                | Segment::CubicTo(_, _, p) = segment
-                {
-                    pen = p;
+    fn path(&mut self, path: &Path, ink: Ink, stroke: Option<f32>) {
+        let [r, g, b] = ink.colour.map(|part| f32::from(part) / 255.0);
+        self.opacity(ink.opacity);
+        match stroke {
+            None => self.content.set_fill_rgb(r, g, b),
+            Some(width) => self.content.set_stroke_rgb(r, g, b).set_line_width(width),
+        };
+        let mut pen = Point::zero();
+        for segment in path.segments() {
+            let content = &mut self.content;
+            match segment {
+                PathSegment::MoveTo(p) => content.move_to(p.x, p.y),
+                PathSegment::LineTo(p) => content.line_to(p.x, p.y),
+                // PDF has cubic curves alone.
+                PathSegment::QuadTo(a, p) => {
+                    let toward = |from: f32, control: f32| from + (control - from) * 2.0 / 3.0;
+                    let (x1, y1) = (toward(pen.x, a.x), toward(pen.y, a.y));
+                    content.cubic_to(x1, y1, toward(p.x, a.x), toward(p.y, a.y), p.x, p.y)
                 }
-            }
-        };
-        self.content.save_state();
-        self.content.transform(row(path.abs_transform()));
-        if let Some((fill, [r, g, b])) = path.fill().and_then(|fill| Some((fill, colour(fill.paint())?))) {
-            self.opacity(opacity * fill.opacity().get());
-            self.content.set_fill_rgb(r, g, b);
-            outline(&mut self.content);
-            match fill.rule() {
-                usvg::FillRule::NonZero => self.content.fill_nonzero(),
-                usvg::FillRule::EvenOdd => self.content.fill_even_odd(),
+                PathSegment::CubicTo(a, b, p) => content.cubic_to(a.x, a.y, b.x, b.y, p.x, p.y),
+                PathSegment::Close => content.close_path(),
             };
+            if let PathSegment::MoveTo(p)
+            | PathSegment::LineTo(p)
+            | PathSegment::QuadTo(_, p)
+            | PathSegment::CubicTo(_, _, p) = segment
+            {
+                pen = p;
+            }
         }
-        if let Some((stroke, [r, g, b])) = path.stroke().and_then(|s| Some((s, colour(s.paint())?))) {
-            self.opacity(opacity * stroke.opacity().get());
-            self.content.set_stroke_rgb(r, g, b);
-            self.content.set_line_width(stroke.width().get());
-            outline(&mut self.content);
-            self.content.stroke();
-        }
-        self.content.restore_state();
+        match stroke {
+            None => self.content.fill_nonzero(),
+            Some(_) => self.content.stroke(),
+        };
     }
 
-    fn text(&mut self, text: &usvg::Text, opacity: f32) {
-        for span in text.layouted().iter().filter(|span| span.visible) {
-            let fill = span.fill.as_ref();
-            let Some((fill, [r, g, b])) = fill.and_then(|fill| Some((fill, colour(fill.paint())?))) else {
-                continue;
-            };
-            let opacity = opacity * fill.opacity().get();
-            for glyphs in span.positioned_glyphs.chunk_by(|a, b| a.font == b.font) {
-                self.content.save_state();
-                self.opacity(opacity);
-                self.content.set_fill_rgb(r, g, b);
-                self.glyphs(text.abs_transform(), span.font_size.get(), glyphs);
-                self.content.restore_state();
-            }
+    fn line(&mut self, line: &Line) {
+        let [r, g, b] = line.ink.colour.map(|part| f32::from(part) / 255.0);
+        self.opacity(line.ink.opacity);
+        self.content.set_fill_rgb(r, g, b);
+        for glyphs in line.glyphs.chunk_by(|a, b| a.font == b.font) {
+            self.glyphs(line, glyphs);
         }
     }
 
-    /// Glyphs of one font on one line, in one run, so that a reader finds the words whole.
-    fn glyphs(
-        &mut self,
-        whole: tiny_skia_path::Transform,
-        size: f32,
-        glyphs: &[usvg::layout::PositionedGlyph],
-    ) {
-        let Some(first) = glyphs.first() else { return };
-        let em = self
-            .db
-            .with_face_data(first.font, |data, index| {
-                ttf_parser::Face::parse(data, index).ok().map(|face| f32::from(face.units_per_em()))
-            })
-            .flatten()
-            .unwrap_or(1000.0);
-        // The glyph's own transform scales from the font's units; here the font's size does.
-        let unscaled = |glyph: &usvg::layout::PositionedGlyph| {
-            whole.pre_concat(glyph.transform()).pre_scale(em / size, em / size)
+    /// Glyphs of one font, in one run, so that a reader finds the words whole.
+    fn glyphs(&mut self, line: &Line, glyphs: &[Glyph]) {
+        let Some((first, (_, face))) =
+            glyphs.first().and_then(|first| Some((first, self.fonts.get(first.font)?)))
+        else {
+            return;
         };
-        let start = unscaled(first);
-        let Some(back) = start.invert() else { return };
-        let font = match self.fonts.iter().position(|letters| letters.id == first.font) {
+        let size = line.size;
+        let at = match self.used.iter().position(|letters| letters.font == first.font) {
             Some(at) => at,
             None => {
-                let new = Letters { id: first.font, glyphs: GlyphRemapper::new(), text: BTreeMap::new() };
-                self.fonts.push(new);
-                self.fonts.len() - 1
+                let text = BTreeMap::new();
+                self.used.push(Letters { font: first.font, glyphs: GlyphRemapper::new(), text });
+                self.used.len() - 1
             }
         };
-        let advances: Vec<f32> = self.advances(first.font, glyphs, size / em);
-        let letters = &mut self.fonts[font];
+        let letters = &mut self.used[at];
         self.content.begin_text();
-        self.content.set_font(Name(format!("F{font}").as_bytes()), size);
+        self.content.set_font(Name(format!("F{at}").as_bytes()), size);
         // A font's y grows upwards.
-        self.content.set_text_matrix(row(start.pre_scale(1.0, -1.0)));
-        let mut pen = 0.0;
+        let start = line.origin.pre_translate(first.x, 0.0).pre_scale(1.0, -1.0);
+        self.content.set_text_matrix(row(start));
+        let mut pen = first.x;
         let mut shown = self.content.show_positioned();
         let mut items = shown.items();
-        for (glyph, advance) in glyphs.iter().zip(advances) {
-            let at = back.pre_concat(unscaled(glyph)).tx;
-            let gap = (at - pen) / size * 1000.0;
+        for glyph in glyphs {
+            let gap = (glyph.x - pen) / size * 1000.0;
             if gap.abs() > 0.5 {
                 items.adjust(-gap);
             }
-            let number = letters.glyphs.remap(number_of(glyph));
-            letters.text.entry(number).or_insert_with(|| glyph.text.clone());
+            let number = letters.glyphs.remap(glyph.id.0);
+            letters.text.entry(number).or_insert(glyph.letter);
             items.show(Str(&number.to_be_bytes()));
-            pen = at + advance;
+            let advance = face.glyph_hor_advance(glyph.id).unwrap_or(0);
+            pen = glyph.x + f32::from(advance) * size / f32::from(face.units_per_em());
         }
         items.finish();
         shown.finish();
         self.content.end_text();
     }
 
-    fn advances(&self, id: fontdb::ID, glyphs: &[usvg::layout::PositionedGlyph], scale: f32) -> Vec<f32> {
-        let of = |data: &[u8], index: u32| {
-            let face = ttf_parser::Face::parse(data, index).ok();
-            let advance = |glyph: &usvg::layout::PositionedGlyph| {
-                let advance = face.as_ref()?.glyph_hor_advance(ttf_parser::GlyphId(number_of(glyph)))?;
-                Some(f32::from(advance) * scale)
-            };
-            glyphs.iter().map(|glyph| advance(glyph).unwrap_or(0.0)).collect()
-        };
-        self.db.with_face_data(id, of).unwrap_or_else(|| vec![0.0; glyphs.len()])
-    }
-
-    fn finish(self, figure: &Figure, (width, height): (f32, f32)) -> Result<Vec<u8>, String> {
+    fn finish(self, title: &str, (width, height): (f32, f32)) -> Result<Vec<u8>, String> {
         let mut next = 0;
         let mut id = || {
             next += 1;
             Ref::new(next)
         };
         let (catalogue, pages, page, content, info) = (id(), id(), id(), id(), id());
-        let fonts: Vec<[Ref; 5]> = self.fonts.iter().map(|_| [id(), id(), id(), id(), id()]).collect();
+        let fonts: Vec<[Ref; 5]> = self.used.iter().map(|_| [id(), id(), id(), id(), id()]).collect();
         let mut pdf = Pdf::new();
         pdf.catalog(catalogue).pages(pages);
         pdf.pages(pages).kids([page]).count(1);
-        pdf.document_info(info).title(TextStr(&figure.title));
+        pdf.document_info(info).title(TextStr(title));
         let mut written = pdf.page(page);
         written.parent(pages).media_box(Rect::new(0.0, 0.0, width, height)).contents(content);
         let mut resources = written.resources();
@@ -240,24 +181,23 @@ impl Page<'_> {
         resources.finish();
         written.finish();
         pdf.stream(content, &deflated(&self.content.finish())?).filter(Filter::FlateDecode);
-        for (letters, ids) in self.fonts.iter().zip(fonts) {
-            let embedded =
-                self.db.with_face_data(letters.id, |data, index| embed(&mut pdf, letters, ids, data, index));
-            embedded.ok_or_else(|| "its font is not there".to_owned())??;
+        for (letters, ids) in self.used.iter().zip(fonts) {
+            let (file, face) = self.fonts.get(letters.font).ok_or("its font is not there")?;
+            embed(&mut pdf, letters, ids, file, face)?;
         }
         Ok(pdf.finish())
     }
 }
 
-/// A glyph's number in its font; no font has more than 16 bits of them.
-fn number_of(glyph: &usvg::layout::PositionedGlyph) -> u16 {
-    u16::try_from(glyph.id.0).unwrap_or(0)
-}
-
 /// A font with the letters of a page: glyphs by number, their widths, and the text that they stand for.
-fn embed(pdf: &mut Pdf, letters: &Letters, ids: [Ref; 5], data: &[u8], index: u32) -> Result<(), String> {
-    let [font, cid, descriptor, to_unicode, file] = ids;
-    let face = ttf_parser::Face::parse(data, index).map_err(|e| e.to_string())?;
+fn embed(
+    pdf: &mut Pdf,
+    letters: &Letters,
+    ids: [Ref; 5],
+    file: &[u8],
+    face: &Face<'_>,
+) -> Result<(), String> {
+    let [font, cid, descriptor, to_unicode, embedded] = ids;
     let scale = 1000.0 / f32::from(face.units_per_em());
     let family = face.names().into_iter().find(|name| name.name_id == ttf_parser::name_id::POST_SCRIPT_NAME);
     let family = family.and_then(|name| name.to_string()).unwrap_or_else(|| "Font".to_owned());
@@ -266,7 +206,7 @@ fn embed(pdf: &mut Pdf, letters: &Letters, ids: [Ref; 5], data: &[u8], index: u3
     let name = format!("PALIMP+{family}");
     let name = Name(name.as_bytes());
     let system = SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
-    let subset = subsetter::subset(data, index, &letters.glyphs).map_err(|e| e.to_string())?;
+    let subset = subsetter::subset(file, 0, &letters.glyphs).map_err(|e| e.to_string())?;
     let cff = face.raw_face().table(ttf_parser::Tag::from_bytes(b"CFF ")).is_some();
     pdf.type0_font(font)
         .base_font(name)
@@ -282,7 +222,7 @@ fn embed(pdf: &mut Pdf, letters: &Letters, ids: [Ref; 5], data: &[u8], index: u3
     let widths = letters
         .glyphs
         .remapped_gids()
-        .map(|glyph| f32::from(face.glyph_hor_advance(ttf_parser::GlyphId(glyph)).unwrap_or(0)) * scale);
+        .map(|glyph| f32::from(face.glyph_hor_advance(GlyphId(glyph)).unwrap_or(0)) * scale);
     described.widths().consecutive(0, widths);
     described.finish();
     let bounds = face.global_bounding_box();
@@ -297,20 +237,20 @@ fn embed(pdf: &mut Pdf, letters: &Letters, ids: [Ref; 5], data: &[u8], index: u3
         .cap_height(f32::from(face.capital_height().unwrap_or(face.ascender())) * scale)
         .stem_v(80.0);
     if cff {
-        told.font_file3(file);
+        told.font_file3(embedded);
     } else {
-        told.font_file2(file);
+        told.font_file2(embedded);
     }
     told.finish();
     let mut map = UnicodeCmap::new(Name(b"Custom"), system);
     for (glyph, text) in &letters.text {
-        map.pair_with_multiple(*glyph, text.chars());
+        map.pair(*glyph, *text);
     }
     pdf.stream(to_unicode, &deflated(&map.finish())?).filter(Filter::FlateDecode);
     // A subset of a CFF font is a whole OpenType file.
     let length = i32::try_from(subset.len()).map_err(|e| e.to_string())?;
     let packed = deflated(&subset)?;
-    let mut stream = pdf.stream(file, &packed);
+    let mut stream = pdf.stream(embedded, &packed);
     stream.filter(Filter::FlateDecode);
     if cff {
         stream.pair(Name(b"Subtype"), Name(b"OpenType"));

@@ -1,43 +1,38 @@
 //! PNG and PDF from the very same SVG, with the figures' font and none of the system's.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg;
+use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke};
+use ttf_parser::OutlineBuilder;
 
-use super::typeface::Typeface;
+use super::drawing::{Drawing, Fonts, Ink, Line, Shape};
+use super::look::Look;
 use super::{Figure, FigureError, look, pdf};
 
-/// A renderer with its fonts loaded.
+/// A renderer of pictures of the look that holds as it is made.
 pub struct Rasteriser {
-    options: usvg::Options<'static>,
+    look: Rc<Look>,
     /// Pixels of the PNG a pixel of the SVG.
     zoom: f32,
 }
 
 impl Rasteriser {
-    /// Loads the figures' font, and none of the system's.
+    /// With the fonts of the look, and none of the system's.
     pub fn new() -> Self {
         let look = look::current();
-        let typeface = &look.style.typeface;
-        let mut fonts = usvg::fontdb::Database::new();
-        fonts.load_font_data(Typeface::OWN.to_vec());
-        if *typeface != Typeface::default() {
-            fonts.load_font_data(typeface.bytes().to_vec());
-        }
-        fonts.set_sans_serif_family(typeface.family());
-        let options = usvg::Options {
-            fontdb: Arc::new(fonts),
-            font_family: typeface.family().to_owned(),
-            ..usvg::Options::default()
-        };
         // On paper 576 dots an inch, on a screen two a pixel.
-        Rasteriser { options, zoom: if look.size.is_some() { 6.0 } else { 2.0 } }
+        let zoom = if look.size.is_some() { 6.0 } else { 2.0 };
+        Rasteriser { look, zoom }
     }
 
-    fn tree(&self, figure: &Figure) -> Result<usvg::Tree, FigureError> {
-        usvg::Tree::from_str(&figure.svg, &self.options)
-            .map_err(|e| FigureError::Draw { figure: figure.name.clone(), reason: e.to_string() })
+    fn drawn<T>(
+        &self,
+        figure: &Figure,
+        draw: impl FnOnce(&Drawing, &Fonts<'_>) -> Result<T, String>,
+    ) -> Result<T, FigureError> {
+        let fonts = Fonts::of(&self.look.style.typeface);
+        let drawn = Drawing::read(&figure.svg, &fonts).and_then(|drawing| draw(&drawing, &fonts));
+        drawn.map_err(|reason| FigureError::Draw { figure: figure.name.clone(), reason })
     }
 
     /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
@@ -45,14 +40,7 @@ impl Rasteriser {
     /// # Errors
     /// [`FigureError::Draw`] where the SVG does not parse or is too large.
     pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        let fail = |reason: String| FigureError::Draw { figure: figure.name.clone(), reason };
-        let tree = self.tree(figure)?;
-        let (width, height) = (tree.size().width() * self.zoom, tree.size().height() * self.zoom);
-        let mut pixels = Pixmap::new(width.ceil() as u32, height.ceil() as u32)
-            .ok_or_else(|| fail(format!("a picture of {width} x {height} pixels cannot be made")))?;
-        pixels.fill(resvg::tiny_skia::Color::WHITE);
-        resvg::render(&tree, Transform::from_scale(self.zoom, self.zoom), &mut pixels.as_mut());
-        pixels.encode_png().map_err(|e| fail(e.to_string()))
+        self.drawn(figure, |drawing, fonts| painted(drawing, fonts, self.zoom))
     }
 
     /// The figure as PDF, a page of its size with its text as text and its font embedded; the same bytes for the same figure.
@@ -60,12 +48,88 @@ impl Rasteriser {
     /// # Errors
     /// [`FigureError::Draw`] where the SVG does not parse.
     pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        pdf::page(figure, &self.tree(figure)?)
+        let page = |drawing: &Drawing, fonts: &Fonts<'_>| {
+            pdf::page(&figure.title, drawing, fonts).map_err(|reason| format!("as PDF: {reason}"))
+        };
+        self.drawn(figure, page)
     }
 }
 
 impl Default for Rasteriser {
     fn default() -> Self {
         Rasteriser::new()
+    }
+}
+
+fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f32) -> Result<Vec<u8>, String> {
+    let (width, height) = (drawing.size.0 * zoom, drawing.size.1 * zoom);
+    let mut pixels = Pixmap::new(width.ceil() as u32, height.ceil() as u32)
+        .ok_or_else(|| format!("a picture of {width} x {height} pixels cannot be made"))?;
+    pixels.fill(Color::WHITE);
+    let view = drawing.to_pixels.post_scale(zoom, zoom);
+    for shape in &drawing.shapes {
+        match shape {
+            Shape::Path { path, ink, stroke: None } => {
+                pixels.fill_path(path, &paint(*ink), FillRule::Winding, view, None);
+            }
+            Shape::Path { path, ink, stroke: Some(width) } => {
+                let stroke = Stroke { width: *width, ..Stroke::default() };
+                pixels.stroke_path(path, &paint(*ink), &stroke, view, None);
+            }
+            Shape::Text(line) => {
+                if let Some(path) = letters(line, fonts) {
+                    pixels.fill_path(&path, &paint(line.ink), FillRule::Winding, view, None);
+                }
+            }
+        }
+    }
+    pixels.encode_png().map_err(|error| error.to_string())
+}
+
+fn paint(ink: Ink) -> Paint<'static> {
+    let [red, green, blue] = ink.colour;
+    let mut paint = Paint::default();
+    paint.set_color_rgba8(red, green, blue, (ink.opacity.clamp(0.0, 1.0) * 255.0).round() as u8);
+    paint
+}
+
+/// The outlines of a line's letters; `None` where it has none.
+fn letters(line: &Line, fonts: &Fonts<'_>) -> Option<Path> {
+    let mut all = PathBuilder::new();
+    for glyph in &line.glyphs {
+        let Some((_, face)) = fonts.get(glyph.font) else { continue };
+        let mut outline = Outline(PathBuilder::new());
+        face.outline_glyph(glyph.id, &mut outline);
+        let scale = line.size / f32::from(face.units_per_em());
+        // A font's y grows upwards.
+        let place = line.origin.pre_translate(glyph.x, 0.0).pre_scale(scale, -scale);
+        if let Some(path) = outline.0.finish().and_then(|path| path.transform(place)) {
+            all.push_path(&path);
+        }
+    }
+    all.finish()
+}
+
+struct Outline(PathBuilder);
+
+impl OutlineBuilder for Outline {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.0.move_to(x, y);
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.0.line_to(x, y);
+    }
+
+    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
+        self.0.quad_to(x1, y1, x, y);
+    }
+
+    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
+        self.0.cubic_to(x1, y1, x2, y2, x, y);
+    }
+
+    fn close(&mut self) {
+        self.0.close();
     }
 }

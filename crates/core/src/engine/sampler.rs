@@ -1,7 +1,11 @@
 //! Choosing tokens.
 
-use candle_core::{Result, Tensor};
-use candle_transformers::generation::{LogitsProcessor, Sampling as Strategy};
+use candle_core::{D, DType, Error, Result, Tensor};
+use candle_nn::ops::softmax_last_dim;
+use rand::SeedableRng;
+use rand::distr::Distribution;
+use rand::distr::weighted::WeightedIndex;
+use rand_chacha::ChaCha12Rng;
 
 use super::sampling::Sampling;
 use crate::timing;
@@ -11,22 +15,23 @@ use crate::transfer;
 const COLDEST: f64 = 1e-7;
 
 /// A seeded sampler: greedy at temperature 0, else temperature with an optional nucleus.
+///
+/// It draws what the `LogitsProcessor` of candle-transformers draws: that crate holds a hundred models, for which nobody waits
+/// who needs a sampler.
 pub struct Sampler {
-    processor: LogitsProcessor,
+    rng: ChaCha12Rng,
     temperature: f64,
+    /// The least probability that the tokens to draw from have together; `None` draws from all.
+    nucleus: Option<f32>,
 }
 
 impl Sampler {
     /// A sampler with the settings given; the same seed and logits give the same tokens.
     pub fn new(sampling: &Sampling) -> Self {
-        let strategy = match (sampling.temperature, sampling.top_p) {
-            (t, _) if t < COLDEST => Strategy::ArgMax,
-            // Less than the least f32 would leave no token, not even the likeliest.
-            (temperature, p) if p < 1.0 => Strategy::TopP { p: p.max(f32::MIN_POSITIVE.into()), temperature },
-            (temperature, _) => Strategy::All { temperature },
-        };
-        let processor = LogitsProcessor::from_sampling(sampling.seed, strategy);
-        Sampler { processor, temperature: sampling.temperature }
+        // Less than the least f32 would leave no token, not even the likeliest.
+        let nucleus = (sampling.top_p < 1.0).then(|| (sampling.top_p as f32).max(f32::MIN_POSITIVE));
+        let rng = ChaCha12Rng::seed_from_u64(sampling.seed);
+        Sampler { rng, temperature: sampling.temperature, nucleus }
     }
 
     /// What logits are divided by; 0 is greedy.
@@ -38,15 +43,63 @@ impl Sampler {
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         let _span = timing::sampling();
         let _layouts = transfer::keep_layouts(logits.device());
-        self.processor.sample(logits)
+        let logits = logits.to_dtype(DType::F32)?;
+        if self.temperature < COLDEST {
+            return logits.argmax(D::Minus1)?.to_scalar();
+        }
+        let mut probabilities = softmax_last_dim(&(logits / self.temperature)?)?.to_vec1()?;
+        if let Some(nucleus) = self.nucleus {
+            keep_nucleus(&mut probabilities, nucleus);
+        }
+        let drawn = WeightedIndex::new(&probabilities).map_err(Error::wrap)?.sample(&mut self.rng);
+        Ok(drawn as u32)
+    }
+}
+
+/// Sets all probabilities to 0 but the largest ones that reach a sum.
+fn keep_nucleus(probabilities: &mut [f32], nucleus: f32) {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
+    let mut sum = 0.0;
+    for token in order {
+        if sum >= nucleus {
+            probabilities[token] = 0.0;
+        } else {
+            sum += probabilities[token];
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
+    use candle_transformers::generation::{LogitsProcessor, Sampling as Strategy};
 
     use super::*;
+
+    #[test]
+    fn tokens_are_those_that_candles_processor_draws() {
+        // Peaks, ties and a long tail.
+        let logits: Vec<f32> = (0..5000).map(|i: i32| ((i * 7919) % 257) as f32 / 16.0).collect();
+        let logits = Tensor::new(logits, &Device::Cpu).unwrap();
+        for (temperature, top_p) in
+            [(0.0f64, 1.0f64), (0.3, 1.0), (1.0, 1.0), (0.7, 0.9), (1.5, 0.5), (1.0, 0.999), (0.8, 1e-50)]
+        {
+            for seed in [0, 1, 42, u64::MAX] {
+                let strategy = match (temperature, top_p) {
+                    (0.0, _) => Strategy::ArgMax,
+                    (temperature, 1.0) => Strategy::All { temperature },
+                    (temperature, p) => Strategy::TopP { p: p.max(f32::MIN_POSITIVE.into()), temperature },
+                };
+                let mut theirs = LogitsProcessor::from_sampling(seed, strategy);
+                let mut ours = Sampler::new(&Sampling { temperature, top_p, seed, max_new_tokens: 1 });
+                for _ in 0..50 {
+                    let drawn = ours.sample(&logits).unwrap();
+                    assert_eq!(drawn, theirs.sample(&logits).unwrap(), "{temperature} {top_p} {seed}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn however_narrow_the_choice_the_likeliest_token_is_left() {
