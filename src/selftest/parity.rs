@@ -160,7 +160,8 @@ impl Reader {
         let logits = logits.narrow(0, logits.dim(0)? - POSITIONS, POSITIONS)?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate };
         let last = logits.get(POSITIONS - 1)?;
-        let greedy = engine.decode(&mut cache, &last, (&sampling, &[]), &mut NoObserver, &mut |_| going())?.tokens;
+        let greedy =
+            engine.decode(&mut cache, &last, (&sampling, &[]), &mut NoObserver, &mut |_| going())?.tokens;
 
         let masses = observer.finish()?;
         let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;

@@ -13,7 +13,9 @@ use serde::Serialize;
 use super::SelfTestError;
 use super::device::{Gauge, Peak};
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
-use palimpsest_core::attention::{AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site};
+use palimpsest_core::attention::{
+    AttentionKernel, DeltaSite, MassObserver, Masses, NoObserver, Observer, Site,
+};
 use palimpsest_core::engine::memory_plan::{
     self, Branches, MemoryPlan, MemoryRequest, ObservedSpans, available_bytes,
 };
@@ -149,7 +151,8 @@ impl Subject {
         let seconds = start.elapsed().as_secs_f64();
         observer.finish()?;
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 2 };
-        self.engine.decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())?;
+        self.engine
+            .decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut |_| going())?;
         Ok(seconds)
     }
 
@@ -200,7 +203,13 @@ impl Subject {
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
         let mut on_token = |_| progress(tokens);
-        let generated = self.engine.decode(&mut cache, &logits.get(0)?, (&sampling, &[]), &mut NoObserver, &mut on_token)?;
+        let generated = self.engine.decode(
+            &mut cache,
+            &logits.get(0)?,
+            (&sampling, &[]),
+            &mut NoObserver,
+            &mut on_token,
+        )?;
         synchronize(&devices)?;
         let decode = start.elapsed();
 
