@@ -87,9 +87,6 @@ impl Cost {
     }
 
     /// Takes it for `choices` of up to `tokens` tokens each, beside what is held.
-    ///
-    /// # Errors
-    /// Which field to make smaller, and to what.
     pub fn take(&self, held: &mut Held, choices: usize, tokens: usize) -> Result<(), ApiError> {
         let before = held.bytes();
         let wanted = self.total(tokens).saturating_mul(choices as u64);
