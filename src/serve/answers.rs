@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::body::{Body, Bytes};
@@ -19,61 +18,30 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::app::App;
-use super::common::Common;
+use super::ask::{self, Finished, Order, Step, Token};
+use super::attention_reply::{Asked, Reply};
+use super::common::{Common, identifier, now};
 use super::error::ApiError;
-use super::log::{Line, Outcome, Record};
+use super::log::{Line, Outcome};
 use super::memory::Held;
 use super::off_thread::off_thread;
 use super::pieces::{self, Envelope, Said};
-use super::writer::{Piece, Writer};
-use palimpsest_core::engine::{
-    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Sink, StopReason, Task,
-};
-use palimpsest_core::text::{CallPiece, Ending};
+use palimpsest_core::engine::{Chosen, Likelihood, Measured};
+use palimpsest_core::text::CallPiece;
 
 /// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
 const AT_ONCE: usize = 16;
 
-/// A choice that is to be generated.
-pub struct Order {
-    /// Its prompt; choices of the same one are alike in it.
-    pub prompt: Branch,
-    /// How it is generated.
-    pub generate: Generate,
-    /// Its text.
-    pub writer: Writer,
-    /// Whether its prompt is counted: the first of several choices of a prompt counts it.
-    pub counted: bool,
-}
-
-/// What a choice is made of.
-enum Step {
-    /// So many tokens of the prompt are read.
-    Read(usize),
-    Scored(Vec<Likelihood>),
-    Token(Token),
-    Done(Box<Finished>),
-    Failed(ApiError),
-}
-
-/// A generated token.
-pub struct Token {
-    /// What it adds to the text.
-    pub piece: Piece,
-    /// What else was asked about it.
-    pub chosen: Chosen,
-}
-
-/// The end of a choice.
-pub struct Finished {
-    /// What was held back of the text.
-    pub piece: Piece,
-    /// Whether generation came as far as the answer.
-    pub has_answer: bool,
-    /// `stop`, `length` or `tool_calls`.
-    pub reason: &'static str,
-    /// What was measured.
-    pub measured: Measured,
+/// A request that can be served.
+pub struct Job<S> {
+    /// One an answer.
+    pub orders: Vec<Order>,
+    /// How they look.
+    pub shape: S,
+    /// How they are sent.
+    pub common: Common,
+    /// What they take.
+    pub held: Held,
 }
 
 /// A choice as a whole.
@@ -90,31 +58,45 @@ pub struct Collected {
     pub finished: Finished,
 }
 
-/// How choices look at one endpoint. Values are entries of `choices`.
+/// How choices look at one endpoint: values are entries of `choices`, without `palimpsest`.
 pub trait Shape: Send + 'static {
-    /// `id`, `object`, `created` and `model`.
-    fn envelope(&self, stream: bool) -> Map<String, Value>;
+    /// What identifiers begin with.
+    const ID: &'static str;
+    /// `object`, whole and in a stream.
+    const OBJECTS: [&'static str; 2];
+    /// What was asked about a choice's attention.
+    fn asked(&mut self, choice: usize) -> Option<&mut Asked>;
     /// What a stream says before the first token of a choice.
-    fn open(&mut self, choice: usize) -> Option<Said>;
+    fn open(&mut self, choice: usize) -> Option<Value>;
     /// What it says when the probabilities of the prompt are known, which are told where they were asked for.
-    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Said> {
+    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
         None
     }
-    /// Waits for what the end of a choice needs beside the choice itself.
-    fn settle(&mut self, _choice: usize) -> impl Future<Output = Result<(), ApiError>> + Send {
-        async { Ok(()) }
-    }
-    /// What it says with a token.
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError>;
+    /// What it says with a token; something always where rows come with it.
+    fn token(&mut self, choice: usize, token: &Token) -> Option<Value>;
     /// What it says at the end of a choice.
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError>;
+    fn close(&mut self, choice: usize, finished: &Finished) -> Value;
     /// A whole choice.
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError>;
+    fn whole(&mut self, choice: usize, collected: Collected) -> Value;
+}
+
+/// `palimpsest` of a choice that has ended; `streamed` leaves out the rows that came with its tokens.
+fn attention(
+    shape: &mut impl Shape,
+    choice: usize,
+    measured: &Measured,
+    streamed: bool,
+) -> Result<Option<Reply>, ApiError> {
+    shape.asked(choice).map(|asked| asked.reply(measured, streamed)).transpose()
 }
 
 /// Choices under way.
-pub struct Run {
+pub struct Run<S> {
     app: Arc<App>,
+    shape: S,
+    common: Common,
+    id: String,
+    created: u64,
     orders: VecDeque<Order>,
     /// The number of the choice that is being told or comes next.
     choice: usize,
@@ -122,8 +104,6 @@ pub struct Run {
     under_way: VecDeque<Current>,
     begun: Instant,
     usage: Usage,
-    /// Whether it is told how far prompts are.
-    progress: bool,
     line: Arc<Line>,
     _place: OwnedSemaphorePermit,
     /// What it records and replies.
@@ -159,26 +139,54 @@ impl Usage {
     }
 }
 
-impl Run {
-    /// These choices, in a place of the queue, and what they take.
+impl<S: Shape> Run<S> {
+    /// These choices, in a place of the queue.
     pub fn new(
         app: Arc<App>,
-        orders: Vec<Order>,
-        (place, held): (OwnedSemaphorePermit, Held),
+        job: Job<S>,
+        place: OwnedSemaphorePermit,
         begun: Instant,
         line: Arc<Line>,
     ) -> Self {
+        let Job { orders, shape, common, held } = job;
         Run {
             app,
+            shape,
+            common,
+            id: identifier(S::ID),
+            created: now(),
             orders: orders.into(),
             choice: 0,
             under_way: VecDeque::new(),
             begun,
             usage: Usage::default(),
-            progress: false,
             line,
             _place: place,
             held,
+        }
+    }
+
+    /// The response, whole or as a stream.
+    pub async fn response(self) -> Result<Response<Body>, ApiError> {
+        if self.common.stream { Ok(self.stream()) } else { self.whole().await }
+    }
+
+    /// What all of its bodies say.
+    fn head(&self, stream: bool) -> Map<String, Value> {
+        let object = S::OBJECTS[usize::from(stream)];
+        Map::from_iter([
+            ("id".to_owned(), self.id.clone().into()),
+            ("object".to_owned(), object.into()),
+            ("created".to_owned(), self.created.into()),
+            ("model".to_owned(), self.app.model.name().into()),
+        ])
+    }
+
+    /// Waits for what the end of a choice needs beside the choice itself.
+    async fn settle(&mut self, choice: usize) -> Result<(), ApiError> {
+        match self.shape.asked(choice) {
+            None => Ok(()),
+            Some(asked) => asked.settle(&self.app).await,
         }
     }
 
@@ -189,8 +197,7 @@ impl Run {
         }
         let current = self.under_way.front_mut()?;
         let step = current.steps.recv().await;
-        let step =
-            step.unwrap_or_else(|| Step::Failed(ApiError::internal("the model's thread left the request")));
+        let step = step.unwrap_or_else(|| Step::Failed(ask::gone()));
         let (choice, prompt, counted) = (self.choice, current.prompt, current.counted);
         match &step {
             Step::Read(_) | Step::Scored(_) | Step::Token(_) => {}
@@ -217,35 +224,25 @@ impl Run {
 
     /// Hands the choices of the next prompt to the model's thread.
     fn submit(&mut self) {
-        let (mut branch, mut tasks, mut sinks): (Option<Branch>, Vec<Task>, Vec<Sink>) = Default::default();
-        while let Some(Order { prompt, generate, writer, counted }) =
-            self.orders.pop_front_if(|order| tasks.is_empty() || !order.counted)
-        {
-            if generate.thinker.is_some() {
+        let mut choices = Vec::new();
+        while let Some(order) = self.orders.pop_front_if(|order| choices.is_empty() || !order.counted) {
+            if order.thinks() {
                 self.usage.thought.get_or_insert(0);
             }
-            let branch = branch.get_or_insert(prompt);
-            let prompt = branch.tokens.len();
-            let record = &self.line.record;
+            let (prompt, counted, record) = (order.prompt(), order.counted, &self.line.record);
             if counted {
                 record.prompt(prompt);
             }
-            let told = Told { counted, progress: self.progress };
-            let (sink, steps) = listening(&self.app, writer, Arc::clone(record), told);
-            tasks.push(Task::Generate(Box::new(generate)));
-            sinks.push(sink);
+            let progress = self.common.stream && self.common.progress;
+            let (choice, steps) = order.listened(&self.app, record, progress);
+            choices.push(choice);
             self.under_way.push_back(Current { steps, prompt, counted });
         }
-        if let Some(branch) = branch {
-            self.app.engine.submit_branch(Branch { tasks, ..branch }, sinks);
-        }
+        ask::submit(&self.app.engine, choices);
     }
 
-    /// All choices as one response.
-    ///
-    /// # Errors
-    /// Of the first choice that failed.
-    pub async fn whole(mut self, mut shape: impl Shape) -> Result<Response<Body>, ApiError> {
+    /// All choices as one response, or the error of the first that failed.
+    async fn whole(mut self) -> Result<Response<Body>, ApiError> {
         let mut choices = Vec::new();
         let (mut thought, mut text) = (String::new(), String::new());
         let (mut calls, mut tokens) = (Vec::new(), Vec::new());
@@ -260,7 +257,7 @@ impl Run {
                     tokens.push(token.chosen);
                 }
                 Step::Done(mut finished) => {
-                    shape.settle(choice).await?;
+                    self.settle(choice).await?;
                     thought.push_str(&finished.piece.thought);
                     text.push_str(&finished.piece.text);
                     calls.append(&mut finished.piece.calls);
@@ -271,28 +268,25 @@ impl Run {
                         tokens: std::mem::take(&mut tokens),
                         finished: *finished,
                     };
-                    choices.push(shape.whole(choice, collected)?);
+                    let attention = attention(&mut self.shape, choice, &collected.finished.measured, false)?;
+                    choices.push(Said { fields: self.shape.whole(choice, collected), attention });
                 }
                 Step::Failed(error) => return Err(error),
             }
         }
-        let (head, usage) = (shape.envelope(false), Some(self.usage.json()));
+        let (head, usage) = (self.head(false), Some(self.usage.json()));
         let held = self.held;
         // It may be long, and others are to be told their tokens meanwhile.
         off_thread(move || pieces::response(&Envelope { head, choices: &choices, usage }, Some(held))).await
     }
 
     /// All choices as a stream; its last frame says what was used, where that was asked for.
-    pub fn stream(mut self, mut shape: impl Shape, common: &Common) -> Response<Body> {
-        let mut frames = VecDeque::new();
-        let opening = shape.open(0);
+    fn stream(mut self) -> Response<Body> {
         self.line.record.streams();
-        self.progress = common.progress;
-        let (usage, sent) = (common.usage, Instant::now());
+        let opening = self.shape.open(0);
         let mut streaming =
-            Streaming { run: self, shape, usage, sent, opened: 0, ended: false, frames: VecDeque::new() };
-        frames.extend(opening.map(|choice| streaming.frame(choice)));
-        streaming.frames = frames;
+            Streaming { run: self, sent: Instant::now(), opened: 0, ended: false, frames: VecDeque::new() };
+        streaming.say(opening.map(Said::from));
         let frames = stream::unfold(streaming, |mut streaming| async move {
             let frame = streaming.next().await?;
             Some((Ok::<Bytes, Infallible>(Bytes::from(frame)), streaming))
@@ -307,9 +301,7 @@ impl Run {
 
 /// A stream under way.
 struct Streaming<S> {
-    run: Run,
-    shape: S,
-    usage: bool,
+    run: Run<S>,
     /// When something was sent last.
     sent: Instant,
     /// The last choice that was opened.
@@ -342,7 +334,7 @@ impl<S: Shape> Streaming<S> {
                 }
                 Some((choice, step)) => {
                     let settled = match step {
-                        Step::Done(_) => self.shape.settle(choice).await,
+                        Step::Done(_) => self.run.settle(choice).await,
                         _ => Ok(()),
                     };
                     settled.and_then(|()| self.take(choice, step))
@@ -359,45 +351,54 @@ impl<S: Shape> Streaming<S> {
     fn take(&mut self, choice: usize, step: Step) -> Result<(), ApiError> {
         if choice > self.opened {
             self.opened = choice;
-            let opening = self.shape.open(choice).map(|choice| self.frame(choice));
-            self.frames.extend(opening);
+            let opening = self.run.shape.open(choice);
+            self.say(opening.map(Said::from));
         }
+        let shape = &mut self.run.shape;
         let said = match step {
             Step::Read(read) => {
                 let of = self.run.under_way.front().map_or(read, |current| current.prompt);
-                self.tell("palimpsest", json!({"progress": {"read": read, "of": of}}));
-                return Ok(());
+                let mut head = self.run.head(true);
+                head.insert("palimpsest".to_owned(), json!({"progress": {"read": read, "of": of}}));
+                self.tell(head, &[]);
+                None
             }
-            Step::Scored(prompt) => self.shape.scored(choice, &prompt),
-            Step::Token(token) => self.shape.token(choice, &token)?,
-            Step::Done(finished) => Some(self.shape.close(choice, &finished)?),
+            Step::Scored(prompt) => shape.scored(choice, &prompt).map(Said::from),
+            Step::Token(token) => {
+                let rows = &token.chosen.rows;
+                let asked = shape.asked(choice).filter(|_| !rows.is_empty());
+                let attention = asked.map(|asked| asked.reply_rows(rows)).transpose()?;
+                shape.token(choice, &token).map(|fields| Said { fields, attention })
+            }
+            Step::Done(finished) => {
+                let attention = attention(shape, choice, &finished.measured, true)?;
+                Some(Said { fields: shape.close(choice, &finished), attention })
+            }
             Step::Failed(error) => return Err(error),
         };
-        let frame = said.map(|said| self.frame(said));
-        self.frames.extend(frame);
+        self.say(said);
         Ok(())
     }
 
     fn end(&mut self) {
         self.ended = true;
         self.run.line.record.end(Outcome::Ok);
-        if self.usage {
-            let (head, usage) = (self.shape.envelope(true), Some(self.run.usage.json()));
+        if self.run.common.usage {
+            let (head, usage) = (self.run.head(true), Some(self.run.usage.json()));
             self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
         }
         self.frames.push_back("data: [DONE]\n\n".to_owned());
     }
 
-    /// A frame of no choice.
-    fn tell(&mut self, key: &str, value: Value) {
-        let (mut head, usage) = (self.shape.envelope(true), self.usage.then_some(Value::Null));
-        head.insert(key.to_owned(), value);
-        self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
+    fn say(&mut self, said: Option<Said>) {
+        if let Some(said) = said {
+            self.tell(self.run.head(true), &[said]);
+        }
     }
 
-    fn frame(&self, choice: Said) -> String {
-        let (head, usage) = (self.shape.envelope(true), self.usage.then_some(Value::Null));
-        event(&Envelope { head, choices: &[choice], usage })
+    fn tell(&mut self, head: Map<String, Value>, choices: &[Said]) {
+        let usage = self.run.common.usage.then_some(Value::Null);
+        self.frames.push_back(event(&Envelope { head, choices, usage }));
     }
 }
 
@@ -405,89 +406,4 @@ fn event(body: &impl Serialize) -> String {
     // Of keys that are texts, and finite numbers or null: it cannot fail.
     let body = serde_json::to_string(body).unwrap_or_default();
     format!("data: {body}\n\n")
-}
-
-/// What is told of a choice beside its answer.
-#[derive(Clone, Copy)]
-struct Told {
-    /// Whether its prompt is counted.
-    counted: bool,
-    /// How far its prompt is.
-    progress: bool,
-}
-
-/// What hears of a choice on the model's thread, and what comes of it.
-fn listening(
-    app: &App,
-    writer: Writer,
-    record: Arc<Record>,
-    told: Told,
-) -> (Sink, mpsc::UnboundedReceiver<Step>) {
-    // As long as an answer at most: a slow reader holds up nobody else.
-    let (steps, received) = mpsc::unbounded_channel();
-    let cancelled = app.cancelled();
-    let mut writer = Some(writer);
-    let (mut read, mut before) = (0, None::<Instant>);
-    let sink = move |event| {
-        if cancelled.load(Ordering::Relaxed) || steps.is_closed() {
-            let _ = steps.send(Step::Failed(ApiError::closing()));
-            return Next::Cancel;
-        }
-        let step = match event {
-            Event::Begun(tokens) | Event::Prefilled(tokens) => {
-                if let (Event::Begun(cached), true) = (&event, told.counted) {
-                    record.begun(*cached);
-                }
-                read += tokens;
-                if told.progress && read > 0 {
-                    let _ = steps.send(Step::Read(read));
-                }
-                return Next::Go;
-            }
-            Event::Prompt | Event::Logits(..) => return Next::Go,
-            Event::Scored(prompt) => {
-                let _ = steps.send(Step::Scored(prompt));
-                return Next::Go;
-            }
-            Event::Token(chosen) => {
-                let now = Instant::now();
-                record.token(before.replace(now).map(|before| now - before));
-                match writer.as_mut().map(|writer| (writer.push(chosen.token), writer.stopped())) {
-                    Some((Ok(piece), stopped)) => {
-                        let _ = steps.send(Step::Token(Token { piece, chosen }));
-                        return if stopped { Next::End } else { Next::Go };
-                    }
-                    Some((Err(error), _)) => Step::Failed(ApiError::internal(error.to_string())),
-                    None => return Next::Cancel,
-                }
-            }
-            Event::Done(measured) => finished(writer.take(), *measured),
-            Event::Failed(error) => Step::Failed(error.into()),
-        };
-        let _ = steps.send(step);
-        Next::Cancel
-    };
-    (Box::new(sink), received)
-}
-
-fn finished(writer: Option<Writer>, measured: Measured) -> Step {
-    let Some(writer) = writer else { return Step::Failed(ApiError::internal("the answer ended twice")) };
-    let reason = match measured.generated.stop {
-        _ if writer.stopped() => "stop",
-        StopReason::EndOfTurn | StopReason::ThoughtOnly | StopReason::Refused => "stop",
-        StopReason::MaxNewTokens | StopReason::ThoughtCut => "length",
-    };
-    let called = writer.calls() > 0;
-    let ending = match (writer.stopped(), reason) {
-        (true, _) => Ending::StopString,
-        (false, "length") => Ending::Limit,
-        (false, _) => Ending::Turn,
-    };
-    match writer.finish(ending) {
-        Ok((piece, has_answer)) => {
-            let reason = if called && reason == "stop" { "tool_calls" } else { reason };
-            Step::Done(Box::new(Finished { piece, has_answer, reason, measured }))
-        }
-        Err(error) => Step::Failed(ApiError::internal(error.to_string())),
-    }
 }

@@ -88,10 +88,7 @@ impl App {
         }
     }
 
-    /// A place in the queue, until it is dropped.
-    ///
-    /// # Errors
-    /// 429 where there is none, 503 where the server is about to end.
+    /// A place in the queue, until it is dropped. 429 where there is none, 503 where the server is about to end.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if self.closing.load(Ordering::Relaxed) {
             return Err(ApiError::closing());
@@ -127,39 +124,27 @@ impl App {
         Arc::clone(&self.cancelled)
     }
 
-    /// Refuses a model that embeds nothing here.
-    ///
-    /// # Errors
-    /// 404.
+    /// Refuses another model than this one, by 404.
+    pub fn check_model(&self, name: &str) -> Result<(), ApiError> {
+        let embeds = name == self.embedder.name();
+        let why =
+            if embeds { "embeds texts (/v1/embeddings) and does nothing else" } else { "is not served here" };
+        self.check_name(name, format!("{why}; ask for {:?}", self.model.name()))
+    }
+
+    /// Refuses a model that embeds nothing here, by 404.
     pub fn check_embedding_model(&self, name: &str) -> Result<(), ApiError> {
+        let (embedder, own) = (self.embedder.name(), self.model.name());
+        let served = format!("{embedder:?}, which embeds texts, or for {own:?}, the mean of its states");
+        self.check_name(name, format!("is not served here; ask for {served}"))
+    }
+
+    fn check_name(&self, name: &str, why: String) -> Result<(), ApiError> {
         if name == self.model.name() {
             return Ok(());
         }
         let shown: String = name.chars().take(80).collect();
-        let (embedder, own) = (self.embedder.name(), self.model.name());
-        let message = format!(
-            "the model {shown:?} is not served here; ask for {embedder:?}, which embeds texts, or for {own:?}, the mean of its states"
-        );
-        let error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
-        Err(error.of("model"))
-    }
-
-    /// Refuses another model than this one.
-    ///
-    /// # Errors
-    /// 404.
-    pub fn check_model(&self, name: &str) -> Result<(), ApiError> {
-        if name == self.model.name() {
-            return Ok(());
-        }
-        let (shown, own) = (name.chars().take(80).collect::<String>(), self.model.name());
-        let message = match name == self.embedder.name() {
-            true => format!(
-                "the model {shown:?} embeds texts (/v1/embeddings) and does nothing else; ask for {own:?}"
-            ),
-            false => format!("the model {shown:?} is not served here; ask for {own:?}"),
-        };
-        let error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
-        Err(ApiError { param: Some("model".to_owned()), ..error })
+        let message = format!("the model {shown:?} {why}");
+        Err(ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message).of("model"))
     }
 }

@@ -8,17 +8,17 @@ use base64::engine::general_purpose::STANDARD;
 use ndarray::ArrayView4;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::app::App;
 use super::attention_request::AttentionRequest;
 use super::error::ApiError;
 use super::heads::Heads;
-use super::nested::Nested;
+use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
-use palimpsest_core::attention::{EachMasses, LargestKeys, Masses, NO_KEY, uniform_share};
+use palimpsest_core::attention::{EachMasses, LargestKeys, Masses, uniform_share};
 use palimpsest_core::engine::Measured;
 use palimpsest_core::engine::Rows;
 use palimpsest_core::model::DecoderSpec;
@@ -49,7 +49,7 @@ pub struct Reply {
 #[derive(Debug)]
 struct Named(&'static str, Vec<usize>, Vec<f32>);
 
-/// Keys one by one, and their weights, (positions, layers, k) or (positions, layers, heads, k).
+/// Keys one by one, and their weights: [layers, positions, k], [layers, heads, positions, k] or [heads, positions, k].
 #[derive(Debug)]
 struct Ranked {
     shape: Vec<usize>,
@@ -76,9 +76,6 @@ impl Asked {
     }
 
     /// Waits for what a score is held against, where one is asked for.
-    ///
-    /// # Errors
-    /// Of a request that failed.
     pub async fn settle(&mut self, app: &App) -> Result<(), ApiError> {
         match &mut self.scoring {
             None => Ok(()),
@@ -92,9 +89,6 @@ impl Asked {
     }
 
     /// The rows that are measured.
-    ///
-    /// # Errors
-    /// A row that is none, with its field.
     pub fn rows(&self) -> Result<Rows, ApiError> {
         let failed = |error: palimpsest_core::attention::SpanError| {
             ApiError::field("palimpsest.rows", error.to_string())
@@ -119,24 +113,28 @@ impl Asked {
         self.attention.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
     }
 
-    /// Everything of an answer whose first `thought` tokens are a thought, in no row. Rows of single tokens are left out
-    /// where they were `told` before.
-    ///
-    /// # Errors
-    /// Of a file that cannot be written.
-    pub fn reply(&self, measured: &Measured, thought: usize, told: bool) -> Result<Reply, ApiError> {
-        let (masses, generated) = (&measured.masses, measured.generated.tokens.len());
+    /// Everything of an answer; its thought is in no row. Rows of single tokens are left out where they were `told` before.
+    pub fn reply(&self, measured: &Measured, told: bool) -> Result<Reply, ApiError> {
+        let mut reply = self.measured(measured, told)?;
+        if self.attention.token_ids {
+            reply.fields.insert("prompt_token_ids".to_owned(), json!(self.prompt.tokens));
+            reply.fields.insert("token_ids".to_owned(), json!(measured.generated.tokens));
+        }
+        Ok(reply)
+    }
+
+    fn measured(&self, measured: &Measured, told: bool) -> Result<Reply, ApiError> {
+        let masses = &measured.masses;
+        let (generated, thought) = (measured.generated.tokens.len(), measured.generated.thought);
         let n = self.prompt.tokens.len();
         let after = n..n + generated;
-        let mut spans: Vec<Value> = self.prompt.tiles.iter().map(span_json).collect();
-        if self.answers() {
-            spans.push(json!({"label": "generated", "start": after.start, "end": after.end}));
-        }
-        spans.extend(self.prompt.overlays.iter().map(span_json));
+        let generated = self.answers().then(|| Span::new("generated", after.clone()));
+        let spans: Vec<&Span> =
+            self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
         let rows: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
         let layers: Vec<usize> = masses.layers.iter().copied().filter(|&layer| self.tells(layer)).collect();
         let mut reply = Map::new();
-        reply.insert("spans".to_owned(), spans.into());
+        reply.insert("spans".to_owned(), json!(spans));
         if let Some(scoring) = &self.scoring {
             reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
         }
@@ -163,9 +161,9 @@ impl Asked {
         tensors.push(self.share(masses, &is_answer, after));
         if let Some(sink) = &masses.sink {
             let (_, heads, rows) = sink.dim();
-            let of = |l: usize, h: usize| sink.slice(ndarray::s![l, h, ..]).to_vec();
-            let (mut shape, values) = self.select(&masses.layers, heads, &of);
+            let (mut shape, groups) = self.groups(&masses.layers, heads);
             shape.push(rows);
+            let values = means(&groups, |l, h| sink.slice(ndarray::s![l, h, ..]).to_vec());
             tensors.push(Named("sink", shape, values));
         }
         // Their heads are none of those that are asked for one by one.
@@ -187,19 +185,7 @@ impl Asked {
         self.put(reply, tensors, ranked)
     }
 
-    /// A reply with the tokens that it is about, where they were asked for.
-    pub fn with_tokens(&self, mut reply: Reply, generated: &[u32]) -> Reply {
-        if self.attention.token_ids {
-            reply.fields.insert("prompt_token_ids".to_owned(), json!(self.prompt.tokens));
-            reply.fields.insert("token_ids".to_owned(), json!(generated));
-        }
-        reply
-    }
-
     /// The rows that come with a token of a stream.
-    ///
-    /// # Errors
-    /// Of a file that cannot be written.
     pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Reply, ApiError> {
         let mut named: Option<Named> = None;
         for row in rows {
@@ -233,9 +219,9 @@ impl Asked {
             };
             (0..rows).flat_map(row).collect()
         };
-        let (mut shape, values) = self.select(layers, heads, &of);
+        let (mut shape, groups) = self.groups(layers, heads);
         shape.extend([rows, self.columns()]);
-        Named(name, shape, values)
+        Named(name, shape, means(&groups, of))
     }
 
     /// What uniform attention would pay, [layers, rows, spans], or by the layer of each head [heads, rows, spans].
@@ -273,53 +259,31 @@ impl Asked {
     /// Rows of single tokens: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
     fn each(&self, each: &EachMasses) -> Named {
         let (_, heads, tokens, _) = each.mass.dim();
-        let (mut values, mut shape) = (Vec::new(), vec![tokens]);
-        for t in 0..tokens {
-            let of = |l: usize, h: usize| -> Vec<f32> {
+        let (axes, groups) = self.groups(&self.softmax_layers, heads);
+        let of_token = |t: usize| {
+            means(&groups, |l, h| {
                 let paid = each.mass.slice(ndarray::s![l, h, t, ..]).to_vec();
                 let sink = each.sink.as_ref().map_or(0.0, |sink| sink[[l, h, t]]);
                 self.with_generated(&paid, sink, true)
-            };
-            let (axes, row) = self.select(&self.softmax_layers, heads, &of);
-            shape.truncate(1);
-            shape.extend(axes);
-            values.extend(row);
-        }
-        if tokens == 0 {
-            shape.extend(self.select(&self.softmax_layers, heads, &|_, _| Vec::new()).0);
-        }
-        shape.push(self.columns());
-        Named("each", shape, values)
+            })
+        };
+        let shape = [&[tokens][..], &axes, &[self.columns()]].concat();
+        Named("each", shape, (0..tokens).flat_map(of_token).collect())
     }
 
-    /// The keys that each position pays most to, by position first.
+    /// The keys that each position pays most to.
     fn ranked(&self, top_keys: &LargestKeys) -> Ranked {
-        let LargestKeys { layers, rows, shape: [_, heads, positions, k], keys, weights } = top_keys;
-        let picks: Vec<(usize, usize)> = match &self.attention.heads {
-            Heads::These { pairs, .. } => {
-                let place = |layer: usize| layers.iter().position(|&of| of == layer);
-                pairs.iter().filter_map(|&(layer, head)| Some((place(layer)?, head))).collect()
-            }
-            Heads::Mean | Heads::All => {
-                self.told(layers).into_iter().flat_map(|l| (0..*heads).map(move |h| (l, h))).collect()
-            }
-        };
-        let mut shape = vec![rows.len()];
-        match &self.attention.heads {
-            Heads::These { .. } => shape.push(picks.len()),
-            Heads::Mean => shape.push(self.told(layers).len()),
-            Heads::All => shape.extend([self.told(layers).len(), *heads]),
+        let LargestKeys { layers, shape: [_, heads, positions, k], keys, weights, .. } = top_keys;
+        let (mut shape, groups) = self.groups(layers, *heads);
+        shape.extend([*positions, *k]);
+        let (mut of_keys, mut of_weights) = (Vec::new(), Vec::new());
+        // The mean over heads is taken before keys are ranked, and is one head here.
+        for (l, head) in groups.into_iter().flatten() {
+            let at = (l * heads + head) * positions * k;
+            of_keys.extend_from_slice(&keys[at..at + positions * k]);
+            of_weights.extend_from_slice(&weights[at..at + positions * k]);
         }
-        shape.push(*k);
-        let mut ranked = Ranked { shape, keys: Vec::new(), weights: Vec::new() };
-        for position in 0..*positions {
-            for &(l, head) in &picks {
-                let at = ((l * heads + head) * positions + position) * k;
-                ranked.keys.extend_from_slice(&keys[at..at + k]);
-                ranked.weights.extend_from_slice(&weights[at..at + k]);
-            }
-        }
-        ranked
+        Ranked { shape, keys: of_keys, weights: of_weights }
     }
 
     /// Which of these decoder layers are told, by their place.
@@ -327,30 +291,22 @@ impl Asked {
         (0..layers.len()).filter(|&l| self.tells(layers[l])).collect()
     }
 
-    /// Values of heads of these decoder layers, by layer and head: each layer's mean, every head, or those that were named. With the
-    /// axes that tell them apart.
-    fn select(
-        &self,
-        layers: &[usize],
-        heads: usize,
-        of: &dyn Fn(usize, usize) -> Vec<f32>,
-    ) -> (Vec<usize>, Vec<f32>) {
+    /// Heads of these decoder layers, by place and head, in groups of which the mean is told: each layer's heads, or single ones. With
+    /// the axes that tell the groups apart.
+    fn groups(&self, layers: &[usize], heads: usize) -> (Vec<usize>, Vec<Vec<(usize, usize)>>) {
+        let told = self.told(layers);
+        let of_layer = |l: usize| (0..heads).map(move |h| (l, h));
         match &self.attention.heads {
             Heads::These { pairs, .. } => {
                 let place = |layer: usize| layers.iter().position(|&of| of == layer);
-                let values = pairs.iter().filter_map(|&(layer, head)| Some(of(place(layer)?, head)));
-                (vec![pairs.len()], values.flatten().collect())
+                let groups = pairs.iter().filter_map(|&(layer, head)| Some(vec![(place(layer)?, head)]));
+                (vec![pairs.len()], groups.collect())
             }
             Heads::All => {
-                let told = self.told(layers);
-                let values = told.iter().flat_map(|&l| (0..heads).flat_map(move |h| of(l, h)));
-                (vec![told.len(), heads], values.collect())
+                let groups = told.iter().flat_map(|&l| of_layer(l)).map(|one| vec![one]).collect();
+                (vec![told.len(), heads], groups)
             }
-            Heads::Mean => {
-                let told = self.told(layers);
-                let values = told.iter().flat_map(|&l| mean((0..heads).map(|h| of(l, h)).collect()));
-                (vec![told.len()], values.collect())
-            }
+            Heads::Mean => (vec![told.len()], told.iter().map(|&l| of_layer(l).collect()).collect()),
         }
     }
 
@@ -410,36 +366,19 @@ impl Serialize for Reply {
             map.serialize_entry(key, value)?;
         }
         for Named(name, shape, values) in &self.tensors {
-            map.serialize_entry(name, &Nested { values, shape })?;
+            map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {
-            map.serialize_entry("top_keys", &Pairs { shape, keys, weights })?;
+            map.serialize_entry("top_keys", &Nested { elements: Elements::Pairs(keys, weights), shape })?;
         }
         map.end()
     }
 }
 
-/// Pairs of a token's index and its weight in arrays of arrays; fewer than k where a position sees fewer tokens.
-struct Pairs<'a> {
-    shape: &'a [usize],
-    keys: &'a [u32],
-    weights: &'a [f32],
-}
-
-impl Serialize for Pairs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Pairs { shape, keys, weights } = *self;
-        let Some((&n, rest)) = shape.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-            let seen = keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY);
-            return serializer.collect_seq(seen);
-        };
-        let size = keys.len() / n.max(1);
-        let mut list = serializer.serialize_seq(Some(n))?;
-        for (keys, weights) in keys.chunks(size.max(1)).zip(weights.chunks(size.max(1))) {
-            list.serialize_element(&Pairs { shape: rest, keys, weights })?;
-        }
-        list.end()
-    }
+/// The mean over each group of heads, one group after the other.
+fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
+    let of_group = |group: &Vec<(usize, usize)>| mean(group.iter().map(|&(l, h)| of(l, h)).collect());
+    groups.iter().flat_map(of_group).collect()
 }
 
 /// The mean of rows.
@@ -448,12 +387,4 @@ fn mean(rows: Vec<Vec<f32>>) -> Vec<f32> {
     let width = rows.first().map_or(0, Vec::len);
     let at = |i: usize| rows.iter().map(|row| f64::from(row[i])).sum::<f64>() / n;
     (0..width).map(|i| at(i) as f32).collect()
-}
-
-fn span_json(span: &Span) -> Value {
-    let mut json = json!({"label": span.label, "start": span.start, "end": span.end});
-    if span.overlay {
-        json["overlay"] = true.into();
-    }
-    json
 }

@@ -1,30 +1,62 @@
 //! The extension: what `"palimpsest"` of a request asks about attention.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::fields::read_tokens;
-use super::fields::{Fields, wrong};
-use super::heads::Heads;
+use super::heads::{Heads, HeadsField};
+use super::json::{count, list, text};
 use super::model::ServedModel;
-use super::score::ScoreRequest;
+use super::prompts::check_tokens;
+use super::score::{ScoreField, ScoreRequest};
 use palimpsest_core::engine::{Rows, TopRequest};
-
-/// Fields of `palimpsest`.
-pub const FIELDS: [&str; 10] =
-    ["rows", "heads", "layers", "top_keys", "encoding", "spans", "token_ids", "score", "answer", "progress"];
-
-/// Fields of an entry of its `spans`.
-pub const RANGE_FIELDS: [&str; 5] = ["label", "message", "part", "start", "end"];
-
-/// Most spans that a request may name.
-const MOST_SPANS: usize = 4096;
 
 /// Most numbers that are kept for a request's rows: half a gigabyte of them.
 const MOST_NUMBERS: usize = 1 << 26;
 
-/// Most keys of a row that are told one by one.
-const MOST_TOP_KEYS: usize = 1024;
+/// The field `palimpsest`.
+#[derive(Debug, Deserialize)]
+pub struct AttentionFields {
+    score: Option<ScoreField>,
+    answer: Option<AnswerField>,
+    #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
+    rows: Vec<String>,
+    #[serde(default)]
+    encoding: Encoding,
+    #[serde(default)]
+    heads: HeadsField,
+    layers: Option<Vec<usize>>,
+    #[serde(default, deserialize_with = "list::<0, 4096, _, _>")]
+    spans: Vec<RangeRequest>,
+    #[serde(default, deserialize_with = "count::<1, 1024, _, _>")]
+    top_keys: Option<usize>,
+    #[serde(default)]
+    token_ids: bool,
+    /// Whether a stream tells how far the reading of its prompt is.
+    pub progress: Option<bool>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    #[default]
+    Json,
+    Safetensors,
+}
+
+#[derive(Debug, Deserialize)]
+enum AnswerField {
+    #[serde(rename = "a boolean (true for the last message)")]
+    LastMessage(bool),
+    #[serde(rename = "a string")]
+    Text(String),
+    #[serde(rename = "an array of token ids")]
+    Tokens(Vec<u32>),
+}
+
+/// Fields that ask about attention.
+const OF_ATTENTION: [&str; 9] =
+    ["score", "answer", "rows", "encoding", "heads", "layers", "spans", "top_keys", "token_ids"];
 
 /// What is asked about attention.
 #[derive(Debug, Clone)]
@@ -60,12 +92,14 @@ pub enum GivenAnswer {
     Tokens(Vec<u32>),
 }
 
-/// Characters of a part of the prompt as a span.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Characters of a part of the prompt as a span: an entry of `spans`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RangeRequest {
     /// The field that says so, for errors.
+    #[serde(skip)]
     pub field: String,
     /// Its name.
+    #[serde(deserialize_with = "label")]
     pub label: String,
     /// The message, where the prompt has messages.
     pub message: Option<usize>,
@@ -77,87 +111,71 @@ pub struct RangeRequest {
     pub end: usize,
 }
 
-impl AttentionRequest {
-    /// What `"palimpsest"` of a request asks about attention: nothing where it asks for `progress` alone.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn of(fields: &Fields<'_>, model: &ServedModel) -> Result<Option<Self>, ApiError> {
-        let Some(value) = fields.get("palimpsest") else { return Ok(None) };
-        let own = Fields::of(value, "palimpsest")?;
-        let rest = FIELDS.iter().any(|key| *key != "progress" && own.get(key).is_some());
-        if own.get("progress").is_some() && !rest {
-            return own.only(&FIELDS).map(|()| None);
-        }
-        Self::read(value, model).map(Some)
-    }
+/// `deserialize_with` of a span's name, which means nothing else.
+pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
+    let own = |label: &str| {
+        ["template[", "messages["].iter().any(|own| label.starts_with(own))
+            || ["last", "answer", "each", "generated", "prompt"].contains(&label)
+    };
+    let wanted = "1 to 256 bytes other than last, answer, each, generated, prompt, template[...] and messages[...], which have a \
+                  meaning of their own";
+    text(from, wanted, |label| (1..=256).contains(&label.len()) && !own(label))
+}
 
-    /// The value of `"palimpsest"`.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read(value: &Value, model: &ServedModel) -> Result<Self, ApiError> {
-        let fields = Fields::of(value, "palimpsest")?;
-        fields.only(&FIELDS)?;
-        let score = fields.get("score").map(|value| ScoreRequest::read(value, model)).transpose()?.flatten();
-        let answer = fields.get("answer").map(|value| GivenAnswer::read(value, model)).transpose()?.flatten();
-        let needs_rows = score.is_none() && answer.is_none();
-        if needs_rows {
-            fields.required("rows")?;
+impl AttentionRequest {
+    /// What the field `palimpsest` of a request asks about attention: nothing where it asks for `progress` alone.
+    pub fn new(fields: AttentionFields, body: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
+        let asked = |key: &str| !body["palimpsest"][key].is_null();
+        if asked("progress") && !OF_ATTENTION.into_iter().any(asked) {
+            return Ok(None);
         }
-        let rows = fields.list("rows")?.unwrap_or_default();
-        let rows = rows.iter().enumerate().map(|(i, row)| match row {
-            Value::String(row) => Ok(row.clone()),
-            row => Err(wrong(&format!("palimpsest.rows[{i}]"), row, "a string")),
-        });
-        let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        if (rows.is_empty() && needs_rows) || rows.len() > MOST_SPANS {
-            let message = format!(
-                "`palimpsest.rows` names {} rows; give 1 to {MOST_SPANS}: names of spans, last, answer or each",
-                rows.len()
-            );
-            return Err(ApiError::field("palimpsest.rows", message));
-        }
-        let safetensors = match fields.text("encoding")? {
-            None | Some("json") => false,
-            Some("safetensors") => true,
-            Some(word) => {
-                let word: String = word.chars().take(40).collect();
-                let message = format!("`palimpsest.encoding` is {word:?}; give \"json\" or \"safetensors\"");
-                return Err(ApiError::field("palimpsest.encoding", message));
+        let AttentionFields { rows, top_keys, token_ids, .. } = fields;
+        let score = fields.score.map(|score| score.request(model)).transpose()?.flatten();
+        let answer = match fields.answer {
+            None | Some(AnswerField::LastMessage(false)) => None,
+            Some(AnswerField::LastMessage(true)) => Some(GivenAnswer::LastMessage),
+            Some(AnswerField::Text(text)) => Some(GivenAnswer::Text(text)),
+            Some(AnswerField::Tokens(tokens)) => {
+                check_tokens("palimpsest.answer", &tokens, model.spec.vocab)?;
+                Some(GivenAnswer::Tokens(tokens))
             }
         };
-        let heads = match fields.get("heads") {
-            None => Heads::Mean,
-            Some(value) => Heads::read(value, "palimpsest.heads", true, model)?,
-        };
-        let layers = match fields.list("layers")? {
-            None => None,
-            Some(_) if matches!(heads, Heads::These { .. }) => {
-                let message = "`palimpsest.layers` is for the mean and for all heads; single heads are named with their layers, \
-                               so leave it out";
-                return Err(ApiError::field("palimpsest.layers", message));
-            }
-            Some(layers) => Some(read_layers(layers, model.spec.layers.len())?),
-        };
-        let ranges = fields.list("spans")?.unwrap_or_default();
-        if ranges.len() > MOST_SPANS {
-            let message =
-                format!("`palimpsest.spans` has {} entries; give at most {MOST_SPANS}", ranges.len());
-            return Err(ApiError::field("palimpsest.spans", message));
+        if score.is_none() && answer.is_none() && rows.is_empty() {
+            return Err(match asked("rows") {
+                false => ApiError::missing("palimpsest.rows"),
+                true => ApiError::at(
+                    "palimpsest.rows",
+                    "names 0 rows; give 1 to 4096: names of spans, last, answer or each",
+                ),
+            });
         }
-        let ranges = ranges.iter().enumerate().map(|(i, range)| RangeRequest::read(i, range));
-        Ok(AttentionRequest {
+        let heads = fields.heads.of("palimpsest.heads", model)?;
+        if fields.layers.is_some() && matches!(heads, Heads::These { .. }) {
+            let reason = "is for the mean and for all heads; single heads are named with their layers, so leave it out";
+            return Err(ApiError::at("palimpsest.layers", reason));
+        }
+        let layers = fields.layers.map(|layers| check_layers(layers, model.spec.layers.len())).transpose()?;
+        let mut ranges = fields.spans;
+        for (i, range) in ranges.iter_mut().enumerate() {
+            range.field = format!("palimpsest.spans[{i}]");
+            let RangeRequest { field, start, end, .. } = range;
+            if start >= end {
+                let message = format!("`{field}` goes from {start} to {end}; give at least one character");
+                return Err(ApiError::field(format!("{field}.end"), message));
+            }
+        }
+        let safetensors = fields.encoding == Encoding::Safetensors;
+        Ok(Some(AttentionRequest {
             rows,
             heads,
             layers,
-            top_keys: fields.count("top_keys", 1..=MOST_TOP_KEYS)?,
+            top_keys,
             safetensors,
-            ranges: ranges.collect::<Result<_, _>>()?,
-            token_ids: fields.flag("token_ids")?.unwrap_or(false),
+            ranges,
+            token_ids,
             score,
             answer,
-        })
+        }))
     }
 
     /// Whether each generated token is a row.
@@ -165,10 +183,7 @@ impl AttentionRequest {
         self.rows.iter().any(|row| row == "each")
     }
 
-    /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens.
-    ///
-    /// # Errors
-    /// More of them than are kept.
+    /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens. Refuses more of them than are kept.
     pub fn top_keys(
         &self,
         model: &ServedModel,
@@ -185,19 +200,16 @@ impl AttentionRequest {
         let positions = rows.spans.iter().map(|row| row.len()).sum::<usize>().saturating_add(generated);
         let fit = MOST_NUMBERS / a_position;
         if positions > fit {
-            let message = format!(
-                "`palimpsest.top_keys` of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, \
-                 shorter rows, or fewer tokens to be generated"
+            let reason = format!(
+                "of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, shorter rows, or \
+                 fewer tokens to be generated"
             );
-            return Err(ApiError::field("palimpsest.top_keys", message));
+            return Err(ApiError::at("palimpsest.top_keys", reason));
         }
         Ok(Some(TopRequest { k, mean }))
     }
 
     /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.
-    ///
-    /// # Errors
-    /// Which field to make smaller.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
         let heads = |layer: &palimpsest_core::model::LayerSpec| {
             layer.attention().map_or(0, |spec| spec.heads)
@@ -225,84 +237,15 @@ impl AttentionRequest {
     }
 }
 
-impl GivenAnswer {
-    /// The value of `answer`: a text, token ids, or `true` for the last message.
-    fn read(value: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
-        let name = "palimpsest.answer";
-        match value {
-            Value::Bool(false) => Ok(None),
-            Value::Bool(true) => Ok(Some(GivenAnswer::LastMessage)),
-            Value::String(text) => Ok(Some(GivenAnswer::Text(text.clone()))),
-            Value::Array(tokens) => {
-                Ok(Some(GivenAnswer::Tokens(read_tokens(name, tokens, model.spec.vocab)?)))
-            }
-            value => Err(wrong(name, value, "a text, an array of token ids, or true for the last message")),
-        }
-    }
-}
-
-fn read_layers(layers: &[Value], all: usize) -> Result<Vec<usize>, ApiError> {
-    let mut read = Vec::with_capacity(layers.len().min(all));
-    for (i, value) in layers.iter().enumerate() {
-        let name = format!("palimpsest.layers[{i}]");
-        let layer = value.as_u64().and_then(|layer| usize::try_from(layer).ok()).filter(|layer| *layer < all);
-        let Some(layer) = layer else {
-            return Err(match value {
-                Value::Number(found) => {
-                    let message =
-                        format!("`{name}` is {found}; the model's layers are 0 to {}", all.saturating_sub(1));
-                    ApiError::field(name, message)
-                }
-                value => wrong(&name, value, "a layer's number"),
-            });
+fn check_layers(mut layers: Vec<usize>, all: usize) -> Result<Vec<usize>, ApiError> {
+    for (i, layer) in layers.iter().enumerate() {
+        let reason = match *layer < all {
+            false => format!("is {layer}; the model's layers are 0 to {}", all.saturating_sub(1)),
+            true if layers[..i].contains(layer) => format!("names layer {layer} again; name it once"),
+            true => continue,
         };
-        if read.contains(&layer) {
-            let message = format!("`{name}` names layer {layer} again; name it once");
-            return Err(ApiError::field(name, message));
-        }
-        read.push(layer);
+        return Err(ApiError::at(format!("palimpsest.layers[{i}]"), reason));
     }
-    read.sort_unstable();
-    Ok(read)
-}
-
-impl RangeRequest {
-    fn read(i: usize, value: &Value) -> Result<Self, ApiError> {
-        let field = format!("palimpsest.spans[{i}]");
-        let fields = Fields::of(value, &field)?;
-        fields.only(&RANGE_FIELDS)?;
-        for key in ["label", "start", "end"] {
-            fields.required(key)?;
-        }
-        let label = fields.text("label")?.unwrap_or_default().to_owned();
-        check_label(&label, &fields.name("label"))?;
-        let count = |key| fields.count(key, 0..=usize::MAX);
-        let (start, end) = (count("start")?.unwrap_or_default(), count("end")?.unwrap_or_default());
-        if start >= end {
-            let message = format!("`{field}` goes from {start} to {end}; give at least one character");
-            return Err(ApiError::field(fields.name("end"), message));
-        }
-        Ok(RangeRequest { label, message: count("message")?, part: count("part")?, start, end, field })
-    }
-}
-
-/// Longest name of a span in bytes.
-const LONGEST_LABEL: usize = 256;
-
-/// Refuses names that mean something else.
-///
-/// # Errors
-/// Why, with the field.
-pub fn check_label(label: &str, field: &str) -> Result<(), ApiError> {
-    let own = ["template[", "messages["].iter().any(|own| label.starts_with(own));
-    let taken = own || ["last", "answer", "each", "generated", "prompt"].contains(&label);
-    if label.is_empty() || label.len() > LONGEST_LABEL || taken {
-        let shown: String = label.chars().take(40).collect();
-        let message = format!(
-            "`{field}` is {shown:?}; give 1 to {LONGEST_LABEL} bytes other than last, answer, each, generated, prompt, \
-             template[...] and messages[...], which have a meaning of their own"
-        );
-        return Err(ApiError::field(field, message));
-    }
-    Ok(())
+    layers.sort_unstable();
+    Ok(layers)
 }

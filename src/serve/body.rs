@@ -1,6 +1,5 @@
 //! The body of a request: received, counted against the memory of requests, and read as JSON off the thread of connections.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +8,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
 use futures_util::StreamExt;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::app::App;
 use super::error::ApiError;
@@ -26,9 +24,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that a value takes beside its text, in an array that grows.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
 
-/// Bytes that are taken at a time.
-const STEP: u64 = 64 << 10;
-
 /// A body as JSON.
 pub struct Received {
     value: Value,
@@ -41,9 +36,6 @@ pub struct Received {
 pub type Fits = fn(&Arc<App>, &Value) -> Result<(), ApiError>;
 
 /// Receives a body, which is bounded in size and in time, and refuses what cannot fit.
-///
-/// # Errors
-/// What cannot be received or read, or does not fit.
 pub async fn receive(app: &Arc<App>, request: Request, fits: Fits) -> Result<Received, ApiError> {
     let length = request.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -94,23 +86,32 @@ fn full(full: Full) -> ApiError {
 }
 
 /// Reads the JSON of a body; what it takes stays held, the bytes do not.
-fn parsed(bytes: &[u8], held: Held) -> Result<Received, ApiError> {
-    let mut counting = Counting { held, taken: 0, counted: 0, texts: 0, full: None };
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = Counted(&mut counting).deserialize(&mut json);
-    let value = value.and_then(|value| json.end().map(|()| value));
-    let Counting { mut held, taken, texts, full: refused, .. } = counting;
-    match (value, refused) {
-        (Ok(value), _) => {
-            held.keep(taken);
-            Ok(Received { value, texts, held })
-        }
-        (Err(_), Some(refused)) => Err(full(refused)),
-        (Err(error), None) => {
-            let message = format!("the request's body is no JSON: {error}{}", place(bytes, &error));
-            Err(ApiError::new(StatusCode::BAD_REQUEST, Some("invalid_json"), message))
+fn parsed(bytes: &[u8], mut held: Held) -> Result<Received, ApiError> {
+    let (values, texts) = weight(bytes);
+    let takes = values * VALUE + texts;
+    held.add(takes).map_err(full)?;
+    let value = serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the request's body is no JSON: {error}{}", place(bytes, &error));
+        ApiError::new(StatusCode::BAD_REQUEST, Some("invalid_json"), message)
+    })?;
+    held.keep(takes);
+    Ok(Received { value, texts, held })
+}
+
+/// How many values and names a JSON text has at most, and how many bytes in its strings.
+fn weight(bytes: &[u8]) -> (u64, u64) {
+    let (mut values, mut texts, mut in_text, mut escaped) = (1, 0, false, false);
+    for &byte in bytes {
+        match byte {
+            _ if escaped => (escaped, texts) = (false, texts + 1),
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => texts += 1,
+            b',' | b':' | b'[' | b'{' => values += 1,
+            _ => {}
         }
     }
+    (values, texts)
 }
 
 /// What stands around the place of an error, on one line.
@@ -130,9 +131,6 @@ fn place(bytes: &[u8], error: &serde_json::Error) -> String {
 
 impl Received {
     /// Makes of it what is to be served, in a place for its texts and off the thread of connections.
-    ///
-    /// # Errors
-    /// Those of `prepare`.
     pub async fn prepared<T: Send + 'static>(
         self,
         app: &Arc<App>,
@@ -146,105 +144,6 @@ impl Received {
             prepare(&app, &value)
         })
         .await
-    }
-}
-
-/// What a body takes as it is read.
-struct Counting {
-    held: Held,
-    taken: u64,
-    /// Not taken yet.
-    counted: u64,
-    texts: u64,
-    full: Option<Full>,
-}
-
-impl Counting {
-    fn count(&mut self, bytes: u64) -> bool {
-        self.counted += bytes;
-        if self.counted < STEP {
-            return true;
-        }
-        let step = std::mem::take(&mut self.counted);
-        match self.held.add(step) {
-            Ok(()) => self.taken += step,
-            Err(full) => self.full = Some(full),
-        }
-        self.full.is_none()
-    }
-}
-
-/// A value that is counted while it is read.
-struct Counted<'c>(&'c mut Counting);
-
-impl Counted<'_> {
-    fn of<E: serde::de::Error>(self, bytes: u64, value: Value) -> Result<Value, E> {
-        if self.0.count(VALUE + bytes) { Ok(value) } else { Err(E::custom("no memory")) }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Counted<'_> {
-    type Value = Value;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Counted<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any valid JSON value")
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
-        self.of(0, value.into())
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        self.of(0, value.into())
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        self.of(0, value.into())
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        self.of(0, value.into())
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
-        self.of(0, Value::Null)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        let bytes = text.len() as u64;
-        self.0.texts += bytes;
-        // Counted before it is copied.
-        if self.0.count(VALUE + bytes) { Ok(text.into()) } else { Err(E::custom("no memory")) }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        let Counted(counting) = self;
-        let mut values = Vec::new();
-        while let Some(value) = list.next_element_seed(Counted(counting))? {
-            values.push(value);
-        }
-        Counted(counting).of(0, values.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let Counted(counting) = self;
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if !counting.count(VALUE + key.len() as u64) {
-                return Err(A::Error::custom("no memory"));
-            }
-            let value = entries.next_value_seed(Counted(counting))?;
-            map.insert(key, value);
-        }
-        Counted(counting).of(0, map.into())
     }
 }
 
@@ -264,15 +163,30 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_read_as_serde_json_reads_it() {
+    fn what_a_body_becomes_is_counted_from_above_before_it_is_read() {
+        fn parts(value: &Value) -> (u64, u64) {
+            let sum = |(a, b): (u64, u64), (c, d): (u64, u64)| (a + c, b + d);
+            match value {
+                Value::String(text) => (1, text.len() as u64),
+                Value::Array(list) => list.iter().map(parts).fold((1, 0), sum),
+                Value::Object(map) => {
+                    let entries = map.iter().map(|(key, value)| sum(parts(value), (1, key.len() as u64)));
+                    entries.fold((1, 0), sum)
+                }
+                _ => (1, 0),
+            }
+        }
         let memory = memory(1 << 20);
         for text in [
-            r#"{"a": [1, -2, 3.5, 1e300, null, true, "x\n\u00e9"], "b": {"c": {}, "a": []}, "a": 2}"#,
+            r#"{"a": [1, -2, 3.5, 1e300, null, true, "x\n\u00e9, \"[:"], "b": {"c": {}, "d": [], "\\": ""}}"#,
             "18446744073709551615",
             "[]",
+            "[[1, 2], [3], {}]",
             "\"text\"",
         ] {
-            assert_eq!(read(text, &memory).ok(), serde_json::from_str(text).ok(), "{text}");
+            let value = serde_json::from_str(text).unwrap_or_default();
+            let ((values, texts), (most, longest)) = (parts(&value), weight(text.as_bytes()));
+            assert!(values <= most && most <= 2 * values && texts <= longest, "{text}");
         }
         for text in ["", "{", "[1,]", "{\"a\":1} 2", "nul", "{\"a\" 1}", "\"\u{1}\""] {
             let read = read(text, &memory).map_err(|error| error.code);

@@ -2,104 +2,82 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Collected, Finished, Order, Shape, Token};
+use super::answers::{Collected, Job, Shape};
 use super::app::App;
-use super::attention_reply::{Asked, Reply};
+use super::ask::{Finished, Plan, Token};
+use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, IGNORED, SHARED, identifier, now, room};
-use super::costs::Cost;
+use super::common::{Common, Shared, identifier, room};
 use super::error::ApiError;
-use super::fields::{self, Fields, NotServed};
-use super::format::Format;
+use super::format::{Format, ResponseFormat};
 use super::given;
+use super::json::{count, list, read};
 use super::logprobs;
-use super::memory::Held;
 use super::model::ServedModel;
-use super::pieces::Said;
 use super::prompt::{Conversation, chat_spans};
 use super::score::ScoreRequest;
-use super::sent::Sent;
-use super::tools::ToolRequest;
+use super::sent::{Message, Sent};
+use super::tools::{ToolChoice, ToolField, ToolRequest};
 use super::writer::{Piece, Writer};
-use palimpsest_core::engine::{Branch, Chosen, Generate, Observe, TokenRules};
+use palimpsest_core::engine::Chosen;
 use palimpsest_core::text::{CallPiece, ReasoningEffort};
 
-/// Fields of this endpoint alone.
-pub const OWN: [&str; 11] = [
-    "messages",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "max_completion_tokens",
-    "max_tokens",
-    "logprobs",
-    "top_logprobs",
-    "reasoning_effort",
-    "chat_template_kwargs",
-];
-
-/// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-pub const NOT_YET: [NotServed; 10] = [
-    ("functions", fields::empty),
-    ("function_call", none_or_auto),
-    ("audio", fields::never),
-    ("modalities", text_alone),
-    ("prediction", fields::never),
-    ("web_search_options", fields::never),
-    ("store", fields::no),
-    ("service_tier", none_or_auto),
-    ("verbosity", fields::never),
-    ("moderation", fields::never),
-];
-
-fn none_or_auto(value: &Value) -> bool {
-    ["none", "auto", "default"].iter().any(|word| value == word)
+/// The body of a request.
+#[derive(Debug, Deserialize)]
+pub struct ChatRequest {
+    #[serde(rename = "")]
+    shared: Shared,
+    #[serde(default)]
+    logprobs: bool,
+    #[serde(default, deserialize_with = "count::<0, 20, _, _>")]
+    top_logprobs: Option<usize>,
+    response_format: Option<ResponseFormat>,
+    #[serde(default, deserialize_with = "list::<0, 128, _, _>")]
+    tools: Vec<ToolField>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
+    #[serde(deserialize_with = "list::<1, 4096, _, _>")]
+    messages: Vec<Message>,
+    chat_template_kwargs: Option<TemplateKwargs>,
+    reasoning_effort: Option<ReasoningEffort>,
+    #[serde(default, deserialize_with = "count::<1, { usize::MAX }, _, _>")]
+    max_completion_tokens: Option<usize>,
+    #[serde(default, deserialize_with = "count::<1, { usize::MAX }, _, _>")]
+    max_tokens: Option<usize>,
 }
 
-fn text_alone(value: &Value) -> bool {
-    *value == json!(["text"])
-}
-
-/// What a request came to.
-pub struct Job {
-    /// One an answer.
-    pub orders: Vec<Order>,
-    /// How they look.
-    pub shape: ChatShape,
-    /// How they are sent.
-    pub common: Common,
-    /// What they take.
-    pub held: Held,
+/// Only the switch of thoughts is known.
+#[derive(Debug, Deserialize)]
+struct TemplateKwargs {
+    enable_thinking: Option<bool>,
+    thinking: Option<bool>,
 }
 
 /// Reads a request.
-///
-/// # Errors
-/// What cannot be served, with its field.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
-    let fields = Fields::of_body(body)?;
-    fields.neutral(&NOT_YET)?;
-    let not_yet: Vec<&str> = NOT_YET.iter().map(|(key, _)| *key).collect();
-    fields.only(&[&SHARED[..], &OWN, &IGNORED, &not_yet].concat())?;
-    let common = Common::read(app, &fields)?;
-    let likeliest = match (fields.flag("logprobs")?.unwrap_or(false), fields.count("top_logprobs", 0..=20)?) {
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<ChatShape>, ApiError> {
+    let fields: ChatRequest = read(body)?;
+    let (common, attention) = Common::new(app, fields.shared)?;
+    let likeliest = match (fields.logprobs, fields.top_logprobs) {
         (true, most) => Some(most.unwrap_or(0)),
         (false, None | Some(0)) => None,
         (false, Some(_)) => {
-            let message = "`top_logprobs` needs `logprobs`: true; set both, or leave both out";
-            return Err(ApiError::field("top_logprobs", message));
+            return Err(ApiError::at("top_logprobs", "needs `logprobs`: true; set both, or leave both out"));
         }
     };
     let model = &app.model;
-    let (format, tools) = (Format::read(&fields)?, ToolRequest::read(&fields)?);
-    let mut sent = Sent::read_all(&fields)?;
-    let mut asked = AttentionRequest::of(&fields, model)?;
+    let format = Format::new(fields.response_format)?;
+    let tools =
+        ToolRequest::new(fields.tools, fields.tool_choice, fields.parallel_tool_calls.unwrap_or(true))?;
+    let mut sent = Sent::all(fields.messages)?;
+    let asked = attention.map(|fields| AttentionRequest::new(fields, body, model)).transpose()?;
+    let mut asked = asked.flatten();
     given::take_last(asked.as_mut(), &mut sent)?;
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
-    let voice = match (thinking(&fields)?, effort(&fields)?) {
+    let thinking = fields.chat_template_kwargs.and_then(|kwargs| kwargs.enable_thinking.or(kwargs.thinking));
+    let voice = match (thinking, fields.reasoning_effort) {
         // A given answer has no thought before it, where that can be.
         (None, effort) if is_given => {
             model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?
@@ -121,111 +99,44 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)))
         }
     };
-    let attention = asked.as_ref().map(|asked| &asked.attention);
-    let forced = given::tokens(attention, tokenizer, &tokens, &common)?;
-    let names = ["max_completion_tokens", "max_tokens"];
+    let forced = given::tokens(asked.as_ref().map(|asked| &asked.attention), tokenizer, &tokens, &common)?;
+    let limits = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
     let prompt = ("messages", tokens.len());
     let most = match &forced {
-        None => room(app, &fields, prompt, 1, &names, app.settings.tokens)?,
-        Some(answer) => given::check_room(answer, app, &fields, prompt, &names)?,
+        None => room(app, prompt, &limits, app.settings.tokens)?,
+        Some(answer) => given::check_room(answer, app, prompt, &limits)?,
     };
-    let (mut rows, mut keys, mut top_keys) = Default::default();
-    if let Some(asked) = &asked {
-        (rows, keys) = (asked.rows()?, asked.keys());
-        asked.attention.check_size(model, keys.len(), most)?;
-        top_keys = asked.attention.top_keys(model, &rows, most)?;
+    let mut rules = common.rules.clone();
+    if !is_given {
+        rules.constraint = tools.constraint(model, &format)?;
+        if format == Format::Object && tools.told().is_empty() {
+            rules.closed_within = Some(closable(model, most)?);
+        }
     }
-    let rules = match forced {
-        None => {
-            let mut rules =
-                TokenRules { constraint: tools.constraint(model, &format)?, ..common.rules.clone() };
-            if format == Format::Object && tools.told().is_empty() {
-                rules.closed_within = Some(closable(model, most)?);
-            }
-            rules
-        }
-        Some(_) => TokenRules { forced, ..TokenRules::default() },
+    // The probabilities of a given answer are what it is given for.
+    let likeliest = likeliest.or(is_given.then_some(0));
+    let stops = match is_given {
+        false => [&common.stops[..], &app.settings.stops].concat(),
+        true => Vec::new(),
     };
-    let (likeliest, stop, stops) = match is_given {
-        false => {
-            let stops = [&common.stops[..], &app.settings.stops].concat();
-            (likeliest, model.text.stop.clone(), stops)
-        }
-        // Nothing but its last token ends it, and its probabilities are what it is given for.
-        true => (likeliest.or(Some(0)), Vec::new(), Vec::new()),
-    };
-    let reader = tools.reader(model);
+    let writer = || Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), tools.reader(model));
     let thinker = model.thinker(voice.thoughts, most);
-    let thinks = thinker.is_some();
-    let order = |choice: usize| Order {
-        prompt: Branch {
-            tokens: tokens.clone(),
-            observe: Observe { rows: rows.clone(), keys: keys.clone(), top_keys, ..Observe::default() },
-            ..Branch::default()
-        },
-        generate: Generate {
-            rules: rules.clone(),
-            thinker: thinker.clone(),
-            most: Some(most),
-            likeliest,
-            tell_rows: common.stream && asked.as_ref().is_some_and(|asked| asked.attention.each()),
-            ..Generate::new(common.sampling(choice, most), stop.clone())
-        },
-        writer: Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone()),
-        counted: choice == 0,
-    };
-    let (first, mut held) =
-        (order(0), app.memory.take(0).map_err(|full| full.error("the request", None, ""))?);
-    let cost = Cost::of(&first, asked.as_ref(), &model.spec);
-    cost.take(&mut held, common.n, first.generate.room())?;
-    let orders = std::iter::once(first).chain((1..common.n).map(order)).collect();
-    let shape = ChatShape {
-        app: Arc::clone(app),
-        id: identifier("chatcmpl"),
-        created: now(),
-        logprobs: likeliest.is_some(),
-        thinks,
-        asked,
-    };
+    let plan = Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt: false };
+    let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
+    let orders = plan.orders(app, &common, asked.as_ref(), 0, writer, &mut held)?;
+    let shape = ChatShape { app: Arc::clone(app), logprobs: likeliest.is_some(), asked };
     Ok(Job { orders, shape, common, held })
 }
 
-/// The room of an answer that is one JSON object.
-///
-/// # Errors
-/// Less room than the least object takes.
+/// The room of an answer that is one JSON object; refuses less than the least object takes.
 fn closable(model: &ServedModel, most: usize) -> Result<usize, ApiError> {
     let least = model.text.tokenizer.encode("{}").map_or(1, |tokens| tokens.len());
     if most >= least {
         return Ok(most);
     }
-    let name = "max_completion_tokens";
-    let message = format!(
-        "`{name}` leaves room for {most} tokens, and a JSON object takes at least {least}; ask for more"
-    );
-    Err(ApiError { code: Some("json_does_not_fit"), ..ApiError::field(name, message) })
-}
-
-/// What `chat_template_kwargs` say; only the switch of thoughts is known.
-fn thinking(fields: &Fields<'_>) -> Result<Option<bool>, ApiError> {
-    let Some(kwargs) = fields.get("chat_template_kwargs") else { return Ok(None) };
-    let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
-    kwargs.only(&["enable_thinking", "thinking"])?;
-    Ok(kwargs.flag("enable_thinking")?.or(kwargs.flag("thinking")?))
-}
-
-fn effort(fields: &Fields<'_>) -> Result<Option<ReasoningEffort>, ApiError> {
-    match fields.text("reasoning_effort")? {
-        None => Ok(None),
-        Some("low") => Ok(Some(ReasoningEffort::Low)),
-        Some("medium") => Ok(Some(ReasoningEffort::Medium)),
-        Some("high") => Ok(Some(ReasoningEffort::High)),
-        Some(other) => {
-            let other: String = other.chars().take(40).collect();
-            let message = format!("`reasoning_effort` is {other:?}; give low, medium or high");
-            Err(ApiError::field("reasoning_effort", message))
-        }
-    }
+    let reason =
+        format!("leaves room for {most} tokens, and a JSON object takes at least {least}; ask for more");
+    Err(ApiError::at("max_completion_tokens", reason).with_code("json_does_not_fit"))
 }
 
 /// A piece of a call as a stream has it: the first one names the function.
@@ -265,10 +176,7 @@ fn call_identifier() -> String {
 /// How chat completions look.
 pub struct ChatShape {
     app: Arc<App>,
-    id: String,
-    created: u64,
     logprobs: bool,
-    thinks: bool,
     asked: Option<Asked>,
 }
 
@@ -280,14 +188,6 @@ impl ChatShape {
         let likelihoods = tokens.iter().filter_map(|chosen| chosen.likelihood.as_ref());
         let content: Vec<Value> = likelihoods.map(|one| logprobs::of_chat(&self.app.model, one)).collect();
         json!({"content": content, "refusal": null})
-    }
-
-    fn attention(&self, finished: &Finished, told: bool) -> Result<Option<Reply>, ApiError> {
-        let Some(asked) = &self.asked else { return Ok(None) };
-        let generated = &finished.measured.generated;
-        let thought = if self.thinks { generated.thought } else { 0 };
-        let reply = asked.reply(&finished.measured, thought, told)?;
-        Ok(Some(asked.with_tokens(reply, &generated.tokens)))
     }
 
     /// What a piece adds to a message, in a stream.
@@ -311,50 +211,36 @@ impl ChatShape {
 }
 
 impl Shape for ChatShape {
-    async fn settle(&mut self, _choice: usize) -> Result<(), ApiError> {
-        match &mut self.asked {
-            None => Ok(()),
-            Some(asked) => asked.settle(&self.app).await,
-        }
+    const ID: &'static str = "chatcmpl";
+    const OBJECTS: [&'static str; 2] = ["chat.completion", "chat.completion.chunk"];
+
+    fn asked(&mut self, _choice: usize) -> Option<&mut Asked> {
+        self.asked.as_mut()
     }
 
-    fn envelope(&self, stream: bool) -> Map<String, Value> {
-        let object = if stream { "chat.completion.chunk" } else { "chat.completion" };
-        Map::from_iter([
-            ("id".to_owned(), self.id.clone().into()),
-            ("object".to_owned(), object.into()),
-            ("created".to_owned(), self.created.into()),
-            ("model".to_owned(), self.app.model.name().into()),
-        ])
+    fn open(&mut self, choice: usize) -> Option<Value> {
+        Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None))
     }
 
-    fn open(&mut self, choice: usize) -> Option<Said> {
-        Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None).into())
-    }
-
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError> {
+    fn token(&mut self, choice: usize, token: &Token) -> Option<Value> {
         let Token { piece, chosen } = token;
         let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
-            return Ok(None);
+            return None;
         }
         if delta.is_empty() {
             delta.insert("content".to_owned(), "".into());
         }
         let mut said = ChatShape::chunk(choice, delta.into(), None);
         said["logprobs"] = self.logprobs(std::slice::from_ref(chosen));
-        let asked = self.asked.as_ref().filter(|_| !chosen.rows.is_empty());
-        let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
-        Ok(Some(Said { fields: said, attention }))
+        Some(said)
     }
 
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError> {
-        let delta = ChatShape::delta(&finished.piece);
-        let fields = ChatShape::chunk(choice, delta.into(), Some(finished.reason));
-        Ok(Said { fields, attention: self.attention(finished, true)? })
+    fn close(&mut self, choice: usize, finished: &Finished) -> Value {
+        ChatShape::chunk(choice, ChatShape::delta(&finished.piece).into(), Some(finished.reason))
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError> {
+    fn whole(&mut self, choice: usize, collected: Collected) -> Value {
         let Collected { thought, text, calls, tokens, finished } = collected;
         let only_calls = text.is_empty() && !calls.is_empty();
         let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
@@ -365,9 +251,8 @@ impl Shape for ChatShape {
         if !calls.is_empty() {
             message["tool_calls"] = joined(&calls).into();
         }
-        let fields = json!({
+        json!({
             "index": choice, "message": message, "logprobs": self.logprobs(&tokens), "finish_reason": finished.reason
-        });
-        Ok(Said { fields, attention: self.attention(&finished, false)? })
+        })
     }
 }

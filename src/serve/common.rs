@@ -1,44 +1,95 @@
 //! What both completions endpoints read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::app::App;
+use super::attention_request::AttentionFields;
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
+use super::json::{count, found, real, wrong};
 use palimpsest_core::engine::{Sampling, TokenRules};
 
-/// Most answers to one prompt, as at OpenAI.
-const MOST_CHOICES: usize = 128;
-
-/// Most strings that end an answer.
-const MOST_STOPS: usize = 16;
-
-/// Fields that change no answer: they tell a server about its client.
-pub const IGNORED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
-
 /// Fields that both endpoints have.
-pub const SHARED: [&str; 15] = [
-    "model",
-    "n",
-    "stop",
-    "seed",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "stream",
-    "stream_options",
-    "palimpsest",
-];
+#[derive(Debug, Deserialize)]
+pub struct Shared {
+    model: String,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    #[serde(default, deserialize_with = "count::<1, 128, _, _>")]
+    n: Option<usize>,
+    #[serde(default, deserialize_with = "stops")]
+    stop: Vec<String>,
+    #[serde(default, deserialize_with = "real::<0, 200, _, _>")]
+    temperature: Option<f64>,
+    #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
+    top_p: Option<f64>,
+    #[serde(default, deserialize_with = "seed")]
+    seed: Option<u64>,
+    #[serde(default, deserialize_with = "real::<{ -200 }, 200, _, _>")]
+    frequency_penalty: Option<f64>,
+    #[serde(default, deserialize_with = "real::<{ -200 }, 200, _, _>")]
+    presence_penalty: Option<f64>,
+    #[serde(default, deserialize_with = "real::<1, 10000, _, _>")]
+    repetition_penalty: Option<f64>,
+    #[serde(default)]
+    logit_bias: BTreeMap<String, Value>,
+    #[serde(default, deserialize_with = "top_k")]
+    top_k: Option<usize>,
+    #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
+    min_p: Option<f64>,
+    palimpsest: Option<AttentionFields>,
+}
 
-/// Fields of `stream_options`.
-pub const STREAM_FIELDS: [&str; 2] = ["include_usage", "include_obfuscation"];
+/// The field `stream_options`.
+#[derive(Debug, Deserialize)]
+pub struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+    #[serde(rename = "include_obfuscation")]
+    _include_obfuscation: Option<Value>,
+}
+
+fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let texts = match Value::deserialize(from)? {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    if texts.len() > 16 {
+        return Err(D::Error::custom(format_args!("has {} strings; give at most 16", texts.len())));
+    }
+    let text = |text| match text {
+        Value::String(text) if !text.is_empty() => Ok(text),
+        Value::String(_) => {
+            Err(D::Error::custom("holds an empty string, which every text ends with; leave it out"))
+        }
+        other => {
+            let found = found(&other);
+            Err(D::Error::custom(format_args!("holds {found}; give a string, or an array of strings")))
+        }
+    };
+    // Of clients that have no string to give.
+    texts.into_iter().filter(|text| !text.is_null()).map(text).collect()
+}
+
+fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let seed = Value::deserialize(from)?;
+    let seed = seed.as_i64().map(i64::cast_unsigned).or(seed.as_u64());
+    seed.map(Some).ok_or_else(|| wrong("a whole number of 64 bits"))
+}
+
+/// 0 and, as in vLLM, -1 leave every token.
+fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let k = Value::deserialize(from)?;
+    match (k.as_u64(), k.as_i64()) {
+        (_, Some(-1)) => Ok(None),
+        (Some(k), _) => Ok(usize::try_from(k).ok().filter(|&k| k > 0)),
+        _ => Err(wrong("a whole number of at least 0, or -1")),
+    }
+}
 
 /// How an answer is generated and sent.
 #[derive(Debug, Clone)]
@@ -61,37 +112,38 @@ pub struct Common {
 }
 
 impl Common {
-    /// Reads them, and refuses another model.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read(app: &App, fields: &Fields<'_>) -> Result<Self, ApiError> {
-        fields.required("model")?;
-        app.check_model(fields.text("model")?.unwrap_or_default())?;
-        let stream = fields.flag("stream")?.unwrap_or(false);
-        let usage = match fields.get("stream_options") {
-            None => false,
-            Some(_) if !stream => {
-                let message = "`stream_options` is for streams; set stream, or leave it out";
-                return Err(ApiError::field("stream_options", message));
-            }
-            Some(options) => {
-                let options = Fields::of(options, "stream_options")?;
-                options.only(&STREAM_FIELDS)?;
-                options.flag("include_usage")?.unwrap_or(false)
-            }
+    /// Of these fields, with what is asked about attention; refuses another model.
+    pub fn new(app: &App, fields: Shared) -> Result<(Self, Option<AttentionFields>), ApiError> {
+        app.check_model(&fields.model)?;
+        let stream = fields.stream.unwrap_or(false);
+        if fields.stream_options.is_some() && !stream {
+            let reason = "is for streams; set stream, or leave it out";
+            return Err(ApiError::at("stream_options", reason));
+        }
+        if fields.top_p == Some(0.0) {
+            return Err(ApiError::at("top_p", "is 0; give a number above 0 and at most 1"));
+        }
+        let rules = TokenRules {
+            frequency_penalty: fields.frequency_penalty.unwrap_or(0.0) as f32,
+            presence_penalty: fields.presence_penalty.unwrap_or(0.0) as f32,
+            repetition_penalty: fields.repetition_penalty.unwrap_or(1.0) as f32,
+            bias: bias(&fields.logit_bias, app.model.spec.vocab)?,
+            top_k: fields.top_k,
+            min_p: fields.min_p.unwrap_or(0.0),
+            ..TokenRules::default()
         };
-        Ok(Common {
-            n: fields.count("n", 1..=MOST_CHOICES)?.unwrap_or(1),
-            stops: stops(fields)?,
-            temperature: fields.number("temperature", 0.0..=2.0, false)?.unwrap_or(1.0),
-            top_p: fields.number("top_p", 0.0..=1.0, true)?.unwrap_or(1.0),
-            seed: seed(fields)?.unwrap_or_else(rand::random),
-            rules: rules(app, fields)?,
+        let common = Common {
+            n: fields.n.unwrap_or(1),
+            stops: fields.stop,
+            temperature: fields.temperature.unwrap_or(1.0),
+            top_p: fields.top_p.unwrap_or(1.0),
+            seed: fields.seed.unwrap_or_else(rand::random),
+            rules,
             stream,
-            usage,
-            progress: progress(fields)?,
-        })
+            usage: fields.stream_options.is_some_and(|options| options.include_usage),
+            progress: fields.palimpsest.as_ref().is_some_and(|asked| asked.progress == Some(true)),
+        };
+        Ok((common, fields.palimpsest))
     }
 
     /// How the tokens of an answer are chosen: each of several answers has a seed of its own.
@@ -101,146 +153,53 @@ impl Common {
     }
 }
 
-/// Penalties and biases; what the answer may be is another matter.
-fn rules(app: &App, fields: &Fields<'_>) -> Result<TokenRules, ApiError> {
-    let penalty = |name: &str| -> Result<f32, ApiError> {
-        Ok(fields.number(name, -2.0..=2.0, false)?.unwrap_or(0.0) as f32)
-    };
-    Ok(TokenRules {
-        frequency_penalty: penalty("frequency_penalty")?,
-        presence_penalty: penalty("presence_penalty")?,
-        repetition_penalty: fields.number("repetition_penalty", 0.01..=100.0, false)?.unwrap_or(1.0) as f32,
-        bias: bias(fields, app.model.spec.vocab)?,
-        top_k: top_k(fields)?,
-        min_p: fields.number("min_p", 0.0..=1.0, false)?.unwrap_or(0.0),
-        ..TokenRules::default()
-    })
-}
-
-/// `top_k`: 0 and, as in vLLM, -1 leave every token.
-fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
-    match fields.get("top_k") {
-        Some(value) if value.as_i64() == Some(-1) => Ok(None),
-        _ => Ok(fields.count("top_k", 0..=usize::MAX)?.filter(|&k| k > 0)),
-    }
-}
-
-/// `palimpsest.progress`; what else is in it is read where it is known what it asks about.
-fn progress(fields: &Fields<'_>) -> Result<bool, ApiError> {
-    match fields.get("palimpsest") {
-        None => Ok(false),
-        Some(value) => Ok(Fields::of(value, "palimpsest")?.flag("progress")?.unwrap_or(false)),
-    }
-}
-
 /// `logit_bias`: numbers by token ids.
-fn bias(fields: &Fields<'_>, vocab: usize) -> Result<Arc<[(u32, f32)]>, ApiError> {
-    let map = match fields.get("logit_bias") {
-        None => return Ok(Arc::default()),
-        Some(Value::Object(map)) => map,
-        Some(value) => return Err(wrong("logit_bias", value, "an object of token ids and numbers")),
-    };
+fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32)]>, ApiError> {
     let one = |(key, value): (&String, &Value)| {
-        let field = || format!("logit_bias.{}", key.chars().take(40).collect::<String>());
+        let field = format!("logit_bias.{}", key.chars().take(40).collect::<String>());
         let Some(token) = key.parse::<u32>().ok().filter(|&token| (token as usize) < vocab) else {
-            let message = format!("`{}` is no token of the model; its ids are 0 to {}", field(), vocab - 1);
-            return Err(ApiError::field(field(), message));
+            let reason = format!("is no token of the model; its ids are 0 to {}", vocab - 1);
+            return Err(ApiError::at(field, reason));
         };
         match value.as_f64() {
             Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
-            Some(bias) => {
-                let message = format!("`{}` is {bias}; give a number from -100 to 100", field());
-                Err(ApiError::field(field(), message))
-            }
-            None => Err(wrong(&field(), value, "a number from -100 to 100")),
+            _ => Err(ApiError::at(field, format!("is {}; give a number from -100 to 100", found(value)))),
         }
     };
-    map.iter().map(one).collect()
-}
-
-fn seed(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {
-    let Some(value) = fields.get("seed") else { return Ok(None) };
-    match value.as_i64().map(i64::cast_unsigned).or(value.as_u64()) {
-        Some(seed) => Ok(Some(seed)),
-        None => Err(ApiError::field("seed", "`seed` is not a whole number of 64 bits; give one")),
-    }
-}
-
-fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
-    let wanted = "a string, or an array of strings";
-    let list = match fields.get("stop") {
-        None => return Ok(Vec::new()),
-        Some(value @ Value::String(_)) => std::slice::from_ref(value),
-        Some(Value::Array(list)) => list,
-        Some(value) => return Err(wrong("stop", value, wanted)),
-    };
-    if list.len() > MOST_STOPS {
-        let message = format!("`stop` has {} strings; give at most {MOST_STOPS}", list.len());
-        return Err(ApiError::field("stop", message));
-    }
-    let mut stops = Vec::with_capacity(list.len());
-    for value in list {
-        match value {
-            // Of clients that have no string to give.
-            Value::Null => {}
-            Value::String(text) if text.is_empty() => {
-                return Err(ApiError::field(
-                    "stop",
-                    "`stop` holds an empty string, which every text ends with; leave it out",
-                ));
-            }
-            Value::String(text) => stops.push(text.clone()),
-            value => return Err(wrong("stop", value, wanted)),
-        }
-    }
-    Ok(stops)
+    biases.iter().map(one).collect()
 }
 
 /// How many tokens are generated at most: what a request says under one of these names, or else `usual`, within the context.
-///
-/// # Errors
-/// What does not fit the context, with the field to change.
 pub fn room(
     app: &App,
-    fields: &Fields<'_>,
     prompt: (&str, usize),
-    least: usize,
-    names: &[&str],
+    asked: &[(&'static str, Option<usize>)],
     usual: usize,
 ) -> Result<usize, ApiError> {
     let (prompt_field, tokens) = prompt;
     let context = app.model.text.context;
-    let too_long = |field: &str, message: String| {
-        let error = ApiError::field(field, message);
-        Err(ApiError { code: Some("context_length_exceeded"), ..error })
-    };
-    let mut asked: Option<(&str, usize)> = None;
-    for &name in names {
-        let Some(most) = fields.count(name, least..=usize::MAX)? else { continue };
-        match asked {
-            Some((other, before)) if before != most => {
-                let message = format!("`{name}` is {most} and `{other}` is {before}; give one of them");
-                return Err(ApiError::field(name, message));
-            }
-            _ => asked = Some((name, most)),
-        }
+    let asked: Vec<(&str, usize)> = asked.iter().filter_map(|&(name, most)| Some((name, most?))).collect();
+    if let [(other, before), (name, most)] = asked[..]
+        && before != most
+    {
+        return Err(ApiError::at(name, format!("is {most} and `{other}` is {before}; give one of them")));
     }
-    let free = context.saturating_sub(tokens);
+    let (asked, free) = (asked.last(), context.saturating_sub(tokens));
     match asked {
         // One token to predict, at least.
-        _ if tokens > context || (free == 0 && asked.is_none_or(|(_, most)| most > 0)) => {
+        _ if tokens > context || (free == 0 && asked.is_none_or(|&(_, most)| most > 0)) => {
             let message =
                 format!("the prompt has {tokens} tokens and the context holds {context}; shorten it");
-            too_long(prompt_field, message)
+            Err(ApiError::field(prompt_field, message).with_code("context_length_exceeded"))
         }
-        Some((name, most)) if most > free => {
+        Some(&(name, most)) if most > free => {
             let message = format!(
                 "the prompt has {tokens} tokens, `{name}` asks for {most} more and the context holds {context}; ask for at \
                  most {free}, or shorten the prompt"
             );
-            too_long(name, message)
+            Err(ApiError::field(name, message).with_code("context_length_exceeded"))
         }
-        Some((_, most)) => Ok(most),
+        Some(&(_, most)) => Ok(most),
         None => Ok(usual.min(free)),
     }
 }

@@ -2,79 +2,58 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::answers::{Collected, Finished, Order, Shape, Token};
+use super::answers::{Collected, Job, Shape};
 use super::app::App;
-use super::attention_reply::{Asked, Reply};
+use super::ask::{Finished, Plan, Token};
+use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, IGNORED, SHARED, identifier, now, room};
-use super::costs::Cost;
+use super::common::{Common, Shared, room};
 use super::error::ApiError;
-use super::fields::{self, Fields, NotServed, read_tokens, wrong};
 use super::given;
+use super::json::{count, read};
 use super::logprobs::CompletionLogprobs;
-use super::memory::Held;
-use super::pieces::Said;
-use super::prompt::{TokenPrompt, text_spans, token_spans};
+use super::prompt::{text_spans, token_spans};
+use super::prompts::{Prompt as Sent, Prompts};
 use super::score::ScoreRequest;
 use super::writer::Writer;
-use palimpsest_core::engine::{Branch, Chosen, Generate, Likelihood, Observe, TokenRules};
-
-/// Fields of this endpoint alone.
-pub const OWN: [&str; 4] = ["prompt", "max_tokens", "logprobs", "echo"];
-
-/// Fields of OpenAI's API that are not served yet, with the values that ask for nothing.
-pub const NOT_YET: [NotServed; 2] = [("suffix", fields::empty), ("best_of", fields::one)];
-
-/// Most prompts of a request.
-const MOST_PROMPTS: usize = 2048;
+use palimpsest_core::engine::Chosen;
+use palimpsest_core::engine::Likelihood;
 
 /// Most new tokens, unless told otherwise, as at OpenAI.
 const USUAL: usize = 16;
 
-/// What a request came to.
-pub struct Job {
-    /// One an answer.
-    pub orders: Vec<Order>,
-    /// How they look.
-    pub shape: CompletionShape,
-    /// How they are sent.
-    pub common: Common,
-    /// What they take.
-    pub held: Held,
-}
-
-/// A prompt as it was sent.
-enum Sent {
-    Text(String),
-    Tokens(Vec<u32>),
+/// The body of a request.
+#[derive(Debug, Deserialize)]
+pub struct CompletionRequest {
+    #[serde(rename = "")]
+    shared: Shared,
+    #[serde(default, deserialize_with = "count::<0, 20, _, _>")]
+    logprobs: Option<usize>,
+    #[serde(default)]
+    echo: bool,
+    prompt: Prompts,
+    max_tokens: Option<usize>,
 }
 
 /// Reads a request.
-///
-/// # Errors
-/// What cannot be served, with its field.
-pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
-    let fields = Fields::of_body(body)?;
-    fields.neutral(&NOT_YET)?;
-    let not_yet: Vec<&str> = NOT_YET.iter().map(|(key, _)| *key).collect();
-    fields.only(&[&SHARED[..], &OWN, &IGNORED, &not_yet].concat())?;
-    let common = Common::read(app, &fields)?;
-    let likeliest = fields.count("logprobs", 0..=20)?;
-    let echo = fields.flag("echo")?.unwrap_or(false);
+pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<CompletionShape>, ApiError> {
+    let fields: CompletionRequest = read(body)?;
+    let (common, attention) = Common::new(app, fields.shared)?;
+    let (echo, limits) = (fields.echo, [("max_tokens", fields.max_tokens)]);
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
-    let asked = AttentionRequest::of(&fields, model)?;
+    let asked = attention.map(|fields| AttentionRequest::new(fields, body, model)).transpose()?.flatten();
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
-    let (likeliest, stop, stops) = match asked.as_ref().is_some_and(|asked| asked.answer.is_some()) {
-        false => (likeliest, model.text.stop.clone(), common.stops.clone()),
-        // Nothing but its last token ends it, and its probabilities are what it is given for.
-        true => (likeliest.or(Some(0)), Vec::new(), Vec::new()),
-    };
+    // The probabilities of a given answer are what it is given for, and nothing else ends it.
+    let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
+    let likeliest = fields.logprobs.or(is_given.then_some(0));
+    let stops = if is_given { Vec::new() } else { common.stops.clone() };
     let mut orders = Vec::new();
     let mut prompts = Vec::new();
-    for sent in read_prompts(&fields, model.spec.vocab)? {
+    for (_, sent) in fields.prompt.all("prompt", model.spec.vocab)? {
         let text = match (&sent, echo) {
             (_, false) => String::new(),
             (Sent::Text(text), true) => text.clone(),
@@ -82,14 +61,14 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                 tokenizer.decode(tokens, false).map_err(|error| ApiError::internal(error.to_string()))?
             }
         };
-        let (tokens, measured) = match (sent, asked.as_ref()) {
+        let (tokens, asked) = match (sent, asked.as_ref()) {
             (Sent::Text(text), None) => {
                 let tokens = tokenizer.encode(&text);
                 (tokens.map_err(|error| ApiError::from(error).of("prompt"))?, None)
             }
             (Sent::Tokens(tokens), None) => (tokens, None),
             (sent, Some(attention)) => {
-                let (prompt, scoring): (TokenPrompt, _) = match sent {
+                let (prompt, scoring) = match sent {
                     Sent::Text(text) => {
                         let prompt = text_spans(tokenizer, &text, attention)?;
                         let spans = |text: &str, asked: &AttentionRequest| text_spans(tokenizer, text, asked);
@@ -99,9 +78,8 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                         (prompt, scoring)
                     }
                     Sent::Tokens(_) if attention.score.is_some() => {
-                        let message = "`palimpsest.score` needs a prompt of text, whose question it replaces; a prompt of tokens \
-                                       has no characters";
-                        return Err(ApiError::field("palimpsest.score", message));
+                        let reason = "needs a prompt of text, whose question it replaces; a prompt of tokens has no characters";
+                        return Err(ApiError::at("palimpsest.score", reason));
                     }
                     Sent::Tokens(tokens) => (token_spans(tokens, attention)?, None),
                 };
@@ -109,58 +87,25 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
                 (tokens, Some(Asked::new(attention.clone(), prompt, scoring, &model.spec)))
             }
         };
-        if tokens.is_empty() {
-            let message = "`prompt` has no tokens; a model needs at least one to say anything";
-            return Err(ApiError::field("prompt", message));
-        }
-        let forced = given::tokens(asked.as_ref(), tokenizer, &tokens, &common)?;
-        let (place, names) = (("prompt", tokens.len()), ["max_tokens"]);
+        let Some(first) = tokens.first().copied() else {
+            let reason = "has no tokens; a model needs at least one to say anything";
+            return Err(ApiError::at("prompt", reason));
+        };
+        let attention = asked.as_ref().map(|asked| &asked.attention);
+        let forced = given::tokens(attention, tokenizer, &tokens, &common)?;
+        let place = ("prompt", tokens.len());
         let most = match &forced {
-            None => room(app, &fields, place, 0, &names, app.settings.tokens.min(USUAL))?,
-            Some(answer) => given::check_room(answer, app, &fields, place, &names)?,
+            None => room(app, place, &limits, app.settings.tokens.min(USUAL))?,
+            Some(answer) => given::check_room(answer, app, place, &limits)?,
         };
-        let rules = match forced {
-            None => common.rules.clone(),
-            Some(_) => TokenRules { forced, ..TokenRules::default() },
-        };
-        let (mut rows, mut keys, mut top_keys) = Default::default();
-        if let Some(asked) = &measured {
-            (rows, keys) = (asked.rows()?, asked.keys());
-            asked.attention.check_size(model, keys.len(), most)?;
-            top_keys = asked.attention.top_keys(model, &rows, most)?;
-        }
-        let order = |choice: usize, nth: usize| Order {
-            prompt: Branch {
-                tokens: tokens.clone(),
-                observe: Observe {
-                    rows: rows.clone(),
-                    keys: keys.clone(),
-                    top_keys,
-                    likeliest: likeliest.filter(|_| echo),
-                    ..Observe::default()
-                },
-                ..Branch::default()
-            },
-            generate: Generate {
-                rules: rules.clone(),
-                likeliest,
-                tell_rows: common.stream && measured.as_ref().is_some_and(|asked| asked.attention.each()),
-                ..Generate::new(common.sampling(nth, most), stop.clone())
-            },
-            writer: Writer::of_completion(tokenizer, stops.clone()),
-            counted: choice == 0,
-        };
-        let (before, first) = (orders.len(), order(0, orders.len()));
-        let cost = Cost::of(&first, measured.as_ref(), &model.spec);
-        cost.take(&mut held, common.n, first.generate.room())?;
-        orders.push(first);
-        orders.extend((1..common.n).map(|choice| order(choice, before + choice)));
-        prompts.push(Prompt { text, first: tokens.first().copied(), asked: measured });
+        let rules = common.rules.clone();
+        let plan = Plan { tokens, forced, most, rules, thinker: None, likeliest, scores_prompt: echo };
+        let writer = || Writer::of_completion(tokenizer, stops.clone());
+        orders.extend(plan.orders(app, &common, asked.as_ref(), orders.len(), writer, &mut held)?);
+        prompts.push(Prompt { text, first, asked });
     }
     let shape = CompletionShape {
         app: Arc::clone(app),
-        id: identifier("cmpl"),
-        created: now(),
         logprobs: likeliest.is_some(),
         echo,
         n: common.n,
@@ -170,39 +115,17 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
     Ok(Job { orders, shape, common, held })
 }
 
-/// A text, an array of texts, an array of token ids, or an array of such arrays.
-fn read_prompts(fields: &Fields<'_>, vocab: usize) -> Result<Vec<Sent>, ApiError> {
-    let wanted = "a text, an array of texts, an array of token ids, or an array of such arrays";
-    let one = |at: &str, value: &Value| match value {
-        Value::String(text) => Ok(Sent::Text(text.clone())),
-        Value::Array(tokens) => read_tokens(at, tokens, vocab).map(Sent::Tokens),
-        value => Err(wrong(at, value, wanted)),
-    };
-    match fields.required("prompt")? {
-        Value::Array(list) if list.is_empty() || list.len() > MOST_PROMPTS && !list[0].is_number() => {
-            let message = format!("`prompt` has {} prompts; give 1 to {MOST_PROMPTS}", list.len());
-            Err(ApiError::field("prompt", message))
-        }
-        Value::Array(list) if !list[0].is_number() => {
-            list.iter().enumerate().map(|(i, value)| one(&format!("prompt[{i}]"), value)).collect()
-        }
-        value => Ok(vec![one("prompt", value)?]),
-    }
-}
-
 /// What is known of a prompt when its answers come.
 struct Prompt {
     /// Where it is given back.
     text: String,
-    first: Option<u32>,
+    first: u32,
     asked: Option<Asked>,
 }
 
 /// How completions look.
 pub struct CompletionShape {
     app: Arc<App>,
-    id: String,
-    created: u64,
     logprobs: bool,
     echo: bool,
     /// Choices a prompt.
@@ -228,82 +151,55 @@ impl CompletionShape {
         lists.json()
     }
 
-    fn attention(&self, choice: usize, finished: &Finished, told: bool) -> Result<Option<Reply>, ApiError> {
-        let Some(asked) = self.prompt(choice).and_then(|prompt| prompt.asked.as_ref()) else {
-            return Ok(None);
-        };
-        let generated = &finished.measured.generated.tokens;
-        let reply = asked.reply(&finished.measured, 0, told)?;
-        Ok(Some(asked.with_tokens(reply, generated)))
-    }
-
     fn chunk(choice: usize, text: &str, logprobs: Value, reason: Option<&str>) -> Value {
         json!({"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason})
     }
 }
 
 impl Shape for CompletionShape {
-    async fn settle(&mut self, choice: usize) -> Result<(), ApiError> {
-        let app = Arc::clone(&self.app);
-        let prompt = self.prompts.get_mut(choice / self.n.max(1));
-        match prompt.and_then(|prompt| prompt.asked.as_mut()) {
-            None => Ok(()),
-            Some(asked) => asked.settle(&app).await,
-        }
+    const ID: &'static str = "cmpl";
+    const OBJECTS: [&'static str; 2] = ["text_completion"; 2];
+
+    fn asked(&mut self, choice: usize) -> Option<&mut Asked> {
+        self.prompts.get_mut(choice / self.n.max(1))?.asked.as_mut()
     }
 
-    fn envelope(&self, _stream: bool) -> Map<String, Value> {
-        Map::from_iter([
-            ("id".to_owned(), self.id.clone().into()),
-            ("object".to_owned(), "text_completion".into()),
-            ("created".to_owned(), self.created.into()),
-            ("model".to_owned(), self.app.model.name().into()),
-        ])
-    }
-
-    fn open(&mut self, choice: usize) -> Option<Said> {
+    fn open(&mut self, choice: usize) -> Option<Value> {
         self.offset = 0;
-        if !self.echo {
-            return None;
-        }
-        if self.logprobs {
-            // It comes with the prompt's probabilities.
+        // With probabilities, it comes with those of the prompt.
+        if !self.echo || self.logprobs {
             return None;
         }
         let text = self.prompt(choice).map(|prompt| prompt.text.clone()).unwrap_or_default();
         self.offset = text.chars().count();
-        Some(CompletionShape::chunk(choice, &text, Value::Null, None).into())
+        Some(CompletionShape::chunk(choice, &text, Value::Null, None))
     }
 
-    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Said> {
+    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Value> {
         let mut lists = CompletionLogprobs::default();
         let mut offset = 0;
         let of = self.prompt(choice)?;
-        lists.push_first(&self.app.model, of.first?, &mut offset);
+        lists.push_first(&self.app.model, of.first, &mut offset);
         for likelihood in prompt {
             lists.push(&self.app.model, likelihood, &mut offset);
         }
         let said = CompletionShape::chunk(choice, &of.text, lists.json(), None);
         self.offset = offset;
-        Some(said.into())
+        Some(said)
     }
 
-    fn token(&mut self, choice: usize, token: &Token) -> Result<Option<Said>, ApiError> {
+    fn token(&mut self, choice: usize, token: &Token) -> Option<Value> {
         let Token { piece, chosen } = token;
         if piece.text.is_empty() && !self.logprobs && chosen.rows.is_empty() {
-            return Ok(None);
+            return None;
         }
         let mut offset = self.offset;
         let logprobs = self.logprobs(std::slice::from_ref(chosen), &mut offset);
         self.offset = offset;
-        let fields = CompletionShape::chunk(choice, &piece.text, logprobs, None);
-        let asked = self.prompt(choice).and_then(|prompt| prompt.asked.as_ref());
-        let asked = asked.filter(|_| !chosen.rows.is_empty());
-        let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
-        Ok(Some(Said { fields, attention }))
+        Some(CompletionShape::chunk(choice, &piece.text, logprobs, None))
     }
 
-    fn close(&mut self, choice: usize, finished: &Finished) -> Result<Said, ApiError> {
+    fn close(&mut self, choice: usize, finished: &Finished) -> Value {
         let logprobs = match &finished.measured.end {
             Some(end) if self.logprobs => {
                 let mut lists = CompletionLogprobs::default();
@@ -312,11 +208,10 @@ impl Shape for CompletionShape {
             }
             _ => Value::Null,
         };
-        let fields = CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason));
-        Ok(Said { fields, attention: self.attention(choice, finished, true)? })
+        CompletionShape::chunk(choice, &finished.piece.text, logprobs, Some(finished.reason))
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected) -> Result<Said, ApiError> {
+    fn whole(&mut self, choice: usize, collected: Collected) -> Value {
         let Collected { text, tokens, finished, .. } = collected;
         let prompt = self.prompt(choice);
         let echoed = prompt.filter(|_| self.echo).map(|prompt| prompt.text.as_str()).unwrap_or_default();
@@ -324,8 +219,8 @@ impl Shape for CompletionShape {
         if self.logprobs {
             let (mut lists, mut offset) = (CompletionLogprobs::default(), 0);
             let model = &self.app.model;
-            if let Some(first) = prompt.filter(|_| self.echo).and_then(|prompt| prompt.first) {
-                lists.push_first(model, first, &mut offset);
+            if let Some(Prompt { first, .. }) = prompt.filter(|_| self.echo) {
+                lists.push_first(model, *first, &mut offset);
             }
             let generated = tokens.iter().filter_map(|chosen| chosen.likelihood.as_ref());
             // The token that ended the text is one of those predicted, though none of the text.
@@ -334,8 +229,6 @@ impl Shape for CompletionShape {
             }
             logprobs = lists.json();
         }
-        let said = format!("{echoed}{text}");
-        let fields = CompletionShape::chunk(choice, &said, logprobs, Some(finished.reason));
-        Ok(Said { fields, attention: self.attention(choice, &finished, false)? })
+        CompletionShape::chunk(choice, &format!("{echoed}{text}"), logprobs, Some(finished.reason))
     }
 }

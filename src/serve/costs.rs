@@ -1,12 +1,11 @@
 //! What a request takes beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
 //! was measured.
 
-use super::answers::Order;
 use super::attention_reply::Asked;
 use super::error::ApiError;
 use super::heads::Heads;
 use super::memory::Held;
-use palimpsest_core::engine::Likelihood;
+use palimpsest_core::engine::{Branch, Likelihood};
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
 
 /// A mass while it is summed (f64) and as it is told (f32).
@@ -40,11 +39,11 @@ pub struct Cost {
 
 impl Cost {
     /// Of one choice of a request, of a model of this shape; `asked` is what is asked about attention.
-    pub fn of(order: &Order, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
-        let observe = &order.prompt.observe;
-        let told = order.generate.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+    pub fn of(prompt: &Branch, likeliest: Option<usize>, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
+        let observe = &prompt.observe;
+        let told = likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
         let scored = observe.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
-        let prompt = order.prompt.tokens.len() as u64;
+        let prompt = prompt.tokens.len() as u64;
         let spans = (observe.keys.len() + observe.rows.spans.len()) as u64;
         let mut cost = Cost {
             base: prompt * (8 + scored) + spans * SPAN + spec.vocab as u64 * 4,
@@ -88,9 +87,6 @@ impl Cost {
     }
 
     /// Takes it for `choices` of up to `tokens` tokens each, beside what is held.
-    ///
-    /// # Errors
-    /// Which field to make smaller, and to what.
     pub fn take(&self, held: &mut Held, choices: usize, tokens: usize) -> Result<(), ApiError> {
         let before = held.bytes();
         let wanted = self.total(tokens).saturating_mul(choices as u64);

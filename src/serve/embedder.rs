@@ -49,9 +49,6 @@ pub struct ServedEmbedder {
 
 impl ServedEmbedder {
     /// Of the embedder that is built in, which is not opened yet.
-    ///
-    /// # Errors
-    /// Of its manifest, and of a system without threads.
     pub fn new() -> Result<Self, EmbedderError> {
         let count = (rayon::current_num_threads() / 2).max(1);
         let threads = ThreadPoolBuilder::new().num_threads(count).stack_size(STACK);
@@ -88,10 +85,7 @@ impl ServedEmbedder {
         })
     }
 
-    /// The model, fetched and opened where it is not; others who ask for it wait.
-    ///
-    /// # Errors
-    /// [`EmbedderError`]; the next one tries again.
+    /// The model, fetched and opened where it is not; others who ask for it wait. After an error the next one tries again.
     pub fn open(&self) -> Result<Arc<Embedder>, EmbedderError> {
         // One that was not opened is not there: what a panic leaves is sound.
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);

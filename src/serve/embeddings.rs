@@ -2,36 +2,25 @@
 //!
 //! Work is done beside the thread that serves connections, in groups of inputs, so that it ends when nobody waits for it.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::common::IGNORED;
 use super::error::ApiError;
-use super::fields::read_tokens;
-use super::fields::{Fields, wrong};
+use super::json::{count, read};
 use super::log::Record;
 use super::memory::Held;
+use super::prompts::{Prompt, Prompts};
 use super::text_limit::texts_fit;
 use crate::embedder::{EmbedError, Embedder};
 use palimpsest_core::engine::EngineError;
 use palimpsest_core::engine::RequestError;
-
-/// Fields of this endpoint alone.
-pub const OWN: [&str; 5] = ["model", "input", "encoding_format", "dimensions", "palimpsest"];
-
-/// Fields of its `palimpsest`.
-pub const EXTENSION_FIELDS: [&str; 1] = ["token_ids"];
-
-/// Most inputs of a request, as at OpenAI.
-const MOST_INPUTS: usize = 2048;
 
 /// Inputs that are embedded before it is looked whether anybody waits for them.
 const GROUP: usize = 64;
@@ -84,9 +73,6 @@ pub struct Embeddings {
 }
 
 /// Refuses texts that cannot fit; those of the embedder, which are cut, always do. Opens it where it is asked for.
-///
-/// # Errors
-/// Why, with the field.
 pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     match body["model"] == app.embedder.name() {
         true => Ok(app.embedder.open().map(drop)?),
@@ -111,45 +97,69 @@ impl Waits {
     }
 }
 
+/// The body of a request.
+#[derive(Debug, Deserialize)]
+pub struct EmbeddingRequest {
+    model: String,
+    input: Prompts,
+    #[serde(default)]
+    encoding_format: Encoding,
+    #[serde(default, deserialize_with = "count::<1, { usize::MAX }, _, _>")]
+    dimensions: Option<usize>,
+    #[serde(default)]
+    palimpsest: Extension,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    #[default]
+    Float,
+    Base64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Extension {
+    /// Whether token ids are the model's own.
+    #[serde(default)]
+    token_ids: bool,
+}
+
 /// Reads a request.
-///
-/// # Errors
-/// What cannot be served, with its field.
 pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
-    let fields = Fields::of_body(body)?;
-    fields.only(&[&OWN[..], &IGNORED].concat())?;
-    fields.required("model")?;
-    let name = fields.text("model")?.unwrap_or_default();
-    let base64 = match fields.text("encoding_format")? {
-        None | Some("float") => false,
-        Some("base64") => true,
-        Some(other) => {
-            let other: String = other.chars().take(40).collect();
-            let message = format!("`encoding_format` is {other:?}; give float or base64");
-            return Err(ApiError::field("encoding_format", message));
-        }
-    };
-    let input = fields.required("input")?;
-    let is_embedder = name == app.embedder.name();
+    let EmbeddingRequest { model, input, encoding_format, dimensions, palimpsest } = read(body)?;
+    let is_embedder = model == app.embedder.name();
     if !is_embedder {
-        app.check_embedding_model(name)?;
+        app.check_embedding_model(&model)?;
     }
-    check_ids(&fields, input, name)?;
+    // Clients of OpenAI's send theirs for texts (LangChain's OpenAIEmbeddings), and another model's ids are another text, which
+    // nothing would tell.
+    if input.has_tokens() && !palimpsest.token_ids {
+        let reason = format!(
+            "holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
+             (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \
+             \"palimpsest\": {{\"token_ids\": true}}"
+        );
+        return Err(ApiError::at("input", reason).with_code("token_ids_not_allowed"));
+    }
     let width = if is_embedder { app.embedder.dimensions() } else { app.model.spec.hidden };
-    let dimensions = fields.count("dimensions", 1..=width)?;
+    if let Some(dimensions) = dimensions.filter(|&dimensions| dimensions > width) {
+        let reason = format!("is {dimensions}; give a whole number from 1 to {width}");
+        return Err(ApiError::at("dimensions", reason));
+    }
     let (by, tokens) = match is_embedder {
         true => {
             let embedder = app.embedder.open()?;
             let failed = |error: EmbedError| ApiError::field("input", error.to_string());
             let texts = |texts: Vec<&str>| embedder.tokens(&texts).map_err(failed);
-            let tokens = read_input(input, embedder.vocab(), embedder.limit(), texts)?;
+            let tokens = tokens_of(input, embedder.vocab(), embedder.limit(), texts)?;
             (By::Embedder(embedder), tokens)
         }
         false => {
             let tokenizer = &app.model.text.tokenizer;
             let encode = |text: &str| tokenizer.encode(text).map_err(|e| ApiError::from(e).of("input"));
             let texts = |texts: Vec<&str>| texts.into_iter().map(encode).collect();
-            (By::Decoder, read_input(input, app.model.spec.vocab, app.model.text.context, texts)?)
+            (By::Decoder, tokens_of(input, app.model.spec.vocab, app.model.text.context, texts)?)
         }
     };
     let count: usize = tokens.iter().map(Vec::len).sum();
@@ -168,78 +178,34 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         };
         full.error("embedding these texts", Some("input"), &remedy)
     })?;
-    Ok(Job { by, tokens, dimensions, base64, model: name.to_owned(), held })
+    Ok(Job { by, tokens, dimensions, base64: encoding_format == Encoding::Base64, model, held })
 }
 
-/// Refuses token ids that nobody says to be the model's own. Clients of OpenAI's send theirs for texts (LangChain's
-/// `OpenAIEmbeddings`), and another model's ids are another text, which nothing would tell.
-fn check_ids(fields: &Fields<'_>, input: &Value, model: &str) -> Result<(), ApiError> {
-    let own = match fields.get("palimpsest") {
-        None => false,
-        Some(value) => {
-            let extension = Fields::of(value, "palimpsest")?;
-            extension.only(&EXTENSION_FIELDS)?;
-            extension.flag("token_ids")?.unwrap_or(false)
-        }
-    };
-    let ids = match input {
-        Value::Array(list) => list.iter().any(|one| one.is_number() || one.is_array()),
-        _ => false,
-    };
-    if own || !ids {
-        return Ok(());
-    }
-    let message = format!(
-        "`input` holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
-         (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \"palimpsest\": \
-         {{\"token_ids\": true}}"
-    );
-    Err(ApiError { code: Some("token_ids_not_allowed"), ..ApiError::field("input", message) })
-}
-
-/// A text, an array of texts, an array of token ids, or an array of such arrays, as 1 to `limit` tokens each.
-fn read_input(
-    input: &Value,
+/// Inputs, all texts or all token ids, as 1 to `limit` tokens each.
+fn tokens_of(
+    input: Prompts,
     vocab: usize,
     limit: usize,
     encode: impl Fn(Vec<&str>) -> Result<Vec<Vec<u32>>, ApiError>,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
-    let wanted = "a text, an array of texts, an array of token ids, or an array of such arrays";
-    let alone = std::slice::from_ref(input);
-    let list = match input {
-        Value::Array(list) if !list.first().is_some_and(Value::is_number) => list,
-        _ => alone,
-    };
-    if list.is_empty() || list.len() > MOST_INPUTS {
-        let message = format!("`input` has {} texts; give 1 to {MOST_INPUTS}", list.len());
-        return Err(ApiError::field("input", message));
-    }
-    let name = |i: usize| if std::ptr::eq(list, alone) { "input".to_owned() } else { format!("input[{i}]") };
-    let tokens = match list.first() {
-        Some(Value::String(_)) => {
-            let text = |(i, value): (usize, &Value)| match value {
-                Value::String(_) => Ok(()),
-                value => Err(wrong(&name(i), value, "a text, as the first input is")),
-            };
-            list.iter().enumerate().try_for_each(text)?;
-            encode(list.iter().filter_map(Value::as_str).collect())?
-        }
+    let (names, prompts): (Vec<String>, Vec<Prompt>) = input.all("input", vocab)?.into_iter().unzip();
+    let texts: Vec<&str> = prompts.iter().filter_map(Prompt::text).collect();
+    let tokens = match texts.len() {
+        0 => prompts.into_iter().filter_map(Prompt::tokens).collect(),
+        n if n == prompts.len() => encode(texts)?,
         _ => {
-            let ids = |(i, value): (usize, &Value)| match value {
-                Value::Array(ids) => read_tokens(&name(i), ids, vocab),
-                value => Err(wrong(&name(i), value, wanted)),
-            };
-            list.iter().enumerate().map(ids).collect::<Result<Vec<_>, _>>()?
+            let first = prompts[0].text().is_some();
+            let other = prompts.iter().position(|prompt| prompt.text().is_some() != first).unwrap_or(0);
+            let reason = "is of another kind than the first entry; send texts or token ids";
+            return Err(ApiError::at(&names[other], reason));
         }
     };
-    let fits: RangeInclusive<usize> = 1..=limit;
-    match tokens.iter().enumerate().find(|(_, tokens)| !fits.contains(&tokens.len())) {
+    match tokens.iter().zip(&names).find(|(tokens, _)| !(1..=limit).contains(&tokens.len())) {
         None => Ok(tokens),
-        Some((i, tokens)) => {
-            let (name, count) = (name(i), tokens.len());
-            let message = format!("`{name}` has {count} tokens; give 1 to {limit}");
-            let code = (count > limit).then_some("context_length_exceeded");
-            Err(ApiError { code, ..ApiError::field(name, message) })
+        Some((tokens, name)) => {
+            let count = tokens.len();
+            let error = ApiError::at(name, format!("has {count} tokens; give 1 to {limit}"));
+            Err(ApiError { code: (count > limit).then_some("context_length_exceeded"), ..error })
         }
     }
 }
@@ -257,9 +223,6 @@ impl Job {
     }
 
     /// The inputs' vectors, unless nobody waits for them any more.
-    ///
-    /// # Errors
-    /// The model's.
     pub fn vectors(&self, app: &App, gone: &AtomicBool) -> Result<Vec<Vec<f32>>, ApiError> {
         let cancelled = app.cancelled();
         let go_on = || !gone.load(Ordering::Relaxed) && !cancelled.load(Ordering::Relaxed);
@@ -285,9 +248,6 @@ impl Job {
     }
 
     /// The reply.
-    ///
-    /// # Errors
-    /// Of a vector that has no direction.
     pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Embeddings, ApiError> {
         let entry = |(index, vector): (usize, Vec<f32>)| {
             let vector = unit(&vector, self.dimensions.unwrap_or(vector.len()))?;
@@ -339,7 +299,10 @@ mod tests {
     fn inputs_are_read_in_all_four_forms_and_refused_by_name() {
         let read = |input: Value| {
             let encode = |texts: Vec<&str>| Ok(texts.iter().map(|text| vec![7; text.len()]).collect());
-            read_input(&input, 10, 3, encode).map_err(|error| error.param.unwrap_or_default())
+            let body = json!({"model": "m", "input": input});
+            let tokens =
+                read(&body).and_then(|request: EmbeddingRequest| tokens_of(request.input, 10, 3, encode));
+            tokens.map_err(|error| error.param.unwrap_or_default())
         };
         assert_eq!(read(json!("ab")), Ok(vec![vec![7, 7]]));
         assert_eq!(read(json!(["ab", "c"])), Ok(vec![vec![7, 7], vec![7]]));

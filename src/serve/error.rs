@@ -2,6 +2,8 @@
 //!
 //! A message names the field, what it holds and what it may hold. Nothing in it is longer than a line or repeats a prompt.
 
+use std::fmt::Display;
+
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
@@ -38,11 +40,34 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, None, message) }
     }
 
+    /// A field that cannot be served for a reason that follows its name.
+    pub fn at(param: impl Into<String>, reason: impl Display) -> Self {
+        let param = param.into();
+        let message = format!("`{param}` {reason}");
+        Self::field(param, message)
+    }
+
+    /// A field that must be there.
+    pub fn missing(param: impl Into<String>) -> Self {
+        Self::at(param, "is missing; the request needs it").with_code("missing_required_parameter")
+    }
+
+    /// A field that nobody reads: a client who sends it wants something by it.
+    pub fn unknown(param: impl Into<String>) -> Self {
+        let reason = "is no field that this version of palimpsest knows; leave it out";
+        Self::at(param, reason).with_code("unknown_parameter")
+    }
+
     /// A field that OpenAI's API has and this server has not yet.
     pub fn not_yet(param: impl Into<String>) -> Self {
-        let param = param.into();
-        let message = format!("`{param}` is not served by this version of palimpsest; leave it out");
-        ApiError { code: Some("unsupported_parameter"), ..Self::field(param, message) }
+        let reason = "is not served by this version of palimpsest; leave it out";
+        Self::at(param, reason).with_code("unsupported_parameter")
+    }
+
+    /// The same with this code.
+    #[must_use]
+    pub fn with_code(self, code: &'static str) -> Self {
+        ApiError { code: Some(code), ..self }
     }
 
     /// Something that this server got wrong.
@@ -56,14 +81,11 @@ impl ApiError {
             ConstraintError::Lost { name, .. } => ApiError::field(name.clone(), error.to_string()),
             ConstraintError::Busy => {
                 let message = format!("`{param}`: {error}");
-                ApiError {
-                    retry_after: Some(2),
-                    param: Some(param.to_owned()),
-                    ..Self::new(StatusCode::TOO_MANY_REQUESTS, Some("rate_limit_exceeded"), message)
-                }
+                let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, Some("rate_limit_exceeded"), message);
+                ApiError { retry_after: Some(2), ..busy }.of(param)
             }
             ConstraintError::Refused(_) | ConstraintError::TooSlow => {
-                ApiError::field(param, format!("`{param}` cannot be enforced: {error}"))
+                ApiError::at(param, format_args!("cannot be enforced: {error}"))
             }
         }
     }
@@ -119,7 +141,7 @@ impl From<RequestError> for ApiError {
         let message = error.to_string();
         match error {
             RequestError::TooLong { .. } => {
-                ApiError { code: Some("context_length_exceeded"), ..ApiError::field("messages", message) }
+                ApiError::field("messages", message).with_code("context_length_exceeded")
             }
             RequestError::Spans(_) | RequestError::Targets(_) => ApiError::field("palimpsest", message),
             RequestError::Engine(EngineError::Interrupted) => ApiError::closing(),

@@ -1,9 +1,10 @@
 //! `response_format`: what an answer may be, as a grammar.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
+use super::json::text;
 use super::model::ServedModel;
 use palimpsest_core::engine::{ConstraintError, Starts};
 
@@ -12,6 +13,33 @@ const SCHEMA: &str = "response_format.json_schema.schema";
 
 /// White space between the parts of JSON: none, a space, or a new line with its indent. Unbounded, a model may write it for ever.
 const SPACE: &str = "( |\\n {0,64})";
+
+/// The field.
+#[derive(Debug, Deserialize)]
+pub struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: FormatKind,
+    json_schema: Option<JsonSchema>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FormatKind {
+    Text,
+    JsonObject,
+    JsonSchema,
+}
+
+#[derive(Debug, Deserialize)]
+struct JsonSchema {
+    #[serde(rename = "name", deserialize_with = "name")]
+    _name: String,
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    schema: Option<Map<String, Value>>,
+    #[serde(default)]
+    strict: bool,
+}
 
 /// What an answer may be.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,27 +58,19 @@ pub enum Format {
 }
 
 impl Format {
-    /// The value of `response_format`.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
-        let Some(value) = fields.get("response_format") else { return Ok(Format::Text) };
-        let format = Fields::of(value, "response_format")?;
-        format.required("type")?;
-        match format.text("type")?.unwrap_or_default() {
-            "text" => format.only(&["type"]).map(|()| Format::Text),
-            "json_object" => format.only(&["type"]).map(|()| Format::Object),
-            "json_schema" => {
-                format.only(&["type", "json_schema"])?;
-                read_schema(format.required("json_schema")?)
+    /// The one that is asked for.
+    pub fn new(field: Option<ResponseFormat>) -> Result<Self, ApiError> {
+        let Some(ResponseFormat { kind, json_schema }) = field else { return Ok(Format::Text) };
+        let at = "response_format.json_schema";
+        match (kind, json_schema) {
+            (FormatKind::Text, None) => Ok(Format::Text),
+            (FormatKind::JsonObject, None) => Ok(Format::Object),
+            (FormatKind::JsonSchema, None) => Err(ApiError::missing(at)),
+            (FormatKind::JsonSchema, Some(JsonSchema { schema, strict, .. })) => {
+                let schema = schema.map_or_else(|| json!({"type": "object"}), Value::Object);
+                Ok(Format::Schema { schema, strict })
             }
-            other => {
-                let other: String = other.chars().take(40).collect();
-                let message =
-                    format!("`response_format.type` is {other:?}; give text, json_object or json_schema");
-                Err(ApiError::field("response_format.type", message))
-            }
+            (FormatKind::Text | FormatKind::JsonObject, Some(_)) => Err(ApiError::unknown(at)),
         }
     }
 
@@ -82,30 +102,11 @@ impl Format {
     }
 }
 
-fn read_schema(value: &Value) -> Result<Format, ApiError> {
-    let fields = Fields::of(value, "response_format.json_schema")?;
-    fields.only(&["name", "description", "schema", "strict"])?;
-    fields.required("name")?;
-    check_name(&fields.name("name"), fields.text("name")?.unwrap_or_default())?;
-    fields.text("description")?;
-    let strict = fields.flag("strict")?.unwrap_or(false);
-    let schema = match fields.get("schema") {
-        None => json!({"type": "object"}),
-        Some(schema @ Value::Object(_)) => schema.clone(),
-        Some(value) => return Err(wrong(SCHEMA, value, "an object")),
-    };
-    Ok(Format::Schema { schema, strict })
-}
-
-/// Refuses names that OpenAI's API does not take.
-pub fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
+/// `deserialize_with` of a name as OpenAI's API takes it.
+pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.is_empty() || name.len() > 64 || !name.chars().all(known) {
-        let name: String = name.chars().take(80).collect();
-        let message = format!("`{field}` is {name:?}; give 1 to 64 letters, digits, underscores and dashes");
-        return Err(ApiError::field(field, message));
-    }
-    Ok(())
+    let fits = |name: &str| (1..=64).contains(&name.len()) && name.chars().all(known);
+    text(from, "1 to 64 letters, digits, underscores and dashes", fits)
 }
 
 /// A schema with how it is to be enforced: where it is not `strict`, what a grammar cannot say is left to the model.

@@ -6,7 +6,6 @@ use super::app::App;
 use super::attention_request::{AttentionRequest, GivenAnswer};
 use super::common::{Common, room};
 use super::error::ApiError;
-use super::fields::Fields;
 use super::sent::Sent;
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{Speaker, Tokenizer};
@@ -18,9 +17,6 @@ const FIELD: &str = "palimpsest.answer";
 const BEFORE: usize = 8;
 
 /// The last message, taken off the conversation, where it is the answer; what else the answer is stays as it is.
-///
-/// # Errors
-/// A last message that is no answer.
 pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> Result<(), ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_mut()) else { return Ok(()) };
     if *answer != GivenAnswer::LastMessage {
@@ -31,9 +27,9 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
         _ => None,
     };
     let Some(message) = text else {
-        let message = "`palimpsest.answer` is true, and the last message is no text of the assistant's after others; send the \
-                       answer as such a message, or give its text";
-        return Err(ApiError::field(FIELD, message));
+        let reason = "is true, and the last message is no text of the assistant's after others; send the answer as such a message, \
+                      or give its text";
+        return Err(ApiError::at(FIELD, reason));
     };
     sent.pop();
     *answer = GivenAnswer::Text(message.content);
@@ -41,9 +37,6 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
 }
 
 /// The answer's tokens after a prompt; `None` where it is to be generated. Text is cut into tokens as behind the prompt's end.
-///
-/// # Errors
-/// An answer that cannot be measured, and one of several choices.
 pub fn tokens(
     asked: Option<&AttentionRequest>,
     tokenizer: &Tokenizer,
@@ -52,10 +45,8 @@ pub fn tokens(
 ) -> Result<Option<Arc<[u32]>>, ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_ref()) else { return Ok(None) };
     if common.n > 1 {
-        return Err(ApiError::field(
-            "n",
-            "`n` is for answers that are generated; with `palimpsest.answer` leave it out",
-        ));
+        let reason = "is for answers that are generated; with `palimpsest.answer` leave it out";
+        return Err(ApiError::at("n", reason));
     }
     let tokens = match answer {
         GivenAnswer::Tokens(tokens) => tokens.clone(),
@@ -63,13 +54,12 @@ pub fn tokens(
             text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
         }
         GivenAnswer::LastMessage => {
-            let message = "`palimpsest.answer` is true, and there is no last message; give the answer's text";
-            return Err(ApiError::field(FIELD, message));
+            let reason = "is true, and there is no last message; give the answer's text";
+            return Err(ApiError::at(FIELD, reason));
         }
     };
     if tokens.is_empty() {
-        let message = "`palimpsest.answer` has no tokens; give at least one";
-        return Err(ApiError::field(FIELD, message));
+        return Err(ApiError::at(FIELD, "has no tokens; give at least one"));
     }
     Ok(Some(tokens.into()))
 }
@@ -86,24 +76,21 @@ fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<
 }
 
 /// Tokens that are read behind the prompt: those of the answer, within what a request lets be generated and the context.
-///
-/// # Errors
-/// An answer that does not fit.
 pub fn check_room(
     answer: &[u32],
     app: &App,
-    fields: &Fields<'_>,
     prompt: (&str, usize),
-    names: &[&str],
+    asked: &[(&'static str, Option<usize>)],
 ) -> Result<usize, ApiError> {
-    let most = room(app, fields, prompt, 0, names, usize::MAX)?;
+    let most = room(app, prompt, asked, usize::MAX)?;
     if answer.len() > most {
-        let message = format!(
-            "`palimpsest.answer` has {} tokens, and {most} fit behind the prompt; shorten it, or raise {}",
+        let names: Vec<&str> = asked.iter().map(|(name, _)| *name).collect();
+        let reason = format!(
+            "has {} tokens, and {most} fit behind the prompt; shorten it, or raise {}",
             answer.len(),
             names.join(" or ")
         );
-        return Err(ApiError::field(FIELD, message));
+        return Err(ApiError::at(FIELD, reason));
     }
     Ok(answer.len())
 }

@@ -19,19 +19,28 @@ use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
 
+/// Text that names no origin or host.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// No origin.
+    #[error(
+        "{0:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
+    )]
+    Origin(String),
+    /// No host.
+    #[error("{0:?} is no name of a host; give it alone, without http:// and without a port")]
+    Host(String),
+}
+
 /// An origin of web pages: `http://localhost:3000`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedOrigin(String);
 
 impl FromStr for AllowedOrigin {
-    type Err = String;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "{text:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
-            )
-        };
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let wrong = || NameError::Origin(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
         let host = uri.authority().filter(|host| !host.as_str().contains('@'));
@@ -50,15 +59,13 @@ impl FromStr for AllowedOrigin {
 pub struct AllowedHost(String);
 
 impl FromStr for AllowedHost {
-    type Err = String;
+    type Err = NameError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         match !text.is_empty() && text.chars().all(plain) {
             true => Ok(AllowedHost(text.to_ascii_lowercase())),
-            false => Err(format!(
-                "{text:?} is no name of a host; give it alone, without http:// and without a port"
-            )),
+            false => Err(NameError::Host(text.to_owned())),
         }
     }
 }
@@ -147,10 +154,7 @@ impl Guard {
         self.key.is_some()
     }
 
-    /// Refuses a request; `open` paths need no key.
-    ///
-    /// # Errors
-    /// 401 or 403.
+    /// Refuses a request; `open` paths need no key. By 401 or 403.
     pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}"));
         self.check_host(headers)?;

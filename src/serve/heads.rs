@@ -1,9 +1,10 @@
 //! Which heads a request asks about: `heads` of the extension, and of its score.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::fields::wrong;
+use super::json::wrong;
 use super::model::{Pairs, ServedModel};
 
 /// Heads as masses are told of them.
@@ -22,37 +23,56 @@ pub enum Heads {
     },
 }
 
-impl Heads {
-    /// The value of the field `name`. `"mean"` is one where `mean` is set.
-    ///
-    /// # Errors
-    /// What is no such choice, or a head that the model has not.
-    pub fn read(value: &Value, name: &str, mean: bool, model: &ServedModel) -> Result<Self, ApiError> {
-        match value {
-            Value::String(word) if word == "mean" && mean => Ok(Heads::Mean),
-            Value::String(word) if word == "all" => Ok(Heads::All),
-            Value::String(word) if word == "retrieval" => Heads::retrieval(model).ok_or_else(|| {
-                let message = format!(
-                    "`{name}` is \"retrieval\", and this server does not know which heads of {} retrieve; give \"all\" or pairs \
-                     [layer, head], or ask whoever runs the server to find them (docs/serve.md)",
+/// The field `heads`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadsField {
+    /// Of `palimpsest` alone: a score has no mean.
+    #[default]
+    Mean,
+    /// Every one.
+    All,
+    /// The model's.
+    Retrieval,
+    /// These.
+    #[serde(rename = "an array of pairs [layer, head]")]
+    These(Vec<Pair>),
+}
+
+/// A layer and a head of it.
+#[derive(Debug)]
+pub struct Pair(usize, usize);
+
+impl<'de> Deserialize<'de> for Pair {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let pair = serde_json::from_value(Value::deserialize(from)?);
+        pair.map(|(layer, head)| Pair(layer, head))
+            .map_err(|_| wrong("a pair of whole numbers, [layer, head]"))
+    }
+}
+
+impl HeadsField {
+    /// Which heads of the model a field of this name means; refuses one that the model has not, and retrieval heads that nobody knows.
+    pub fn of(&self, name: &str, model: &ServedModel) -> Result<Heads, ApiError> {
+        match self {
+            HeadsField::Mean => Ok(Heads::Mean),
+            HeadsField::All => Ok(Heads::All),
+            HeadsField::These(pairs) => {
+                Ok(Heads::These { pairs: check_pairs(pairs, name, model)?, retrieval: false })
+            }
+            HeadsField::Retrieval => Heads::retrieval(model).ok_or_else(|| {
+                let reason = format!(
+                    "is \"retrieval\", and this server does not know which heads of {} retrieve; give \"all\" or pairs [layer, head], \
+                     or ask whoever runs the server to find them (docs/serve.md)",
                     model.name()
                 );
-                ApiError { code: Some("no_retrieval_heads"), ..ApiError::field(name, message) }
+                ApiError::at(name, reason).with_code("no_retrieval_heads")
             }),
-            Value::String(word) => {
-                let word: String = word.chars().take(40).collect();
-                let mean = if mean { "\"mean\", " } else { "" };
-                let message =
-                    format!("`{name}` is {word:?}; give {mean}\"all\", \"retrieval\" or pairs [layer, head]");
-                Err(ApiError::field(name, message))
-            }
-            Value::Array(pairs) => {
-                Ok(Heads::These { pairs: read_pairs(pairs, name, model)?, retrieval: false })
-            }
-            value => Err(wrong(name, value, "a word or an array of pairs [layer, head]")),
         }
     }
+}
 
+impl Heads {
     /// The model's retrieval heads, where they are known.
     pub fn retrieval(model: &ServedModel) -> Option<Self> {
         let pairs = model.retrieval.clone()?;
@@ -70,46 +90,36 @@ impl Heads {
     }
 }
 
-fn read_pairs(values: &[Value], name: &str, model: &ServedModel) -> Result<Pairs, ApiError> {
+fn check_pairs(pairs: &[Pair], name: &str, model: &ServedModel) -> Result<Pairs, ApiError> {
     let layers = &model.spec.layers;
     let all: usize = layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
-    if values.is_empty() || values.len() > all {
-        let message =
-            format!("`{name}` has {} pairs; give 1 to {all}, which is every head once", values.len());
-        return Err(ApiError::field(name, message));
+    if pairs.is_empty() || pairs.len() > all {
+        let reason = format!("has {} pairs; give 1 to {all}, which is every head once", pairs.len());
+        return Err(ApiError::at(name, reason));
     }
-    let mut pairs = Vec::with_capacity(values.len());
-    for (i, value) in values.iter().enumerate() {
-        let name = format!("{name}[{i}]");
-        let number = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
-        let pair = match value.as_array().map(Vec::as_slice) {
-            Some([layer, head]) => number(layer).zip(number(head)),
-            _ => None,
+    let mut known = Vec::with_capacity(pairs.len());
+    for (i, &Pair(layer, head)) in pairs.iter().enumerate() {
+        let wrong = match layers.get(layer).map(|layer| layer.attention()) {
+            None => {
+                let last = layers.len().saturating_sub(1);
+                format!("is of layer {layer}; the model's layers are 0 to {last}")
+            }
+            Some(None) => format!(
+                "is of layer {layer}, which has linear attention and no weights of single keys; name others"
+            ),
+            Some(Some(spec)) if head >= spec.heads => {
+                let last = spec.heads.saturating_sub(1);
+                format!("is head {head}; the heads of layer {layer} are 0 to {last}")
+            }
+            Some(Some(_)) if known.contains(&(layer, head)) => {
+                format!("names head {head} of layer {layer} again; name it once")
+            }
+            Some(Some(_)) => {
+                known.push((layer, head));
+                continue;
+            }
         };
-        let Some((layer, head)) = pair else {
-            return Err(wrong(&name, value, "a pair of whole numbers, [layer, head]"));
-        };
-        let Some(of_layer) = layers.get(layer) else {
-            let last = layers.len().saturating_sub(1);
-            let message = format!("`{name}` is of layer {layer}; the model's layers are 0 to {last}");
-            return Err(ApiError::field(name, message));
-        };
-        let Some(spec) = of_layer.attention() else {
-            let message = format!(
-                "`{name}` is of layer {layer}, which has linear attention and no weights of single keys; name others"
-            );
-            return Err(ApiError::field(name, message));
-        };
-        if head >= spec.heads {
-            let last = spec.heads.saturating_sub(1);
-            let message = format!("`{name}` is head {head}; the heads of layer {layer} are 0 to {last}");
-            return Err(ApiError::field(name, message));
-        }
-        if pairs.contains(&(layer, head)) {
-            let message = format!("`{name}` names head {head} of layer {layer} again; name it once");
-            return Err(ApiError::field(name, message));
-        }
-        pairs.push((layer, head));
+        return Err(ApiError::at(format!("{name}[{i}]"), wrong));
     }
-    Ok(pairs.into())
+    Ok(known.into())
 }

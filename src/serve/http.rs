@@ -15,9 +15,9 @@ use axum::{Extension, Router};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::answers::Run;
+use super::answers::{Job, Run, Shape};
 use super::app::App;
-use super::body::receive;
+use super::body::{Fits, receive};
 use super::embeddings::Waits;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
@@ -28,54 +28,36 @@ use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
 
-/// Every path with what serves it.
-pub fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 12] {
-    [
-        ("/", get(page)),
-        ("/health", get(health)),
-        ("/metrics", get(metrics)),
-        ("/openapi.json", get(openapi)),
-        ("/v1/models", get(models)),
-        ("/v1/models/{*model}", get(model)),
-        ("/v1/chat/completions", post(chat_completions)),
-        ("/v1/completions", post(text_completions)),
-        ("/v1/embeddings", post(embeddings)),
-        ("/tokenize", post(tokenize)),
-        ("/detokenize", post(detokenize)),
-        ("/tokenizer_info", get(tokenizer_info)),
-    ]
-}
+/// Every path with what serves it; those of [`POSTED`] are posted to, the others are got.
+pub const PATHS: [(&str, fn() -> MethodRouter<Arc<App>>); 12] = [
+    ("/", || get(page)),
+    ("/health", || get(health)),
+    ("/metrics", || get(metrics)),
+    ("/openapi.json", || get(openapi)),
+    ("/v1/models", || get(models)),
+    ("/v1/models/{*model}", || get(model)),
+    ("/v1/chat/completions", || post(chat_completions)),
+    ("/v1/completions", || post(text_completions)),
+    ("/v1/embeddings", || post(embeddings)),
+    ("/tokenize", || post(tokenize)),
+    ("/detokenize", || post(detokenize)),
+    ("/tokenizer_info", || get(tokenizer_info)),
+];
 
 /// All of them, in their frame.
 pub fn router(app: Arc<App>) -> Router {
-    let add = |router: Router<Arc<App>>, (path, handler)| router.route(path, handler);
-    routes()
+    PATHS
         .into_iter()
-        .fold(Router::new(), add)
+        .fold(Router::new(), |router, (path, handler)| router.route(path, handler()))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), framed))
         .with_state(app)
 }
 
-/// Paths that are counted by themselves.
-pub const PATHS: [&str; 11] = [
-    "/",
-    "/health",
-    "/metrics",
-    "/openapi.json",
-    "/v1/models",
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/tokenize",
-    "/detokenize",
-    "/tokenizer_info",
-];
-
 /// The path as it is counted: what clients make up is one.
 fn known(path: &str) -> &'static str {
-    PATHS.into_iter().find(|known| *known == path).unwrap_or("other")
+    PATHS.into_iter().map(|(known, _)| known).find(|known| *known == path).unwrap_or("other")
 }
 
 /// Checks who asks, ends a panic with its request, names, counts and logs it.
@@ -118,22 +100,26 @@ fn json_reply(body: &Value) -> Response<Body> {
 
 type Logged = Extension<Arc<Line>>;
 
-async fn chat_completions(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
-    let body = receive(&app, request, messages_fit).await?;
-    let (place, begun) = (app.admit()?, Instant::now());
-    line.record.model(app.model.name());
-    let chat::Job { orders, shape, common, held } = body.prepared(&app, chat::prepare).await?;
-    let run = Run::new(app, orders, (place, held), begun, line);
-    if common.stream { Ok(run.stream(shape, &common)) } else { run.whole(shape).await }
+async fn chat_completions(app: State<Arc<App>>, line: Logged, request: Request) -> Reply {
+    answers(app, line, request, messages_fit, chat::prepare).await
 }
 
-async fn text_completions(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
-    let body = receive(&app, request, |app, body| texts_fit(app, body, "prompt")).await?;
+async fn text_completions(app: State<Arc<App>>, line: Logged, request: Request) -> Reply {
+    answers(app, line, request, |app, body| texts_fit(app, body, "prompt"), completions::prepare).await
+}
+
+async fn answers<S: Shape>(
+    State(app): State<Arc<App>>,
+    Extension(line): Logged,
+    request: Request,
+    fits: Fits,
+    prepare: fn(&Arc<App>, &Value) -> Result<Job<S>, ApiError>,
+) -> Reply {
+    let body = receive(&app, request, fits).await?;
     let (place, begun) = (app.admit()?, Instant::now());
     line.record.model(app.model.name());
-    let completions::Job { orders, shape, common, held } = body.prepared(&app, completions::prepare).await?;
-    let run = Run::new(app, orders, (place, held), begun, line);
-    if common.stream { Ok(run.stream(shape, &common)) } else { run.whole(shape).await }
+    let job = body.prepared(&app, prepare).await?;
+    Run::new(app, job, place, begun, line).response().await
 }
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
@@ -213,7 +199,7 @@ async fn unknown() -> Reply {
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
-/// Paths that are posted to; the others are got.
+/// Paths that are posted to.
 pub const POSTED: [&str; 5] =
     ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"];
 

@@ -3,20 +3,16 @@
 //! A client that sends half a request's head, or that does not read what it is sent, is a connection that nobody needs: it is
 //! closed after a while, so that places and memory come back. Knows no request.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Sleep;
+use tokio_io_timeout::TimeoutStream;
 
 /// Most connections at once; others wait until one ends.
 const MOST_CONNECTIONS: usize = 512;
@@ -46,7 +42,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             let _ = stream.set_nodelay(true);
             let (router, mut told) = (router.clone(), told.clone());
             tokio::spawn(async move {
-                let io = TokioIo::new(Impatient::new(stream));
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(READING_TIMEOUT));
+                let io = TokioIo::new(Box::pin(stream));
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
                 let connection = http.serve_connection(io, TowerToHyperService::new(router));
@@ -71,70 +69,4 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     drop(told);
     // Until the last connection has ended.
     closing.closed().await;
-}
-
-/// A connection whose client must go on reading.
-struct Impatient {
-    stream: TcpStream,
-    /// Runs while the client reads nothing.
-    waiting: Option<Pin<Box<Sleep>>>,
-}
-
-impl Impatient {
-    fn new(stream: TcpStream) -> Self {
-        Impatient { stream, waiting: None }
-    }
-
-    /// An error where the client has read nothing for too long.
-    fn wait<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.waiting = None;
-            return written;
-        }
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(READING_TIMEOUT)));
-        ready!(waiting.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Impatient {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Impatient {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.wait(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.wait(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }

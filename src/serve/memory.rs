@@ -67,9 +67,6 @@ impl Memory {
     }
 
     /// Bytes for a request, until they are dropped.
-    ///
-    /// # Errors
-    /// [`Full`].
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Held, Full> {
         let mut held = Held { memory: Arc::clone(self), bytes: 0 };
         held.add(bytes)?;
@@ -96,10 +93,7 @@ impl Held {
         self.bytes
     }
 
-    /// Takes more.
-    ///
-    /// # Errors
-    /// [`Full`]; what was held is held on.
+    /// Takes more. Where there is not so much, what was held is held on.
     pub fn add(&mut self, bytes: u64) -> Result<(), Full> {
         let most = self.memory.plan.requests;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= most);

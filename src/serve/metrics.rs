@@ -12,6 +12,14 @@ use palimpsest_core::engine::thread::Load;
 const BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
+/// Writes series of one number each: their kinds, names, numbers and what they count.
+macro_rules! series {
+    ($text:ident; $($kind:ident $name:ident $value:expr, $help:literal;)*) => {$(
+        let name = begin(&mut $text, stringify!($kind), stringify!($name), $help);
+        let _ = writeln!($text, "{name} {}", $value);
+    )*};
+}
+
 /// What was served since the start.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Counts>);
@@ -48,7 +56,7 @@ impl Histogram {
     }
 
     fn write(&self, text: &mut String, name: &str, help: &str) {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        let name = begin(text, "histogram", name, help);
         for (bucket, bound) in self.buckets.iter().zip(BOUNDS) {
             let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {bucket}");
         }
@@ -121,93 +129,63 @@ impl Metrics {
     /// All of it, with the model's name, the number of requests that are being served or wait, what the model's thread has to do, and
     /// how memory stands.
     pub fn text(&self, model: &str, under_way: usize, load: &Load, memory: &Resident) -> String {
+        let mut text = String::new();
+        let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let help = "The version that runs, and the model that it serves.";
+        let name = begin(&mut text, "gauge", "build_info", help);
+        let version = env!("CARGO_PKG_VERSION");
+        let _ = writeln!(text, "{name}{{version=\"{version}\",model=\"{model}\"}} 1");
         self.with(|counts| {
-            let mut text = String::new();
-            let (name, version) = ("palimpsest_build_info", env!("CARGO_PKG_VERSION"));
-            let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let help = "The version that runs, and the model that it serves.";
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-            let _ = writeln!(text, "{name}{{version=\"{version}\",model=\"{model}\"}} 1");
-            let name = "palimpsest_requests_total";
-            let _ = writeln!(text, "# HELP {name} Requests answered.\n# TYPE {name} counter");
+            let name = begin(&mut text, "counter", "requests_total", "Requests answered.");
             for ((path, status), count) in &counts.requests {
                 let _ = writeln!(text, "{name}{{path=\"{path}\",status=\"{status}\"}} {count}");
             }
-            for (name, help, count) in [
-                ("requests_cancelled", "Requests whose client went before their end.", counts.cancelled),
-                ("requests_slow", "Requests that took longer than the threshold of slow ones.", counts.slow),
-                (
-                    "prompt_tokens",
-                    "Tokens of prompts that were found in the cache or read.",
-                    load.found + load.read,
-                ),
-                ("generated_tokens", "Tokens generated.", counts.generated),
-                ("embeddings", "Texts that were embedded.", counts.embeddings),
-                ("embedding_tokens", "Tokens of these texts.", counts.embedded),
-            ] {
-                let name = format!("palimpsest_{name}_total");
-                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
+            let Resident { resident, planned, kept, requests, room } = *memory;
+            series! { text;
+                counter requests_cancelled_total counts.cancelled, "Requests whose client went before their end.";
+                counter requests_slow_total counts.slow, "Requests that took longer than the threshold of slow ones.";
+                counter prompt_tokens_total load.found + load.read, "Tokens of prompts that were found in the cache or read.";
+                counter generated_tokens_total counts.generated, "Tokens generated.";
+                counter embeddings_total counts.embeddings, "Texts that were embedded.";
+                counter embedding_tokens_total counts.embedded, "Tokens of these texts.";
+                gauge requests_under_way under_way, "Completions that are being served or wait.";
+                gauge sequences_running load.running, "Answers that are being generated, or whose prompt is read.";
+                gauge sequences_waiting load.waiting, "Answers that wait.";
+                gauge cache_tokens load.cached, "Tokens of prompts that are kept.";
+                gauge cache_tokens_room load.room, "Tokens that there is room for, of prompts and answers.";
+                gauge cache_prompts load.prompts, "Prompts that are kept.";
+                counter cache_hit_tokens_total load.found, "Tokens of prompts that were found in the cache.";
+                counter cache_miss_tokens_total load.read, "Tokens of prompts that were read.";
+                counter cache_evictions_total load.evicted, "Prompts that made room for others.";
+                counter decode_steps_total load.steps, "Forward passes of decoding.";
+                counter decode_step_tokens_total load.stepped, "Tokens read by forward passes of decoding.";
             }
-            let name = "palimpsest_requests_under_way";
-            let help = "Completions that are being served or wait.";
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {under_way}");
-            for (name, help, value) in [
-                (
-                    "sequences_running",
-                    "Answers that are being generated, or whose prompt is read.",
-                    load.running,
-                ),
-                ("sequences_waiting", "Answers that wait.", load.waiting),
-                ("cache_tokens", "Tokens of prompts that are kept.", load.cached),
-                ("cache_tokens_room", "Tokens that there is room for, of prompts and answers.", load.room),
-                ("cache_prompts", "Prompts that are kept.", load.prompts),
-            ] {
-                let name = format!("palimpsest_{name}");
-                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+            // Where the system tells it.
+            if let Some(resident) = resident {
+                series! { text; gauge memory_resident_bytes resident, "Bytes that the process holds in memory."; }
             }
-            for (name, help, value) in [
-                ("cache_hit_tokens", "Tokens of prompts that were found in the cache.", load.found),
-                ("cache_miss_tokens", "Tokens of prompts that were read.", load.read),
-                ("cache_evictions", "Prompts that made room for others.", load.evicted),
-                ("decode_steps", "Forward passes of decoding.", load.steps),
-                ("decode_step_tokens", "Tokens read by forward passes of decoding.", load.stepped),
-            ] {
-                let name = format!("palimpsest_{name}_total");
-                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
+            series! { text;
+                gauge memory_planned_bytes planned, "Bytes that the plan has for the server: model, caches and requests.";
+                gauge memory_kept_bytes kept, "Bytes that are meant to be held now: weights, prompts and answers, requests.";
+                gauge memory_requests_bytes requests, "Of these what requests hold: bodies, recordings, replies.";
+                gauge memory_requests_room_bytes room, "Bytes that the plan has for requests.";
             }
-            write_memory(&mut text, memory);
-            let name = "palimpsest_queue_seconds";
-            counts.queue.write(&mut text, name, "From the request to the reading of its prompt.");
-            let name = "palimpsest_time_between_tokens_seconds";
-            counts.between.write(&mut text, name, "From a token to the next one of the same answer.");
-            let name = "palimpsest_time_to_first_token_seconds";
-            counts.first_token.write(
-                &mut text,
-                name,
-                "From the request to its first token, waiting included.",
-            );
-            let name = "palimpsest_completion_seconds";
-            counts.whole.write(
-                &mut text,
-                name,
-                "From the request to the end of its answer, waiting included.",
-            );
-            text
-        })
+            let Counts { queue, between, first_token, whole, .. } = counts;
+            queue.write(&mut text, "queue_seconds", "From the request to the reading of its prompt.");
+            let help = "From a token to the next one of the same answer.";
+            between.write(&mut text, "time_between_tokens_seconds", help);
+            let help = "From the request to its first token, waiting included.";
+            first_token.write(&mut text, "time_to_first_token_seconds", help);
+            let help = "From the request to the end of its answer, waiting included.";
+            whole.write(&mut text, "completion_seconds", help);
+        });
+        text
     }
 }
 
-fn write_memory(text: &mut String, memory: &Resident) {
-    let Resident { resident, planned, kept, requests, room } = *memory;
-    for (name, help, value) in [
-        ("resident", "Bytes that the process holds in memory.", resident),
-        ("planned", "Bytes that the plan has for the server: model, caches and requests.", Some(planned)),
-        ("kept", "Bytes that are meant to be held now: weights, prompts and answers, requests.", Some(kept)),
-        ("requests", "Of these what requests hold: bodies, recordings, replies.", Some(requests)),
-        ("requests_room", "Bytes that the plan has for requests.", Some(room)),
-    ] {
-        let Some(value) = value else { continue };
-        let name = format!("palimpsest_memory_{name}_bytes");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
-    }
+/// Begins a series, whose whole name it returns.
+fn begin(text: &mut String, kind: &str, name: &str, help: &str) -> String {
+    let name = format!("palimpsest_{name}");
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    name
 }

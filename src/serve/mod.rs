@@ -2,11 +2,10 @@
 //!
 //! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its caches belong to one thread
 //! ([`palimpsest_core::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
-//! connections (`listen`) and a few for tokenising. A request is read field by field (`fields`, `sent`, `tools`,
-//! `format`), becomes tokens and spans (`prompt`) and
-//! then a request of the engine's; its events become text (`writer`), probabilities (`logprobs`) and masses
-//! (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An answer may also be
-//! given (`given`). Texts of requests are in no log and in no metric.
+//! connections (`listen`) and a few for tokenising. A body becomes typed structs (`json`, `chat`, `sent`, `tools`, `format`), then
+//! tokens and spans (`prompt`), and then a request of the engine's (`ask`); its events become text (`writer`), probabilities
+//! (`logprobs`) and masses (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An
+//! answer may also be given (`given`). Texts of requests are in no log and in no metric.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,6 +18,7 @@ use palimpsest_core::engine::thread::EngineLoop;
 
 mod answers;
 mod app;
+mod ask;
 mod attention_reply;
 mod attention_request;
 mod body;
@@ -29,12 +29,12 @@ mod costs;
 mod embedder;
 mod embeddings;
 mod error;
-mod fields;
 mod format;
 mod given;
 mod guard;
 mod heads;
 mod http;
+mod json;
 mod listen;
 mod log;
 mod logprobs;
@@ -47,6 +47,7 @@ mod openapi;
 mod page;
 mod pieces;
 mod prompt;
+mod prompts;
 mod resident;
 mod score;
 mod sent;
@@ -60,7 +61,7 @@ pub use body::LONGEST_BODY;
 pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
 use guard::Guard;
-pub use guard::{AllowedHost, AllowedOrigin};
+pub use guard::{AllowedHost, AllowedOrigin, NameError};
 use log::AccessLog;
 pub use log::LogFormat;
 use memory::Memory;

@@ -79,9 +79,6 @@ impl ServedModel {
     }
 
     /// What grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
-    ///
-    /// # Errors
-    /// A vocabulary that cannot be used so.
     pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
         let ModelText { tokenizer, stop, .. } = &self.text;
         let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
@@ -121,9 +118,6 @@ impl ServedModel {
     }
 
     /// As the server was started, or as a request asks for.
-    ///
-    /// # Errors
-    /// What the chat template cannot do.
     pub fn voice(&self, thinking: Option<bool>, effort: Option<ReasoningEffort>) -> Result<Voice, ApiError> {
         let ModelText { template, thoughts, .. } = &self.text;
         if thinking.is_none() && effort.is_none() {

@@ -1,31 +1,54 @@
 //! Tensors as JSON: arrays of arrays.
 
-use serde::Serialize;
-use serde::ser::{SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
+
+use palimpsest_core::attention::NO_KEY;
 
 /// Row-major elements of this shape, written as arrays of arrays.
 pub struct Nested<'a> {
     /// The elements.
-    pub values: &'a [f32],
+    pub elements: Elements<'a>,
     /// How they lie.
     pub shape: &'a [usize],
 }
 
+/// What arrays hold.
+#[derive(Clone, Copy)]
+pub enum Elements<'a> {
+    /// Numbers.
+    Numbers(&'a [f32]),
+    /// Pairs of a token's index and its weight; fewer than k where a position sees fewer tokens.
+    Pairs(&'a [u32], &'a [f32]),
+}
+
+impl<'a> Elements<'a> {
+    /// The `i`-th of `n` equal parts.
+    fn part(self, i: usize, n: usize) -> Self {
+        fn part<T>(all: &[T], i: usize, n: usize) -> &[T] {
+            let size = all.len() / n;
+            all.get(i * size..(i + 1) * size).unwrap_or_default()
+        }
+        match self {
+            Elements::Numbers(values) => Elements::Numbers(part(values, i, n)),
+            Elements::Pairs(keys, weights) => Elements::Pairs(part(keys, i, n), part(weights, i, n)),
+        }
+    }
+}
+
 impl Serialize for Nested<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Nested { values, shape } = self;
-        let Some((&n, rest)) = shape.split_first() else {
-            return values.first().copied().serialize(serializer);
-        };
-        let size = values.len() / n.max(1);
-        let mut list = serializer.serialize_seq(Some(n))?;
-        for i in 0..n {
-            let values = values.get(i * size..(i + 1) * size).unwrap_or_default();
-            match (rest, values) {
-                ([], [value]) => list.serialize_element(value)?,
-                _ => list.serialize_element(&Nested { values, shape: rest })?,
+        match (self.shape, self.elements) {
+            ([], Elements::Numbers(values)) => values.first().serialize(serializer),
+            ([_] | [], Elements::Pairs(keys, weights)) => {
+                serializer.collect_seq(keys.iter().zip(weights).filter(|(key, _)| **key != NO_KEY))
+            }
+            ([n, shape @ ..], elements) => {
+                let mut list = serializer.serialize_seq(Some(*n))?;
+                for i in 0..*n {
+                    list.serialize_element(&Nested { elements: elements.part(i, *n), shape })?;
+                }
+                list.end()
             }
         }
-        list.end()
     }
 }

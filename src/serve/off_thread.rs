@@ -3,9 +3,6 @@
 use super::error::ApiError;
 
 /// Runs `work` on a thread for blocking work.
-///
-/// # Errors
-/// Those of `work`, and of its panic.
 pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {

@@ -44,9 +44,6 @@ fn policy() -> String {
 }
 
 /// The page, with its policy.
-///
-/// # Errors
-/// None that can happen: a policy is a header's text.
 pub fn page() -> Result<Response<Body>, ApiError> {
     let policy = HeaderValue::from_str(&policy()).map_err(|error| ApiError::internal(error.to_string()))?;
     let mut response = Response::new(Body::from(PAGE));

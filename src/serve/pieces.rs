@@ -8,7 +8,6 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use futures_util::stream;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
 use super::attention_reply::Reply;
@@ -19,29 +18,19 @@ use super::memory::Held;
 const PIECE: usize = 256 << 10;
 
 /// An entry of `choices`.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Said {
     /// Its fields, but for `palimpsest`.
+    #[serde(flatten)]
     pub fields: Value,
     /// `palimpsest`, where attention was asked for.
+    #[serde(rename = "palimpsest", skip_serializing_if = "Option::is_none")]
     pub attention: Option<Reply>,
 }
 
 impl From<Value> for Said {
     fn from(fields: Value) -> Self {
         Said { fields, attention: None }
-    }
-}
-
-impl Serialize for Said {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Some(attention) = &self.attention else { return self.fields.serialize(serializer) };
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in self.fields.as_object().into_iter().flatten() {
-            map.serialize_entry(key, value)?;
-        }
-        map.serialize_entry("palimpsest", attention)?;
-        map.end()
     }
 }
 
@@ -80,9 +69,6 @@ impl Write for Pieces {
 }
 
 /// A response of this JSON. What it took is held until the client has read it or is gone.
-///
-/// # Errors
-/// Of what cannot be JSON.
 pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
     let mut pieces = Pieces::default();
     serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
@@ -101,13 +87,15 @@ pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Bo
 
 #[cfg(test)]
 mod tests {
-    use super::super::nested::Nested;
+    use super::super::nested::{Elements, Nested};
     use super::*;
 
     #[test]
     fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
         let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
-        let written = |values: &[f32], shape: &[usize]| serde_json::to_string(&Nested { values, shape }).ok();
+        let written = |values: &[f32], shape: &[usize]| {
+            serde_json::to_string(&Nested { elements: Elements::Numbers(values), shape }).ok()
+        };
         assert_eq!(written(&values, &[2, 3]).as_deref(), Some("[[0.1,0.2,0.3],[0.4,0.5,1e-9]]"));
         assert_eq!(written(&[], &[2, 0, 3]).as_deref(), Some("[[],[]]"));
         assert_eq!(written(&[f32::NAN], &[]).as_deref(), Some("null"));

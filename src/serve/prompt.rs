@@ -60,9 +60,6 @@ impl<'s> Conversation<'s> {
     }
 
     /// The tokens, up to the answer.
-    ///
-    /// # Errors
-    /// What the template or the tokeniser cannot do with it.
     pub fn tokens(&self, template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
         let text = template.render_turns(&self.turns, &self.listed, true)?;
         self.limit.check("messages", text.len())?;
@@ -87,9 +84,6 @@ impl<'s> Conversation<'s> {
 }
 
 /// The tokens of a conversation, up to the answer, with the spans that `asked` names.
-///
-/// # Errors
-/// What the template or the tokeniser cannot do with it, and spans that are none.
 pub fn chat_spans(
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
@@ -136,33 +130,29 @@ pub fn chat_spans(
         let field = &range.field;
         let Some(message) = range.message else {
             let name = format!("{field}.message");
-            let message = format!("`{name}` is missing; say in which message the span lies");
-            return Err(ApiError::field(name, message));
+            return Err(ApiError::at(name, "is missing; say in which message the span lies"));
         };
         let Some(one) = sent.get(message) else {
-            let name = format!("{field}.message");
-            let message = format!("`{name}` is {message}; there are {} messages", sent.len());
-            return Err(ApiError::field(name, message));
+            let reason = format!("is {message}; there are {} messages", sent.len());
+            return Err(ApiError::at(format!("{field}.message"), reason));
         };
         let part = match (range.part, one.has_parts) {
             (Some(part), _) => part,
             (None, false) => 0,
             (None, true) => {
-                let name = format!("{field}.part");
-                let message = format!("`{name}` is missing; messages[{message}] has parts, so say which");
-                return Err(ApiError::field(name, message));
+                let reason = format!("is missing; messages[{message}] has parts, so say which");
+                return Err(ApiError::at(format!("{field}.part"), reason));
             }
         };
         let Some(text) = one.parts.get(part).map(|part| part.text.as_str()) else {
-            let name = format!("{field}.part");
-            let message = format!("`{name}` is {part}; messages[{message}] has {} parts", one.parts.len());
-            return Err(ApiError::field(name, message));
+            let reason = format!("is {part}; messages[{message}] has {} parts", one.parts.len());
+            return Err(ApiError::at(format!("{field}.part"), reason));
         };
         let bytes = bytes_of(text, range)?;
         let before: usize = one.parts.iter().take(part).map(|part| part.text.len()).sum();
         let Some(place) = places.get(message).and_then(Option::as_ref) else {
-            let message = format!("`{field}` lies in messages[{message}], which has no content");
-            return Err(ApiError::field(field.clone(), message));
+            let reason = format!("lies in messages[{message}], which has no content");
+            return Err(ApiError::at(field, reason));
         };
         let shift = |byte: usize| place.bytes.start + (before + byte).saturating_sub(place.cut);
         let bytes = shift(bytes.start).min(place.bytes.end)..shift(bytes.end).min(place.bytes.end);
@@ -174,9 +164,6 @@ pub fn chat_spans(
 }
 
 /// The tokens of a text that is to be continued, which is one span, `prompt`, with the ranges that `asked` names.
-///
-/// # Errors
-/// What the tokeniser cannot do with it, and ranges that are none.
 pub fn text_spans(
     tokenizer: &Tokenizer,
     text: &str,
@@ -199,9 +186,6 @@ pub fn text_spans(
 }
 
 /// A prompt of tokens, which is one span.
-///
-/// # Errors
-/// Ranges, which are characters of a text.
 pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPrompt, ApiError> {
     if let Some(range) = asked.ranges.first() {
         let message =
@@ -246,12 +230,9 @@ fn bytes_of(text: &str, range: &RangeRequest) -> Result<Range<usize>, ApiError> 
 fn overlay_of(range: &RangeRequest, bytes: &Range<usize>, borders: &Borders) -> Result<Span, ApiError> {
     let tokens = borders.tokens(bytes);
     if bytes.is_empty() || tokens.is_empty() {
-        let message = format!(
-            "`{}` holds no token: its characters lie inside one whose first character that is no white space is elsewhere, or the \
-             chat template leaves them out; make it longer",
-            range.field
-        );
-        return Err(ApiError::field(range.field.clone(), message));
+        let reason = "holds no token: its characters lie inside one whose first character that is no white space is elsewhere, or the \
+                      chat template leaves them out; make it longer";
+        return Err(ApiError::at(&range.field, reason));
     }
     Ok(Span::new(range.label.clone(), tokens).as_overlay())
 }

@@ -1,27 +1,97 @@
 //! Messages as they were sent.
 
-use serde_json::Value;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
-use super::attention_request::check_label;
+use super::attention_request::label;
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
-use palimpsest_core::text::{ChatTurn, Message, MessageRole, Speaker, ToolCall};
+use super::json::{list, wrong};
+use palimpsest_core::text::{ChatTurn, Message as PlainMessage, MessageRole, Speaker, ToolCall};
 
-/// Most messages of a conversation, and most parts of a message.
-const MOST_MESSAGES: usize = 4096;
+/// An entry of `messages`.
+#[derive(Debug, Deserialize)]
+pub struct Message {
+    #[serde(with = "Role")]
+    role: Speaker,
+    #[serde(default, deserialize_with = "list::<0, 128, _, _>")]
+    tool_calls: Vec<Call>,
+    tool_call_id: Option<String>,
+    #[serde(default)]
+    content: Content,
+}
 
-/// Most calls of a message.
-const MOST_CALLS: usize = 128;
+#[derive(Deserialize)]
+#[serde(remote = "Speaker", rename_all = "lowercase")]
+enum Role {
+    #[serde(alias = "developer")]
+    System,
+    User,
+    Assistant,
+    Tool,
+}
 
-/// Fields of a message.
-pub const MESSAGE_FIELDS: [&str; 6] =
-    ["role", "content", "reasoning_content", "annotations", "tool_calls", "tool_call_id"];
+#[derive(Debug, Default, Deserialize)]
+enum Content {
+    #[default]
+    #[serde(skip)]
+    Absent,
+    #[serde(rename = "a string")]
+    Text(String),
+    #[serde(rename = "an array of parts")]
+    Parts(#[serde(deserialize_with = "list::<0, 4096, _, _>")] Vec<Part>),
+    #[serde(rename = "null")]
+    Null,
+}
 
-/// Fields of a message that are not served yet; empty ones ask for nothing.
-pub const MESSAGE_NOT_YET: [&str; 4] = ["function_call", "audio", "name", "refusal"];
+/// A part of a message.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Part {
+    #[serde(rename = "type")]
+    _kind: PartKind,
+    /// Its text.
+    pub text: String,
+    /// Its own name.
+    #[serde(default, deserialize_with = "label")]
+    pub span: Option<String>,
+}
 
-/// Fields of a part.
-pub const PART_FIELDS: [&str; 3] = ["type", "text", "span"];
+/// The model reads text alone.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PartKind {
+    Text,
+}
+
+#[derive(Debug, Deserialize)]
+struct Call {
+    #[serde(rename = "type")]
+    _kind: Option<FunctionKind>,
+    id: String,
+    function: CalledFunction,
+}
+
+/// The one kind of tools and of calls.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FunctionKind {
+    /// `function`
+    Function,
+}
+
+#[derive(Debug, Deserialize)]
+struct CalledFunction {
+    name: String,
+    #[serde(default, deserialize_with = "arguments")]
+    arguments: Map<String, Value>,
+}
+
+fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.trim() {
+        "" => Ok(Map::new()),
+        text => serde_json::from_str(text).map_err(|_| wrong("the text of a JSON object")),
+    }
+}
 
 /// A message as it was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,91 +108,37 @@ pub struct Sent {
     call_id: Option<String>,
 }
 
-/// A part of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// Its text.
-    pub text: String,
-    /// Its own name.
-    pub span: Option<String>,
-}
-
 impl Sent {
-    /// The value of `messages`.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read_all(fields: &Fields<'_>) -> Result<Vec<Sent>, ApiError> {
-        fields.required("messages")?;
-        let list = fields.list("messages")?.unwrap_or_default();
-        if list.is_empty() || list.len() > MOST_MESSAGES {
-            let message = format!("`messages` has {} messages; give 1 to {MOST_MESSAGES}", list.len());
-            return Err(ApiError::field("messages", message));
-        }
-        list.iter().enumerate().map(|(i, value)| Sent::read(&format!("messages[{i}]"), value)).collect()
+    /// The messages of a request; refuses fields that do not go with a message's role.
+    pub fn all(messages: Vec<Message>) -> Result<Vec<Sent>, ApiError> {
+        messages.into_iter().enumerate().map(|(i, message)| Sent::new(i, message)).collect()
     }
 
-    fn read(at: &str, value: &Value) -> Result<Sent, ApiError> {
-        let fields = Fields::of(value, at)?;
-        for key in MESSAGE_NOT_YET {
-            if fields.get(key).is_some_and(|value| !super::fields::empty(value)) {
-                return Err(ApiError::not_yet(fields.name(key)));
-            }
+    fn new(i: usize, message: Message) -> Result<Sent, ApiError> {
+        let Message { role, tool_calls, tool_call_id: call_id, content } = message;
+        let field = |key: &str| format!("messages[{i}].{key}");
+        if !tool_calls.is_empty() && role != Speaker::Assistant {
+            let reason = "is for messages of the assistant; leave it out";
+            return Err(ApiError::at(field("tool_calls"), reason));
         }
-        // A client gives back what it was given; a thought is not shown to the model again.
-        fields.only(&[&MESSAGE_FIELDS[..], &MESSAGE_NOT_YET].concat())?;
-        fields.required("role")?;
-        let role = match fields.text("role")?.unwrap_or_default() {
-            "system" | "developer" => Speaker::System,
-            "user" => Speaker::User,
-            "assistant" => Speaker::Assistant,
-            "tool" => Speaker::Tool,
-            role => {
-                let role: String = role.chars().take(40).collect();
-                let message =
-                    format!("`{at}.role` is {role:?}; give system, developer, user, assistant or tool");
-                return Err(ApiError::field(fields.name("role"), message));
-            }
+        if role == Speaker::Tool && call_id.is_none() {
+            return Err(ApiError::missing(field("tool_call_id")));
+        }
+        if role != Speaker::Tool && call_id.is_some() {
+            let reason = "is for messages of the role tool; leave it out";
+            return Err(ApiError::at(field("tool_call_id"), reason));
+        }
+        let part = |text| Part { _kind: PartKind::Text, text, span: None };
+        let (parts, has_parts) = match content {
+            Content::Text(text) => (vec![part(text)], false),
+            Content::Parts(parts) => (parts, true),
+            Content::Null | Content::Absent if !tool_calls.is_empty() => (Vec::new(), false),
+            Content::Null if role == Speaker::Assistant => (vec![part(String::new())], false),
+            Content::Null | Content::Absent => return Err(ApiError::missing(field("content"))),
         };
-        let calls = read_calls(&fields)?;
-        if !calls.is_empty() && role != Speaker::Assistant {
-            let name = fields.name("tool_calls");
-            let message = format!("`{name}` is for messages of the assistant; leave it out");
-            return Err(ApiError::field(name, message));
-        }
-        let call_id = fields.text("tool_call_id")?.map(str::to_owned);
-        match (role, &call_id) {
-            (Speaker::Tool, None) => drop(fields.required("tool_call_id")?),
-            (Speaker::Tool, Some(_)) | (_, None) => {}
-            (_, Some(_)) => {
-                let name = fields.name("tool_call_id");
-                let message = format!("`{name}` is for messages of the role tool; leave it out");
-                return Err(ApiError::field(name, message));
-            }
-        }
-        let content = fields.name("content");
-        let (parts, has_parts) = match fields.get("content") {
-            // As OpenAI has it: an answer of calls, a refusal or a cut thought has no content, and comes back so.
-            None if !calls.is_empty() => (Vec::new(), false),
-            None if role == Speaker::Assistant && fields.has("content") => {
-                (vec![Part { text: String::new(), span: None }], false)
-            }
-            _ => match fields.required("content")? {
-                Value::String(text) => (vec![Part { text: text.clone(), span: None }], false),
-                Value::Array(parts) if parts.len() > MOST_MESSAGES => {
-                    let message =
-                        format!("`{content}` has {} parts; give at most {MOST_MESSAGES}", parts.len());
-                    return Err(ApiError::field(content, message));
-                }
-                Value::Array(parts) => {
-                    let parts = parts.iter().enumerate();
-                    let parts = parts.map(|(j, part)| Part::read(&format!("{content}[{j}]"), part));
-                    (parts.collect::<Result<_, _>>()?, true)
-                }
-                value => return Err(wrong(&content, value, "a string or an array of parts")),
-            },
-        };
-        Ok(Sent { role, parts, has_parts, calls, call_id })
+        let call =
+            |Call { id, function: CalledFunction { name, arguments }, .. }| ToolCall { id, name, arguments };
+        Ok(Sent { role, parts, has_parts, calls: tool_calls.into_iter().map(call).collect(), call_id })
     }
 
     /// Whether functions play a part in it.
@@ -148,77 +164,13 @@ impl Sent {
     }
 
     /// As a message that no function plays a part in; `None` where one does.
-    pub fn message(&self) -> Option<Message> {
+    pub fn message(&self) -> Option<PlainMessage> {
         let role = match self.role {
             Speaker::System => MessageRole::System,
             Speaker::User => MessageRole::User,
             Speaker::Assistant => MessageRole::Assistant,
             Speaker::Tool => return None,
         };
-        self.calls.is_empty().then(|| Message { role, content: self.content() })
-    }
-}
-
-/// `tool_calls` of a message.
-fn read_calls(fields: &Fields<'_>) -> Result<Vec<ToolCall>, ApiError> {
-    let list = fields.list("tool_calls")?.unwrap_or_default();
-    let name = fields.name("tool_calls");
-    if list.len() > MOST_CALLS {
-        let message = format!("`{name}` has {} calls; give at most {MOST_CALLS}", list.len());
-        return Err(ApiError::field(name, message));
-    }
-    list.iter().enumerate().map(|(i, value)| read_call(&format!("{name}[{i}]"), value)).collect()
-}
-
-fn read_call(at: &str, value: &Value) -> Result<ToolCall, ApiError> {
-    let fields = Fields::of(value, at)?;
-    fields.only(&["id", "type", "function", "index"])?;
-    if let Some(kind) = fields.text("type")?.filter(|kind| *kind != "function") {
-        let kind: String = kind.chars().take(40).collect();
-        let message = format!("`{at}.type` is {kind:?}; give \"function\"");
-        return Err(ApiError::field(fields.name("type"), message));
-    }
-    fields.required("id")?;
-    let id = fields.text("id")?.unwrap_or_default().to_owned();
-    let function = Fields::of(fields.required("function")?, &fields.name("function"))?;
-    function.only(&["name", "arguments"])?;
-    function.required("name")?;
-    let name = function.text("name")?.unwrap_or_default().to_owned();
-    let arguments = function.text("arguments")?.unwrap_or_default();
-    let read = match arguments.trim() {
-        "" => Ok(Value::Object(serde_json::Map::new())),
-        arguments => serde_json::from_str(arguments),
-    };
-    match read {
-        Ok(Value::Object(arguments)) => Ok(ToolCall { id, name, arguments }),
-        _ => {
-            let name = function.name("arguments");
-            let message = format!("`{name}` is not the text of a JSON object; give one");
-            Err(ApiError::field(name, message))
-        }
-    }
-}
-
-impl Part {
-    fn read(at: &str, value: &Value) -> Result<Part, ApiError> {
-        let fields = Fields::of(value, at)?;
-        fields.required("type")?;
-        match fields.text("type")?.unwrap_or_default() {
-            "text" => {}
-            kind => {
-                let kind: String = kind.chars().take(40).collect();
-                let message = format!(
-                    "`{at}.type` is {kind:?}; the model reads text alone, so give parts of type \"text\""
-                );
-                return Err(ApiError::field(fields.name("type"), message));
-            }
-        }
-        fields.only(&PART_FIELDS)?;
-        fields.required("text")?;
-        let span = fields.text("span")?.map(str::to_owned);
-        if let Some(span) = &span {
-            check_label(span, &fields.name("span"))?;
-        }
-        Ok(Part { text: fields.text("text")?.unwrap_or_default().to_owned(), span })
+        self.calls.is_empty().then(|| PlainMessage { role, content: self.content() })
     }
 }

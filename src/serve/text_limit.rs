@@ -25,9 +25,6 @@ impl TextLimit {
     }
 
     /// Refuses a text of so many bytes that has more tokens than the context holds, or that takes too much memory to be read.
-    ///
-    /// # Errors
-    /// Which, of this field, and what would fit.
     pub fn check(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
         let TextLimit { context, longest, bytes: most } = *self;
         let message = match longest {
@@ -49,9 +46,6 @@ impl TextLimit {
 }
 
 /// Refuses a conversation whose users say more than fits, before anything is made of it.
-///
-/// # Errors
-/// As [`TextLimit::check`].
 pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     let Some(messages) = body["messages"].as_array() else { return Ok(()) };
     // Templates may leave white space around a content out.
@@ -69,9 +63,6 @@ pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
 }
 
 /// Refuses a text under this name, or one of several, that is longer than fits.
-///
-/// # Errors
-/// As [`TextLimit::check`].
 pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiError> {
     match &body[field] {
         Value::String(text) => app.model.limit.check(field, text.len()),

@@ -2,24 +2,42 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::error::ApiError;
-use super::fields::Fields;
-use super::fields::read_tokens;
+use super::json::{list, read};
 use super::memory::Held;
-use super::sent::Sent;
+use super::prompts::check_tokens;
+use super::sent::{Message, Sent};
 use super::text_limit::{messages_fit, texts_fit};
-use palimpsest_core::text::Message;
 
-/// Fields of `/tokenize`.
-pub const TOKENIZE_FIELDS: [&str; 6] =
-    ["model", "prompt", "messages", "add_special_tokens", "add_generation_prompt", "return_token_strs"];
+/// The body of a request to `/tokenize`.
+#[derive(Debug, Deserialize)]
+pub struct TokenizeRequest {
+    model: Option<String>,
+    prompt: Option<String>,
+    #[serde(default, deserialize_with = "messages")]
+    messages: Option<Vec<Message>>,
+    /// The chat template writes the special tokens of a conversation; a text has those that it spells.
+    #[serde(rename = "add_special_tokens")]
+    _add_special_tokens: Option<bool>,
+    add_generation_prompt: Option<bool>,
+    #[serde(default)]
+    return_token_strs: bool,
+}
 
-/// Fields of `/detokenize`.
-pub const DETOKENIZE_FIELDS: [&str; 2] = ["model", "tokens"];
+fn messages<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Message>>, D::Error> {
+    list::<1, 4096, _, _>(from).map(Some)
+}
+
+/// The body of a request to `/detokenize`.
+#[derive(Debug, Deserialize)]
+pub struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<u32>,
+}
 
 /// A text as tokens.
 #[derive(Debug, Serialize)]
@@ -35,49 +53,35 @@ const TOKEN: u64 = 4 + 16;
 const TEXT: u64 = 128;
 
 /// Refuses what cannot fit the context by far.
-///
-/// # Errors
-/// Why, with the field.
 pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     messages_fit(app, body)?;
     texts_fit(app, body, "prompt")
 }
 
 /// A text or a conversation as tokens, and what they take.
-///
-/// # Errors
-/// What cannot be served, with its field.
 pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError> {
-    let fields = Fields::of_body(body)?;
-    fields.only(&TOKENIZE_FIELDS)?;
-    check_model(app, &fields)?;
+    let fields: TokenizeRequest = read(body)?;
+    check_model(app, fields.model)?;
     let model = &app.model;
     let tokenizer = &model.text.tokenizer;
-    let strings = fields.flag("return_token_strs")?.unwrap_or(false);
-    // The chat template writes the special tokens of a conversation; a text has those that it spells.
-    fields.flag("add_special_tokens")?;
-    let opening = fields.flag("add_generation_prompt")?.unwrap_or(true);
-    let (field, text) = match (fields.text("prompt")?, fields.get("messages")) {
+    let (field, text) = match (fields.prompt, fields.messages) {
         (Some(_), Some(_)) => {
-            return Err(ApiError::field(
-                "messages",
-                "`prompt` and `messages` say the same; give one of them",
-            ));
+            let message = "`prompt` and `messages` say the same; give one of them";
+            return Err(ApiError::field("messages", message));
         }
-        (None, Some(_)) => {
-            let sent = Sent::read_all(&fields)?;
-            let messages: Option<Vec<Message>> = sent.iter().map(Sent::message).collect();
+        (None, None) => return Err(ApiError::missing("prompt")),
+        (Some(text), None) => ("prompt", text),
+        (None, Some(messages)) => {
+            let messages: Option<Vec<_>> = Sent::all(messages)?.iter().map(Sent::message).collect();
             let Some(messages) = messages else {
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
                 return Err(ApiError::field("messages", message));
             };
+            let opening = fields.add_generation_prompt.unwrap_or(true);
             ("messages", model.text.template.render(&messages, opening)?)
         }
-        (text, None) => {
-            fields.required("prompt")?;
-            ("prompt", text.unwrap_or_default().to_owned())
-        }
     };
+    let strings = fields.return_token_strs;
     model.limit.check(field, text.len())?;
     let tokens = tokenizer.encode(&text).map_err(|error| ApiError::from(error).of("prompt"))?;
     let count = tokens.len();
@@ -89,21 +93,16 @@ pub fn tokenize(app: &Arc<App>, body: &Value) -> Result<(Tokens, Held), ApiError
 }
 
 /// Tokens as a text, special ones included.
-///
-/// # Errors
-/// What cannot be served, with its field.
 pub fn detokenize(app: &App, body: &Value) -> Result<Value, ApiError> {
-    let fields = Fields::of_body(body)?;
-    fields.only(&DETOKENIZE_FIELDS)?;
-    check_model(app, &fields)?;
-    fields.required("tokens")?;
-    let tokens = read_tokens("tokens", fields.list("tokens")?.unwrap_or_default(), app.model.spec.vocab)?;
+    let DetokenizeRequest { model, tokens } = read(body)?;
+    check_model(app, model)?;
+    check_tokens("tokens", &tokens, app.model.spec.vocab)?;
     let text = app.model.text.tokenizer.decode(&tokens, false);
     Ok(json!({"prompt": text.map_err(|error| ApiError::internal(error.to_string()))?}))
 }
 
-fn check_model(app: &App, fields: &Fields<'_>) -> Result<(), ApiError> {
-    fields.text("model")?.map_or(Ok(()), |name| app.check_model(name))
+fn check_model(app: &App, name: Option<String>) -> Result<(), ApiError> {
+    name.map_or(Ok(()), |name| app.check_model(&name))
 }
 
 /// What a client needs to know of the tokeniser.

@@ -3,17 +3,79 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
-use super::format::{Format, check_name, with_options};
+use super::format::{Format, name, with_options};
+use super::json::shown;
 use super::model::ServedModel;
+use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, call_grammar};
 
-/// Most functions of a request, as at OpenAI.
-const MOST_TOOLS: usize = 128;
+/// An entry of `tools`.
+#[derive(Debug, Deserialize)]
+pub struct ToolField {
+    #[serde(rename = "type")]
+    _kind: FunctionKind,
+    function: FunctionField,
+}
+
+#[derive(Debug, Deserialize)]
+struct FunctionField {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    description: Option<String>,
+    #[serde(default = "no_parameters", deserialize_with = "parameters")]
+    parameters: Map<String, Value>,
+    #[serde(default)]
+    strict: bool,
+}
+
+/// The schema of arguments, which are an object.
+fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
+    let mut parameters = Map::deserialize(from)?;
+    match *parameters.entry("type").or_insert_with(|| "object".into()) == "object" {
+        true => Ok(parameters),
+        false => Err(D::Error::custom("has a `type` other than \"object\"; arguments are an object")),
+    }
+}
+
+/// Of a function without arguments.
+fn no_parameters() -> Map<String, Value> {
+    let none = [("properties", json!({})), ("additionalProperties", json!(false)), ("type", json!("object"))];
+    none.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+}
+
+/// The field `tool_choice`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolChoice {
+    /// `none`
+    None,
+    /// `auto`
+    Auto,
+    /// `required`
+    Required,
+    /// One of the functions.
+    #[serde(rename = "an object with the name of one of the functions")]
+    Named(NamedTool),
+}
+
+/// A function by its name.
+#[derive(Debug, Deserialize)]
+pub struct NamedTool {
+    #[serde(rename = "type")]
+    _kind: Option<FunctionKind>,
+    function: NamedFunction,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedFunction {
+    name: String,
+}
 
 /// Which functions an answer calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,25 +99,35 @@ pub struct ToolRequest {
 }
 
 impl ToolRequest {
-    /// The values of `tools`, `tool_choice` and `parallel_tool_calls`.
-    ///
-    /// # Errors
-    /// What cannot be served, with its field.
-    pub fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
-        let list = fields.list("tools")?.unwrap_or_default();
-        if list.len() > MOST_TOOLS {
-            let message = format!("`tools` has {} functions; give at most {MOST_TOOLS}", list.len());
-            return Err(ApiError::field("tools", message));
-        }
-        let tools: Vec<Tool> =
-            list.iter().enumerate().map(|(i, value)| read_tool(i, value)).collect::<Result<_, _>>()?;
+    /// Of `tools`, `tool_choice` and `parallel_tool_calls`.
+    pub fn new(tools: Vec<ToolField>, choice: Option<ToolChoice>, many: bool) -> Result<Self, ApiError> {
+        let tool = |ToolField { function, .. }| {
+            let FunctionField { name, description, parameters, strict } = function;
+            Tool { name, description, parameters, strict }
+        };
+        let tools: Vec<Tool> = tools.into_iter().map(tool).collect();
         let mut seen = BTreeSet::new();
         if let Some(i) = tools.iter().position(|tool| !seen.insert(tool.name.as_str())) {
             let message = "two functions have this name; names are unique";
             return Err(ApiError::field(format!("tools[{i}].function.name"), message));
         }
-        let choice = read_choice(fields, &tools)?;
-        let many = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+        let choice = match choice {
+            None if tools.is_empty() => Choice::None,
+            None | Some(ToolChoice::Auto) => Choice::Auto,
+            Some(ToolChoice::None) => Choice::None,
+            Some(ToolChoice::Required) if tools.is_empty() => {
+                let reason = "wants a call and `tools` has no function; give one, or leave it out";
+                return Err(ApiError::at("tool_choice", reason));
+            }
+            Some(ToolChoice::Required) => Choice::Required,
+            Some(ToolChoice::Named(NamedTool { function: NamedFunction { name }, .. })) => {
+                let known = tools.iter().position(|tool| tool.name == name);
+                Choice::Named(known.ok_or_else(|| {
+                    let reason = format!("is {}, which `tools` has not", shown(&name));
+                    ApiError::at("tool_choice.function.name", reason)
+                })?)
+            }
+        };
         Ok(ToolRequest { tools: tools.into(), choice, many })
     }
 
@@ -71,9 +143,6 @@ impl ToolRequest {
     }
 
     /// What the answer is held to: its format, its calls, or either; `None` where it is free.
-    ///
-    /// # Errors
-    /// What cannot be enforced, with its field.
     pub fn constraint(
         &self,
         model: &ServedModel,
@@ -127,7 +196,7 @@ impl ToolRequest {
         let grammar = call_grammar(layout, named.unwrap_or(&self.tools), many, &with_options);
         grammar.map_err(|(i, reason)| {
             let field = format!("tools[{}].function.parameters", first + i);
-            ApiError::field(field.clone(), format!("`{field}` cannot be enforced: {reason}"))
+            ApiError::at(field, format_args!("cannot be enforced: {reason}"))
         })
     }
 
@@ -145,89 +214,4 @@ impl ToolRequest {
             Some(ApiError::constraint(&error, &format!("tools[{i}].function.parameters")))
         })
     }
-}
-
-fn read_tool(i: usize, value: &Value) -> Result<Tool, ApiError> {
-    let fields = Fields::of(value, &format!("tools[{i}]"))?;
-    fields.only(&["type", "function"])?;
-    fields.required("type")?;
-    let kind = fields.text("type")?.unwrap_or_default();
-    if kind != "function" {
-        let kind: String = kind.chars().take(40).collect();
-        let name = fields.name("type");
-        return Err(ApiError::field(name.clone(), format!("`{name}` is {kind:?}; give \"function\"")));
-    }
-    let function = Fields::of(fields.required("function")?, &fields.name("function"))?;
-    function.only(&["name", "description", "parameters", "strict"])?;
-    function.required("name")?;
-    let name = function.text("name")?.unwrap_or_default();
-    check_name(&function.name("name"), name)?;
-    let mut parameters = match function.get("parameters") {
-        // A function without arguments.
-        None => Map::from_iter([
-            ("properties".to_owned(), json!({})),
-            ("additionalProperties".to_owned(), json!(false)),
-        ]),
-        Some(Value::Object(parameters)) => parameters.clone(),
-        Some(value) => return Err(wrong(&function.name("parameters"), value, "an object")),
-    };
-    match parameters.get("type") {
-        None => drop(parameters.insert("type".to_owned(), "object".into())),
-        Some(kind) if kind == "object" => {}
-        Some(_) => {
-            let field = function.name("parameters");
-            let message = format!("`{field}.type` is not \"object\"; arguments are an object");
-            return Err(ApiError::field(field, message));
-        }
-    }
-    Ok(Tool {
-        name: name.to_owned(),
-        description: function.text("description")?.map(str::to_owned),
-        parameters,
-        strict: function.flag("strict")?.unwrap_or(false),
-    })
-}
-
-fn read_choice(fields: &Fields<'_>, tools: &[Tool]) -> Result<Choice, ApiError> {
-    let name = "tool_choice";
-    let choice = match fields.get(name) {
-        None => return Ok(if tools.is_empty() { Choice::None } else { Choice::Auto }),
-        Some(Value::String(word)) => match word.as_str() {
-            "none" => Choice::None,
-            "auto" => Choice::Auto,
-            "required" => Choice::Required,
-            other => {
-                let other: String = other.chars().take(40).collect();
-                let message =
-                    format!("`{name}` is {other:?}; give none, auto, required or one of the functions");
-                return Err(ApiError::field(name, message));
-            }
-        },
-        Some(value @ Value::Object(_)) => {
-            let choice = Fields::of(value, name)?;
-            choice.only(&["type", "function"])?;
-            if choice.text("type")?.is_some_and(|kind| kind != "function") {
-                let message = "`tool_choice.type` is not \"function\"; give that";
-                return Err(ApiError::field("tool_choice.type", message));
-            }
-            let function = Fields::of(choice.required("function")?, "tool_choice.function")?;
-            function.only(&["name"])?;
-            function.required("name")?;
-            let named = function.text("name")?.unwrap_or_default();
-            match tools.iter().position(|tool| tool.name == named) {
-                Some(i) => Choice::Named(i),
-                None => {
-                    let named: String = named.chars().take(80).collect();
-                    let message = format!("`tool_choice.function.name` is {named:?}, which `tools` has not");
-                    return Err(ApiError::field("tool_choice.function.name", message));
-                }
-            }
-        }
-        Some(value) => return Err(wrong(name, value, "none, auto, required or one of the functions")),
-    };
-    if tools.is_empty() && choice == Choice::Required {
-        let message = "`tool_choice` wants a call and `tools` has no function; give one, or leave it out";
-        return Err(ApiError::field(name, message));
-    }
-    Ok(choice)
 }

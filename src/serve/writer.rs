@@ -89,9 +89,6 @@ impl Writer {
     }
 
     /// Takes the next token.
-    ///
-    /// # Errors
-    /// Those of decoding.
     pub fn push(&mut self, token: u32) -> Result<Piece, TextError> {
         let Stage::Before { thoughts, reader, tokens, given } = &mut self.stage else {
             let text = self.decoder.push(token)?.unwrap_or_default();
@@ -145,9 +142,6 @@ impl Writer {
     }
 
     /// What is still held at the end, and whether there is an answer at all.
-    ///
-    /// # Errors
-    /// Those of decoding.
     pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
         if let Stage::Before { thoughts, tokens, given, .. } = &mut self.stage {

@@ -396,11 +396,12 @@ fn the_keys_with_the_largest_weights_are_told_one_by_one() {
                 close(name, &flat(&attention["mass"]).1, &flat(&plain["mass"]).1);
                 close(name, &flat(&attention["each"]).1, &flat(&plain["each"]).1);
                 let found = attention["top_keys"].as_array().unwrap();
-                assert_eq!((found.len(), found[0].as_array().unwrap().len()), (rows, layers), "{name}");
-                for (p, l, h) in
-                    (0..rows * layers * heads).map(|i| (i / heads / layers, i / heads % layers, i % heads))
+                assert_eq!((found.len(), found[0].as_array().unwrap().len()), (layers, heads), "{name}");
+                assert_eq!(found[0][0].as_array().unwrap().len(), rows, "{name}");
+                for (l, h, p) in
+                    (0..layers * heads * rows).map(|i| (i / rows / heads, i / rows % heads, i % rows))
                 {
-                    let pairs = found[p][l][h].as_array().unwrap();
+                    let pairs = found[l][h][p].as_array().unwrap();
                     let at = ((l * heads + h) * rows + p) * K;
                     let known = (0..K).filter(|i| expected.keys[at + i] != NO_KEY).count();
                     assert_eq!(pairs.len(), known, "{name}");
@@ -427,17 +428,17 @@ fn keys_of_the_mean_are_ranked_by_it_and_come_as_tensors_too() {
         // More keys than there are tokens: all of them, so that their mean can be taken by hand.
         let all = ask(json!({"heads": "all", "top_keys": 512}));
         let mean = ask(json!({"top_keys": 3, "layers": all["layers"]}));
-        let heads = all["top_keys"][0][0].as_array().unwrap().len();
-        for (p, position) in all["top_keys"].as_array().unwrap().iter().enumerate() {
-            for (l, layer) in position.as_array().unwrap().iter().enumerate() {
+        let heads = all["top_keys"][0].as_array().unwrap().len();
+        for (l, layer) in all["top_keys"].as_array().unwrap().iter().enumerate() {
+            for p in 0..layer[0].as_array().unwrap().len() {
                 let mut paid = std::collections::BTreeMap::<u64, f64>::new();
-                for pair in layer.as_array().unwrap().iter().flat_map(|head| head.as_array().unwrap()) {
+                for pair in (0..heads).flat_map(|head| layer[head][p].as_array().unwrap()) {
                     *paid.entry(pair[0].as_u64().unwrap()).or_default() +=
                         pair[1].as_f64().unwrap() / heads as f64;
                 }
                 let mut sorted: Vec<f64> = paid.values().copied().collect();
                 sorted.sort_unstable_by(|a, b| b.total_cmp(a));
-                let told = mean["top_keys"][p][l].as_array().unwrap();
+                let told = mean["top_keys"][l][p].as_array().unwrap();
                 assert_eq!(told.len(), 3.min(sorted.len()));
                 for (pair, expected) in told.iter().zip(sorted) {
                     let (key, weight) = (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());

@@ -410,15 +410,15 @@ fn what_cannot_be_served_is_refused_by_its_field() {
     heads(json!([[2, 0], [2, 0]]), "palimpsest.heads[1]", "again");
     heads(json!([]), "palimpsest.heads", "0 pairs");
     heads(json!("some"), "palimpsest.heads", "\"retrieval\"");
-    heads(json!(3), "palimpsest.heads", "a number");
+    heads(json!(3), "palimpsest.heads", "is 3");
     heads(json!("retrieval"), "palimpsest.heads", "does not know which heads");
     refused(json!({"rows": ["last"], "heads": [[2, 0]], "layers": [2]}), "palimpsest.layers", "leave it out");
     refused(json!({}), "palimpsest.rows", "missing");
 
     refused(json!({"score": 1}), "palimpsest.score", "true");
     refused(json!({"score": {"document": []}}), "palimpsest.score.document", "no field");
-    refused(json!({"score": {"documents": []}}), "palimpsest.score.documents", "0 labels");
-    refused(json!({"score": {"documents": [1]}}), "palimpsest.score.documents[0]", "label");
+    refused(json!({"score": {"documents": []}}), "palimpsest.score.documents", "0 entries");
+    refused(json!({"score": {"documents": [1]}}), "palimpsest.score.documents[0]", "is 1; give a string");
     refused(json!({"score": {"documents": ["doc-1", "doc-1"]}}), "palimpsest.score.documents[1]", "again");
     refused(json!({"score": {"documents": ["question"]}}), "palimpsest.score.documents", "question itself");
     refused(json!({"score": {"documents": ["doc-9"]}}), "palimpsest.score", "doc-9");
@@ -426,7 +426,7 @@ fn what_cannot_be_served_is_refused_by_its_field() {
     refused(json!({"score": {"heads": "mean"}}), "palimpsest.score.heads", "\"all\"");
     refused(json!({"score": {"heads": "retrieval"}}), "palimpsest.score.heads", "does not know which heads");
 
-    refused(json!({"answer": 3}), "palimpsest.answer", "a text");
+    refused(json!({"answer": 3}), "palimpsest.answer", "a string");
     refused(json!({"answer": ""}), "palimpsest.answer", "no tokens");
     refused(json!({"answer": [999_999]}), "palimpsest.answer[0]", "token ids");
     refused(json!({"answer": true}), "palimpsest.answer", "last message");

@@ -14,13 +14,14 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Value, json};
 
 pub use neutral::{NeutralCache, SCORE_CACHE_BYTES};
-pub use request::ScoreRequest;
+pub use request::{ScoreField, ScoreRequest};
 
 use definition::{Ranked, ranking};
 use neutral::{NeutralMasses, NeutralPrompt};
 
 use super::error::ApiError;
 use super::heads::Heads;
+use super::json::shown;
 use super::model::Pairs;
 use super::prompt::TokenPrompt;
 use palimpsest_core::attention::Masses;
@@ -44,9 +45,6 @@ pub struct Scoring {
 
 impl Scoring {
     /// Of a prompt and its neutral one, in both of which `documents` and `question` are spans.
-    ///
-    /// # Errors
-    /// A label that is no span of the prompt, a document without tokens, and heads none of which sees all documents.
     pub fn new(
         (documents, question): (&[String], &str),
         heads: &Heads,
@@ -74,13 +72,12 @@ impl Scoring {
             Heads::All | Heads::Mean => all().filter(|&(layer, _)| sees(layer)).collect(),
         };
         if pairs.is_empty() {
-            let message = format!(
-                "`palimpsest.score`: none of its heads sees all documents at once, from the first one to the end of the prompt \
-                 {} tokens later: their layers have shorter windows or no weights of single keys; name other heads, or shorten the \
-                 documents",
+            let reason = format!(
+                "has no head that sees all documents at once, from the first one to the end of the prompt {} tokens later: their \
+                 layers have shorter windows or no weights of single keys; name other heads, or shorten the documents",
                 n - first
             );
-            return Err(ApiError::field("palimpsest.score", message));
+            return Err(ApiError::at("palimpsest.score", reason));
         }
         let of_neutral = spans_of(&neutral, &documents)?;
         let row = spans_of(&neutral, &[question.to_owned()])?;
@@ -96,9 +93,6 @@ impl Scoring {
     }
 
     /// Waits for what the neutral request pays, unless it is known.
-    ///
-    /// # Errors
-    /// Of a request that failed.
     pub async fn settle(
         &mut self,
         cache: &NeutralCache,
@@ -142,15 +136,12 @@ fn spans_of(prompt: &TokenPrompt, labels: &[String]) -> Result<Vec<Span>, ApiErr
         match found {
             Some(span) if !span.is_empty() => Ok(span.clone()),
             Some(_) => {
-                let message = format!("`palimpsest.score`: the span {label:?} holds no token; leave it out");
-                Err(ApiError::field("palimpsest.score", message))
+                let reason = format!("names the span {label:?}, which holds no token; leave it out");
+                Err(ApiError::at("palimpsest.score", reason))
             }
             None => {
-                let label: String = label.chars().take(40).collect();
-                let message = format!(
-                    "`palimpsest.score` names the span {label:?}, and the prompt has none of that name"
-                );
-                Err(ApiError::field("palimpsest.score", message))
+                let reason = format!("names the span {}, and the prompt has none of that name", shown(label));
+                Err(ApiError::at("palimpsest.score", reason))
             }
         }
     };

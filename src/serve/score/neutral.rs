@@ -3,16 +3,15 @@
 //! It shares the documents with the request and is read after it, so that little of it is read anew; what its heads pay is kept, in
 //! bounded memory, for the next question about the same documents.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::Array4;
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 
+use super::super::ask;
 use super::super::error::ApiError;
 use palimpsest_core::engine::thread::EngineThread;
-use palimpsest_core::engine::{Event, Next, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 
 /// Most bytes of masses that are kept.
@@ -40,6 +39,9 @@ impl NeutralPrompt {
         let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
         let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
         let digest = Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into();
+        // Measured by themselves, they lie over nothing.
+        let documents =
+            documents.into_iter().map(|span| Span::new(span.label.clone(), span.range())).collect();
         NeutralPrompt { tokens: tokens.into(), question, documents, digest }
     }
 }
@@ -71,9 +73,6 @@ pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
 
 impl NeutralCache {
     /// What a neutral prompt pays: known, or measured now.
-    ///
-    /// # Errors
-    /// Of a request that failed.
     pub async fn masses(
         &self,
         engine: &EngineThread,
@@ -83,7 +82,10 @@ impl NeutralCache {
         if let Some(known) = self.get(&prompt.digest) {
             return Ok(known);
         }
-        let masses = Arc::new(measure(engine, cancelled, prompt).await?);
+        let NeutralPrompt { tokens, question, documents, .. } = prompt;
+        let masses =
+            ask::masses(engine, cancelled, tokens.to_vec(), question.clone(), documents.clone()).await?;
+        let masses = Arc::new(NeutralMasses { layers: masses.layers, mass: masses.mass });
         self.put(&prompt.digest, Arc::clone(&masses));
         Ok(masses)
     }
@@ -106,39 +108,6 @@ impl NeutralCache {
             bytes -= kept.remove(0).1.bytes();
         }
     }
-}
-
-/// Reads a neutral prompt behind what is kept of its documents.
-async fn measure(
-    engine: &EngineThread,
-    cancelled: Arc<AtomicBool>,
-    prompt: &NeutralPrompt,
-) -> Result<NeutralMasses, ApiError> {
-    let NeutralPrompt { tokens, question, documents, .. } = prompt;
-    let observe = Observe {
-        rows: Rows { spans: question.clone(), ..Rows::default() },
-        keys: documents.iter().map(|span| Span::new(span.label.clone(), span.range())).collect(),
-        ..Observe::default()
-    };
-    let request = Request::of(tokens.to_vec(), observe, Task::Read);
-    let (told, heard) = oneshot::channel();
-    let mut told = Some(told);
-    engine.submit(request, move |event| {
-        let gone = told.as_ref().is_none_or(oneshot::Sender::is_closed) || cancelled.load(Ordering::Relaxed);
-        let outcome = match event {
-            Event::Done(measured) => Ok(measured),
-            Event::Failed(error) => Err(ApiError::from(error)),
-            _ => return if gone { Next::Cancel } else { Next::Go },
-        };
-        if let Some(told) = told.take() {
-            // Nobody may wait any more.
-            let _ = told.send(outcome);
-        }
-        Next::Cancel
-    });
-    let measured =
-        heard.await.unwrap_or_else(|_| Err(ApiError::internal("the model's thread left the request")))?;
-    Ok(NeutralMasses { layers: measured.masses.layers, mass: measured.masses.mass })
 }
 
 #[cfg(test)]

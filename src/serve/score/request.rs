@@ -1,11 +1,11 @@
 //! The field `score`: which spans are documents, which is the question, by which heads.
 
-use serde_json::Value;
+use serde::{Deserialize, Deserializer};
 
 use super::super::attention_request::{AttentionRequest, RangeRequest};
 use super::super::error::ApiError;
-use super::super::fields::{Fields, wrong};
-use super::super::heads::Heads;
+use super::super::heads::{Heads, HeadsField};
+use super::super::json::{list, shown};
 use super::super::model::ServedModel;
 use super::super::prompt::TokenPrompt;
 use super::super::sent::Sent;
@@ -13,14 +13,32 @@ use super::Scoring;
 use super::neutral;
 use palimpsest_core::text::Speaker;
 
-/// Its fields, where it is an object.
-pub const SCORE_FIELDS: [&str; 3] = ["documents", "question", "heads"];
-
-/// Most documents.
-const MOST_DOCUMENTS: usize = 4096;
-
 /// The name that makes a span the question.
 const QUESTION: &str = "question";
+
+/// The field.
+#[derive(Debug, Deserialize)]
+pub enum ScoreField {
+    /// `false` for none.
+    #[serde(rename = "a boolean (true for all documents)")]
+    Is(bool),
+    /// These.
+    #[serde(rename = "an object of documents, question and heads")]
+    Of(ScoreOptions),
+}
+
+/// What a score may say; where it does not, it is found.
+#[derive(Debug, Default, Deserialize)]
+pub struct ScoreOptions {
+    #[serde(default, deserialize_with = "documents")]
+    documents: Option<Vec<String>>,
+    question: Option<String>,
+    heads: Option<HeadsField>,
+}
+
+fn documents<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    list::<1, 4096, _, _>(from).map(Some)
+}
 
 /// What is to be scored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,32 +51,32 @@ pub struct ScoreRequest {
 /// Makes a prompt of messages or a text, with what is asked of its spans.
 type MakePrompt<'a, T> = dyn Fn(&T, &AttentionRequest) -> Result<TokenPrompt, ApiError> + 'a;
 
-impl ScoreRequest {
-    /// The value of `score`; `None` for `false`.
-    ///
-    /// # Errors
-    /// What is no such value.
-    pub fn read(value: &Value, model: &ServedModel) -> Result<Option<Self>, ApiError> {
-        let name = "palimpsest.score";
-        match value {
-            Value::Bool(false) => return Ok(None),
-            Value::Bool(true) => {
-                return Ok(Some(ScoreRequest { documents: None, question: None, heads: None }));
-            }
-            Value::Object(_) => {}
-            value => return Err(wrong(name, value, "true, or an object of documents and question")),
-        }
-        let fields = Fields::of(value, name)?;
-        fields.only(&SCORE_FIELDS)?;
-        let documents = match fields.list("documents")? {
-            None => None,
-            Some(labels) => Some(read_labels(labels, &fields.name("documents"))?),
+impl ScoreField {
+    /// What is asked, of this model; `None` for `false`.
+    pub fn request(self, model: &ServedModel) -> Result<Option<ScoreRequest>, ApiError> {
+        let ScoreOptions { documents, question, heads } = match self {
+            ScoreField::Is(false) => return Ok(None),
+            ScoreField::Is(true) => ScoreOptions::default(),
+            ScoreField::Of(options) => options,
         };
-        let heads = fields.get("heads");
-        let heads = heads.map(|value| Heads::read(value, &fields.name("heads"), false, model)).transpose()?;
-        Ok(Some(ScoreRequest { documents, question: fields.text("question")?.map(str::to_owned), heads }))
+        let again = |labels: &Vec<String>| (1..labels.len()).find(|&i| labels[..i].contains(&labels[i]));
+        if let Some(i) = documents.as_ref().and_then(again) {
+            let reason = "names a span again; name it once";
+            return Err(ApiError::at(format!("palimpsest.score.documents[{i}]"), reason));
+        }
+        let name = "palimpsest.score.heads";
+        if matches!(heads, Some(HeadsField::Mean)) {
+            return Err(ApiError::at(
+                name,
+                "is \"mean\"; give \"all\", \"retrieval\" or pairs [layer, head]",
+            ));
+        }
+        let heads = heads.map(|heads| heads.of(name, model)).transpose()?;
+        Ok(Some(ScoreRequest { documents, question, heads }))
     }
+}
 
+impl ScoreRequest {
     /// By which heads: those that it names, those that the request names, the model's that retrieve, or all.
     fn heads(&self, asked: &AttentionRequest, model: &ServedModel) -> Heads {
         let named = match &asked.heads {
@@ -69,9 +87,6 @@ impl ScoreRequest {
     }
 
     /// Of a conversation, whose neutral prompt `make` makes of other messages and ranges.
-    ///
-    /// # Errors
-    /// Labels that are none of the prompt's, and those of [`Scoring::new`].
     pub fn of_chat(
         &self,
         asked: &AttentionRequest,
@@ -86,8 +101,7 @@ impl ScoreRequest {
         let question = match (by_name, &self.question) {
             (Some(part), _) => part,
             (None, None) => last().ok_or_else(|| {
-                let message = "`palimpsest.score` needs a question, and there is no message of the user's";
-                ApiError::field("palimpsest.score", message)
+                ApiError::at("palimpsest.score", "needs a question, and there is no message of the user's")
             })?,
             (None, Some(_)) => return Err(no_question(wanted, "part of a message")),
         };
@@ -122,9 +136,6 @@ impl ScoreRequest {
     }
 
     /// Of a text, whose neutral prompt `make` makes of another text and ranges. Documents and question are ranges of it.
-    ///
-    /// # Errors
-    /// As [`ScoreRequest::of_chat`].
     pub fn of_text(
         &self,
         asked: &AttentionRequest,
@@ -197,28 +208,9 @@ fn neutral_of(text: &str) -> String {
     format!("{}{}{}", before.unwrap_or_default(), neutral::TEXT, after.unwrap_or_default())
 }
 
-fn read_labels(values: &[Value], name: &str) -> Result<Vec<String>, ApiError> {
-    if values.is_empty() || values.len() > MOST_DOCUMENTS {
-        let message = format!("`{name}` has {} labels; give 1 to {MOST_DOCUMENTS}", values.len());
-        return Err(ApiError::field(name, message));
-    }
-    let mut labels: Vec<String> = Vec::with_capacity(values.len());
-    for (i, value) in values.iter().enumerate() {
-        let name = format!("{name}[{i}]");
-        let Value::String(label) = value else { return Err(wrong(&name, value, "the label of a span")) };
-        if labels.contains(label) {
-            let message = format!("`{name}` names a span again; name it once");
-            return Err(ApiError::field(name, message));
-        }
-        labels.push(label.clone());
-    }
-    Ok(labels)
-}
-
 fn no_question(label: &str, of: &str) -> ApiError {
-    let label: String = label.chars().take(40).collect();
-    let message = format!("`palimpsest.score.question`: no {of} is called {label:?}; name the one that asks");
-    ApiError::field("palimpsest.score.question", message)
+    let reason = format!(": no {of} is called {}; name the one that asks", shown(label));
+    ApiError::at("palimpsest.score.question", reason)
 }
 
 fn check_documents(documents: &[String], question: &str) -> Result<(), ApiError> {
@@ -229,8 +221,7 @@ fn check_documents(documents: &[String], question: &str) -> Result<(), ApiError>
         return Err(ApiError::field(field, message));
     }
     if documents.iter().any(|label| label == question) {
-        let message = format!("`{field}` names the question itself; leave it out");
-        return Err(ApiError::field(field, message));
+        return Err(ApiError::at(field, "names the question itself; leave it out"));
     }
     Ok(())
 }
