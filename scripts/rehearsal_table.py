@@ -45,7 +45,7 @@ class Program:
         self.card = card
         self.kernel = kernel
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rehearsal-"))
-        self.environment = dict(os.environ, NO_COLOR="1", PALIMPSEST_OFFLINE="1")
+        self.environment = dict(os.environ, NO_COLOR="1")
         self.environment.pop("RUST_BACKTRACE", None)
         if card:
             self.program = ROOT / "target" / "release" / "palimpsest"

@@ -38,6 +38,7 @@ pub mod cli;
 pub mod data;
 pub mod embedder;
 pub mod export;
+#[cfg(feature = "figures")]
 pub mod figures;
 pub mod ground;
 pub mod heads;
@@ -50,5 +51,6 @@ pub mod prompt;
 pub mod results;
 pub mod run;
 pub mod selftest;
+#[cfg(feature = "serve")]
 pub mod serve;
 pub mod statistics;

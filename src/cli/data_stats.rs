@@ -12,9 +12,7 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{Benchmark, PAPER_ENCODING, SampleSpec};
 use crate::data::Case;
-use crate::data::labels;
 use crate::data::stats::{PrintedStats, Rows, SplitStats, TokenStats, measure};
-use crate::figures;
 use crate::ground::table::aligned;
 use crate::models::ModelStore;
 use crate::progress;
@@ -86,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
     let split = rows_of(&dataset, by.as_deref())?;
     match (figure, split) {
-        (Some(folder), Rows::Label(label)) => draw_distribution(&dataset, label, folder)?,
+        (Some(folder), Rows::Label(label)) => super::distribution::draw(&dataset, label, folder)?,
         (Some(_), _) => return Err(WrongUsage("--figure: --by names no label; give one".to_owned()).into()),
         (None, _) => {}
     }
@@ -138,17 +136,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Rows::All => "cases of",
     };
     super::say(format_args!("{title}\n\n{}", table(head, &lines)))
-}
-
-/// Draws how many cases have each value of a label.
-fn draw_distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
-    let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
-    let counts = labels::count(sound, label, dataset.benchmark().split())?;
-    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
-    let figure = figures::distribution(&counts, &origin)?;
-    figures::write(std::slice::from_ref(&figure), folder)?;
-    progress::note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
-    Ok(())
 }
 
 /// What `--by` says for a row a history.

@@ -18,11 +18,15 @@ mod conditions;
 mod data;
 mod data_check;
 mod data_stats;
+#[cfg(feature = "figures")]
+mod distribution;
 mod driver;
 mod estimate;
 mod estimate_card;
 mod export;
+#[cfg(feature = "figures")]
 mod figure_style;
+#[cfg(feature = "figures")]
 mod figures;
 mod heads;
 mod import;
@@ -36,17 +40,27 @@ mod memory_plan;
 mod merge;
 mod model;
 mod output;
+#[cfg(feature = "figures")]
 mod quickstart;
+#[cfg(feature = "figures")]
 mod report;
 mod run;
 mod run_endpoint;
 mod selftest;
+#[cfg(feature = "serve")]
 mod serve;
 mod settings;
 mod table;
 mod thinking;
 mod trace;
 mod trial;
+#[cfg(not(all(feature = "figures", feature = "serve")))]
+mod without;
+
+#[cfg(not(feature = "figures"))]
+use without::{figures, figures as distribution, figures as quickstart, figures as report};
+#[cfg(not(feature = "serve"))]
+use without::serve;
 
 pub use arguments::Weights;
 use arguments::{WrongUsage, bytes, check_context, positive};

@@ -6,6 +6,7 @@
 
 pub mod hypotheses;
 pub mod inspect;
+#[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 pub mod parquet;
 
 use std::collections::{HashMap, HashSet};
@@ -37,7 +38,7 @@ pub enum ExportError {
     Json(#[from] serde_json::Error),
     /// The Parquet file could not be written.
     #[error("cannot write the export as Parquet: {0}")]
-    Parquet(#[from] ::parquet::errors::ParquetError),
+    Parquet(#[from] parquet::Error),
 }
 
 /// An answer row with what the plan says of it.

@@ -44,6 +44,7 @@ impl DenseRanker {
     /// # Errors
     /// [`DenseError`].
     pub fn open(store: &ModelStore, show: bool) -> Result<Self, DenseError> {
+        Embedder::built_in()?;
         let embedder = Embedder::open(&store.embedder()?)?;
         Ok(DenseRanker { embedder, show, index: None })
     }

@@ -4,9 +4,13 @@
 //! A thin layer over the crate `tiktoken-rs`, which ships the tables: the texts of the tables have the SHA-256 that OpenAI's own
 //! package pins. Called by `data stats`, and wherever prompts are counted for an endpoint whose tokeniser is not here.
 
-use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
-
 use palimpsest_core::text::{CountTokens, TextError, check_runs};
+
+#[cfg_attr(not(feature = "o200k"), path = "bpe/no_table.rs")]
+#[cfg_attr(feature = "o200k", path = "bpe/table.rs")]
+mod table;
+
+use table::Table;
 
 /// The encodings that can be named.
 pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
@@ -14,7 +18,7 @@ pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
 /// An encoding with its table. Opening one takes some tenths of a second and 40 MB.
 pub struct BytePairEncoding {
     name: &'static str,
-    table: CoreBPE,
+    table: Table,
 }
 
 impl BytePairEncoding {
@@ -30,8 +34,7 @@ impl BytePairEncoding {
                 "no such encoding (known: {known}); a model's own is given by --model"
             )));
         };
-        let table = if known == ENCODINGS[0] { o200k_base() } else { cl100k_base() };
-        Ok(BytePairEncoding { name: known, table: table.map_err(|error| failed(error.to_string()))? })
+        Ok(BytePairEncoding { name: known, table: Table::named(known).map_err(failed)? })
     }
 
     /// Its name.
@@ -45,7 +48,7 @@ impl BytePairEncoding {
     /// [`TextError::Tokenizer`] where the text holds runs that the pre-tokeniser's expression gives up on.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         check_runs(text)?;
-        Ok(self.table.encode_ordinary(text))
+        Ok(self.table.encode(text))
     }
 
     /// The text of `ids`.
@@ -61,7 +64,7 @@ impl BytePairEncoding {
 impl CountTokens for BytePairEncoding {
     fn count(&self, text: &str) -> Result<usize, TextError> {
         check_runs(text)?;
-        Ok(self.table.count_ordinary(text))
+        Ok(self.table.count(text))
     }
 }
 

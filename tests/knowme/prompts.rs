@@ -10,6 +10,9 @@ use super::*;
 
 #[test]
 fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_second() {
+    if crate::left_out::unless_all("SmolLM2-135M's tokenizer") {
+        return;
+    }
     let model = palimpsest_core::engine::TextSide::open(
         &ModelStore::open().unwrap().resolve("smollm2-135m").unwrap(),
     )

@@ -209,8 +209,8 @@ fn a_trace_with_the_layers_split_between_two_devices_is_bit_equal_to_one_without
 /// With attention recorded over 4,096 and 8,192 tokens of the small real models, which are fetched once into the model home.
 #[test]
 fn the_peak_memory_of_the_real_models_is_the_planned_one_within_a_tenth() {
-    if std::env::var_os("PALIMPSEST_OFFLINE").is_some() || !cfg!(target_os = "linux") {
-        println!("left out: this test needs SmolLM2-135M and Gemma 3 270M, and Linux to tell the peak");
+    let need = "SmolLM2-135M and Gemma 3 270M, and Linux to tell the peak";
+    if crate::left_out::unless_all(need) || !cfg!(target_os = "linux") {
         return;
     }
     for model in ["smollm2-135m", "gemma3-270m"] {

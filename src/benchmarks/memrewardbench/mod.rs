@@ -4,6 +4,7 @@
 //! model is shown all three and begins its reply with `[[A]]` or `[[B]]`. Which trajectory stands first is a setting, so that a
 //! preference for a place can be told from one for a text (section 5.2).
 
+#[cfg_attr(not(feature = "parquet"), path = "no_columns.rs")]
 mod columns;
 mod constraints;
 pub mod counts;
@@ -19,10 +20,12 @@ mod tags;
 mod terms;
 mod trends;
 mod verdicts;
+#[cfg(feature = "parquet")]
 mod write;
 
 pub use orders::{Order, Variant, parse as parse_setting};
 pub use terms::{Length, Setting, Source, Task};
+#[cfg(feature = "parquet")]
 pub use write::{Row, write_parquet};
 
 use super::{

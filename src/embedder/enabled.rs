@@ -1,9 +1,9 @@
-//! Texts become vectors: a BERT model, mean over its tokens, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
+//! The embedder by candle-transformers' BERT.
 //!
-//! Runs on the CPU in f32 by candle-transformers' BERT. Texts longer than the model's limit are cut at their end, the tokens at the ends
+//! Runs on the CPU in f32. Texts longer than the model's limit are cut at their end, the tokens at the ends
 //! of a text included in the limit.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -11,6 +11,7 @@ use candle_transformers::models::bert::{BertModel, Config};
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams};
 
+use super::EmbedError;
 use crate::models::EmbedderFiles;
 
 /// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
@@ -21,35 +22,6 @@ const WINDOW: usize = 16 << 10;
 
 /// Bytes of a text that are looked at for as many tokens as are kept.
 const MOST_READ: usize = 2 << 20;
-
-/// Why texts could not be embedded.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbedError {
-    /// A file of the model could not be read.
-    #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A file of the model is not as it must be.
-    #[error(
-        "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
-    )]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A text has no tokens that the model knows.
-    #[error("a text cannot be tokenised for the embedding model: {0}")]
-    Tokens(String),
-    /// The model failed.
-    #[error("the embedding model failed")]
-    Model(#[from] candle_core::Error),
-}
 
 /// An embedding model in memory.
 pub struct Embedder {
@@ -66,6 +38,14 @@ impl std::fmt::Debug for Embedder {
 }
 
 impl Embedder {
+    /// Refuses where this build has no embedder, before anything is fetched for one.
+    ///
+    /// # Errors
+    /// None here.
+    pub fn built_in() -> Result<(), EmbedError> {
+        Ok(())
+    }
+
     /// Opens the files of a model.
     ///
     /// # Errors

@@ -1,0 +1,46 @@
+//! Commands whose features a build is without: they say which one is missing.
+
+use std::ffi::OsString;
+
+/// Not in this build of palimpsest.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Whatever the command takes.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _rest: Vec<OsString>,
+}
+
+/// Pictures, and the commands that end with them.
+#[cfg(not(feature = "figures"))]
+pub mod figures {
+    use std::path::Path;
+
+    use crate::benchmarks::dataset::Dataset;
+
+    pub use super::Args;
+
+    /// Refuses.
+    pub fn run(_: Args) -> anyhow::Result<()> {
+        anyhow::bail!(
+            "this build of palimpsest draws no figures; build it with the cargo feature `figures`, which is on by default"
+        );
+    }
+
+    /// Refuses.
+    pub fn draw(_: &Dataset, _: &str, _: &Path) -> anyhow::Result<()> {
+        run(Args { _rest: Vec::new() })
+    }
+}
+
+/// The server.
+#[cfg(not(feature = "serve"))]
+pub mod serve {
+    pub use super::Args;
+
+    /// Refuses.
+    pub fn run(_: Args) -> anyhow::Result<()> {
+        anyhow::bail!(
+            "this build of palimpsest has no server; build it with the cargo feature `serve`, which is on by default"
+        );
+    }
+}

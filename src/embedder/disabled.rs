@@ -1,0 +1,64 @@
+//! The embedder of a build without the feature `embedder`: there is none.
+
+use super::EmbedError;
+use crate::models::EmbedderFiles;
+
+/// An embedding model, of which this build has none.
+#[derive(Debug)]
+pub enum Embedder {}
+
+impl Embedder {
+    /// Refuses, before anything is fetched.
+    ///
+    /// # Errors
+    /// [`EmbedError::Absent`].
+    pub fn built_in() -> Result<(), EmbedError> {
+        Err(EmbedError::Absent)
+    }
+
+    /// Refuses.
+    ///
+    /// # Errors
+    /// [`EmbedError::Absent`].
+    pub fn open(_: &EmbedderFiles) -> Result<Self, EmbedError> {
+        Err(EmbedError::Absent)
+    }
+
+    /// Token ids are below this.
+    pub fn vocab(&self) -> usize {
+        match *self {}
+    }
+
+    /// Most tokens of a text.
+    pub fn limit(&self) -> usize {
+        match *self {}
+    }
+
+    /// The tokens of texts.
+    ///
+    /// # Errors
+    /// None: there is no embedder to ask.
+    pub fn tokens<S: AsRef<str> + Sync>(&self, _: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
+        match *self {}
+    }
+
+    /// The vectors of texts.
+    ///
+    /// # Errors
+    /// None: there is no embedder to ask.
+    pub fn embed(&self, _: &[&str], _: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
+        match *self {}
+    }
+
+    /// The vectors of texts whose tokens are known.
+    ///
+    /// # Errors
+    /// None: there is no embedder to ask.
+    pub fn embed_tokens(
+        &self,
+        _: &[Vec<u32>],
+        _: impl Fn(usize) + Sync,
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+        match *self {}
+    }
+}

@@ -1,0 +1,43 @@
+//! Texts become vectors: a BERT model, mean over its tokens, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
+
+use std::path::PathBuf;
+
+#[cfg_attr(feature = "embedder", path = "enabled.rs")]
+#[cfg_attr(not(feature = "embedder"), path = "disabled.rs")]
+mod imp;
+
+pub use imp::Embedder;
+
+/// Why texts could not be embedded.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    /// A file of the model could not be read.
+    #[error("cannot read {path}; fetch the embedding model again by removing its folder")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of the model is not as it must be.
+    #[error(
+        "{path} is no embedding model's file: {reason}; fetch the embedding model again by removing its folder"
+    )]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text has no tokens that the model knows.
+    #[error("a text cannot be tokenised for the embedding model: {0}")]
+    Tokens(String),
+    /// This build has none.
+    #[error(
+        "this build of palimpsest embeds no texts; build it with the cargo feature `embedder`, which is on by default"
+    )]
+    Absent,
+    /// The model failed.
+    #[error("the embedding model failed")]
+    Model(#[from] candle_core::Error),
+}
