@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """What can be said about our attention kernels without a card, from what NVIDIA's assembler makes of their PTX.
 
-    python3 scripts/kernel_reckoning.py             # prints the tables
-    python3 scripts/kernel_reckoning.py --write     # and into docs/gpu.md
-    python3 scripts/kernel_reckoning.py --flash flash.cubin     # with FlashAttention-2's kernel beside ours
+    python3 scripts/kernel_reckoning.py PTX             # prints the tables; PTX: a folder with attention.ptx and rows.ptx
+    python3 scripts/kernel_reckoning.py PTX --write     # and into docs/gpu.md
+    python3 scripts/kernel_reckoning.py PTX --flash flash.cubin     # with FlashAttention-2's kernel beside ours
+
+A build with the feature `cuda` makes the PTX; `scripts/rehearsal.sh --build` says where it is.
+
 
 flash.cubin is the kernel that candle-flash-attn launches on an A100 for width 128, bf16 and causal attention, by itself: the whole file
 that has it is much more. FOLDER is that crate's folder `kernels`, CUTLASS a checkout at the commit that its build.rs names:
@@ -35,7 +38,8 @@ import tempfile
 import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "src" / "attention" / "backends" / "cuda"
+FOLDER = ROOT / "crates" / "core" / "src" / "attention" / "backends" / "cuda"
+SOURCES = ("attention.cu", "rows.cu")
 MARKS = ("<!-- begin: reckoned -->\n", "<!-- end: reckoned -->")
 
 # "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide: warps, blocks, registers and bytes of shared
@@ -407,7 +411,7 @@ def bytes_moved(known):
         f"40 GB). Scores in memory would be {2 * scores / 1e9:.1f} GB in half precision, each time they are written or read.", 190) + "\n"
 
 
-NOTES = """`python3 scripts/kernel_reckoning.py --write --flash flash.cubin` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
+NOTES = """`python3 scripts/kernel_reckoning.py PTX --write --flash flash.cubin` prints this from `ptxas` {version} and `nvdisasm`. None of it was measured. It is of
 {made}.
 
 Registers of a thread, then thread blocks that a multiprocessor holds at once and the share of its warps that they are:
@@ -424,21 +428,22 @@ share is the tensor cores' part of the cycles of what is busiest, if everything 
 FlashAttention-2's authors measured 50 to 73% of an A100's rate ([Dao 2023](https://arxiv.org/abs/2307.08691), abstract). {flash}"""
 
 
-def reckon(ptxas, nvdisasm, flash):
+def reckon(ptx_folder, ptxas, nvdisasm, flash):
     known, used, threads, made = shapes(), {card: {} for card in CARDS}, {}, []
     version = re.search(r"V([\d.]+)", subprocess.run([ptxas, "--version"], check=True, text=True, capture_output=True).stdout)[1]
     codes = {}
     with tempfile.TemporaryDirectory() as folder:
         cubin = pathlib.Path(folder) / "cubin"
-        for ptx in sorted(FOLDER.glob("*.ptx")):
+        for source in (FOLDER / name for name in SOURCES):
+            ptx = ptx_folder / source.with_suffix(".ptx").name
+            if not ptx.exists():
+                raise Problem(f"{ptx} is not there; scripts/rehearsal.sh --build says in which folder it is")
             threads |= threads_of(ptx)
-            made.append(f"{ptx.name} with sha256 {hashlib.sha256(ptx.read_bytes()).hexdigest()}")
+            made.append(f"{source.name} with sha256 {hashlib.sha256(source.read_bytes()).hexdigest()}")
             for card in CARDS:
                 used[card] |= assembled(ptxas, ptx, card, cubin)
                 if card == 80 and ptx.stem == "attention":
                     codes |= {name: Code(lines) for name, lines in disassembled(nvdisasm, cubin).items()}
-    if not codes:
-        raise Problem(f"{FOLDER} has no attention.ptx")
     flash = flash and flash_kernel(nvdisasm, flash)
     cycles = busy(loop_of(codes["attention_prefill_f16_128"], known["prefill_128"]))
     return NOTES.format(
@@ -457,6 +462,7 @@ def write(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ptx", type=pathlib.Path, metavar="PTX", help="the folder of our kernels' PTX")
     parser.add_argument("--ptxas", help="NVIDIA's assembler (from the PATH)")
     parser.add_argument("--nvdisasm", help="NVIDIA's disassembler (from the PATH)")
     parser.add_argument("--flash", metavar="CUBIN", help="a kernel of FlashAttention-2 as candle-flash-attn has it, see above (none)")
@@ -465,7 +471,7 @@ def main():
     try:
         ptxas = program("ptxas", given.ptxas, 'eval "$(scripts/cuda_env.sh DIR)" brings it')
         nvdisasm = program("nvdisasm", given.nvdisasm, "pip install nvidia-cuda-nvdisasm brings it, in nvidia/cu13/bin")
-        text = reckon(ptxas, nvdisasm, given.flash)
+        text = reckon(given.ptx, ptxas, nvdisasm, given.flash)
         print(text, end="")
         if given.write:
             write(text)

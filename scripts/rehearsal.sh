@@ -3,61 +3,71 @@
 # compiler from PyPI (once), the stand-in for the driver's libraries, and palimpsest itself with the feature `cuda`.
 #
 #   scripts/rehearsal.sh [--devices N] [--memory SIZE] [--async] [--report FILE] [--] ARGS...
-#   scripts/rehearsal.sh --build            builds and says where the program and its library are
+#   scripts/rehearsal.sh --build            builds, and says where the program, its library and its kernels' PTX are
+#   scripts/rehearsal.sh --env              builds the library, and prints what cargo needs to build and test on it:
+#                                           eval "$(scripts/rehearsal.sh --env)" && cargo test --release --features cuda ...
 #
 #   --devices N      cards that there are (1)
 #   --memory SIZE    bytes of each, also as 8GB or 8GiB (80GiB)
 #   --async          work is done as late and in as bad an order as CUDA allows
 #   --report FILE    writes launches, copies and peak memory as JSON at the end
 #
-# Output and exit code are palimpsest's; what is built says so on stderr. Everything lies in target/rehearsal.
+# Output and exit code are palimpsest's; what is built says so on stderr. Everything lies in target/rehearsal; target/release
+# is left as it was, though cargo keeps what goes into both where it always does, so that it is compiled once.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-place=${CARGO_TARGET_DIR:-$root/target}/rehearsal
+target=${CARGO_TARGET_DIR:-$root/target}
+place=$target/rehearsal
 
-build_only=
+only=
 while [ $# -gt 0 ]; do
     case $1 in
     --devices) REHEARSAL_DEVICES=${2:?--devices needs a number}; export REHEARSAL_DEVICES; shift 2 ;;
     --memory) REHEARSAL_MEMORY=${2:?--memory needs a size, such as 8GB}; export REHEARSAL_MEMORY; shift 2 ;;
     --report) REHEARSAL_REPORT=${2:?--report needs a file}; export REHEARSAL_REPORT; shift 2 ;;
     --async) REHEARSAL_ASYNC=1; export REHEARSAL_ASYNC; shift ;;
-    --build) build_only=1; shift ;;
+    --build | --env) only=$1; shift ;;
     --help) sed -n '2,/^set -eu/{/^set -eu/d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
     --) shift; break ;;
     *) break ;;
     esac
 done
+export REHEARSAL_CACHE="${REHEARSAL_CACHE:-$place/kernels}"
 
-# Puts what cargo built where another build does not replace it; by renaming, since it may be running.
-keep() {
-    built=${CARGO_TARGET_DIR:-$root/target}/release/$1
-    cmp -s "$built" "$2" || { cp "$built" "$2.new" && mv "$2.new" "$2"; }
-}
-
-# 1. The stand-in, under the names of the libraries that it takes the place of.
-build() {
+# The stand-in under the names of the libraries that it takes the place of, and the variables for builds on it.
+environment() {
     cd "$root"
+    export CARGO_TARGET_DIR="$place" CARGO_BUILD_BUILD_DIR="${CARGO_BUILD_BUILD_DIR:-$target}"
     mkdir -p "$place/lib" "$place/kernels"
     cargo build --quiet --release --locked -p rehearsal >&2
-    keep librehearsal.so "$place/lib/librehearsal.so"
     for name in libcuda.so libcuda.so.1 libcublas.so libcublas.so.13 libcublasLt.so libcublasLt.so.13 libcurand.so \
         libcurand.so.10 libnvrtc.so libnvrtc.so.13 libcudart.so libcudart.so.13; do
-        ln -sfn librehearsal.so "$place/lib/$name"
+        ln -sfn ../release/librehearsal.so "$place/lib/$name"
     done
-
-    # 2. palimpsest, its kernels compiled to PTX.
-    eval "$(scripts/cuda_env.sh "$place/cuda")"
-    NVCC=$root/rehearsal/nvcc LIBRARY_PATH=$place/lib${LIBRARY_PATH:+:$LIBRARY_PATH} \
-        cargo build --quiet --release --locked --features cuda --bin palimpsest >&2
-    keep palimpsest "$place/palimpsest"
+    scripts/cuda_env.sh "$place/cuda"
+    echo "export NVCC='$root/rehearsal/nvcc' CARGO_TARGET_DIR='$place' CARGO_BUILD_BUILD_DIR='$CARGO_BUILD_BUILD_DIR'"
+    echo "export LIBRARY_PATH='$place/lib${LIBRARY_PATH:+:$LIBRARY_PATH}' LD_LIBRARY_PATH='$place/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}'"
+    echo "export REHEARSAL_CACHE='$REHEARSAL_CACHE'"
 }
-(build)
 
-export REHEARSAL_CACHE=${REHEARSAL_CACHE:-$place/kernels}
-if [ -n "$build_only" ]; then
-    echo "program: $place/palimpsest"
-    echo "library: $place/lib"
-    exit 0
+# palimpsest, its kernels compiled to PTX; cargo says where.
+build() {
+    variables=$(environment)
+    eval "$variables"
+    cd "$root"
+    cargo build --quiet --release --locked --features cuda --bin palimpsest --message-format json-render-diagnostics >"$place/build.json"
+}
+
+if [ "$only" = --env ]; then
+    environment
+    exit
 fi
-LD_LIBRARY_PATH=$place/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$place/palimpsest" "$@"
+(build)
+if [ "$only" = --build ]; then
+    ptx=$(sed -n '/"build-script-executed"/s/.*[#/]\(palimpsest-core\|candle-kernels\)@.*"out_dir":"\([^"]*\)".*/\2/p' "$place/build.json" | paste -sd: -)
+    echo "program: $place/release/palimpsest"
+    echo "library: $place/lib"
+    echo "ptx: $ptx"
+    exit
+fi
+LD_LIBRARY_PATH=$place/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$place/release/palimpsest" "$@"

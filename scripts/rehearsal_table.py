@@ -573,7 +573,7 @@ def main():
 def commit():
     """The commit that is tried, and whether the code has changes beside it."""
     name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True, stdout=subprocess.PIPE).stdout.strip()
-    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src", "rehearsal"], cwd=ROOT).returncode == 0
+    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src", "crates", "rehearsal"], cwd=ROOT).returncode == 0
     return name if clean else f"{name}, with changes"
 
 

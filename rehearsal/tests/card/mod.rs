@@ -173,7 +173,7 @@ pub fn rehearse(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) -> E
     End { status: status.code(), stderr: String::from_utf8_lossy(&stderr).into_owned() }
 }
 
-/// Settings that a test's process inherits: where compiled kernels are, and where Candle's are.
+/// Settings that a test's process inherits: where compiled kernels are, and where a CUDA build's modules are.
 const KEPT: [&str; 2] = ["REHEARSAL_CACHE", "REHEARSAL_PTX"];
 
 /// A card whose context is current on this thread.

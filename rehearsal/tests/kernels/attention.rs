@@ -6,11 +6,8 @@ use crate::Candle;
 use crate::card::Param;
 use crate::element::Element;
 
-const ATTENTION: &str = include_str!("../../../crates/core/src/attention/backends/cuda/attention.ptx");
-const ROWS: &str = include_str!("../../../crates/core/src/attention/backends/cuda/rows.ptx");
-
 pub fn check(candle: &mut Candle) {
-    candle.card.load(ROWS, &["rows_shares"]);
+    candle.load("rows", &["rows_shares"]);
     rows::<f32>(candle);
     rows::<f16>(candle);
     rows::<bf16>(candle);
@@ -23,7 +20,7 @@ fn of_half<T: Element>(candle: &mut Candle) {
     let split = [64, 128, 256].map(|width| format!("attention_split_{}_{width}", T::NAME));
     let join = [format!("attention_join_{}", T::NAME)];
     let names: Vec<&str> = widths.iter().chain(&split).chain(&join).map(String::as_str).collect();
-    candle.card.load(ATTENTION, &names);
+    candle.load("attention", &names);
     alone::<T>(candle);
     for case in cases() {
         prefill::<T>(candle, &case);
@@ -412,7 +409,7 @@ fn of_segments(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], edges: &[usize]
 
 fn rows<T: Element>(candle: &mut Candle) {
     let names = ["many", "few"].map(|kind| format!("rows_{kind}_{}", T::NAME));
-    candle.card.load(ROWS, &[&names[0], &names[1]]);
+    candle.load("rows", &[&names[0], &names[1]]);
     for case in [
         Case::new(1, 1, 64, 1, 0),
         Case::new(6, 2, 20, 1, 1500).with_sinks(),
@@ -428,7 +425,7 @@ fn rows<T: Element>(candle: &mut Candle) {
 
 /// Several thread blocks of queries, of which the last adds up what all have found of several pieces.
 pub fn rows_in_one_launch(candle: &mut Candle) {
-    candle.card.load(ROWS, &["rows_few_f32"]);
+    candle.load("rows", &["rows_few_f32"]);
     rows_by::<f32>(candle, &Case::new(6, 2, 20, 7, 300).with_sinks(), "rows_few_f32");
 }
 

@@ -1,12 +1,11 @@
-//! Each kernel that palimpsest launches, compiled by nvcc from Candle's sources, against a plain definition
+//! Each kernel that palimpsest launches, compiled by nvcc, against a plain definition
 //! in f64: on ragged shapes, contiguous and strided, with an offset that breaks the alignment of vector
 //! instructions. A kernel and its translation have the same bits in mind only if both are right, so this
 //! holds the translator to CUDA and Candle to its names.
 //!
-//! The modules are those of a CUDA build: `REHEARSAL_PTX=target/release/build/candle-kernels-HASH/out cargo
-//! test -p rehearsal`. Without the variable these tests say that they are skipped. `launched.txt` lists the
-//! kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints. palimpsest's own kernels lie
-//! beside their source and are always tried.
+//! The modules are those of a CUDA build, Candle's and palimpsest's own: `REHEARSAL_PTX` names their folders, as
+//! `scripts/rehearsal.sh --build` prints them. Without the variable these tests say that they are skipped.
+//! `launched.txt` lists the kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints.
 
 mod attention;
 #[path = "../card/mod.rs"]
@@ -25,31 +24,32 @@ use std::collections::BTreeSet;
 use card::{Card, Param};
 use element::Element;
 
-/// A card with Candle's modules, and the kernels that were tried on it.
+/// A card with the modules of a CUDA build, and the kernels that were tried on it.
 pub struct Candle {
     card: Card,
-    folder: std::path::PathBuf,
+    folders: Vec<std::path::PathBuf>,
     tried: RefCell<BTreeSet<String>>,
 }
 
-impl Candle {
-    /// None, with a line that says so, if there are no modules.
-    fn new() -> Option<Self> {
-        let Some(folder) = std::env::var_os("REHEARSAL_PTX") else {
-            eprintln!("skipped: REHEARSAL_PTX does not name the folder of Candle's .ptx modules");
-            return None;
-        };
-        Some(Self::of(folder.into()))
+/// The folders of a CUDA build's modules. None, with a line that says so, if they are not known.
+fn modules() -> Option<Vec<std::path::PathBuf>> {
+    let folders = std::env::var_os("REHEARSAL_PTX");
+    if folders.is_none() {
+        eprintln!("skipped: REHEARSAL_PTX does not name the folders of .ptx modules");
     }
+    folders.map(|folders| std::env::split_paths(&folders).collect())
+}
 
-    /// With the modules of a folder.
-    fn of(folder: std::path::PathBuf) -> Self {
-        Self { card: Card::new(0), folder, tried: RefCell::default() }
+impl Candle {
+    fn of(folders: Vec<std::path::PathBuf>) -> Self {
+        Self { card: Card::new(0), folders, tried: RefCell::default() }
     }
 
     /// Loads kernels of a module.
     fn load(&mut self, module: &str, names: &[&str]) {
-        let path = self.folder.join(format!("{module}.ptx"));
+        let file = format!("{module}.ptx");
+        let path = self.folders.iter().map(|folder| folder.join(&file)).find(|path| path.exists());
+        let path = path.unwrap_or_else(|| panic!("no {file} in {:?}", self.folders));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
         self.card.load(&text, names);
     }
@@ -103,7 +103,8 @@ impl Candle {
 
 #[test]
 fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
-    let Some(mut candle) = Candle::new() else { return };
+    let Some(folders) = modules() else { return };
+    let mut candle = Candle::of(folders);
     elementwise::check(&mut candle);
     index::check(&mut candle);
     reduce::check(&mut candle);
@@ -116,19 +117,10 @@ fn every_kernel_that_palimpsest_launches_does_what_it_is_named_for() {
 }
 
 #[test]
-fn our_own_kernels_do_what_they_are_named_for() {
-    own::check(&mut Candle::of("no modules are loaded".into()));
-}
-
-#[test]
-fn our_attention_kernels_compute_attention() {
-    attention::check(&mut Candle::of("no modules are loaded".into()));
-}
-
-#[test]
 fn a_missing_fence_in_our_kernels_is_found() {
     let name = "a_missing_fence_in_our_kernels_is_found";
-    let body = || attention::rows_in_one_launch(&mut Candle::of("no modules are loaded".into()));
+    let Some(folders) = modules() else { return };
+    let body = || attention::rows_in_one_launch(&mut Candle::of(folders.clone()));
     for settings in [("REHEARSAL_RACES", "1"), ("REHEARSAL_ASYNC", "1")] {
         card::rehearse(name, &[settings], body).is_clean();
         let alter = ("REHEARSAL_ALTER", "rows_few_f32: membar.gl; =>");

@@ -8,11 +8,10 @@ use crate::element::Element;
 use crate::layout::Layout;
 use crate::params_of;
 
-const PTX: &str = include_str!("../../../crates/core/src/fused/cuda/fused.ptx");
 const HIDDEN: f64 = -1e30;
 
 pub fn check(candle: &mut Candle) {
-    candle.card.load(PTX, &["softmax_ends"]);
+    candle.load("fused", &["softmax_ends"]);
     ends(candle);
     all::<f32>(candle);
     all::<f16>(candle);
@@ -22,14 +21,14 @@ pub fn check(candle: &mut Candle) {
 fn all<T: Element>(candle: &mut Candle) {
     let names = ["softmax_weights", "softmax_close", "rms_norm", "gated", "gated_norm", "decay"];
     let names = names.map(|name| format!("{name}_{}", T::NAME));
-    candle.card.load(PTX, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    candle.load("fused", &names.iter().map(String::as_str).collect::<Vec<_>>());
     let [weights_of, close_of, norm_of, gated_of, gated_norm_of, decay_of] = &names;
     weights::<T>(candle, weights_of);
     close::<T>(candle, close_of);
     norm::<T, T>(candle, norm_of);
     if T::NAME != "f32" {
         let by_f32 = format!("{norm_of}_by_f32");
-        candle.card.load(PTX, &[&by_f32]);
+        candle.load("fused", &[&by_f32]);
         norm::<T, f32>(candle, &by_f32);
     }
     gated::<T>(candle, gated_of);

@@ -1,8 +1,6 @@
-//! From text to code: the folder of compiled kernels, errors, and the command that lists what is not
-//! understood.
+//! From text to code: the folder of compiled kernels, and errors.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rehearsal::compile::CompileError;
 
@@ -65,31 +63,4 @@ fn errors_name_the_kernel_the_line_or_the_folder() {
     std::fs::create_dir_all(&cache).expect("a folder");
     std::fs::write(&file, "").expect("a file");
     assert!(error(&ptx, "test", &file).to_string().contains("choose another folder with REHEARSAL_CACHE"));
-}
-
-#[test]
-fn the_command_lists_what_is_not_understood_and_fails_then() {
-    let cache = folder("command");
-    std::fs::create_dir_all(&cache).expect("a folder");
-    let run = |arguments: &[&str]| {
-        let command =
-            Command::new(env!("CARGO_BIN_EXE_translate")).args(arguments).output().expect("it runs");
-        (command.status.code(), String::from_utf8(command.stdout).expect("text"))
-    };
-    let good = cache.join("good.ptx");
-    std::fs::write(&good, module(0, "", "add.s32 %r1, %r2, 5;")).expect("a file");
-    let bad = cache.join("bad.ptx");
-    std::fs::write(&bad, module(0, "", "mov.u32 %r1, 1;\nfrob.s32 %r1, %r2;")).expect("a file");
-    let [good, bad] = [&good, &bad].map(|path| path.to_str().expect("text"));
-    let all_well = "1 kernels in 1 modules, 0 instructions not understood\n".to_owned();
-    assert_eq!(run(&["--check", good]), (Some(0), all_well));
-    let (code, listed) = run(&["--check", good, bad]);
-    assert_eq!(code, Some(1));
-    assert!(
-        listed.starts_with(&format!("{bad}, line 16, test: frob.s32 %r1, %r2 (the instruction frob)\n")),
-        "{listed}"
-    );
-    let (code, c) = run(&[good, "test"]);
-    assert!(code == Some(0) && c.contains("_r1 = _r2 + 0x5u;"), "{c}");
-    assert_eq!(run(&[good, "absent"]).0, Some(2));
 }

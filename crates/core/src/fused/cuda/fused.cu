@@ -1,4 +1,4 @@
-// Kernels of `src/fused`: what Candle has in several. `scripts/kernels_ptx.sh` makes `fused.ptx` of this file.
+// Kernels of `src/fused`: what Candle has in several.
 //
 // All tensors are contiguous. Arithmetic is in f32; half precision is read and, rounded once, written.
 

@@ -1,6 +1,6 @@
 //! The same by kernels of our own and by cuBLAS. Built with the feature `cuda` only.
 //!
-//! The kernels are in `fused.cu`, and are handed to the driver as the PTX made of it, which it compiles for its card.
+//! The kernels are in `fused.cu`. `build.rs` compiles them to PTX, which the driver compiles for its card.
 
 use candle_core::cuda_backend::CudaDType;
 use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
@@ -13,7 +13,8 @@ use super::launch::{self, Grid, Module, Pointer, suffix, typed};
 
 pub(super) mod cublas;
 
-const MODULE: Module = Module { name: "palimpsest", ptx: include_str!("fused.ptx") };
+const MODULE: Module =
+    Module { name: "palimpsest", ptx: include_str!(concat!(env!("OUT_DIR"), "/fused.ptx")) };
 const NOTHING: Pointer = Pointer::NOTHING;
 
 /// Threads of a block at most, as many as any card runs; `fused.cu` relies on no more.

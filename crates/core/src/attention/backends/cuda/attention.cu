@@ -1,6 +1,5 @@
 // Softmax attention of f16 and bf16 on tensor cores, in the scheme of FlashAttention-2: a block of queries walks over blocks of
 // keys and keeps, of every query, the greatest score so far, the sum of its weights and the weighted sum of the values.
-// `scripts/kernels_ptx.sh` makes `attention.ptx` of this file.
 //
 // Keys and values are read where they lie in the cache, (kv_heads, keys, d) with the rows of a head side by side. Blocks of keys
 // begin at multiples of their size in the sequence, and what a query does not see adds exactly nothing, so that its bits depend

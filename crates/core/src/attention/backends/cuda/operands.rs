@@ -6,7 +6,8 @@ use super::super::super::{Sinks, Site};
 use crate::fused::launch::Argument::{Float, Int, Long};
 use crate::fused::launch::{Argument, Module, Pointer, typed};
 
-pub const MODULE: Module = Module { name: "palimpsest-attention", ptx: include_str!("attention.ptx") };
+pub const MODULE: Module =
+    Module { name: "palimpsest-attention", ptx: include_str!(concat!(env!("OUT_DIR"), "/attention.ptx")) };
 
 /// A tensor whose last dimension lies side by side, with its pointer.
 pub struct Operand {

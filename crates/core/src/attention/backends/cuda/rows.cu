@@ -1,5 +1,5 @@
 // What chosen queries pay to segments of keys: f32 throughout, whatever the queries and keys are in, which are read where they
-// lie. `scripts/kernels_ptx.sh` makes `rows.ptx` of this file.
+// lie.
 //
 // Keys are cut into pieces, at the segments' borders among other places. A thread block finds how some queries stand with a piece;
 // the last of those of the same queries adds up what that makes of the whole, and the last of these adds up the queries. Each sum

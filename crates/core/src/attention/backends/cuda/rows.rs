@@ -13,7 +13,8 @@ use crate::fused::launch::Argument::{Float, Long};
 use crate::fused::launch::{self, Argument, Grid, Module, Pointer, suffix};
 use crate::transfer;
 
-const MODULE: Module = Module { name: "palimpsest-rows", ptx: include_str!("rows.ptx") };
+const MODULE: Module =
+    Module { name: "palimpsest-rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of every kernel.
 const THREADS: u32 = 256;
 /// Keys of a piece at most.
