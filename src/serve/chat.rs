@@ -123,7 +123,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
         }
     };
     let attention = asked.as_ref().map(|asked| &asked.attention);
-    let forced = given::tokens(attention, tokenizer, &tokens, &common)?;
+    let forced = given::tokens(attention, (tokenizer, model.limit), &tokens, &common)?;
     let names = ["max_completion_tokens", "max_tokens"];
     let prompt = ("messages", tokens.len());
     let most = match &forced {

@@ -114,7 +114,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job, ApiError> {
             let message = "`prompt` has no tokens; a model needs at least one to say anything";
             return Err(ApiError::field("prompt", message));
         }
-        let forced = given::tokens(asked.as_ref(), tokenizer, &tokens, &common)?;
+        let forced = given::tokens(asked.as_ref(), (tokenizer, model.limit), &tokens, &common)?;
         let (place, names) = (("prompt", tokens.len()), ["max_tokens"]);
         let most = match &forced {
             None => room(app, &fields, place, 0, &names, app.settings.tokens.min(USUAL))?,

@@ -8,6 +8,7 @@ use super::common::{Common, room};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::sent::Sent;
+use super::text_limit::TextLimit;
 use crate::prompt::{PromptError, Speaker, Tokenizer};
 
 /// The field.
@@ -45,7 +46,7 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
 /// An answer that cannot be measured, and one of several choices.
 pub fn tokens(
     asked: Option<&AttentionRequest>,
-    tokenizer: &Tokenizer,
+    (tokenizer, limit): (&Tokenizer, TextLimit),
     prompt: &[u32],
     common: &Common,
 ) -> Result<Option<Arc<[u32]>>, ApiError> {
@@ -59,6 +60,7 @@ pub fn tokens(
     let tokens = match answer {
         GivenAnswer::Tokens(tokens) => tokens.clone(),
         GivenAnswer::Text(text) => {
+            limit.check(FIELD, text.len())?;
             text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
         }
         GivenAnswer::LastMessage => {

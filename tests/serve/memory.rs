@@ -49,10 +49,22 @@ fn a_text_that_cannot_fit_is_refused_by_its_bytes_at_every_path() {
     let served = serve("llama-tiny");
     let text = "The market is on Thursday, and nobody knows why. ".repeat(100_000);
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": text, "span": "a"}]}]);
+    let answered = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": text}]);
     for (path, body, field) in [
         ("/v1/chat/completions", json!({"messages": user(&text)}), "messages"),
         ("/v1/chat/completions", json!({"messages": parts, "palimpsest": {"rows": ["last"]}}), "messages"),
         ("/v1/chat/completions", json!({"messages": [{"role": "system", "content": text}]}), "messages"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": user("x"), "palimpsest": {"answer": text}}),
+            "palimpsest.answer",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": answered, "palimpsest": {"answer": true}}),
+            "palimpsest.answer",
+        ),
+        ("/v1/completions", json!({"prompt": "x", "palimpsest": {"answer": text}}), "palimpsest.answer"),
         ("/v1/completions", json!({"prompt": text}), "prompt"),
         ("/v1/completions", json!({"prompt": ["a", text]}), "prompt[1]"),
         ("/v1/embeddings", json!({"input": text}), "input"),
