@@ -12,8 +12,9 @@ use crate::engine::{Sampling, TokenRules};
 /// Most answers to one prompt, as at OpenAI.
 const MOST_CHOICES: usize = 128;
 
-/// Most strings that end an answer.
+/// Most strings that end an answer, and most bytes of all of them: each choice has a copy.
 const MOST_STOPS: usize = 16;
+const MOST_STOP_BYTES: usize = 4096;
 
 /// Fields that change no answer: they tell a server about its client.
 pub const IGNORED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
@@ -176,6 +177,11 @@ fn stops(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     };
     if list.len() > MOST_STOPS {
         let message = format!("`stop` has {} strings; give at most {MOST_STOPS}", list.len());
+        return Err(ApiError::field("stop", message));
+    }
+    let bytes: usize = list.iter().filter_map(Value::as_str).map(str::len).sum();
+    if bytes > MOST_STOP_BYTES {
+        let message = format!("`stop` has {bytes} bytes; give at most {MOST_STOP_BYTES} in all");
         return Err(ApiError::field("stop", message));
     }
     let mut stops = Vec::with_capacity(list.len());
