@@ -117,6 +117,30 @@ fn recordings_that_are_too_much_are_refused_with_what_would_fit() {
 }
 
 #[test]
+fn a_recording_that_has_to_wait_is_told_to_come_again_and_not_to_be_smaller_than_fits() {
+    let served = within(600);
+    let rows = json!({"rows": ["answer"], "heads": "all", "top_keys": 1024});
+    let body = |n: usize| json!({"messages": user("Who?"), "max_tokens": 40, "n": n, "palimpsest": rows});
+    // As many choices as fit where nobody else is served.
+    let never = served.chat(body(100));
+    let message = never.json["error"]["message"].as_str().unwrap().to_owned();
+    let most = message.strip_suffix(" choices at most").and_then(|text| text.rsplit(' ').next()).unwrap();
+    // Somebody else sends a body.
+    let sent = vec![b' '; 30 << 20];
+    let mut client = TcpStream::connect(served.address).unwrap();
+    let length = sent.len() + 1;
+    write!(client, "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n").unwrap();
+    client.write_all(&sent).unwrap();
+    let full = served.chat(body(most.parse().unwrap()));
+    let error = &full.json["error"];
+    assert_eq!((full.status, &error["code"]), (429, &json!("memory_full")), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("try again later") && !message.contains("at most"), "{message}");
+    drop(client);
+    assert_eq!(held(&served), 0.0);
+}
+
+#[test]
 fn bodies_that_are_being_received_are_counted_and_given_back() {
     let served = within(600);
     let room = served.metric("palimpsest_memory_requests_room_bytes");
