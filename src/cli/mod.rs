@@ -57,10 +57,10 @@ mod trial;
 #[cfg(not(all(feature = "figures", feature = "serve")))]
 mod without;
 
-#[cfg(not(feature = "figures"))]
-use without::{figures, figures as distribution, figures as quickstart, figures as report};
 #[cfg(not(feature = "serve"))]
 use without::serve;
+#[cfg(not(feature = "figures"))]
+use without::{figures, figures as distribution, figures as quickstart, figures as report};
 
 pub use arguments::Weights;
 use arguments::{WrongUsage, bytes, check_context, positive};

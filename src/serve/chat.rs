@@ -99,7 +99,12 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<ChatShape>, ApiError>
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)))
         }
     };
-    let forced = given::tokens(asked.as_ref().map(|asked| &asked.attention), tokenizer, &tokens, &common)?;
+    let forced = given::tokens(
+        asked.as_ref().map(|asked| &asked.attention),
+        (tokenizer, model.limit),
+        &tokens,
+        &common,
+    )?;
     let limits = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
     let prompt = ("messages", tokens.len());
     let most = match &forced {

@@ -53,6 +53,9 @@ pub struct StreamOptions {
     _include_obfuscation: Option<Value>,
 }
 
+/// Most bytes of all strings that end an answer: each choice has a copy.
+const MOST_STOP_BYTES: usize = 4096;
+
 fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let texts = match Value::deserialize(from)? {
         Value::Array(list) => list,
@@ -60,6 +63,12 @@ fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     };
     if texts.len() > 16 {
         return Err(D::Error::custom(format_args!("has {} strings; give at most 16", texts.len())));
+    }
+    let bytes: usize = texts.iter().filter_map(Value::as_str).map(str::len).sum();
+    if bytes > MOST_STOP_BYTES {
+        return Err(D::Error::custom(format_args!(
+            "has {bytes} bytes; give at most {MOST_STOP_BYTES} in all"
+        )));
     }
     let text = |text| match text {
         Value::String(text) if !text.is_empty() => Ok(text),

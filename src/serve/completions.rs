@@ -92,7 +92,7 @@ pub fn prepare(app: &Arc<App>, body: &Value) -> Result<Job<CompletionShape>, Api
             return Err(ApiError::at("prompt", reason));
         };
         let attention = asked.as_ref().map(|asked| &asked.attention);
-        let forced = given::tokens(attention, tokenizer, &tokens, &common)?;
+        let forced = given::tokens(attention, (tokenizer, model.limit), &tokens, &common)?;
         let place = ("prompt", tokens.len());
         let most = match &forced {
             None => room(app, place, &limits, app.settings.tokens.min(USUAL))?,

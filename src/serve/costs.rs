@@ -91,6 +91,10 @@ impl Cost {
         let before = held.bytes();
         let wanted = self.total(tokens).saturating_mul(choices as u64);
         held.add(wanted).map_err(|full| {
+            if !full.for_ever() {
+                // It fits as it is once others have ended.
+                return full.error("what the request records and replies", None, "record less");
+            }
             let left = full.most.saturating_sub(before);
             let of_one = left / (choices as u64).max(1);
             let fit = of_one.saturating_sub(self.base) / self.token.max(1);

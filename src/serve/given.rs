@@ -7,6 +7,7 @@ use super::attention_request::{AttentionRequest, GivenAnswer};
 use super::common::{Common, room};
 use super::error::ApiError;
 use super::sent::Sent;
+use super::text_limit::TextLimit;
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{Speaker, Tokenizer};
 
@@ -39,7 +40,7 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
 /// The answer's tokens after a prompt; `None` where it is to be generated. Text is cut into tokens as behind the prompt's end.
 pub fn tokens(
     asked: Option<&AttentionRequest>,
-    tokenizer: &Tokenizer,
+    (tokenizer, limit): (&Tokenizer, TextLimit),
     prompt: &[u32],
     common: &Common,
 ) -> Result<Option<Arc<[u32]>>, ApiError> {
@@ -51,6 +52,7 @@ pub fn tokens(
     let tokens = match answer {
         GivenAnswer::Tokens(tokens) => tokens.clone(),
         GivenAnswer::Text(text) => {
+            limit.check(FIELD, text.len())?;
             text_tokens(tokenizer, prompt, text).map_err(|error| ApiError::from(error).of(FIELD))?
         }
         GivenAnswer::LastMessage => {

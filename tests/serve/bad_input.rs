@@ -87,6 +87,7 @@ fn chats() -> Vec<(Value, &'static str)> {
         (json!({"max_tokens": 1, "response_format": {"type": "json_object"}}), "max_completion_tokens"),
         (json!({"seed": 0.5}), "seed"),
         (json!({"stop": ""}), "stop"),
+        (json!({"stop": ["a", "b".repeat(4096)]}), "stop"),
         (json!({"stop": [1]}), "stop"),
         (json!({"stop": {"a": 1}}), "stop"),
         (json!({"max_completion_tokens": 0}), "max_completion_tokens"),

@@ -50,10 +50,22 @@ fn a_text_that_cannot_fit_is_refused_by_its_bytes_at_every_path() {
     let served = serve("llama-tiny");
     let text = "The market is on Thursday, and nobody knows why. ".repeat(100_000);
     let parts = json!([{"role": "user", "content": [{"type": "text", "text": text, "span": "a"}]}]);
+    let answered = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": text}]);
     for (path, body, field) in [
         ("/v1/chat/completions", json!({"messages": user(&text)}), "messages"),
         ("/v1/chat/completions", json!({"messages": parts, "palimpsest": {"rows": ["last"]}}), "messages"),
         ("/v1/chat/completions", json!({"messages": [{"role": "system", "content": text}]}), "messages"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": user("x"), "palimpsest": {"answer": text}}),
+            "palimpsest.answer",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": answered, "palimpsest": {"answer": true}}),
+            "palimpsest.answer",
+        ),
+        ("/v1/completions", json!({"prompt": "x", "palimpsest": {"answer": text}}), "palimpsest.answer"),
         ("/v1/completions", json!({"prompt": text}), "prompt"),
         ("/v1/completions", json!({"prompt": ["a", text]}), "prompt[1]"),
         ("/v1/embeddings", json!({"input": text}), "input"),
@@ -102,6 +114,30 @@ fn recordings_that_are_too_much_are_refused_with_what_would_fit() {
     few["palimpsest"]["rows"] = json!(["answer"]);
     refused(few, "n", "choices at most");
     served.chat(json!({"messages": user("Who?"), "max_tokens": 2, "palimpsest": rows})).ok();
+    assert_eq!(held(&served), 0.0);
+}
+
+#[test]
+fn a_recording_that_has_to_wait_is_told_to_come_again_and_not_to_be_smaller_than_fits() {
+    let served = within(600);
+    let rows = json!({"rows": ["answer"], "heads": "all", "top_keys": 1024});
+    let body = |n: usize| json!({"messages": user("Who?"), "max_tokens": 40, "n": n, "palimpsest": rows});
+    // As many choices as fit where nobody else is served.
+    let never = served.chat(body(100));
+    let message = never.json["error"]["message"].as_str().unwrap().to_owned();
+    let most = message.strip_suffix(" choices at most").and_then(|text| text.rsplit(' ').next()).unwrap();
+    // Somebody else sends a body.
+    let sent = vec![b' '; 30 << 20];
+    let mut client = TcpStream::connect(served.address).unwrap();
+    let length = sent.len() + 1;
+    write!(client, "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n").unwrap();
+    client.write_all(&sent).unwrap();
+    let full = served.chat(body(most.parse().unwrap()));
+    let error = &full.json["error"];
+    assert_eq!((full.status, &error["code"]), (429, &json!("memory_full")), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("try again later") && !message.contains("at most"), "{message}");
+    drop(client);
     assert_eq!(held(&served), 0.0);
 }
 
