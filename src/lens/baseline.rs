@@ -6,7 +6,7 @@
 //! stand-in is visible to the rows where the evidence is: rows of a later session are not compared with what comes after them.
 //!
 //! Before and after are meant in the order of the prompt. A benchmark may name a span that stands in for all evidence instead
-//! ([`Benchmark::stand_in`](crate::benchmarks::Benchmark::stand_in)).
+//! ([`LensSpec::stand_in`](crate::benchmarks::LensSpec::stand_in)).
 //!
 //! STALE speaks of the adjacent session without saying which (appendix E.4), hence [`Baseline`]. Called by
 //! [`super::example`]; it knows spans, not masses.
@@ -28,15 +28,6 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// As the command line and tables write it.
-    pub fn key(self) -> String {
-        match self {
-            Baseline::Both => "both".to_owned(),
-            Baseline::Adjacent => "adjacent".to_owned(),
-            Baseline::Pooled(each) => format!("pooled:{each}"),
-        }
-    }
-
     /// Whether its segments count together, as one span.
     pub(super) fn is_pooled(self) -> bool {
         matches!(self, Baseline::Pooled(_))
